@@ -1,0 +1,181 @@
+//! The lines that pass between the daemon and a reader: JSON, one object a line, named by its only key.
+//!
+//! A reader says [`Answer::Hello`] once, when libslurm is ready, and then exactly one [`Answer::Reading`] or
+//! [`Answer::Failure`] for each [`Request`], in order and with the request's `id`. A recording is a file of such
+//! answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::release::Release;
+use crate::statistics::Statistics;
+
+/// The version of this line format. A daemon refuses a reader that speaks another.
+pub const PROTOCOL: u32 = 1;
+
+/// What the daemon asks: one RPC.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// `slurm_get_statistics`.
+    Statistics {
+        /// Comes back with the answer.
+        id: u64,
+        /// Copy the RPC tables too.
+        #[serde(default)]
+        rpc: bool,
+        /// Resolve the user names in them.
+        #[serde(default)]
+        names: bool,
+    },
+    /// `slurm_reset_statistics`: needs an operator of the cluster.
+    Reset {
+        /// Comes back with the answer.
+        id: u64,
+    },
+}
+
+/// What a reader says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Answer {
+    /// libslurm is initialized: requests may come.
+    Hello(Hello),
+    /// The request was carried out.
+    Reading(Box<Reading>),
+    /// The request was not carried out.
+    Failure(Failure),
+}
+
+/// A reader that is ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// Line format, [`PROTOCOL`].
+    pub protocol: u32,
+    /// Release of the libslurm that the reader is linked with.
+    pub release: Release,
+    /// `slurm_api_version()`: 0x260000 on 22.05.
+    pub api_version: u32,
+}
+
+/// A reading, with all that a recording needs to be read elsewhere.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reading {
+    /// The request's.
+    pub id: u64,
+    /// When the reply had come: Unix time in seconds on the reader's clock.
+    pub time: f64,
+    /// How long the RPC took, µs.
+    pub elapsed: u64,
+    /// Release of the libslurm that read it.
+    pub release: Release,
+    /// ClusterName, once slurmctld has told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// `max_server_threads` of slurmctld, where it is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_server_threads: Option<u32>,
+    /// The statistics; `None` after a reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<Statistics>,
+}
+
+/// A call of libslurm that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{call}: {text} (errno {errno})")]
+#[serde(deny_unknown_fields)]
+pub struct Failure {
+    /// The request's.
+    pub id: u64,
+    /// libslurm's function.
+    pub call: String,
+    /// `errno` right after the call: Slurm's own above 1000.
+    pub errno: i32,
+    /// `slurm_strerror(errno)`.
+    pub text: String,
+}
+
+/// A line that is not of this format.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// No JSON, or JSON of another shape.
+    #[error("not a line of the reader's format ({source}): {start:?}")]
+    Format {
+        /// How the line begins.
+        start: String,
+        /// What the parser says.
+        source: serde_json::Error,
+    },
+}
+
+impl Answer {
+    /// Reads one line, with or without its newline.
+    ///
+    /// # Errors
+    /// The line is not JSON or not of this format.
+    pub fn parse(line: &[u8]) -> Result<Self, LineError> {
+        serde_json::from_slice(line).map_err(|source| LineError::Format { start: start_of(line), source })
+    }
+}
+
+impl Request {
+    /// Reads one line, with or without its newline.
+    ///
+    /// # Errors
+    /// The line is not JSON or not of this format.
+    pub fn parse(line: &[u8]) -> Result<Self, LineError> {
+        serde_json::from_slice(line).map_err(|source| LineError::Format { start: start_of(line), source })
+    }
+
+    /// The number that the answer will carry.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        match self {
+            Self::Statistics { id, .. } | Self::Reset { id } => *id,
+        }
+    }
+}
+
+fn start_of(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).chars().take(60).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_may_leave_out_what_it_does_not_want() {
+        let request = Request::parse(br#"{"statistics":{"id":7}}"#).unwrap();
+        assert_eq!(request, Request::Statistics { id: 7, rpc: false, names: false });
+        assert_eq!(request.id(), 7);
+    }
+
+    #[test]
+    fn garbage_is_an_error_that_shows_how_it_begins() {
+        for line in [&b"munge: error"[..], b"{\"hello\":", b"{\"hello\":{}}", b"", b"\xff\xfe"] {
+            assert!(Answer::parse(line).is_err());
+        }
+        let error = Answer::parse(&[b'x'; 5000]).unwrap_err().to_string();
+        assert!(error.contains("xxx") && error.len() < 300, "{error}");
+    }
+
+    #[test]
+    fn a_reading_comes_back_as_it_was_sent() {
+        let reading = Reading {
+            id: 3,
+            time: 1_700_000_000.123_456,
+            elapsed: 412,
+            release: Release::new(22, 5),
+            cluster: Some("sandbox".into()),
+            max_server_threads: Some(256),
+            statistics: Some(Statistics { bf_cycle_sum: u64::MAX, ..Statistics::default() }),
+        };
+        let answer = Answer::Reading(Box::new(reading));
+        let line = serde_json::to_vec(&answer).unwrap();
+        assert!(!line.contains(&b'\n'));
+        assert_eq!(Answer::parse(&line).unwrap(), answer);
+    }
+}

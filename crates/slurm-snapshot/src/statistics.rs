@@ -1,0 +1,189 @@
+//! The scheduler's statistics: `stats_info_response_msg_t` of every release as one plain type.
+//!
+//! Names are slurm.h's. Times are µs where they are durations and Unix seconds where they are moments; a moment
+//! that never was (0 in the reply) is `None`.
+
+use serde::{Deserialize, Serialize};
+
+/// Everything slurmctld counts about itself and its schedulers.
+///
+/// Sums and counters run since slurmctld's last reset: midnight UTC, `sdiag --reset` or its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Statistics {
+    /// When slurmctld answered: Unix seconds on its clock.
+    pub req_time: i64,
+    /// Since when it has counted: Unix seconds on its clock.
+    pub req_time_start: i64,
+    /// RPCs being served at this moment, one thread each.
+    pub server_thread_count: u32,
+    /// Messages to nodes that wait for an agent.
+    pub agent_queue_size: u32,
+    /// Agents at work.
+    pub agent_count: u32,
+    /// Threads of those agents.
+    pub agent_thread_count: u32,
+    /// Messages that wait for slurmdbd.
+    pub dbd_agent_queue_size: u32,
+    /// µs that 1,000 calls of `gettimeofday` took on slurmctld's host.
+    pub gettimeofday_latency: u32,
+
+    /// Longest main scheduling cycle, µs.
+    pub schedule_cycle_max: u32,
+    /// Last main scheduling cycle, µs.
+    pub schedule_cycle_last: u32,
+    /// Sum of the main scheduling cycles, µs. A `u32` that wraps in slurmctld up to 25.05.
+    pub schedule_cycle_sum: u64,
+    /// Main scheduling cycles.
+    pub schedule_cycle_counter: u32,
+    /// Sum of the jobs looked at in main scheduling cycles.
+    pub schedule_cycle_depth: u32,
+    /// Jobs pending at the last main scheduling cycle.
+    pub schedule_queue_len: u32,
+    /// Main cycles by the reason they ended for ([`crate::schedule_exit_name`]); from 23.11.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_exit: Option<Vec<u32>>,
+
+    /// Jobs submitted.
+    pub jobs_submitted: u32,
+    /// Jobs started.
+    pub jobs_started: u32,
+    /// Jobs completed.
+    pub jobs_completed: u32,
+    /// Jobs cancelled.
+    pub jobs_canceled: u32,
+    /// Jobs failed.
+    pub jobs_failed: u32,
+    /// Jobs pending when they were last counted.
+    pub jobs_pending: u32,
+    /// Jobs running when they were last counted.
+    pub jobs_running: u32,
+    /// When pending and running jobs were counted: Unix seconds, up to about 30 s ago.
+    pub job_states_ts: Option<i64>,
+
+    /// Jobs started by backfill since slurmctld's start.
+    pub bf_backfilled_jobs: u32,
+    /// Jobs started by backfill since the last reset.
+    pub bf_last_backfilled_jobs: u32,
+    /// Components of het jobs started by backfill.
+    pub bf_backfilled_het_jobs: u32,
+    /// Backfill cycles.
+    pub bf_cycle_counter: u32,
+    /// Sum of the backfill cycles, µs.
+    pub bf_cycle_sum: u64,
+    /// Last backfill cycle, µs.
+    pub bf_cycle_last: u32,
+    /// Longest backfill cycle, µs.
+    pub bf_cycle_max: u32,
+    /// Jobs looked at in the last backfill cycle.
+    pub bf_last_depth: u32,
+    /// Of those, the ones tried to start.
+    pub bf_last_depth_try: u32,
+    /// Sum of the jobs looked at.
+    pub bf_depth_sum: u32,
+    /// Sum of the jobs tried to start.
+    pub bf_depth_try_sum: u32,
+    /// Jobs pending at the last backfill cycle.
+    pub bf_queue_len: u32,
+    /// Sum of the jobs pending over the backfill cycles.
+    pub bf_queue_len_sum: u32,
+    /// Time slots in the last backfill cycle's table.
+    pub bf_table_size: u32,
+    /// Sum of the time slots over the backfill cycles.
+    pub bf_table_size_sum: u32,
+    /// When the last backfill cycle began: Unix seconds.
+    pub bf_when_last_cycle: Option<i64>,
+    /// Whether a backfill cycle is running: 0 or 1.
+    pub bf_active: u32,
+    /// Backfill cycles by the reason they ended for ([`crate::bf_exit_name`]); from 23.11.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_exit: Option<Vec<u32>>,
+
+    /// Whether job, node and partition parts were packed into the reply; up to 25.05.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts_packed: Option<u32>,
+    /// Whether slurmctld queues RPCs by type (`SlurmctldParameters=enable_rpc_queue`); from 24.05.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpc_queue_enabled: Option<bool>,
+    /// The RPC tables, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rpc: Option<RpcTables>,
+}
+
+/// slurmctld's RPC tables. They are not reset at midnight.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RpcTables {
+    /// By message type, at most 100, in slurmctld's order.
+    pub types: Vec<RpcType>,
+    /// By user, at most 200, in slurmctld's order.
+    pub users: Vec<RpcUser>,
+    /// Messages to nodes that wait for an agent, by message type.
+    pub pending: Vec<PendingRpc>,
+    /// The first of those messages, each with its nodes.
+    pub dumped: Vec<DumpedRpcs>,
+}
+
+/// The RPCs of one message type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RpcType {
+    /// Message type ([`crate::rpc_name`]).
+    pub id: u16,
+    /// RPCs served.
+    pub count: u32,
+    /// Time spent on them, µs.
+    pub time: u64,
+    /// What the RPC queue did with them: from 24.05 and only where it is enabled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<RpcQueue>,
+}
+
+/// One message type's place in slurmctld's RPC queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RpcQueue {
+    /// RPCs in the queue.
+    pub queued: u16,
+    /// RPCs refused because the queue was full.
+    pub dropped: u64,
+    /// RPCs served in the last cycle of the queue.
+    pub cycle_last: u16,
+    /// Most RPCs served in a cycle of the queue.
+    pub cycle_max: u16,
+}
+
+/// The RPCs of one user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RpcUser {
+    /// User id.
+    pub id: u32,
+    /// User name, where names were asked for and the reader's host knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// RPCs served.
+    pub count: u32,
+    /// Time spent on them, µs.
+    pub time: u64,
+}
+
+/// Messages of one type that wait for an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PendingRpc {
+    /// Message type ([`crate::rpc_name`]); slurmctld keeps it as a `u32` here.
+    pub id: u32,
+    /// Messages that wait.
+    pub count: u32,
+}
+
+/// One message that waits for an agent, and the nodes it is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DumpedRpcs {
+    /// Message type ([`crate::rpc_name`]).
+    pub id: u32,
+    /// Host list expression; empty where slurmctld gave none.
+    pub hostlist: String,
+}
