@@ -1,0 +1,316 @@
+//! One TCP connection to Carbon: connecting, writing, watching for its end, and the half-close barrier.
+//!
+//! Carbon says nothing, ever; what comes from it is an end of file or an error, and both mean that the
+//! connection is lost. A write that was cut short leaves the stream out of step: it must never be used again.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::Interest;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+/// Little may hide in our own kernel: what is there is lost with the connection.
+const SEND_BUFFER: usize = 256 * 1024;
+
+/// `HOST:PORT`, where the host may be a name, an IPv4 address or an IPv6 address in brackets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    host: String,
+    port: u16,
+}
+
+/// A text that is no [`Address`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not HOST:PORT, such as carbon.example.org:2004 or [::1]:2004")]
+pub struct AddressError(String);
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let error = || AddressError(text.to_owned());
+        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
+        let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(error)?;
+        let host = match host.strip_prefix('[') {
+            Some(host) => {
+                let host = host.strip_suffix(']').ok_or_else(error)?;
+                host.parse::<std::net::Ipv6Addr>().map_err(|_| error())?;
+                host
+            }
+            None => host,
+        };
+        let is_name = !host.contains(|c: char| c.is_whitespace() || c.is_control() || "/[]@".contains(c));
+        let bare_ipv6 = host.contains(':') && !text.starts_with('[');
+        if host.is_empty() || !is_name || bare_ipv6 {
+            return Err(error());
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// How long each step may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Looking the name up, and then connecting to each of its addresses.
+    pub connect: Duration,
+    /// Carbon's kernel takes no byte of what is to be written.
+    pub stall: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(10), stall: Duration::from_secs(60) }
+    }
+}
+
+/// Why there is no connection (any more).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The name has no address, or the resolver did not answer.
+    #[error("looking up {host}: {source}")]
+    Lookup {
+        /// The name.
+        host: String,
+        /// The resolver's reason.
+        source: io::Error,
+    },
+    /// No address of the name took the connection; the last one's reason.
+    #[error("connecting to {peer}: {source}")]
+    Connect {
+        /// The address tried last.
+        peer: String,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// The peer closed it.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The peer's kernel took nothing for the stall time-out.
+    #[error("the peer took nothing for {} s", .0.as_secs_f64())]
+    Stalled(Duration),
+    /// Another error of the socket.
+    #[error(transparent)]
+    Socket(#[from] io::Error),
+}
+
+/// A connection that stands, as far as is known.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    timeouts: Timeouts,
+}
+
+impl Connection {
+    /// Looks `address` up and tries every address it has, in the resolver's order.
+    ///
+    /// # Errors
+    /// The name cannot be looked up, or no address takes the connection.
+    pub async fn open(address: &Address, timeouts: Timeouts) -> Result<Self, ConnectionError> {
+        let lookup_error = |source| ConnectionError::Lookup { host: address.host.clone(), source };
+        let addresses = timeout(timeouts.connect, lookup_host((address.host.as_str(), address.port)))
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(lookup_error)?;
+        let mut last = lookup_error(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+        for peer in addresses {
+            let connected = timeout(timeouts.connect, TcpStream::connect(peer))
+                .await
+                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            match connected {
+                Ok(stream) => {
+                    set_options(&stream, timeouts)?;
+                    return Ok(Self { stream, timeouts });
+                }
+                Err(source) => last = ConnectionError::Connect { peer: peer.to_string(), source },
+            }
+        }
+        Err(last)
+    }
+
+    /// Hands the whole frame to our kernel.
+    ///
+    /// # Errors
+    /// The connection is lost: closed, broken or stalled.
+    pub async fn write(&self, frame: &[u8]) -> Result<(), ConnectionError> {
+        let mut rest = frame;
+        while !rest.is_empty() {
+            match self.stream.try_write(rest) {
+                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let ready = timeout(
+                        self.timeouts.stall,
+                        self.stream.ready(Interest::READABLE | Interest::WRITABLE),
+                    )
+                    .await
+                    .map_err(|_| ConnectionError::Stalled(self.timeouts.stall))??;
+                    if ready.is_readable() {
+                        self.try_read()?;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the connection, which is the only thing that Carbon ever says.
+    pub async fn closed(&self) -> ConnectionError {
+        loop {
+            if let Err(error) = self.stream.readable().await {
+                return error.into();
+            }
+            if let Err(error) = self.try_read() {
+                return error;
+            }
+        }
+    }
+
+    /// The half-close barrier: our end is closed, and the peer closes its own only after it has read and parsed
+    /// every byte before.
+    ///
+    /// # Errors
+    /// The connection broke first, so that nothing is confirmed.
+    pub async fn barrier(self) -> Result<(), ConnectionError> {
+        SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write)?;
+        match self.closed().await {
+            // An end of file alone could come from a peer that had left bytes unread: then an error waits.
+            ConnectionError::Closed => match self.stream.take_error()? {
+                None => Ok(()),
+                Some(error) => Err(error.into()),
+            },
+            error => Err(error),
+        }
+    }
+
+    /// Reads what is there and throws it away.
+    fn try_read(&self) -> Result<(), ConnectionError> {
+        let mut ignored = [0_u8; 512];
+        match self.stream.try_read(&mut ignored) {
+            Ok(0) => Err(ConnectionError::Closed),
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn set_options(stream: &TcpStream, timeouts: Timeouts) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_send_buffer_size(SEND_BUFFER)?;
+    let idle = Duration::from_secs(60);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle / 4).with_retries(4))?;
+    // Without it a peer that vanished is noticed after a quarter of an hour.
+    socket.set_tcp_user_timeout(Some(timeouts.stall.max(idle)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn addresses_are_host_and_port() {
+        for text in ["carbon.example.org:2004", "127.0.0.1:2004", "[::1]:2004"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "carbon",
+            ":2004",
+            "carbon:",
+            "carbon:0",
+            "carbon:70000",
+            "::1:2004",
+            "[::1:2004",
+            "[x]:1",
+            "a b:1",
+        ] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    async fn pair() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let timeouts = Timeouts { connect: Duration::from_secs(5), stall: Duration::from_millis(300) };
+        let connection = Connection::open(&address, timeouts).await.unwrap();
+        (connection, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_closes_is_noticed_while_idle() {
+        let (connection, peer) = pair().await;
+        drop(peer);
+        let error = timeout(Duration::from_secs(5), connection.closed()).await.unwrap();
+        assert!(matches!(error, ConnectionError::Closed), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_never_reads_is_a_stall_not_a_hang() {
+        let (connection, _peer) = pair().await;
+        let frame = vec![0; 1 << 20];
+        let error = timeout(Duration::from_secs(20), async {
+            loop {
+                if let Err(error) = connection.write(&frame).await {
+                    return error;
+                }
+            }
+        });
+        assert!(matches!(error.await.unwrap(), ConnectionError::Stalled(_)));
+    }
+
+    #[tokio::test]
+    async fn the_barrier_passes_once_everything_was_read() {
+        let (connection, mut peer) = pair().await;
+        connection.write(b"frame").await.unwrap();
+        let reader = tokio::spawn(async move {
+            let mut read = Vec::new();
+            tokio::io::AsyncReadExt::read_to_end(&mut peer, &mut read).await.unwrap();
+            read
+        });
+        connection.barrier().await.unwrap();
+        assert_eq!(reader.await.unwrap(), b"frame");
+    }
+
+    #[tokio::test]
+    async fn the_barrier_fails_when_bytes_were_left_unread() {
+        let (connection, peer) = pair().await;
+        connection.write(b"frame").await.unwrap();
+        drop(peer);
+        assert!(connection.barrier().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn every_address_of_a_name_is_tried() {
+        // localhost has 127.0.0.1 and often ::1; only one of them listens.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address { host: "localhost".into(), port: listener.local_addr().unwrap().port() };
+        Connection::open(&address, Timeouts::default()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_resolve_is_said() {
+        let address = "no-such-host.invalid:2004".parse().unwrap();
+        let error = Connection::open(&address, Timeouts::default()).await.unwrap_err();
+        assert!(error.to_string().starts_with("looking up no-such-host.invalid"), "{error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Metric paths that every Carbon takes as they are meant.
+//!
+//! Carbon checks nothing: `..` walks its folders, an empty component or a space makes odd files, a component
+//! over 255 bytes loses the point. A legal path is therefore made of components of `[A-Za-z0-9_-]`, none empty,
+//! each at most [`MAX_COMPONENT`] bytes, [`MAX_PATH`] bytes in all.
+
+use std::borrow::Cow;
+
+/// The longest legal component, bytes.
+pub const MAX_COMPONENT: usize = 200;
+/// The longest legal path, bytes.
+pub const MAX_PATH: usize = 1024;
+
+/// Why a path is not legal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// No component at all, or two dots side by side, or a dot at an end.
+    #[error("an empty component")]
+    Empty,
+    /// A character outside `[A-Za-z0-9_-]`.
+    #[error("the character {0:?}, where only letters, digits, `_` and `-` are safe")]
+    Character(char),
+    /// A component over [`MAX_COMPONENT`] bytes.
+    #[error("a component of {0} bytes, over {MAX_COMPONENT}")]
+    LongComponent(usize),
+    /// A path over [`MAX_PATH`] bytes.
+    #[error("{0} bytes, over {MAX_PATH}")]
+    Long(usize),
+}
+
+/// Whether `path` is legal.
+///
+/// # Errors
+/// The first thing that is wrong with it.
+pub fn check(path: &str) -> Result<(), PathError> {
+    if path.len() > MAX_PATH {
+        return Err(PathError::Long(path.len()));
+    }
+    path.split('.').try_for_each(|component| {
+        if component.is_empty() {
+            return Err(PathError::Empty);
+        }
+        if let Some(character) = component.chars().find(|&c| !is_safe(c)) {
+            return Err(PathError::Character(character));
+        }
+        if component.len() > MAX_COMPONENT {
+            return Err(PathError::LongComponent(component.len()));
+        }
+        Ok(())
+    })
+}
+
+/// `name` as one legal component, so that distinct names stay distinct.
+///
+/// A name that had to be changed gets `-` and six hexadecimal digits of its own hash; so does a legal one that
+/// ends like that already, or it could be taken for another's. What a name becomes depends on nothing else.
+#[must_use]
+pub fn component(name: &str) -> Cow<'_, str> {
+    let legal = !name.is_empty() && name.len() <= MAX_COMPONENT && name.chars().all(is_safe);
+    if legal && !ends_like_a_hash(name) {
+        return Cow::Borrowed(name);
+    }
+    let kept: String =
+        name.chars().map(|c| if is_safe(c) { c } else { '_' }).take(MAX_COMPONENT - HASH_SUFFIX).collect();
+    let kept = if kept.is_empty() { "_" } else { &kept };
+    Cow::Owned(format!("{kept}-{:06x}", hash(name) & 0x00ff_ffff))
+}
+
+/// `-` and six hexadecimal digits.
+const HASH_SUFFIX: usize = 7;
+
+fn is_safe(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
+fn ends_like_a_hash(name: &str) -> bool {
+    name.rsplit_once('-').is_some_and(|(_, tail)| {
+        tail.len() == HASH_SUFFIX - 1 && tail.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
+}
+
+/// FNV-1a, folded: published paths hang on it, so that it may never change with a library's version.
+fn hash(name: &str) -> u64 {
+    let full = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    full ^ (full >> 24) ^ (full >> 48)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn carbon_traps_are_refused() {
+        for (path, error) in [
+            ("", PathError::Empty),
+            ("a..b", PathError::Empty),
+            ("..", PathError::Empty),
+            ("a.b.", PathError::Empty),
+            ("a b", PathError::Character(' ')),
+            ("a/b", PathError::Character('/')),
+            ("a\0", PathError::Character('\0')),
+            ("a;tag=1", PathError::Character(';')),
+            ("é", PathError::Character('é')),
+        ] {
+            assert_eq!(check(path), Err(error), "{path:?}");
+        }
+        assert_eq!(check(&"a".repeat(201)), Err(PathError::LongComponent(201)));
+        assert_eq!(check(&["a"; 600].join(".")), Err(PathError::Long(1199)));
+        assert_eq!(check("cluster.slurm_sched_stats.gauge-main_last_cycle"), Ok(()));
+    }
+
+    #[test]
+    fn a_changed_name_never_becomes_somebody_elses() {
+        assert_eq!(component("john_doe"), "john_doe");
+        let changed = component("john.doe");
+        assert!(changed.starts_with("john_doe-"), "{changed}");
+        assert_ne!(component("john@doe"), changed);
+        // A user who is really called what another one became.
+        assert_ne!(component(&changed), changed);
+    }
+
+    #[test]
+    fn published_hashes_never_change() {
+        assert_eq!(component("john.doe"), "john_doe-c4d7bb");
+        assert_eq!(component(""), "_-be0c53");
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_becomes_a_legal_component(name in any::<String>()) {
+            prop_assert_eq!(check(&component(&name)), Ok(()));
+            prop_assert!(!component(&name).contains('.'));
+        }
+
+        #[test]
+        fn distinct_names_stay_distinct(a in "[ab.@_-]{0,9}", b in "[ab.@_-]{0,9}") {
+            prop_assert_eq!(a == b, component(&a) == component(&b));
+        }
+    }
+}
