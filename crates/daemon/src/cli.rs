@@ -1,0 +1,106 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Flags;
+
+/// slurmctld's scheduler statistics in Graphite.
+///
+/// Every interval one RPC asks slurmctld what `sdiag` shows; every figure goes to Carbon's pickle port under
+/// cluster.slurm_sched_stats.gauge-…, and again after a lost connection.
+///
+/// Try it: `slurm-graphite once` prints what would be sent. Then `slurm-graphite run --carbon HOST:2004`.
+#[derive(Debug, Parser)]
+#[command(name = "slurm-graphite", version, arg_required_else_help = true, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Send the statistics to Carbon every interval, for ever: the daemon
+    Run {
+        #[command(flatten)]
+        options: Options,
+        /// Send a recording (`stats --json`, one line a reading) instead, at its own timestamps; wants --prefix
+        #[arg(long, value_name = "FILE", requires = "prefix")]
+        replay: Option<PathBuf>,
+    },
+    /// Print one tick as `path value timestamp` lines; with --carbon send it too, and have it confirmed
+    Once {
+        #[command(flatten)]
+        options: Options,
+        /// Print a recording (`stats --json`, one line a reading) instead
+        #[arg(long, value_name = "FILE")]
+        replay: Option<PathBuf>,
+    },
+    /// Check the configuration
+    Check {
+        #[command(flatten)]
+        options: Options,
+        /// Ask slurmctld and every Carbon too, and say what is wrong and what to do
+        #[arg(long)]
+        connect: bool,
+    },
+    /// Print what `sdiag` shows
+    Stats {
+        #[command(flatten)]
+        options: Options,
+        /// As one JSON line, which --replay reads
+        #[arg(long, conflicts_with = "reset")]
+        json: bool,
+        /// Reset slurmctld's counters instead; for an operator of the cluster
+        #[arg(long)]
+        reset: bool,
+    },
+    /// Print every metric path with its unit and meaning, as Markdown
+    Metrics,
+    /// Print the rules for Carbon's storage-schemas.conf that fit this configuration
+    StorageSchemas {
+        #[command(flatten)]
+        options: Options,
+    },
+}
+
+/// Where the configuration comes from; each flag goes over the file's value.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Carbon's pickle receiver; several times for several, [::1]:2004 for IPv6
+    #[arg(long, value_name = "HOST:PORT")]
+    carbon: Vec<String>,
+    /// Time between two readings: Carbon's finest retention [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    interval: Option<String>,
+    /// First part of every path; {cluster} and {host} are filled in [default: cluster]
+    #[arg(long, value_name = "PATH")]
+    prefix: Option<String>,
+    /// slurm.conf [default: SLURM_CONF, then libslurm's own search]
+    #[arg(long, value_name = "FILE")]
+    slurm_conf: Option<PathBuf>,
+    /// error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+}
+
+impl Options {
+    /// What the configuration takes from the command line.
+    pub(crate) fn flags(&self) -> Flags {
+        Flags {
+            carbon: self.carbon.clone(),
+            interval: self.interval.clone(),
+            prefix: self.prefix.clone(),
+            slurm_conf: self.slurm_conf.clone(),
+            log_level: self.log_level.clone(),
+            log_format: self.log_format.clone(),
+        }
+    }
+}

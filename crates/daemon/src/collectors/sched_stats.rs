@@ -1,0 +1,230 @@
+//! `slurm_sched_stats`: what sdiag prints of the schedulers, under the names that dashboards already have.
+//!
+//! Every figure equals sdiag's, digit for digit; where sdiag prints no line there is no point.
+
+use slurm_snapshot::Statistics;
+
+use super::{Collector, Figure, Rollup};
+use crate::derive;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    family: "slurm_sched_stats",
+    about: "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not print \
+            has no point: there is no mean of no cycles. \"The last reset\" is midnight UTC, slurmctld's start or \
+            `sdiag --reset`, whichever came last.",
+    figures: FIGURES,
+};
+
+#[rustfmt::skip]
+const FIGURES: &[Figure<Statistics>] = &[
+    Figure { leaf: "server_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.server_thread_count.into()),
+        meaning: "RPCs that slurmctld is serving at this moment, one thread each; new ones wait at max_server_threads (256)" },
+    Figure { leaf: "agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_queue_size.into()),
+        meaning: "messages to nodes that wait for an agent" },
+    Figure { leaf: "agent_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_count.into()),
+        meaning: "agents at work: groups of nodes being sent a message" },
+    Figure { leaf: "agent_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_thread_count.into()),
+        meaning: "threads of those agents" },
+    Figure { leaf: "dbd_agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.dbd_agent_queue_size.into()),
+        meaning: "messages that wait for slurmdbd; growing means that it is away or slow" },
+    Figure { leaf: "gettimeofday_latency", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.gettimeofday_latency.into()),
+        meaning: "1,000 calls of gettimeofday on slurmctld's host; high on a bad clock source" },
+    Figure { leaf: "req_time", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time)),
+        meaning: "when slurmctld answered, on its clock" },
+    Figure { leaf: "req_time_start", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time_start)),
+        meaning: "since when slurmctld counts: midnight UTC, its start or the last sdiag --reset" },
+    Figure { leaf: "jobs_submitted", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_submitted.into()),
+        meaning: "jobs submitted since the last reset" },
+    Figure { leaf: "jobs_started", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_started.into()),
+        meaning: "jobs started since the last reset" },
+    Figure { leaf: "jobs_completed", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_completed.into()),
+        meaning: "jobs completed since the last reset" },
+    Figure { leaf: "jobs_canceled", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_canceled.into()),
+        meaning: "jobs cancelled since the last reset" },
+    Figure { leaf: "jobs_failed", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_failed.into()),
+        meaning: "jobs failed since the last reset" },
+    Figure { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |s| Some(s.jobs_pending.into()),
+        meaning: "jobs pending when they were last counted (job_states_ts)" },
+    Figure { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |s| Some(s.jobs_running.into()),
+        meaning: "jobs running when they were last counted (job_states_ts)" },
+    Figure { leaf: "job_states_ts", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(s.job_states_ts),
+        meaning: "when slurmctld last counted pending and running jobs, up to about 30 s ago" },
+    Figure { leaf: "main_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.schedule_cycle_last.into()),
+        meaning: "last cycle of the main scheduler" },
+    Figure { leaf: "main_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| Some(s.schedule_cycle_max.into()),
+        meaning: "longest cycle of the main scheduler since the last reset" },
+    Figure { leaf: "main_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.schedule_cycle_counter.into()),
+        meaning: "cycles of the main scheduler since the last reset" },
+    Figure { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| whole(s.schedule_cycle_sum),
+        meaning: "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up to Slurm 25.05" },
+    Figure { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s.schedule_cycle_sum, s.schedule_cycle_counter),
+        meaning: "mean cycle of the main scheduler since the last reset" },
+    Figure { leaf: "main_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| Some(s.schedule_cycle_depth.into()),
+        meaning: "jobs that the main scheduler looked at since the last reset" },
+    Figure { leaf: "main_mean_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| mean(s.schedule_cycle_depth.into(), s.schedule_cycle_counter),
+        meaning: "mean number of jobs that a main cycle looked at since the last reset" },
+    Figure { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: main_cycles_per_minute,
+        meaning: "main cycles per whole minute since the last reset; from its second minute on" },
+    Figure { leaf: "main_last_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.schedule_queue_len.into()),
+        meaning: "jobs pending at the last main cycle" },
+    Figure { leaf: "bf_total_jobs_since_slurm_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_backfilled_jobs.into()),
+        meaning: "jobs started by backfill since slurmctld's start" },
+    Figure { leaf: "bf_total_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_last_backfilled_jobs.into()),
+        meaning: "jobs started by backfill since the last reset" },
+    Figure { leaf: "bf_total_het_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_backfilled_het_jobs.into()),
+        meaning: "components of het jobs started by backfill since the last reset" },
+    Figure { leaf: "bf_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_cycle_counter.into()),
+        meaning: "backfill cycles since the last reset" },
+    Figure { leaf: "bf_last_cycle_when", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(s.bf_when_last_cycle),
+        meaning: "when the last backfill cycle began; long ago means that backfill no longer runs" },
+    Figure { leaf: "bf_active", unit: "0 or 1", rollup: Rollup::Average, value: |s| Some(s.bf_active.into()),
+        meaning: "whether a backfill cycle is running at this moment" },
+    Figure { leaf: "bf_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.bf_cycle_last.into()),
+        meaning: "last backfill cycle, without the time it slept and let others work" },
+    Figure { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| Some(s.bf_cycle_max.into()),
+        meaning: "longest backfill cycle since the last reset" },
+    Figure { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| whole(s.bf_cycle_sum),
+        meaning: "sum of the backfill cycles since the last reset" },
+    Figure { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s.bf_cycle_sum, s.bf_cycle_counter),
+        meaning: "mean backfill cycle since the last reset" },
+    Figure { leaf: "bf_last_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_last_depth.into()),
+        meaning: "jobs that the last backfill cycle looked at" },
+    Figure { leaf: "bf_last_depth_cycle_try", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_last_depth_try.into()),
+        meaning: "jobs that the last backfill cycle tried to start" },
+    Figure { leaf: "bf_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_depth_sum.into()),
+        meaning: "jobs that backfill looked at since the last reset" },
+    Figure { leaf: "bf_depth_sum_try", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_depth_try_sum.into()),
+        meaning: "jobs that backfill tried to start since the last reset" },
+    Figure { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s.bf_depth_sum.into(), s.bf_cycle_counter),
+        meaning: "mean number of jobs that a backfill cycle looked at since the last reset" },
+    Figure { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |s| mean(s.bf_depth_try_sum.into(), s.bf_cycle_counter),
+        meaning: "mean number of jobs that a backfill cycle tried to start since the last reset" },
+    Figure { leaf: "bf_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_queue_len.into()),
+        meaning: "jobs pending at the last backfill cycle" },
+    Figure { leaf: "bf_queue_length_sum", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_queue_len_sum.into()),
+        meaning: "sum over the backfill cycles of the jobs pending, since the last reset" },
+    Figure { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s.bf_queue_len_sum.into(), s.bf_cycle_counter),
+        meaning: "mean number of jobs pending at a backfill cycle since the last reset" },
+    Figure { leaf: "bf_table_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_table_size.into()),
+        meaning: "time slots that the last backfill cycle planned with" },
+    Figure { leaf: "bf_table_size_sum", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_table_size_sum.into()),
+        meaning: "sum over the backfill cycles of those slots, since the last reset" },
+    Figure { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s.bf_table_size_sum.into(), s.bf_cycle_counter),
+        meaning: "mean number of time slots of a backfill cycle since the last reset" },
+    Figure { leaf: "rpc_queue_enabled", unit: "0 or 1", rollup: Rollup::Average, value: |s| s.rpc_queue_enabled.map(|on| u8::from(on).into()),
+        meaning: "whether slurmctld queues RPCs by type; from Slurm 24.05" },
+];
+
+/// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
+fn whole(value: u64) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
+    Some(value as f64)
+}
+
+fn mean(sum: u64, count: u32) -> Option<f64> {
+    derive::mean(sum, count).and_then(whole)
+}
+
+fn moment(seconds: Option<i64>) -> Option<f64> {
+    seconds.and_then(|seconds| u64::try_from(seconds).ok()).and_then(whole)
+}
+
+fn main_cycles_per_minute(s: &Statistics) -> Option<f64> {
+    derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start).map(f64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names that people already have on their dashboards.
+    const SEED: [&str; 26] = [
+        "server_thread_count",
+        "agent_queue_size",
+        "jobs_submitted",
+        "jobs_started",
+        "jobs_completed",
+        "jobs_canceled",
+        "jobs_failed",
+        "main_last_cycle",
+        "main_max_cycle",
+        "main_total_cycles",
+        "main_mean_cycle",
+        "main_mean_depth_cycle",
+        "main_cycles_per_minute",
+        "main_last_queue_length",
+        "bf_total_jobs_since_slurm_start",
+        "bf_total_jobs_since_cycle_start",
+        "bf_total_cycles",
+        "bf_last_cycle",
+        "bf_max_cycle",
+        "bf_queue_length",
+        "bf_mean_cycle",
+        "bf_depth_mean",
+        "bf_depth_mean_try",
+        "bf_queue_length_mean",
+        "bf_last_depth_cycle",
+        "bf_last_depth_cycle_try",
+    ];
+
+    fn value(leaf: &str, statistics: &Statistics) -> Option<f64> {
+        FIGURES.iter().find(|figure| figure.leaf == leaf).and_then(|figure| (figure.value)(statistics))
+    }
+
+    #[test]
+    fn every_name_that_dashboards_have_is_here() {
+        for leaf in SEED {
+            assert!(FIGURES.iter().any(|figure| figure.leaf == leaf), "{leaf}");
+        }
+    }
+
+    #[test]
+    fn what_sdiag_does_not_print_is_not_published_as_zero() {
+        let nothing_yet =
+            Statistics { req_time: 1_700_000_060, req_time_start: 1_700_000_000, ..Statistics::default() };
+        for leaf in [
+            "main_mean_cycle",
+            "main_mean_depth_cycle",
+            "main_cycles_per_minute",
+            "bf_mean_cycle",
+            "bf_depth_mean",
+            "bf_depth_mean_try",
+            "bf_queue_length_mean",
+            "bf_table_size_mean",
+            "bf_last_cycle_when",
+            "job_states_ts",
+            "rpc_queue_enabled",
+        ] {
+            assert_eq!(value(leaf, &nothing_yet), None, "{leaf}");
+        }
+        assert_eq!(value("bf_last_cycle", &nothing_yet), Some(0.0), "a counter at zero is a figure");
+    }
+
+    #[test]
+    fn each_name_carries_its_own_member() {
+        // Another exporter swaps the two counters of backfilled jobs, and publishes µs as a count of cycles.
+        let statistics = Statistics {
+            bf_backfilled_jobs: 900,
+            bf_last_backfilled_jobs: 30,
+            bf_cycle_counter: 72,
+            bf_cycle_sum: 171_543_834,
+            bf_queue_len_sum: 242_773,
+            bf_table_size_sum: 8141,
+            agent_count: 3,
+            agent_thread_count: 7,
+            ..Statistics::default()
+        };
+        for (leaf, expected) in [
+            ("bf_total_jobs_since_slurm_start", 900.0),
+            ("bf_total_jobs_since_cycle_start", 30.0),
+            ("bf_total_cycles", 72.0),
+            ("bf_mean_cycle", 2_382_553.0),
+            ("bf_queue_length_mean", 3371.0),
+            ("bf_table_size_mean", 113.0),
+            ("agent_count", 3.0),
+            ("agent_thread_count", 7.0),
+        ] {
+            assert_eq!(value(leaf, &statistics), Some(expected), "{leaf}");
+        }
+    }
+}

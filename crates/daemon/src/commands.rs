@@ -1,0 +1,99 @@
+//! What each command does: one file a command, and what they share.
+
+mod check;
+mod metrics;
+mod once;
+mod replay;
+mod run;
+mod stats;
+mod storage_schemas;
+
+use std::future::Future;
+use std::io::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, anyhow};
+use carbon::Batch;
+use slurm_snapshot::Reading;
+
+use crate::cli::{Command, Options};
+use crate::collectors::COLLECTORS;
+use crate::config::{Config, Problems, Slurm};
+use crate::source::{Source, SourceError, Wanted};
+
+/// libslurm looks for a configuration for up to a minute; somebody who waits at a terminal is told sooner.
+const IMPATIENT: Duration = Duration::from_secs(4);
+
+/// Carries a command out.
+pub(crate) fn execute(command: Command) -> Result<()> {
+    match command {
+        Command::Run { options, replay: None } => run::run(&options),
+        Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
+        Command::Once { options, replay } => once::once(&options, replay.as_deref()),
+        Command::Check { options, connect } => check::check(&options, connect),
+        Command::Stats { options, json, reset } => stats::stats(&options, json, reset),
+        Command::Metrics => print(&metrics::document()),
+        Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options)?)),
+    }
+}
+
+fn load(options: &Options) -> Result<Config, Problems> {
+    Config::load(options.config.as_deref(), &options.flags())
+}
+
+/// Runs `future` to its end on this thread.
+fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Names are looked up there, and nothing else.
+        .max_blocking_threads(8)
+        .thread_stack_size(256 << 10)
+        .build()
+        .context("starting the runtime")?;
+    let result = runtime.block_on(future);
+    // A name server that hangs must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        // `slurm-graphite metrics | head` is no failure.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("writing to stdout"),
+    }
+}
+
+fn unix_now() -> Duration {
+    // A clock before 1970 is read as 1970.
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// One reading, for a command that ends afterwards.
+async fn read_once(slurm: Slurm, wanted: Wanted) -> Result<Box<Reading>, SourceError> {
+    let mut source = Source::start(slurm, IMPATIENT);
+    source.ask(wanted);
+    source.outcome().await
+}
+
+/// Every collector's points of `reading`.
+fn collect(batch: &mut Batch, prefix: &str, reading: &Reading) {
+    if let Some(statistics) = &reading.statistics {
+        for collector in COLLECTORS {
+            collector.points(prefix, statistics).for_each(|(path, value)| batch.push(path, value));
+        }
+    }
+}
+
+/// The start of the slot that `seconds` is in.
+fn slot(seconds: f64, interval: u32) -> i64 {
+    let interval = i64::from(interval.max(1));
+    #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
+    let whole = seconds.floor() as i64;
+    whole - whole.rem_euclid(interval)
+}
+
+fn no_cluster() -> anyhow::Error {
+    anyhow!("the prefix needs the cluster's name, and slurmctld did not tell it")
+}

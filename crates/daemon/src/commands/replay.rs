@@ -1,0 +1,48 @@
+//! `run --replay`: a recording to Carbon, at its own timestamps, as fast as Carbon takes it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use carbon::Sender;
+use tracing::info;
+
+use super::{block_on, load, once};
+use crate::cli::Options;
+use crate::source::recording;
+use crate::telemetry::Logging;
+
+/// Ticks that may wait while the recording is read on.
+const AHEAD: usize = 100;
+
+pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
+    let config = load(options)?.with_destination()?;
+    Logging::start(config.log);
+    block_on(async {
+        let senders: Vec<Sender> = config.carbon.iter().cloned().map(Sender::start).collect();
+        let mut ticks = 0_u64;
+        for reading in recording::readings(file)? {
+            let batch = Arc::new(once::batch(&config, &reading?)?);
+            for sender in &senders {
+                while sender.status().due >= AHEAD {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                sender.push(Arc::clone(&batch));
+            }
+            ticks += 1;
+        }
+        let mut failed = Vec::new();
+        for (to, sender) in config.carbon.iter().zip(senders) {
+            let left = sender.drain(config.drain_timeout).await;
+            if !left.is_complete() {
+                failed.push(format!("{}: {left}", to.name));
+            }
+        }
+        if !failed.is_empty() {
+            bail!("not confirmed: {}", failed.join("; "));
+        }
+        info!(ticks, "the recording is sent and confirmed");
+        Ok(())
+    })
+}

@@ -1,0 +1,357 @@
+//! `run`: the daemon. A loop in which `select` only names what happened, and one function each does it.
+//!
+//! Nothing here waits for slurmctld or for Carbon: readings come from the source's task, batches go to each
+//! destination's queue, and the ticks go on whatever those do.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use carbon::{Batch, Destination, Sender};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
+use tracing::{debug, error, info, warn};
+
+use super::{block_on, collect, load, unix_now};
+use crate::cli::Options;
+use crate::config::Config;
+use crate::grid::{Grid, Tick};
+use crate::health::{DestinationHealth, Health};
+use crate::naming;
+use crate::notify::Notify;
+use crate::source::{Outcome, Source, Wanted};
+use crate::telemetry::Logging;
+
+/// How long libslurm may look for its configuration; it gives up by itself after a minute.
+const START_DEADLINE: Duration = Duration::from_secs(70);
+
+/// Runs until SIGTERM or SIGINT.
+pub(super) fn run(options: &Options) -> Result<()> {
+    let config = load(options)?.with_destination()?;
+    let logging = Logging::start(config.log);
+    block_on(async {
+        let mut signals = Signals::new().context("listening for signals")?;
+        let mut daemon = Daemon::start(config);
+        daemon.notify.ready();
+        loop {
+            match daemon.select(&mut signals).await {
+                Event::Woken => daemon.woken(),
+                Event::Answered(outcome) => daemon.answered(outcome),
+                Event::Reload => daemon.reload(options, &logging),
+                Event::Stop => return daemon.stop(&mut signals.stop).await,
+            }
+        }
+    })
+}
+
+struct Signals {
+    hangup: Signal,
+    stop: StopSignals,
+}
+
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            stop: StopSignals {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+            },
+        })
+    }
+}
+
+impl StopSignals {
+    async fn recv(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+enum Event {
+    Woken,
+    Answered(Outcome),
+    Reload,
+    Stop,
+}
+
+struct Daemon {
+    config: Config,
+    grid: Grid,
+    source: Source,
+    senders: Vec<(Destination, Sender)>,
+    notify: Notify,
+    health: Health,
+    host: String,
+    cluster: Option<String>,
+    /// A request is on its way to the source.
+    asked: bool,
+    /// The tick that it is for; `None` once its slot is over.
+    pending: Option<i64>,
+    /// What the log said last of slurmctld.
+    said: Said,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Up,
+    Down,
+}
+
+impl Daemon {
+    fn start(config: Config) -> Self {
+        let senders = config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone()))).collect();
+        info!(
+            interval = config.interval,
+            prefix = %config.prefix,
+            version = env!("CARGO_PKG_VERSION"),
+            "slurm-graphite has started"
+        );
+        Self {
+            grid: Grid::new(config.interval, unix_now()),
+            source: Source::start(config.slurm.clone(), START_DEADLINE),
+            senders,
+            notify: Notify::from_env(),
+            health: Health::default(),
+            host: naming::host(),
+            cluster: None,
+            asked: false,
+            pending: None,
+            said: Said::Nothing,
+            config,
+        }
+    }
+
+    async fn select(&mut self, signals: &mut Signals) -> Event {
+        let wait = self.grid.wait(unix_now());
+        let wait = self.notify.feed_every().map_or(wait, |feed| wait.min(feed));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => Event::Woken,
+            outcome = self.source.outcome(), if self.asked => Event::Answered(outcome),
+            _ = signals.hangup.recv() => Event::Reload,
+            () = signals.stop.recv() => Event::Stop,
+        }
+    }
+
+    fn woken(&mut self) {
+        self.notify.feed();
+        if let Some(tick) = self.grid.tick(unix_now()) {
+            self.tick(tick);
+        }
+    }
+
+    fn tick(&mut self, tick: Tick) {
+        if tick.new_timeline {
+            warn!(timestamp = tick.timestamp, "the clock was set back; a new timeline begins");
+            self.health.timelines += 1;
+        }
+        if tick.skipped > 0 {
+            warn!(
+                skipped = tick.skipped,
+                "ticks were missed: the host slept, was overloaded, or its clock was set"
+            );
+            self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(tick.skipped);
+        }
+        if self.asked {
+            // The slot of the tick that asked is over, and this one must not ask again.
+            self.finish_pending();
+            self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
+            self.emit(tick.timestamp, None);
+        } else if self.source.ask(Wanted::default()) {
+            self.asked = true;
+            self.pending = Some(tick.timestamp);
+        }
+        self.tell_status();
+    }
+
+    /// A tick whose answer did not come in time still has the daemon's own figures.
+    fn finish_pending(&mut self) {
+        if let Some(timestamp) = self.pending.take() {
+            self.emit(timestamp, None);
+        }
+    }
+
+    fn answered(&mut self, outcome: Outcome) {
+        self.asked = false;
+        match &outcome {
+            Ok(_) => self.health.readings_ok += 1,
+            Err(_) => self.health.readings_failed += 1,
+        }
+        match &outcome {
+            Ok(reading) if self.said != Said::Up => {
+                info!(
+                    elapsed_us = reading.elapsed,
+                    cluster = reading.cluster.as_deref(),
+                    "slurmctld answers"
+                );
+                self.said = Said::Up;
+            }
+            Err(error) if self.said != Said::Down => {
+                warn!(%error, "no reading; trying at every tick");
+                self.said = Said::Down;
+            }
+            Err(error) => debug!(%error, "no reading"),
+            Ok(_) => {}
+        }
+        match (self.pending.take(), outcome) {
+            (Some(timestamp), outcome) => self.emit(timestamp, Some(outcome)),
+            (None, Ok(_)) => {
+                self.health.ticks_late += 1;
+                debug!("a reading came after its tick and is thrown away");
+            }
+            (None, Err(_)) => {}
+        }
+        self.tell_status();
+    }
+
+    /// Makes the tick's batch and hands it to every destination.
+    fn emit(&mut self, timestamp: i64, outcome: Option<Outcome>) {
+        let reading = outcome.and_then(Result::ok);
+        self.health.ticks_run += 1;
+        self.health.slurmctld_up = reading.is_some();
+        self.health.reading_duration = reading.as_ref().map(|reading| reading.elapsed);
+        self.health.reader_restarts = self.source.restarts();
+        self.health.look_at_memory(self.source.pid());
+        if let Some(cluster) = reading.as_ref().and_then(|reading| reading.cluster.as_ref()) {
+            self.cluster = Some(cluster.clone());
+        }
+        let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else {
+            debug!("the cluster's name is not known yet; nothing can be sent under this prefix");
+            return;
+        };
+        let mut batch = Batch::new(timestamp);
+        if let Some(reading) = &reading {
+            collect(&mut batch, &prefix, reading);
+        }
+        let destinations: Vec<(String, DestinationHealth)> = self
+            .senders
+            .iter()
+            .map(|(to, sender)| {
+                (to.name.clone(), DestinationHealth { status: sender.status(), now: timestamp })
+            })
+            .collect();
+        self.health.points(&prefix, &self.host, &destinations, |path, value| batch.push(path, value));
+        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
+        let batch = Arc::new(batch);
+        for (_, sender) in &self.senders {
+            sender.push(Arc::clone(&batch));
+        }
+    }
+
+    fn tell_status(&mut self) {
+        let (said, senders) = (self.said, &self.senders);
+        self.notify.status(|| {
+            let slurm = match said {
+                Said::Nothing => "waiting for the first reading",
+                Said::Up => "slurmctld answers",
+                Said::Down => "slurmctld does not answer",
+            };
+            let destinations =
+                senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
+            std::iter::once(slurm.to_owned()).chain(destinations).collect::<Vec<_>>().join("; ")
+        });
+    }
+
+    /// The whole new configuration, or the old one as it was.
+    fn reload(&mut self, options: &Options, logging: &Logging) {
+        let config = match load(options).and_then(Config::with_destination) {
+            Ok(config) => config,
+            Err(problems) => {
+                error!("the new configuration is refused, the old one goes on:\n{problems}");
+                return;
+            }
+        };
+        if config.log != self.config.log {
+            logging.change(config.log);
+        }
+        if config.interval != self.config.interval {
+            self.finish_pending();
+            self.grid = Grid::new(config.interval, unix_now());
+        }
+        if config.slurm != self.config.slurm {
+            self.finish_pending();
+            self.asked = false;
+            self.source = Source::start(config.slurm.clone(), START_DEADLINE);
+        }
+        self.change_destinations(&config.carbon);
+        self.config = config;
+        info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
+    }
+
+    /// What stays as it is keeps its connection; what changes keeps its queue; what goes is said.
+    fn change_destinations(&mut self, wanted: &[Destination]) {
+        let mut before = std::mem::take(&mut self.senders);
+        for to in wanted {
+            let known =
+                before.iter().position(|(old, _)| old.name == to.name).map(|at| before.swap_remove(at));
+            self.senders.push(match known {
+                Some((old, sender)) if old == *to => (old, sender),
+                Some((_, sender)) => {
+                    let fresh = Sender::start(to.clone());
+                    sender.stop().into_iter().for_each(|batch| fresh.push(batch));
+                    (to.clone(), fresh)
+                }
+                None => (to.clone(), Sender::start(to.clone())),
+            });
+        }
+        for (old, sender) in before {
+            let due = sender.status().due;
+            drop(sender.stop());
+            info!(destination = %old.name, not_sent = due, "destination removed");
+        }
+    }
+
+    /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
+    async fn stop(self, signals: &mut StopSignals) -> Result<()> {
+        self.notify.stopping();
+        drop(self.source);
+        let mut drains = JoinSet::new();
+        for (to, sender) in self.senders {
+            let deadline = self.config.drain_timeout;
+            drains.spawn(async move { (to.name, sender.drain(deadline).await) });
+        }
+        let all = async {
+            while let Some(drained) = drains.join_next().await {
+                match drained {
+                    Ok((destination, left)) if left.is_complete() => info!(%destination, "{left}"),
+                    Ok((destination, left)) => warn!(%destination, "{left}"),
+                    Err(error) => error!(%error, "a destination's end failed"),
+                }
+            }
+        };
+        or_stop(all, signals).await;
+        info!("slurm-graphite has ended");
+        Ok(())
+    }
+}
+
+async fn or_stop(work: impl Future<Output = ()>, signals: &mut StopSignals) {
+    tokio::select! {
+        () = work => {}
+        () = signals.recv() => warn!("a second signal: not waiting for what is unsent"),
+    }
+}
+
+fn destination_words(name: &str, status: &carbon::Status) -> String {
+    let state = if status.connected { "sending to" } else { "waiting for" };
+    match status.oldest_due.filter(|_| status.due > 1 || !status.connected) {
+        Some(oldest) => format!("{state} {name}, {} ticks queued since {}", status.due, clock_time(oldest)),
+        None => format!("{state} {name}"),
+    }
+}
+
+/// `12:00:30`, local time.
+fn clock_time(unix: i64) -> String {
+    jiff::Timestamp::from_second(unix)
+        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string())
+        .unwrap_or_else(|_| unix.to_string())
+}

@@ -1,0 +1,88 @@
+//! `storage-schemas`: the rules for Carbon's storage-schemas.conf that fit the configured interval and prefix.
+
+use crate::config::Config;
+
+/// The snippet.
+pub(super) fn document(config: &Config) -> String {
+    let interval = config.interval;
+    // Whisper wants every archive's step to be a multiple of the finer one's.
+    let middle = 300_u32.next_multiple_of(interval);
+    let coarse = 3600_u32.next_multiple_of(middle);
+    let pattern = pattern(&config.prefix.to_string());
+    format!(
+        "# For Carbon's storage-schemas.conf: an interval of {interval} s. The first rule that matches wins, so put this above\n\
+         # any other that could; Carbon reads it again within a minute, and applies it only to series that do not exist\n\
+         # yet: have it there before the first start.\n\
+         [slurm_graphite]\n\
+         pattern = {pattern}\n\
+         retentions = {}:1d,{}:90d,{}:3y\n",
+        step(interval),
+        step(middle),
+        step(coarse)
+    )
+}
+
+/// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both forms.
+fn pattern(prefix: &str) -> String {
+    let any = "[^.]+";
+    let fixed = prefix.replace('.', r"\.").replace("{cluster}", any).replace("{host}", any);
+    let optional = if prefix.contains("{cluster}") { "" } else { r"(\.[^.]+)?" };
+    format!(r"^{fixed}{optional}\.slurm_")
+}
+
+fn step(seconds: u32) -> String {
+    match (seconds % 3600, seconds % 60) {
+        (0, _) => format!("{}h", seconds / 3600),
+        (_, 0) => format!("{}m", seconds / 60),
+        _ => format!("{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_file_is_what_this_prints_for_the_defaults() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/carbon/storage-schemas.conf");
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path, document(&Config::default())).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), document(&Config::default()), "run `make golden`");
+    }
+
+    #[test]
+    fn steps_divide_each_other_for_every_interval() {
+        for interval in 1..=3600 {
+            let text = document(&Config { interval, ..Config::default() });
+            let steps: Vec<u32> = text
+                .lines()
+                .find_map(|line| line.strip_prefix("retentions = "))
+                .unwrap()
+                .split(',')
+                .map(|archive| {
+                    let step = archive.split(':').next().unwrap();
+                    let (number, unit) = step.split_at(step.len() - 1);
+                    number.parse::<u32>().unwrap()
+                        * match unit {
+                            "s" => 1,
+                            "m" => 60,
+                            _ => 3600,
+                        }
+                })
+                .collect();
+            assert_eq!(steps[0], interval);
+            assert!(steps.windows(2).all(|pair| pair[1] % pair[0] == 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns_find_what_is_published_and_nothing_else() {
+        let matches = |prefix: &str, path: &str| regex::Regex::new(&pattern(prefix)).unwrap().is_match(path);
+        assert!(matches("cluster", "cluster.slurm_sched_stats.gauge-x"));
+        assert!(matches("cluster", "cluster.sandbox.slurm_graphite.node1.gauge-x"));
+        assert!(matches("hpc.{cluster}", "hpc.sandbox.slurm_sched_stats.gauge-x"));
+        assert!(!matches("cluster", "clusters.slurm_sched_stats.gauge-x"));
+        assert!(!matches("a.b", "a_b.slurm_sched_stats.gauge-x"));
+    }
+}

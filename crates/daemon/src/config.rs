@@ -1,0 +1,318 @@
+//! The configuration: what every key may be, and what it is when it is left out.
+//!
+//! A file and flags are read together, and *all* that is wrong with them is reported at once, each problem with
+//! its place; nothing is started over a configuration with a problem. Defaults are nowhere else.
+
+mod section;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carbon::{Address, Destination, Limits, Protocol, Timeouts};
+
+use self::section::{Section, line_of};
+use crate::naming::Prefix;
+
+/// Everything that `slurm-graphite` can be told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Config {
+    /// Seconds between two ticks.
+    pub(crate) interval: u32,
+    pub(crate) prefix: Prefix,
+    /// How long the end may take to send what is left.
+    pub(crate) drain_timeout: Duration,
+    pub(crate) slurm: Slurm,
+    /// The bounds of every destination's queue; they are in [`Config::carbon`] too.
+    pub(crate) queue: Limits,
+    pub(crate) carbon: Vec<Destination>,
+    pub(crate) log: Log,
+}
+
+/// How slurmctld is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slurm {
+    /// `slurm.conf`; `None`: `SLURM_CONF`, then libslurm's own search, configless included.
+    pub(crate) conf: Option<PathBuf>,
+    /// The reader program; `None`: the one beside this program that fits the host's libslurm.
+    pub(crate) reader: Option<PathBuf>,
+    /// How long a reader may be silent before it is killed.
+    pub(crate) timeout: Duration,
+}
+
+/// What is logged, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Log {
+    pub(crate) level: tracing::level_filters::LevelFilter,
+    pub(crate) format: LogFormat,
+}
+
+/// The shape of a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// What the command line says; each over the file's value.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flags {
+    pub(crate) carbon: Vec<String>,
+    pub(crate) interval: Option<String>,
+    pub(crate) prefix: Option<String>,
+    pub(crate) slurm_conf: Option<PathBuf>,
+    pub(crate) log_level: Option<String>,
+    pub(crate) log_format: Option<String>,
+}
+
+/// Everything that is wrong with a configuration; never empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Problems(Vec<Problem>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Problem {
+    place: Place,
+    key: String,
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Line(usize),
+    Flag,
+    Whole,
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Problem { place, key, text }) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            match place {
+                Place::Line(line) => write!(f, "line {line}: {key}: {text}")?,
+                Place::Flag => write!(f, "--{key}: {text}")?,
+                Place::Whole => write!(f, "{key}: {text}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            interval: 30,
+            prefix: Prefix::default(),
+            drain_timeout: Duration::from_secs(5),
+            slurm: Slurm { conf: None, reader: None, timeout: Duration::from_secs(30) },
+            queue: Limits {
+                max_bytes: 64 << 20,
+                max_age: Duration::from_secs(12 * 3600),
+                resend_window: Duration::from_secs(600),
+            },
+            carbon: Vec::new(),
+            log: Log { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
+        }
+    }
+}
+
+impl Config {
+    /// Reads `file`, where there is one, and puts `flags` over it.
+    pub(crate) fn load(file: Option<&Path>, flags: &Flags) -> Result<Self, Problems> {
+        let text = match file {
+            Some(path) => std::fs::read_to_string(path).map_err(|error| {
+                let text = format!("cannot be read: {error}");
+                Problems(vec![Problem { place: Place::Whole, key: path.display().to_string(), text }])
+            })?,
+            None => String::new(),
+        };
+        Self::parse(&text, flags)
+    }
+
+    fn parse(text: &str, flags: &Flags) -> Result<Self, Problems> {
+        let mut problems = Vec::new();
+        let mut config = Self::default();
+        let (table, errors) = toml::de::DeTable::parse_recoverable(text);
+        for error in errors {
+            let place = error.span().map_or(Place::Whole, |span| Place::Line(line_of(text, span.start)));
+            problems.push(Problem { place, key: "not TOML".into(), text: error.message().to_owned() });
+        }
+        // What follows a syntax error was read as something else: complaints about it would mislead.
+        if problems.is_empty() {
+            config.apply_file(Section::new("", table, text, &mut problems));
+        }
+        config.apply_flags(flags, &mut problems);
+        if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
+    }
+
+    fn apply_file(&mut self, mut top: Section<'_, '_>) {
+        top.set("interval", interval, &mut self.interval);
+        top.set("prefix", str::parse::<Prefix>, &mut self.prefix);
+        top.set("drain_timeout", duration, &mut self.drain_timeout);
+
+        if let Some(mut slurm) = top.section("slurm") {
+            slurm.set_some("conf", path, &mut self.slurm.conf);
+            slurm.set_some("reader", path, &mut self.slurm.reader);
+            slurm.set("timeout", positive_duration, &mut self.slurm.timeout);
+            slurm.end();
+        }
+        if let Some(mut log) = top.section("log") {
+            log.set("level", log_level, &mut self.log.level);
+            log.set("format", log_format, &mut self.log.format);
+            log.end();
+        }
+        if let Some(mut queue) = top.section("queue") {
+            queue.set("max_bytes", bytes, &mut self.queue.max_bytes);
+            queue.set("max_age", positive_duration, &mut self.queue.max_age);
+            queue.set("resend_window", duration, &mut self.queue.resend_window);
+            queue.end();
+        }
+        let (destinations, limits) = (&mut self.carbon, self.queue);
+        top.each_section("carbon", |mut carbon| {
+            let mut address = None;
+            let mut name = None;
+            let mut protocol = Protocol::default();
+            let mut timeouts = Timeouts::default();
+            carbon.set_some("address", str::parse::<Address>, &mut address);
+            carbon.set_some("name", destination_name, &mut name);
+            carbon.set("protocol", protocol_name, &mut protocol);
+            carbon.set("connect_timeout", positive_duration, &mut timeouts.connect);
+            carbon.set("stall_timeout", positive_duration, &mut timeouts.stall);
+            match address {
+                Some(address) => {
+                    let name = name.unwrap_or_else(|| address.to_string());
+                    if destinations.iter().any(|other| other.name == name) {
+                        carbon
+                            .problem("name", format!("{name} is here twice; give one of them another name"));
+                    }
+                    destinations.push(Destination { name, address, protocol, timeouts, limits });
+                }
+                None => {
+                    carbon.require("address", "where Carbon listens, such as \"carbon.example.org:2004\"")
+                }
+            }
+            carbon.end();
+        });
+        top.end();
+    }
+
+    fn apply_flags(&mut self, flags: &Flags, problems: &mut Vec<Problem>) {
+        let mut problem = |key: &str, text: String| {
+            problems.push(Problem { place: Place::Flag, key: key.to_owned(), text });
+        };
+        macro_rules! set {
+            ($key:literal, $text:expr, $parse:expr, $target:expr) => {
+                if let Some(text) = $text {
+                    match $parse(text) {
+                        Ok(value) => $target = value,
+                        Err(error) => problem($key, error.to_string()),
+                    }
+                }
+            };
+        }
+        set!("interval", &flags.interval, |text: &str| interval(text), self.interval);
+        set!("prefix", &flags.prefix, str::parse::<Prefix>, self.prefix);
+        set!("log-level", &flags.log_level, |text: &str| log_level(text), self.log.level);
+        set!("log-format", &flags.log_format, |text: &str| log_format(text), self.log.format);
+        if let Some(conf) = &flags.slurm_conf {
+            self.slurm.conf = Some(conf.clone());
+        }
+        if !flags.carbon.is_empty() {
+            let (protocol, timeouts) = (Protocol::default(), Timeouts::default());
+            let limits = self.queue;
+            self.carbon.clear();
+            for text in &flags.carbon {
+                match text.parse::<Address>() {
+                    Ok(address) => {
+                        let name = address.to_string();
+                        self.carbon.push(Destination { name, address, protocol, timeouts, limits });
+                    }
+                    Err(error) => problem("carbon", error.to_string()),
+                }
+            }
+        }
+    }
+
+    /// That a daemon has somewhere to send to.
+    pub(crate) fn with_destination(self) -> Result<Self, Problems> {
+        if self.carbon.is_empty() {
+            let text = "nowhere to send to; say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file";
+            return Err(Problems(vec![Problem {
+                place: Place::Whole,
+                key: "carbon".into(),
+                text: text.into(),
+            }]));
+        }
+        Ok(self)
+    }
+}
+
+fn interval(text: &str) -> Result<u32, String> {
+    let duration = duration(text)?;
+    u32::try_from(duration.as_secs())
+        .ok()
+        .filter(|&seconds| (1..=3600).contains(&seconds) && duration.subsec_nanos() == 0)
+        .ok_or_else(|| {
+            format!("{text:?} is not a whole number of seconds from 1s to 1h; Carbon's slots are no finer")
+        })
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| {
+        format!(
+            "{text:?} is not a duration; write a number with its unit, such as \"30s\", \"10m\" or \"12h\""
+        )
+    })
+}
+
+fn positive_duration(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|duration| {
+        if duration.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(duration) }
+    })
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    text.parse::<bytesize::ByteSize>()
+        .ok()
+        .and_then(|size| usize::try_from(size.as_u64()).ok())
+        .filter(|&size| size >= 1 << 20)
+        .ok_or_else(|| format!("{text:?} is not a size of 1MiB or more; write such as \"64MiB\""))
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
+}
+
+fn destination_name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+fn protocol_name(text: &str) -> Result<Protocol, String> {
+    match text {
+        "pickle" => Ok(Protocol::Pickle),
+        "plaintext" => Ok(Protocol::Plaintext),
+        _ => Err(format!("{text:?} is neither \"pickle\" nor \"plaintext\"")),
+    }
+}
+
+fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilter, String> {
+    match text {
+        "error" | "warn" | "info" | "debug" | "trace" => text.parse().map_err(|_| text.to_owned()),
+        _ => Err(format!("{text:?} is none of error, warn, info, debug, trace")),
+    }
+}
+
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(format!("{text:?} is neither \"text\" nor \"json\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

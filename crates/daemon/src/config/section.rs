@@ -1,0 +1,159 @@
+//! A table of the configuration file while it is being read: each key is taken once, and whatever is left at the
+//! end is a key that does not exist.
+//!
+//! Serde would stop at the first problem; an administrator wants all of them.
+
+use std::fmt::Display;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Place, Problem};
+
+/// The line of `text` that byte `offset` is in, from 1.
+pub(super) fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
+}
+
+/// One table, its full name, and where its problems go.
+pub(super) struct Section<'p, 't> {
+    name: String,
+    line: usize,
+    table: DeTable<'t>,
+    text: &'t str,
+    known: Vec<&'static str>,
+    problems: &'p mut Vec<Problem>,
+}
+
+impl<'p, 't> Section<'p, 't> {
+    pub(super) fn new(
+        name: &str,
+        table: Spanned<DeTable<'t>>,
+        text: &'t str,
+        problems: &'p mut Vec<Problem>,
+    ) -> Self {
+        let line = line_of(text, table.span().start);
+        Self { name: name.to_owned(), line, table: table.into_inner(), text, known: Vec::new(), problems }
+    }
+
+    /// Reads a text into `target`, or leaves it as it is where the key is absent or wrong.
+    pub(super) fn set<T, E: Display>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+        target: &mut T,
+    ) {
+        if let Some(value) = self.take(key, parse) {
+            *target = value;
+        }
+    }
+
+    /// The same for a key without a default.
+    pub(super) fn set_some<T, E: Display>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+        target: &mut Option<T>,
+    ) {
+        *target = self.take(key, parse).or_else(|| target.take());
+    }
+
+    fn take<T, E: Display>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        self.known.push(key);
+        let value = self.table.remove(key)?;
+        let line = line_of(self.text, value.span().start);
+        let parsed = match value.get_ref() {
+            DeValue::String(text) => parse(text).map_err(|error| error.to_string()),
+            other => Err(format!("a text in quotes is wanted, not {} {}", article(other), other.type_str())),
+        };
+        parsed.map_err(|text| self.problem_at(line, key, text)).ok()
+    }
+
+    /// A table of this table.
+    pub(super) fn section(&mut self, key: &'static str) -> Option<Section<'_, 't>> {
+        self.known.push(key);
+        let value = self.table.remove(key)?;
+        let span = value.span();
+        match value.into_inner() {
+            DeValue::Table(table) => {
+                let name = self.full(key);
+                Some(Section::new(&name, Spanned::new(span, table), self.text, self.problems))
+            }
+            _ => {
+                self.problem_at(line_of(self.text, span.start), key, format!("a table is wanted: [{key}]"));
+                None
+            }
+        }
+    }
+
+    /// An array of tables of this table, in their order; `visit` keeps the borrow of the problems short.
+    pub(super) fn each_section(&mut self, key: &'static str, mut visit: impl FnMut(Section<'_, 't>)) {
+        self.known.push(key);
+        let Some(value) = self.table.remove(key) else { return };
+        let line = line_of(self.text, value.span().start);
+        let name = self.full(key);
+        let wrong = format!("tables are wanted: [[{key}]]");
+        let DeValue::Array(array) = value.into_inner() else { return self.problem_at(line, key, wrong) };
+        for item in array {
+            let span = item.span();
+            match item.into_inner() {
+                DeValue::Table(table) => {
+                    visit(Section::new(&name, Spanned::new(span, table), self.text, self.problems));
+                }
+                _ => self.problem_at(line_of(self.text, span.start), key, wrong.clone()),
+            }
+        }
+    }
+
+    /// Says that `key` is missing, unless it was there and wrong.
+    pub(super) fn require(&mut self, key: &'static str, what: &str) {
+        let full = self.full(key);
+        if !self.problems.iter().any(|problem| problem.key == full && problem.place_line() >= self.line) {
+            self.problem(key, format!("is missing: {what}"));
+        }
+    }
+
+    /// A problem of the whole table.
+    pub(super) fn problem(&mut self, key: &str, text: String) {
+        self.problem_at(self.line, key, text);
+    }
+
+    /// Whatever is left is a key that does not exist.
+    pub(super) fn end(mut self) {
+        let left: Vec<(usize, String)> = self
+            .table
+            .iter()
+            .map(|(key, _)| (line_of(self.text, key.span().start), key.get_ref().to_string()))
+            .collect();
+        for (line, key) in left {
+            let text = format!("no such key; there is {}", self.known.join(", "));
+            self.problem_at(line, &key, text);
+        }
+    }
+
+    fn problem_at(&mut self, line: usize, key: &str, text: String) {
+        let key = self.full(key);
+        self.problems.push(Problem { place: Place::Line(line), key, text });
+    }
+
+    fn full(&self, key: &str) -> String {
+        if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
+    }
+}
+
+impl Problem {
+    const fn place_line(&self) -> usize {
+        match self.place {
+            Place::Line(line) => line,
+            Place::Flag | Place::Whole => 0,
+        }
+    }
+}
+
+fn article(value: &DeValue<'_>) -> &'static str {
+    if value.type_str().starts_with(['a', 'i']) { "an" } else { "a" }
+}

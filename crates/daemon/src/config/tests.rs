@@ -1,0 +1,141 @@
+//! The configuration's tests: every problem at once, and the shipped file.
+
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    match Config::parse(text, &Flags::default()) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.to_string().lines().map(str::to_owned).collect(),
+    }
+}
+
+#[test]
+fn all_problems_are_reported_at_once_each_with_key_and_line() {
+    let text = r#"interval = "0.5s"
+prefix = ""
+intervall = "30s"
+
+[slurm]
+conf = "slurm.conf"
+timeout = 30
+
+[[carbon]]
+address = "carbon"
+
+[[carbon]]
+protocol = "http"
+
+[queue]
+max_bytes = "lots"
+"#;
+    let found = problems(text);
+    let starts = [
+        "line 1: interval: ",
+        "line 2: prefix: ",
+        "line 6: slurm.conf: ",
+        "line 7: slurm.timeout: a text in quotes is wanted, not an integer",
+        "line 16: queue.max_bytes: ",
+        "line 10: carbon.address: ",
+        "line 13: carbon.protocol: ",
+        "line 12: carbon.address: is missing",
+        "line 3: intervall: no such key; there is interval, prefix, ",
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    for (found, start) in found.iter().zip(starts) {
+        assert!(found.starts_with(start), "{found} does not start with {start}");
+    }
+}
+
+#[test]
+fn what_is_no_toml_is_said_with_its_line() {
+    let found = problems("interval = \"30s\"\nprefix = cluster\n[slurm\n");
+    assert!(found.iter().any(|p| p.starts_with("line 2: not TOML: ")), "{found:?}");
+    assert!(found.iter().any(|p| p.starts_with("line 3: not TOML: ")), "{found:?}");
+}
+
+#[test]
+fn illegal_prefixes_and_impossible_intervals_are_refused() {
+    for prefix in ["", "a..b", "a b", ".a", "a/b", "{host", "{hosts}", "é"] {
+        assert_eq!(problems(&format!("prefix = {prefix:?}")).len(), 1, "{prefix}");
+    }
+    for interval in ["0s", "500ms", "1500ms", "2h", "30", "-1s", "soon"] {
+        assert_eq!(problems(&format!("interval = {interval:?}")).len(), 1, "{interval}");
+    }
+    assert_eq!(problems("prefix = \"hpc.{cluster}.{host}\"\ninterval = \"1m\""), [""; 0]);
+}
+
+#[test]
+fn two_destinations_need_two_names() {
+    let text = "[[carbon]]\naddress = \"a:2004\"\n[[carbon]]\naddress = \"b:2004\"\nname = \"a:2004\"\n";
+    assert_eq!(problems(text).len(), 1);
+}
+
+#[test]
+fn flags_go_over_the_file() {
+    let flags = Flags {
+        carbon: vec!["[::1]:2004".into()],
+        interval: Some("10s".into()),
+        prefix: Some("test".into()),
+        slurm_conf: Some("/x".into()),
+        ..Flags::default()
+    };
+    let text = "interval = \"1m\"\n[[carbon]]\naddress = \"old:2004\"\n[queue]\nresend_window = \"0s\"";
+    let config = Config::parse(text, &flags).unwrap();
+    assert_eq!((config.interval, config.slurm.conf), (10, Some("/x".into())));
+    assert_eq!(config.carbon.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["[::1]:2004"]);
+    assert_eq!(config.carbon[0].limits.resend_window, Duration::ZERO, "the queue's keys count for flags too");
+
+    let flags = Flags { interval: Some("x".into()), carbon: vec!["y".into()], ..Flags::default() };
+    let problems = Config::parse("", &flags).unwrap_err().to_string();
+    assert!(problems.contains("--interval: ") && problems.contains("--carbon: "), "{problems}");
+}
+
+#[test]
+fn a_daemon_with_nowhere_to_send_to_is_refused() {
+    let problems = Config::default().with_destination().unwrap_err().to_string();
+    assert!(problems.contains("--carbon HOST:2004"), "{problems}");
+}
+
+#[test]
+fn the_shipped_file_names_every_key_with_its_default() {
+    let shipped = include_str!("../../../../config/slurm-graphite.toml");
+    let with_destination = |mut config: Config| {
+        config.carbon.clear();
+        config
+    };
+    let shipped_config = Config::parse(shipped, &Flags::default()).unwrap();
+    assert_eq!(with_destination(shipped_config), Config::default());
+    // Every line `#key = value` too, so that no example is wrong and no key is forgotten.
+    let uncommented: String = shipped
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let found = problems(&uncommented);
+    assert_eq!(found, [""; 0]);
+    for key in [
+        "interval",
+        "prefix",
+        "drain_timeout",
+        "conf",
+        "reader",
+        "timeout",
+        "level",
+        "format",
+        "max_bytes",
+        "max_age",
+        "resend_window",
+        "address",
+        "name",
+        "protocol",
+        "connect_timeout",
+        "stall_timeout",
+    ] {
+        assert!(
+            uncommented.lines().any(|line| line.starts_with(&format!("{key} = "))),
+            "{key} is not in the file"
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! What sdiag derives from the reply, digit for digit: all of it integer division, as in sdiag.c.
+//!
+//! `None` where sdiag prints no line; nothing is published then.
+
+/// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
+pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {
+    sum.checked_div(u64::from(count))
+}
+
+/// Cycles per minute since the last reset; `None` during its first minute, or when a clock was set back.
+///
+/// The whole minutes come first: 5 cycles in 86 s are 5 a minute, not 3.
+pub(crate) fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64) -> Option<u32> {
+    let window = req_time.checked_sub(req_time_start).filter(|&seconds| seconds > 60)?;
+    // sdiag cuts the quotient to a uint32_t; it is never larger than the cycles.
+    u32::try_from(i64::from(cycles) / (window / 60)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn recorded_means_are_truncated_as_sdiag_truncates() {
+        for (sum, count, expected) in
+            [(171_543_834, 72, 2_382_553), (8141, 72, 113), (2695, 72, 37), (242_773, 72, 3371), (7, 8, 0)]
+        {
+            assert_eq!(mean(sum, count), Some(expected));
+        }
+        assert_eq!(mean(5, 0), None, "sdiag prints no mean of nothing");
+    }
+
+    #[test]
+    fn recorded_cycles_per_minute_take_whole_minutes_first() {
+        let recorded = [
+            (34585, 32641, 63),
+            (826, 49551, 1),
+            (88, 6616, 0),
+            (5, 86, 5),
+            (5, 97, 5),
+            (3818, 2371, 97),
+            (960, 27998, 2),
+        ];
+        for (cycles, window, expected) in recorded {
+            assert_eq!(cycles_per_minute(cycles, 1_700_000_000 + window, 1_700_000_000), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_window_of_a_minute_or_less_has_no_figure() {
+        for window in [i64::MIN, -86_400, -1, 0, 59, 60] {
+            assert_eq!(cycles_per_minute(9, window, 0), None, "{window}");
+        }
+        assert_eq!(cycles_per_minute(9, 61, 0), Some(9));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_overflows(cycles: u32, now: i64, start: i64, sum: u64) {
+            if let Some(per_minute) = cycles_per_minute(cycles, now, start) {
+                prop_assert!(per_minute <= cycles);
+            }
+            prop_assert_eq!(mean(sum, cycles).is_some(), cycles > 0);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The wall-clock grid: which tick a moment belongs to, and how long it is to the next.
+//!
+//! Whisper stores a point in the slot `timestamp - timestamp % step`, so that ticks are multiples of the interval.
+//! Pure: moments come as arguments, in Unix time.
+
+use std::time::Duration;
+
+/// The ticks so far.
+#[derive(Debug)]
+pub(crate) struct Grid {
+    interval: i64,
+    last: i64,
+}
+
+/// A tick that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tick {
+    /// Its planned moment, Unix seconds: the timestamp of everything it makes.
+    pub(crate) timestamp: i64,
+    /// Ticks between the last one and this one that were missed.
+    pub(crate) skipped: u64,
+    /// The clock was set back so far that a new timeline begins.
+    pub(crate) new_timeline: bool,
+}
+
+impl Grid {
+    /// Begins at `now`: the slot that `now` is in is left to whoever wrote it before, and the next is the first.
+    pub(crate) fn new(interval: u32, now: Duration) -> Self {
+        let interval = i64::from(interval.max(1));
+        Self { interval, last: slot(interval, now) }
+    }
+
+    /// The tick that has come by `now`; `None` while the last one's slot goes on. Of several missed ones only the
+    /// latest, the others are counted. A clock that went back a little waits for the grid to come round again.
+    pub(crate) fn tick(&mut self, now: Duration) -> Option<Tick> {
+        let timestamp = slot(self.interval, now);
+        let steps = (timestamp - self.last) / self.interval;
+        if (-2..=0).contains(&steps) {
+            return None;
+        }
+        self.last = timestamp;
+        let skipped = u64::try_from(steps - 1).unwrap_or(0);
+        Some(Tick { timestamp, skipped, new_timeline: steps < 0 })
+    }
+
+    /// How long it is from `now` to the next tick.
+    pub(crate) fn wait(&self, now: Duration) -> Duration {
+        let next = u64::try_from(self.last.saturating_add(self.interval)).unwrap_or(0);
+        Duration::from_secs(next).saturating_sub(now)
+    }
+}
+
+fn slot(interval: i64, now: Duration) -> i64 {
+    let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    seconds - seconds.rem_euclid(interval)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn tick(timestamp: i64, skipped: u64, new_timeline: bool) -> Option<Tick> {
+        Some(Tick { timestamp, skipped, new_timeline })
+    }
+
+    #[test]
+    fn ticks_are_multiples_of_the_interval_however_late_one_wakes() {
+        let mut grid = Grid::new(30, at(1_000_003.0));
+        assert_eq!(grid.wait(at(1_000_003.0)), at(17.0));
+        assert_eq!(grid.tick(at(1_000_019.9)), None);
+        assert_eq!(grid.tick(at(1_000_020.0)), tick(1_000_020, 0, false));
+        assert_eq!(grid.tick(at(1_000_021.0)), None, "one timestamp a slot");
+        assert_eq!(grid.tick(at(1_000_079.9)), tick(1_000_050, 0, false));
+    }
+
+    #[test]
+    fn missed_ticks_are_counted_never_made_up_for() {
+        let mut grid = Grid::new(10, at(1000.0));
+        assert_eq!(grid.tick(at(1063.0)), tick(1060, 5, false));
+        assert_eq!(grid.tick(at(1070.0)), tick(1070, 0, false));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_a_little_never_writes_a_slot_twice() {
+        let mut grid = Grid::new(10, at(1000.0));
+        assert_eq!(grid.tick(at(1010.0)), tick(1010, 0, false));
+        assert_eq!(grid.tick(at(995.0)), None);
+        assert_eq!(grid.wait(at(995.0)), at(25.0));
+        assert_eq!(grid.tick(at(1020.0)), tick(1020, 0, false));
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_far_begins_a_new_timeline() {
+        let mut grid = Grid::new(10, at(100_000.0));
+        assert_eq!(grid.tick(at(50_003.0)), tick(50_000, 0, true));
+        assert_eq!(grid.tick(at(50_010.0)), tick(50_010, 0, false));
+    }
+
+    proptest! {
+        #[test]
+        fn timestamps_are_on_the_grid_and_only_grow_within_a_timeline(
+            interval in 1_u32..3600,
+            moments in proptest::collection::vec(0_u64..10_000_000, 1..100),
+        ) {
+            let mut grid = Grid::new(interval, Duration::from_secs(5_000_000));
+            let mut last = None;
+            for moment in moments {
+                if let Some(tick) = grid.tick(Duration::from_secs(moment)) {
+                    prop_assert_eq!(tick.timestamp % i64::from(interval), 0);
+                    prop_assert!(tick.new_timeline || last.is_none_or(|last| tick.timestamp > last));
+                    last = Some(tick.timestamp);
+                }
+            }
+        }
+    }
+}

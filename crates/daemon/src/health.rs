@@ -1,0 +1,178 @@
+//! The daemon's own figures: `slurm_graphite.<host>`, and `carbon.<destination>` below it.
+//!
+//! Counters run since the daemon's start. They join every tick's batch, also when its reading failed.
+
+use std::time::Duration;
+
+use carbon::{Status, path};
+use tokio::time::Instant;
+
+use crate::collectors::{Figure, Rollup};
+
+/// The family's component behind the prefix.
+pub(crate) const FAMILY: &str = "slurm_graphite";
+
+/// How often memory is looked at: it costs more than all the rest.
+const MEMORY_EVERY: Duration = Duration::from_secs(60);
+
+/// What the daemon knows of itself.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    pub(crate) slurmctld_up: bool,
+    /// µs of the last reading, from the request to its answer; `None` when it failed.
+    pub(crate) reading_duration: Option<u64>,
+    pub(crate) readings_ok: u64,
+    pub(crate) readings_failed: u64,
+    pub(crate) ticks_run: u64,
+    pub(crate) ticks_skipped: u64,
+    pub(crate) ticks_late: u64,
+    pub(crate) timelines: u64,
+    pub(crate) points_refused: u64,
+    pub(crate) reader_restarts: u64,
+    memory: Memory,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    looked: Option<Instant>,
+    daemon: Option<u64>,
+    reader: Option<u64>,
+}
+
+/// One destination, at one moment.
+pub(crate) struct DestinationHealth {
+    pub(crate) status: Status,
+    /// Unix seconds of the tick.
+    pub(crate) now: i64,
+}
+
+#[rustfmt::skip]
+pub(crate) const FIGURES: &[Figure<Health>] = &[
+    Figure { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| flag(h.slurmctld_up),
+        meaning: "whether this tick's reading succeeded" },
+    Figure { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| h.reading_duration.and_then(count),
+        meaning: "the reading, from the request to the reader to its answer; none when it failed" },
+    Figure { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_ok),
+        meaning: "readings that succeeded" },
+    Figure { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_failed),
+        meaning: "readings that failed" },
+    Figure { leaf: "ticks_run", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_run),
+        meaning: "ticks for which points were made, with or without a reading" },
+    Figure { leaf: "ticks_skipped", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_skipped),
+        meaning: "ticks without a reading because the one before was still under way, or because the host slept" },
+    Figure { leaf: "ticks_late", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_late),
+        meaning: "readings that came after their tick and were thrown away" },
+    Figure { leaf: "timelines", unit: "count", rollup: Rollup::Last, value: |h| count(h.timelines),
+        meaning: "times that the clock was set back by more than two intervals" },
+    Figure { leaf: "points_refused", unit: "count", rollup: Rollup::Last, value: |h| count(h.points_refused),
+        meaning: "points that no Carbon could have stored: illegal path, NaN, infinity" },
+    Figure { leaf: "reader_restarts", unit: "count", rollup: Rollup::Last, value: |h| count(h.reader_restarts),
+        meaning: "readers started again: killed, crashed, or for a changed slurm.conf" },
+    Figure { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.daemon.and_then(count),
+        meaning: "resident memory of the daemon, looked at once a minute" },
+    Figure { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.reader.and_then(count),
+        meaning: "resident memory of the reader, looked at once a minute" },
+];
+
+#[rustfmt::skip]
+pub(crate) const DESTINATION_FIGURES: &[Figure<DestinationHealth>] = &[
+    Figure { leaf: "connected", unit: "0 or 1", rollup: Rollup::Average, value: |d| flag(d.status.connected),
+        meaning: "whether a connection stands" },
+    Figure { leaf: "connects", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.connects),
+        meaning: "connections made" },
+    Figure { leaf: "points_sent", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.sent),
+        meaning: "points written, each counted once" },
+    Figure { leaf: "points_resent", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.resent),
+        meaning: "points written again after a lost connection" },
+    Figure { leaf: "points_dropped_full", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.full),
+        meaning: "points lost because the queue was full (queue.max_bytes)" },
+    Figure { leaf: "points_dropped_age", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.age),
+        meaning: "points lost because they had become too old (queue.max_age)" },
+    Figure { leaf: "queue_ticks", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.due),
+        meaning: "ticks that wait to be sent; this one not counted" },
+    Figure { leaf: "queue_held", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.held),
+        meaning: "ticks kept: those that wait, and those sent less than queue.resend_window ago" },
+    Figure { leaf: "queue_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| size(d.status.bytes),
+        meaning: "memory that those take" },
+    Figure { leaf: "queue_age", unit: "s", rollup: Rollup::Average, value: age,
+        meaning: "age of the oldest tick that waits; 0 when none does" },
+];
+
+impl Health {
+    /// Looks at the memory of both processes, where that is due.
+    pub(crate) fn look_at_memory(&mut self, reader: Option<u32>) {
+        let now = Instant::now();
+        if self.memory.looked.is_some_and(|looked| now.duration_since(looked) < MEMORY_EVERY) {
+            return;
+        }
+        let daemon = resident("self");
+        let reader = reader.and_then(|pid| resident(&pid.to_string()));
+        self.memory = Memory { looked: Some(now), daemon, reader };
+    }
+
+    /// Its points below `prefix`, and those of each destination.
+    pub(crate) fn points(
+        &self,
+        prefix: &str,
+        host: &str,
+        destinations: &[(String, DestinationHealth)],
+        mut push: impl FnMut(String, f64),
+    ) {
+        let family = format!("{prefix}.{FAMILY}.{}", path::component(host));
+        let own = FIGURES.iter().filter_map(|figure| figure.point(&family, self));
+        own.for_each(|(path, value)| push(path, value));
+        for (name, health) in destinations {
+            let family = format!("{family}.carbon.{}", path::component(name));
+            let points = DESTINATION_FIGURES.iter().filter_map(|figure| figure.point(&family, health));
+            points.for_each(|(path, value)| push(path, value));
+        }
+    }
+}
+
+/// `proc(5)`: the second word of statm, in pages.
+fn resident(process: &str) -> Option<u64> {
+    let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
+}
+
+fn count(value: u64) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53")]
+    Some(value as f64)
+}
+
+fn size(value: usize) -> Option<f64> {
+    u64::try_from(value).ok().and_then(count)
+}
+
+fn flag(on: bool) -> Option<f64> {
+    Some(f64::from(u8::from(on)))
+}
+
+fn age(destination: &DestinationHealth) -> Option<f64> {
+    let oldest = destination.status.oldest_due.unwrap_or(destination.now);
+    count(u64::try_from(destination.now.saturating_sub(oldest)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_reading_has_no_duration_and_everything_else() {
+        let mut points = Vec::new();
+        let destination = DestinationHealth { status: Status::default(), now: 60 };
+        let destinations = [("carbon.example.org:2004".to_owned(), destination)];
+        Health::default().points("cluster", "node1", &destinations, |path, value| points.push((path, value)));
+        assert!(points.iter().all(|(path, _)| path::check(path).is_ok()));
+        assert!(points.contains(&("cluster.slurm_graphite.node1.gauge-slurmctld_up".into(), 0.0)));
+        assert!(!points.iter().any(|(path, _)| path.ends_with("reading_duration")));
+        assert_eq!(points.len(), FIGURES.len() - 3 + DESTINATION_FIGURES.len(), "no reading, no memory yet");
+    }
+
+    #[test]
+    fn the_memory_of_this_process_is_some() {
+        assert!(resident("self").is_some_and(|bytes| bytes > 100_000));
+        assert_eq!(resident("0"), None);
+    }
+}

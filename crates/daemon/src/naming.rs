@@ -1,0 +1,67 @@
+//! The first part of every path: the configured prefix, with `{cluster}` and `{host}` filled in.
+
+use std::fmt;
+use std::str::FromStr;
+
+use carbon::path;
+
+/// A prefix that becomes a legal path whatever the cluster and the host are called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Prefix(String);
+
+impl Default for Prefix {
+    fn default() -> Self {
+        Self("cluster".to_owned())
+    }
+}
+
+impl Prefix {
+    /// The path for this cluster; `None` where it needs the cluster's name, and slurmctld has not told it yet.
+    pub(crate) fn fill(&self, cluster: Option<&str>, host: &str) -> Option<String> {
+        let filled = self.0.replace("{host}", &path::component(host));
+        if !filled.contains("{cluster}") {
+            return Some(filled);
+        }
+        cluster.map(|cluster| filled.replace("{cluster}", &path::component(cluster)))
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let filled = text.replace("{cluster}", "c").replace("{host}", "h");
+        if filled.contains(['{', '}']) {
+            return Err(format!("{text:?} may hold {{cluster}} and {{host}}, and no other braces"));
+        }
+        path::check(&filled).map_err(|error| format!("{text:?} is not a legal metric path: {error}"))?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// This host's name up to its first dot.
+pub(crate) fn host() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_filled_with_legal_components() {
+        let prefix: Prefix = "hpc.{cluster}.{host}".parse().unwrap();
+        assert_eq!(prefix.fill(None, "node1"), None);
+        assert_eq!(prefix.fill(Some("sandbox"), "node1").unwrap(), "hpc.sandbox.node1");
+        let odd = prefix.fill(Some("a.b"), "").unwrap();
+        assert_eq!(path::check(&odd), Ok(()));
+        assert_eq!(Prefix::default().fill(None, "node1").unwrap(), "cluster");
+    }
+}

@@ -1,0 +1,62 @@
+//! What systemd is told: READY, STATUS in words, WATCHDOG, STOPPING. Nothing happens where there is no systemd.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tracing::debug;
+
+/// The way to systemd, and the last words it was told.
+#[derive(Debug)]
+pub(crate) struct Notify {
+    watched: bool,
+    watchdog: Option<Duration>,
+    status: String,
+}
+
+impl Notify {
+    /// From the environment that systemd made.
+    pub(crate) fn from_env() -> Self {
+        let watched = std::env::var_os("NOTIFY_SOCKET").is_some();
+        Self { watched, watchdog: sd_notify::watchdog_enabled(), status: String::new() }
+    }
+
+    /// How often the watchdog wants to be fed; a third of its patience.
+    pub(crate) fn feed_every(&self) -> Option<Duration> {
+        self.watchdog.map(|patience| patience / 3)
+    }
+
+    /// The ticks run.
+    pub(crate) fn ready(&self) {
+        self.send(NotifyState::Ready);
+    }
+
+    /// The end has begun.
+    pub(crate) fn stopping(&self) {
+        self.send(NotifyState::Stopping);
+    }
+
+    /// The tick loop is alive.
+    pub(crate) fn feed(&self) {
+        if self.watchdog.is_some() {
+            self.send(NotifyState::Watchdog);
+        }
+    }
+
+    /// Where things stand, in words; said when it has changed.
+    pub(crate) fn status(&mut self, words: impl FnOnce() -> String) {
+        if !self.watched {
+            return;
+        }
+        let words = words();
+        if words != self.status {
+            self.send(NotifyState::Status(&words));
+            self.status = words;
+        }
+    }
+
+    fn send(&self, state: NotifyState<'_>) {
+        if let (true, Err(error)) = (self.watched, sd_notify::notify(&[state])) {
+            debug!(%error, "systemd does not listen");
+        }
+    }
+}

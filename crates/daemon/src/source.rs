@@ -1,0 +1,336 @@
+//! Where readings come from: a reader process that is asked, watched, killed when it is stuck and started again.
+//!
+//! libslurm exits on a bad configuration, hangs for ever behind a frozen munged and cannot be cancelled; none of
+//! that may touch the ticks. A [`Source`] is a task of its own that takes one request at a time; asking it never
+//! waits, and exactly one outcome comes back for each request.
+
+mod locate;
+mod process;
+pub(crate) mod recording;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use carbon::Backoff;
+use slurm_snapshot::{Answer, Failure, Reading, Request};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, info, warn};
+
+use self::process::{Process, ProcessError};
+use crate::config::Slurm;
+
+/// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
+/// controller may have moved.
+const STALE_AFTER: Duration = Duration::from_secs(60);
+
+/// What a request got.
+pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
+
+/// Why there is no reading.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum SourceError {
+    /// libslurm's own answer.
+    #[error("{0}")]
+    Refused(#[from] Failure),
+    #[error("{} is not there; say where slurm.conf is with --slurm-conf, [slurm] conf or SLURM_CONF", .0.display())]
+    NoConf(PathBuf),
+    #[error("{0}")]
+    NoReader(#[from] locate::NoReader),
+    #[error("{0}")]
+    Reader(#[from] ProcessError),
+    #[error("the reader is being started again after: {0}")]
+    Resting(String),
+}
+
+/// What a request wants in its reading.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) rpc: bool,
+    pub(crate) names: bool,
+    /// Reset the statistics instead of reading them.
+    pub(crate) reset: bool,
+}
+
+/// A running source.
+#[derive(Debug)]
+pub(crate) struct Source {
+    requests: mpsc::Sender<Wanted>,
+    outcomes: mpsc::Receiver<Outcome>,
+    vitals: Arc<Vitals>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// What is seen of the reader from outside.
+#[derive(Debug, Default)]
+struct Vitals {
+    restarts: AtomicU64,
+    pid: AtomicU32,
+}
+
+impl Source {
+    /// Starts the task, and the first reader with it. `start_deadline` is for libslurm's initialization, which
+    /// may look for its configuration for a minute.
+    pub(crate) fn start(slurm: Slurm, start_deadline: Duration) -> Self {
+        let (requests, asked) = mpsc::channel(1);
+        let (answered, outcomes) = mpsc::channel(1);
+        let vitals = Arc::new(Vitals::default());
+        let keeper = Keeper {
+            slurm,
+            start_deadline,
+            vitals: Arc::clone(&vitals),
+            reader: None,
+            seen: Fingerprint::default(),
+            backoff: Backoff::default(),
+            rest: None,
+            started_before: false,
+            unanswered_since: None,
+            id: 0,
+        };
+        let task = tokio::spawn(keeper.run(asked, answered));
+        Self { requests, outcomes, vitals, task }
+    }
+
+    /// Hands a request over. There must be no other on its way: `false` then, and nothing is asked.
+    pub(crate) fn ask(&self, wanted: Wanted) -> bool {
+        self.requests.try_send(wanted).is_ok()
+    }
+
+    /// The outcome of the request on its way. Safe to cancel.
+    pub(crate) async fn outcome(&mut self) -> Outcome {
+        match self.outcomes.recv().await {
+            Some(outcome) => outcome,
+            // The task ends only when this handle is dropped.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Readers started again so far, after the first.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.vitals.restarts.load(Ordering::Relaxed)
+    }
+
+    /// The reader's process id, while there is one.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        Some(self.vitals.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // With the task goes its reader.
+        self.task.abort();
+    }
+}
+
+/// The task: owner of at most one reader.
+struct Keeper {
+    slurm: Slurm,
+    start_deadline: Duration,
+    vitals: Arc<Vitals>,
+    reader: Option<Process>,
+    seen: Fingerprint,
+    backoff: Backoff,
+    rest: Option<Rest>,
+    started_before: bool,
+    unanswered_since: Option<Instant>,
+    id: u64,
+}
+
+/// No reader until then, and why.
+struct Rest {
+    until: Instant,
+    reason: String,
+}
+
+enum Event {
+    Asked(Option<Wanted>),
+    Gone(ProcessError),
+    Rested,
+}
+
+impl Keeper {
+    async fn run(mut self, mut asked: mpsc::Receiver<Wanted>, answered: mpsc::Sender<Outcome>) {
+        self.start_ahead().await;
+        loop {
+            let rested = self.rest.as_ref().map(|rest| rest.until);
+            let event = tokio::select! {
+                wanted = asked.recv() => Event::Asked(wanted),
+                error = gone(self.reader.as_mut()) => Event::Gone(error),
+                () = sleep_until(rested.unwrap_or_else(Instant::now)), if rested.is_some() => Event::Rested,
+            };
+            match event {
+                Event::Asked(Some(wanted)) => {
+                    let outcome = self.answer(wanted).await;
+                    if answered.send(outcome).await.is_err() {
+                        return;
+                    }
+                }
+                Event::Asked(None) => return,
+                Event::Gone(error) => {
+                    warn!(%error, "the reader has ended; starting another");
+                    self.lose_reader(&error.to_string());
+                }
+                Event::Rested => {
+                    self.rest = None;
+                    self.start_ahead().await;
+                }
+            }
+        }
+    }
+
+    /// Starts a reader so that the next request need not wait for it. What fails is said when it is asked.
+    async fn start_ahead(&mut self) {
+        if let Err(error) = self.ready().await {
+            debug!(%error, "no reader yet");
+        }
+    }
+
+    async fn answer(&mut self, wanted: Wanted) -> Outcome {
+        self.notice_changed_conf();
+        self.notice_stale();
+        let deadline = self.slurm.timeout;
+        self.id = self.id.wrapping_add(1);
+        let id = self.id;
+        let request = match wanted {
+            Wanted { reset: true, .. } => Request::Reset { id },
+            Wanted { rpc, names, .. } => Request::Statistics { id, rpc, names },
+        };
+        let answer = self.ready().await?.ask(&request, deadline).await;
+        match answer {
+            Ok(Answer::Reading(reading)) => {
+                self.backoff.reset();
+                self.unanswered_since = None;
+                Ok(reading)
+            }
+            Ok(Answer::Failure(failure)) => {
+                self.unanswered_since.get_or_insert_with(Instant::now);
+                Err(failure.into())
+            }
+            Ok(Answer::Hello(_)) => {
+                let error = ProcessError::Nonsense("a second hello".to_owned());
+                self.lose_reader(&error.to_string());
+                Err(error.into())
+            }
+            Err(error) => {
+                self.lose_reader(&error.to_string());
+                Err(error.into())
+            }
+        }
+    }
+
+    /// The reader, started if need be.
+    async fn ready(&mut self) -> Result<&mut Process, SourceError> {
+        if self.reader.is_none() {
+            if let Some(rest) = &self.rest {
+                return Err(SourceError::Resting(rest.reason.clone()));
+            }
+            self.seen = Fingerprint::of(&self.slurm);
+            match self.start().await {
+                Ok(reader) => {
+                    if self.started_before {
+                        self.vitals.restarts.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.started_before = true;
+                    self.vitals.pid.store(reader.pid(), Ordering::Relaxed);
+                    self.reader = Some(reader);
+                }
+                Err(error) => {
+                    self.lose_reader(&error.to_string());
+                    return Err(error);
+                }
+            }
+        }
+        // It was put there just now, or was there before.
+        self.reader.as_mut().ok_or_else(|| SourceError::Resting("no reader".to_owned()))
+    }
+
+    async fn start(&self) -> Result<Process, SourceError> {
+        if let Some(conf) = Fingerprint::explicit(&self.slurm).filter(|conf| !conf.exists()) {
+            return Err(SourceError::NoConf(conf));
+        }
+        let programs = locate::readers(&self.slurm)?;
+        let mut unfit = Vec::new();
+        for program in programs {
+            match Process::start(&program, self.slurm.conf.as_deref(), self.start_deadline).await {
+                Ok(reader) => {
+                    info!(reader = %program.display(), pid = reader.pid(), "reader started for Slurm {}", reader.release());
+                    return Ok(reader);
+                }
+                // The dynamic loader's answer: this host has another libslurm.
+                Err(ProcessError::Unloadable(text)) => unfit.push(format!("{}: {text}", program.display())),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(locate::NoReader::Unfit(unfit.join("; ")).into())
+    }
+
+    fn lose_reader(&mut self, reason: &str) {
+        self.reader = None;
+        self.vitals.pid.store(0, Ordering::Relaxed);
+        let delay = self.backoff.next_delay();
+        self.rest = Some(Rest { until: Instant::now() + delay, reason: reason.to_owned() });
+    }
+
+    /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried
+    /// at once.
+    fn notice_changed_conf(&mut self) {
+        let now = Fingerprint::of(&self.slurm);
+        if now == self.seen {
+            return;
+        }
+        if self.reader.is_some() {
+            info!("slurm.conf has changed; starting another reader");
+        }
+        self.seen = now;
+        self.replace_reader();
+    }
+
+    fn notice_stale(&mut self) {
+        if self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
+            debug!("slurmctld has not answered for a while; starting another reader, in case it has moved");
+            self.unanswered_since = None;
+            self.replace_reader();
+        }
+    }
+
+    fn replace_reader(&mut self) {
+        self.reader = None;
+        self.rest = None;
+        self.vitals.pid.store(0, Ordering::Relaxed);
+    }
+}
+
+async fn gone(reader: Option<&mut Process>) -> ProcessError {
+    match reader {
+        Some(reader) => reader.gone().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What can be seen from outside of the slurm.conf that libslurm will read.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Fingerprint(Vec<Option<(SystemTime, u64)>>);
+
+impl Fingerprint {
+    /// Where libslurm looks when nothing is said: Debian's and the RPMs' place, and that of a configless host.
+    const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+
+    fn explicit(slurm: &Slurm) -> Option<PathBuf> {
+        slurm.conf.clone().or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from))
+    }
+
+    fn of(slurm: &Slurm) -> Self {
+        let look = |path: PathBuf| {
+            let metadata = path.metadata().ok()?;
+            Some((metadata.modified().ok()?, metadata.len()))
+        };
+        match Self::explicit(slurm) {
+            Some(conf) => Self(vec![look(conf)]),
+            None => Self(Self::USUAL.iter().map(|path| look(PathBuf::from(path))).collect()),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! One reader process: started, spoken to in lines, and killed when it is dropped.
+//!
+//! Whatever it does (exit, hang, print garbage or half a line) is a [`ProcessError`] within a deadline, after which
+//! it must be dropped: nobody knows any more which answer would be to which question.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use slurm_snapshot::{Answer, PROTOCOL, Release, Request};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+/// Far over the longest answer: 200 users, 100 types and 64 KiB of dumped host lists.
+const LONGEST_LINE: u64 = 16 << 20;
+/// How many of the last lines of its stderr go into an error.
+const TAIL: usize = 3;
+/// What the dynamic loader exits with when a library is missing.
+const LOADER_FAILED: i32 = 127;
+
+/// How a reader failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ProcessError {
+    #[error("starting {program}: {source}")]
+    Start { program: String, source: std::io::Error },
+    /// The host's libslurm is not the one it is linked with.
+    #[error("{0}")]
+    Unloadable(String),
+    #[error("the reader ended ({status}){said}")]
+    Gone { status: String, said: Said },
+    #[error("libslurm was not ready within {} s{said}", .deadline.as_secs_f64())]
+    NotReady { deadline: Duration, said: Said },
+    #[error("the reader gave no answer within {} s and was killed: munged or slurmctld may hang{said}", .deadline.as_secs_f64())]
+    Silent { deadline: Duration, said: Said },
+    #[error("the reader talks nonsense: {0}")]
+    Nonsense(String),
+}
+
+/// The last lines of its stderr: libslurm's own words.
+#[derive(Debug)]
+pub(crate) struct Said(Vec<String>);
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "; it said: {}", self.0.join(" | ")) }
+    }
+}
+
+/// A reader that has said hello.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    line: Vec<u8>,
+    pid: u32,
+    release: Release,
+    stderr: Stderr,
+}
+
+impl Process {
+    /// Starts `program` and waits for its hello.
+    pub(crate) async fn start(
+        program: &Path,
+        conf: Option<&Path>,
+        deadline: Duration,
+    ) -> Result<Self, ProcessError> {
+        let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
+        #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
+        let mut command = Command::new(program);
+        if let Some(conf) = conf {
+            command.arg("--conf").arg(conf);
+        }
+        // A process group of its own, so that a terminal's Ctrl-C reaches only the daemon.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.kill_on_drop(true).spawn().map_err(start_error)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(start_error(std::io::Error::other("no pipes")));
+        };
+        let mut process = Self {
+            pid: child.id().unwrap_or(0),
+            child,
+            stdin,
+            stdout: BufReader::with_capacity(16 << 10, stdout),
+            line: Vec::new(),
+            release: Release::new(0, 0),
+            stderr: Stderr::follow(stderr),
+        };
+        let Ok(hello) = timeout(deadline, process.read_answer()).await else {
+            return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
+        };
+        match hello? {
+            Answer::Hello(hello) if hello.protocol == PROTOCOL => process.release = hello.release,
+            Answer::Hello(hello) => {
+                let text = format!(
+                    "it speaks line format {}, not {PROTOCOL}; install the reader of this version",
+                    hello.protocol
+                );
+                return Err(ProcessError::Nonsense(text));
+            }
+            _ => return Err(ProcessError::Nonsense("an answer before its hello".to_owned())),
+        }
+        Ok(process)
+    }
+
+    /// Asks, and waits for the answer with the request's number.
+    pub(crate) async fn ask(
+        &mut self,
+        request: &Request,
+        deadline: Duration,
+    ) -> Result<Answer, ProcessError> {
+        let mut line =
+            serde_json::to_vec(request).map_err(|error| ProcessError::Nonsense(error.to_string()))?;
+        line.push(b'\n');
+        let exchange = async {
+            if self.stdin.write_all(&line).await.is_err() {
+                return Err(self.ended().await);
+            }
+            self.read_answer().await
+        };
+        let Ok(answer) = timeout(deadline, exchange).await else {
+            return Err(ProcessError::Silent { deadline, said: self.stderr.said() });
+        };
+        match answer? {
+            Answer::Reading(reading) if reading.id == request.id() => {
+                self.stderr.forget();
+                Ok(Answer::Reading(reading))
+            }
+            Answer::Failure(failure) if failure.id == request.id() => Ok(Answer::Failure(failure)),
+            _ => Err(ProcessError::Nonsense("an answer to another question".to_owned())),
+        }
+    }
+
+    /// Waits until it has ended, or says something that nobody asked. Safe to cancel.
+    pub(crate) async fn gone(&mut self) -> ProcessError {
+        match self.stdout.fill_buf().await {
+            Ok([]) | Err(_) => self.ended().await,
+            Ok(_) => ProcessError::Nonsense("a line that nobody asked for".to_owned()),
+        }
+    }
+
+    /// The process id.
+    pub(crate) const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The release of its libslurm.
+    pub(crate) const fn release(&self) -> Release {
+        self.release
+    }
+
+    async fn read_answer(&mut self) -> Result<Answer, ProcessError> {
+        self.line.clear();
+        let read = (&mut self.stdout).take(LONGEST_LINE).read_until(b'\n', &mut self.line).await;
+        match read {
+            Ok(_) if self.line.last() == Some(&b'\n') => {
+                Answer::parse(&self.line).map_err(|error| ProcessError::Nonsense(error.to_string()))
+            }
+            Ok(length) if u64::try_from(length).is_ok_and(|length| length >= LONGEST_LINE) => {
+                Err(ProcessError::Nonsense("a line without end".to_owned()))
+            }
+            Ok(_) | Err(_) => Err(self.ended().await),
+        }
+    }
+
+    /// Its pipes are closed: how it ended. One that lives on without them is as good as gone.
+    async fn ended(&mut self) -> ProcessError {
+        let status = match timeout(Duration::from_secs(1), self.child.wait()).await {
+            Ok(Ok(status)) => status,
+            _ => {
+                return ProcessError::Gone {
+                    status: "its pipes are closed".to_owned(),
+                    said: self.stderr.said(),
+                };
+            }
+        };
+        self.stderr.finish().await;
+        let said = self.stderr.said();
+        if status.code() == Some(LOADER_FAILED) {
+            return ProcessError::Unloadable(said.0.join(" | "));
+        }
+        ProcessError::Gone { status: status.to_string(), said }
+    }
+}
+
+/// Carries a reader's stderr, which is libslurm's log, into ours.
+#[derive(Debug)]
+struct Stderr {
+    lines: Arc<Mutex<VecDeque<String>>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Stderr {
+    /// Different lines remembered, so that what libslurm repeats at every call is logged once.
+    const REMEMBERED: usize = 16;
+
+    fn follow(stderr: ChildStderr) -> Self {
+        let lines = Arc::new(Mutex::new(VecDeque::new()));
+        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&lines)));
+        Self { lines, task }
+    }
+
+    async fn carry(stderr: ChildStderr, lines: Arc<Mutex<VecDeque<String>>>) {
+        // Small: it stays for the reader's whole life.
+        let mut stderr = BufReader::with_capacity(512, stderr);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // A line longer than this is cut, not kept.
+            match (&mut stderr).take(4096).read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            let text = String::from_utf8_lossy(&line).trim().to_owned();
+            if text.is_empty() {
+                continue;
+            }
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(before) = lines.iter().position(|line| *line == text) {
+                debug!(target: "libslurm", "{text}");
+                lines.remove(before);
+            } else {
+                warn!(target: "libslurm", "{text}");
+            }
+            lines.push_back(text);
+            if lines.len() > Self::REMEMBERED {
+                lines.pop_front();
+            }
+        }
+    }
+
+    fn said(&self) -> Said {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        Said(lines.iter().skip(lines.len().saturating_sub(TAIL)).cloned().collect())
+    }
+
+    /// All is well again: the same line will be news.
+    fn forget(&self) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if !lines.is_empty() {
+            lines.clear();
+        }
+    }
+
+    /// Takes what is still in the pipe of a reader that has ended.
+    async fn finish(&mut self) {
+        let _ = timeout(Duration::from_secs(1), &mut self.task).await;
+    }
+}
+
+impl Drop for Stderr {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

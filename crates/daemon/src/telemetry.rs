@@ -1,0 +1,53 @@
+//! The log: lines on stderr, readable on a terminal, without timestamps under journald, JSON where it is wanted.
+
+use std::io::IsTerminal;
+use std::os::linux::fs::MetadataExt;
+
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::Registry;
+use tracing_subscriber::reload;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::config::{Log, LogFormat};
+
+type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// The running log, which can be changed.
+pub(crate) struct Logging(reload::Handle<Boxed, Registry>);
+
+impl Logging {
+    /// Starts logging; once a process.
+    pub(crate) fn start(log: Log) -> Self {
+        let (layer, handle) = reload::Layer::new(layer(log));
+        tracing_subscriber::registry().with(layer).init();
+        Self(handle)
+    }
+
+    /// Goes on with other settings.
+    pub(crate) fn change(&self, log: Log) {
+        // It fails only when the subscriber is gone, and nobody is there to be told.
+        let _ = self.0.reload(layer(log));
+    }
+}
+
+fn layer(log: Log) -> Boxed {
+    let base = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    match log.format {
+        LogFormat::Json => base.json().flatten_event(true).with_filter(log.level).boxed(),
+        LogFormat::Text => {
+            let text = base.with_ansi(std::io::stderr().is_terminal()).with_target(false);
+            if is_journal() {
+                text.without_time().with_filter(log.level).boxed()
+            } else {
+                text.with_filter(log.level).boxed()
+            }
+        }
+    }
+}
+
+/// Whether stderr is journald's socket: `JOURNAL_STREAM` names its device and inode (systemd.exec(5)).
+fn is_journal() -> bool {
+    let Some(journal) = std::env::var("JOURNAL_STREAM").ok() else { return false };
+    std::fs::metadata("/proc/self/fd/2")
+        .is_ok_and(|stderr| journal == format!("{}:{}", stderr.st_dev(), stderr.st_ino()))
+}
