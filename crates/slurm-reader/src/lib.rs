@@ -1,1 +1,14 @@
-//! stub
+//! The only code that touches libslurm: one RPC a request, its reply copied into plain types and freed at once.
+//!
+//! All the hand-written unsafe of the workspace is here: `raw` owns C replies, [`client`] calls, `stats` and
+//! `rpc` copy. libslurm exits the process when its configuration is bad, may hang for ever, keeps static state
+//! and serves one configuration a process; so nothing here tries to survive it: that is the daemon's affair.
+
+pub mod args;
+pub mod client;
+mod names;
+mod raw;
+mod rpc;
+pub mod serve;
+mod stats;
+pub mod version;

@@ -1,1 +1,27 @@
-//! stub
+//! libslurm's C interface, as bindgen reads it from the installed headers; the only bindgen of the workspace.
+//!
+//! Everything here is generated and has the layout of one release, [`RELEASE`]: a library of another release gives
+//! silently shifted numbers. Who may call what, and who frees what, is slurm-reader's knowledge.
+
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    unreachable_pub,
+    clippy::allow_attributes_without_reason,
+    clippy::indexing_slicing,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated: the names are C's, slurm.h documents them, and which lints they hit is the header's affair"
+)]
+mod bindings {
+    include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
+}
+
+pub use bindings::{
+    SLURM_SUCCESS, STAT_COMMAND_GET, STAT_COMMAND_RESET, slurm_api_version, slurm_conf_t,
+    slurm_free_stats_response_msg, slurm_get_statistics, slurm_init, slurm_load_ctl_conf,
+    slurm_reset_statistics, slurm_strerror, stats_info_request_msg_t, stats_info_response_msg_t,
+};
+
+// RELEASE, and `slurm_free_conf` under whatever name this release has for it.
+include!(concat!(env!("OUT_DIR"), "/release.rs"));

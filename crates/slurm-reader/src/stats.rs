@@ -1,0 +1,171 @@
+//! `stats_info_response_msg_t` of every release as one plain type.
+//!
+//! One of the three places that know a release: what `slurm_ge_*` does not promise is `None`. The numbers are
+//! copied as they are; sdiag's arithmetic is not done here. Makes no call.
+
+use slurm_snapshot::Statistics;
+use slurm_sys::stats_info_response_msg_t;
+
+use crate::raw::moment;
+#[cfg(slurm_ge_2311)]
+use crate::raw::slice;
+use crate::rpc;
+
+/// More reasons than any release has for a cycle to end: 6 in 26.05.
+#[cfg(slurm_ge_2311)]
+const MAX_EXITS: usize = 100;
+
+/// Copies the reply; its RPC tables only with `rpc`.
+///
+/// # Safety
+/// Each array of `reply` is NULL or as long as its count says, and its strings are NULL or end with a NUL.
+pub(crate) unsafe fn from_reply(reply: &stats_info_response_msg_t, rpc: bool) -> Statistics {
+    let tables = rpc.then(|| {
+        // SAFETY: the caller's promise covers the RPC tables.
+        unsafe { rpc::from_reply(reply) }
+    });
+
+    #[cfg(slurm_ge_2311)]
+    let schedule_exit = {
+        // SAFETY: the caller promises that schedule_exit is NULL or as long as schedule_exit_cnt says.
+        let exits = unsafe { slice(reply.schedule_exit, reply.schedule_exit_cnt, MAX_EXITS) };
+        Some(exits.to_vec())
+    };
+    #[cfg(not(slurm_ge_2311))]
+    let schedule_exit = None;
+
+    #[cfg(slurm_ge_2311)]
+    let bf_exit = {
+        // SAFETY: the caller promises that bf_exit is NULL or as long as bf_exit_cnt says.
+        let exits = unsafe { slice(reply.bf_exit, reply.bf_exit_cnt, MAX_EXITS) };
+        Some(exits.to_vec())
+    };
+    #[cfg(not(slurm_ge_2311))]
+    let bf_exit = None;
+
+    #[cfg(slurm_ge_2405)]
+    let rpc_queue_enabled = Some(reply.rpc_queue_enabled != 0);
+    #[cfg(not(slurm_ge_2405))]
+    let rpc_queue_enabled = None;
+
+    #[cfg(slurm_ge_2511)]
+    let (parts_packed, schedule_cycle_sum) = (None, reply.schedule_cycle_sum);
+    #[cfg(not(slurm_ge_2511))]
+    let (parts_packed, schedule_cycle_sum) = (Some(reply.parts_packed), reply.schedule_cycle_sum.into());
+
+    Statistics {
+        req_time: reply.req_time,
+        req_time_start: reply.req_time_start,
+        server_thread_count: reply.server_thread_count,
+        agent_queue_size: reply.agent_queue_size,
+        agent_count: reply.agent_count,
+        agent_thread_count: reply.agent_thread_count,
+        dbd_agent_queue_size: reply.dbd_agent_queue_size,
+        gettimeofday_latency: reply.gettimeofday_latency,
+        schedule_cycle_max: reply.schedule_cycle_max,
+        schedule_cycle_last: reply.schedule_cycle_last,
+        schedule_cycle_sum,
+        schedule_cycle_counter: reply.schedule_cycle_counter,
+        schedule_cycle_depth: reply.schedule_cycle_depth,
+        schedule_queue_len: reply.schedule_queue_len,
+        schedule_exit,
+        jobs_submitted: reply.jobs_submitted,
+        jobs_started: reply.jobs_started,
+        jobs_completed: reply.jobs_completed,
+        jobs_canceled: reply.jobs_canceled,
+        jobs_failed: reply.jobs_failed,
+        jobs_pending: reply.jobs_pending,
+        jobs_running: reply.jobs_running,
+        job_states_ts: moment(reply.job_states_ts),
+        bf_backfilled_jobs: reply.bf_backfilled_jobs,
+        bf_last_backfilled_jobs: reply.bf_last_backfilled_jobs,
+        bf_backfilled_het_jobs: reply.bf_backfilled_het_jobs,
+        bf_cycle_counter: reply.bf_cycle_counter,
+        bf_cycle_sum: reply.bf_cycle_sum,
+        bf_cycle_last: reply.bf_cycle_last,
+        bf_cycle_max: reply.bf_cycle_max,
+        bf_last_depth: reply.bf_last_depth,
+        bf_last_depth_try: reply.bf_last_depth_try,
+        bf_depth_sum: reply.bf_depth_sum,
+        bf_depth_try_sum: reply.bf_depth_try_sum,
+        bf_queue_len: reply.bf_queue_len,
+        bf_queue_len_sum: reply.bf_queue_len_sum,
+        bf_table_size: reply.bf_table_size,
+        bf_table_size_sum: reply.bf_table_size_sum,
+        bf_when_last_cycle: moment(reply.bf_when_last_cycle),
+        bf_active: reply.bf_active,
+        bf_exit,
+        parts_packed,
+        rpc_queue_enabled,
+        rpc: tables,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copied(reply: &stats_info_response_msg_t, rpc: bool) -> Statistics {
+        // SAFETY: the arrays of these tests are NULL or as long as they say.
+        unsafe { from_reply(reply, rpc) }
+    }
+
+    #[test]
+    fn the_greatest_values_survive() {
+        let reply = stats_info_response_msg_t {
+            req_time: i64::MAX,
+            schedule_cycle_max: u32::MAX,
+            schedule_cycle_sum: !0,
+            bf_cycle_sum: u64::MAX,
+            bf_active: 1,
+            job_states_ts: 1_700_000_000,
+            ..Default::default()
+        };
+        let statistics = copied(&reply, false);
+        assert_eq!(statistics.req_time, i64::MAX);
+        assert_eq!(statistics.schedule_cycle_max, u32::MAX);
+        let widest = if cfg!(slurm_ge_2511) { u64::MAX } else { u64::from(u32::MAX) };
+        assert_eq!(statistics.schedule_cycle_sum, widest);
+        assert_eq!(statistics.bf_cycle_sum, u64::MAX);
+        assert_eq!(statistics.bf_active, 1);
+        assert_eq!(statistics.job_states_ts, Some(1_700_000_000));
+    }
+
+    #[test]
+    fn a_slurmctld_that_has_just_started_has_done_nothing_yet() {
+        let statistics = copied(&stats_info_response_msg_t::default(), true);
+        assert_eq!(statistics.job_states_ts, None);
+        assert_eq!(statistics.bf_when_last_cycle, None);
+        assert_eq!(statistics.rpc, Some(slurm_snapshot::RpcTables::default()));
+    }
+
+    #[test]
+    fn tables_that_were_not_asked_for_are_not_copied() {
+        assert_eq!(copied(&stats_info_response_msg_t::default(), false).rpc, None);
+    }
+
+    #[test]
+    fn what_the_release_lacks_is_none() {
+        let statistics = copied(&stats_info_response_msg_t::default(), false);
+        assert_eq!(statistics.schedule_exit.is_some(), cfg!(slurm_ge_2311));
+        assert_eq!(statistics.bf_exit.is_some(), cfg!(slurm_ge_2311));
+        assert_eq!(statistics.rpc_queue_enabled.is_some(), cfg!(slurm_ge_2405));
+        assert_eq!(statistics.parts_packed.is_some(), cfg!(not(slurm_ge_2511)));
+    }
+
+    #[cfg(slurm_ge_2311)]
+    #[test]
+    fn exits_are_walked_by_their_count() {
+        let mut exits = [5_u32, 0, 7];
+        let mut reply = stats_info_response_msg_t {
+            schedule_exit: exits.as_mut_ptr(),
+            schedule_exit_cnt: 3,
+            bf_exit_cnt: 6,
+            ..Default::default()
+        };
+        assert_eq!(copied(&reply, false).schedule_exit, Some(vec![5, 0, 7]));
+        assert_eq!(copied(&reply, false).bf_exit, Some(vec![]), "NULL, whatever the count");
+        reply.schedule_exit_cnt = 1;
+        assert_eq!(copied(&reply, false).schedule_exit, Some(vec![5]));
+    }
+}

@@ -1,0 +1,121 @@
+//! Which library belongs to which release: the number in libslurm's soname and in `slurm_api_version()`.
+//!
+//! A library of one layout read with another gives silently shifted numbers, so the reader refuses every library
+//! but the one it was built for. `SLURM_VERSION_NUMBER` of the headers is another count and never compared.
+
+use slurm_snapshot::Release;
+
+/// (N of libslurm.so.N, release), oldest first.
+const LIBRARIES: &[(u32, Release)] = &[
+    (36, Release::new(20, 11)),
+    (37, Release::new(21, 8)),
+    (38, Release::new(22, 5)),
+    (39, Release::new(23, 2)),
+    (40, Release::new(23, 11)),
+    (41, Release::new(24, 5)),
+    (42, Release::new(24, 11)),
+    (43, Release::new(25, 5)),
+    (44, Release::new(25, 11)),
+    (45, Release::new(26, 5)),
+];
+
+/// A libslurm of another release than the reader was built for.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the loaded libslurm is {} (API version {api_version:#x}), but this reader was built for {}: install the \
+     reader that was built for it, or build one against its headers",
+    describe(number(*api_version), release_of(*api_version)),
+    describe(number_of(*built_for), Some(*built_for))
+)]
+pub struct WrongLibrary {
+    /// What `slurm_api_version()` gives.
+    pub api_version: u32,
+    /// The release of the headers.
+    pub built_for: Release,
+}
+
+/// The release of the headers that this reader was built with.
+#[must_use]
+pub const fn built_for() -> Release {
+    Release::new(slurm_sys::RELEASE.0, slurm_sys::RELEASE.1)
+}
+
+/// Compares the loaded library with the headers.
+///
+/// # Errors
+/// It is of another release. Where the headers are newer than the table, any library newer than the table passes.
+pub fn check(api_version: u32, built_for: Release) -> Result<(), WrongLibrary> {
+    let fits = match number_of(built_for) {
+        Some(expected) => number(api_version) == Some(expected),
+        None => release_of(api_version).is_none() && number(api_version) > newest(),
+    };
+    if fits { Ok(()) } else { Err(WrongLibrary { api_version, built_for }) }
+}
+
+/// N of libslurm.so.N: `slurm_api_version()` is N << 16.
+fn number(api_version: u32) -> Option<u32> {
+    (api_version & 0xffff == 0).then_some(api_version >> 16)
+}
+
+fn number_of(release: Release) -> Option<u32> {
+    LIBRARIES.iter().find(|(_, of)| *of == release).map(|(number, _)| *number)
+}
+
+fn release_of(api_version: u32) -> Option<Release> {
+    let number = number(api_version)?;
+    LIBRARIES.iter().find(|(of, _)| *of == number).map(|(_, release)| *release)
+}
+
+fn newest() -> Option<u32> {
+    LIBRARIES.last().map(|(number, _)| *number)
+}
+
+fn describe(number: Option<u32>, release: Option<Release>) -> String {
+    let library = number.map_or_else(|| "libslurm.so".to_owned(), |number| format!("libslurm.so.{number}"));
+    match release {
+        Some(release) => format!("{library} of Slurm {release}"),
+        None => format!("{library} of an unknown Slurm"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loaded_library_is_the_one_built_for() {
+        assert_eq!(check(crate::client::api_version(), built_for()), Ok(()));
+    }
+
+    #[test]
+    fn only_the_library_of_the_release_passes() {
+        assert_eq!(check(0x26_0000, Release::new(22, 5)), Ok(()));
+        for api_version in [0, 0x25_0000, 0x27_0000, 0x26_0001, 0x16_0508, u32::MAX] {
+            assert!(check(api_version, Release::new(22, 5)).is_err(), "{api_version:#x}");
+        }
+        for (number, release) in LIBRARIES {
+            assert_eq!(check(number << 16, *release), Ok(()));
+        }
+    }
+
+    #[test]
+    fn headers_newer_than_the_table_take_a_library_newer_than_the_table() {
+        assert_eq!(check(46 << 16, Release::new(26, 11)), Ok(()));
+        assert!(check(45 << 16, Release::new(26, 11)).is_err());
+        assert!(check((46 << 16) + 1, Release::new(26, 11)).is_err());
+    }
+
+    #[test]
+    fn a_refusal_names_both_libraries() {
+        let refusal = check(0x2a_0000, Release::new(22, 5)).unwrap_err().to_string();
+        assert!(refusal.starts_with(
+            "the loaded libslurm is libslurm.so.42 of Slurm 24.11 (API version 0x2a0000), but this reader was built \
+             for libslurm.so.38 of Slurm 22.05: "
+        ));
+    }
+
+    #[test]
+    fn numbers_and_releases_go_up_together() {
+        assert!(LIBRARIES.is_sorted_by(|a, b| a.0 + 1 == b.0 && a.1 < b.1));
+    }
+}

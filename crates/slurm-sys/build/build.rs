@@ -1,0 +1,58 @@
+//! Makes the bindings: finds libslurm, runs bindgen over its headers, publishes their release.
+//!
+//! To dependents go `DEP_SLURM_RELEASE` (`22.05`), `DEP_SLURM_CFGS` (the `slurm_ge_*` that hold for it) and
+//! `DEP_SLURM_ALL_CFGS` (all there are), both comma-separated. Nothing is guessed quietly: what is missing is an
+//! error that names the package to install. No rpath is set.
+
+mod bindings;
+mod find;
+mod release;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use find::Slurm;
+use release::Release;
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            for line in problem.lines() {
+                println!("cargo::error={line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), String> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo has set no OUT_DIR")?);
+    let slurm = Slurm::find()?;
+    let release = Release::of_headers(&slurm.include)?;
+    if release.is_newer_than_the_table() {
+        println!(
+            "cargo::warning=Slurm {release} is newer than slurm-sys knows: its replies are read as those of the \
+             newest release in crates/slurm-sys/build/release.rs, which wants a look at slurm.h"
+        );
+    }
+
+    let conf_free = bindings::generate(&slurm.include, &out)?;
+    let constants = format!(
+        "/// Release of the headers: (year, month), such as (22, 5).\n\
+         pub const RELEASE: (u8, u8) = ({}, {});\n\
+         pub use bindings::{conf_free} as slurm_free_conf;\n",
+        release.year, release.month
+    );
+    std::fs::write(out.join("release.rs"), constants).map_err(|error| format!("release.rs: {error}"))?;
+
+    println!("cargo::metadata=RELEASE={release}");
+    println!("cargo::metadata=CFGS={}", release.cfgs().join(","));
+    println!("cargo::metadata=ALL_CFGS={}", release::all_cfgs().join(","));
+    if let Some(folder) = &slurm.lib {
+        println!("cargo::rustc-link-search=native={}", folder.display());
+    }
+    println!("cargo::rustc-link-lib=dylib=slurm");
+    Ok(())
+}

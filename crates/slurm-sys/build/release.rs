@@ -1,0 +1,79 @@
+//! The release of the headers, and the one table of what each release changed.
+//!
+//! A new release that changes a reply gets a line in [`CHANGES`]; one that changes none only moves [`NEWEST`].
+
+use std::fmt;
+use std::path::Path;
+
+/// (first release, cfg that holds from it on). slurm-reader's conversions are written against these.
+const CHANGES: &[(Release, &str)] = &[
+    (Release { year: 23, month: 11 }, "slurm_ge_2311"), // schedule_exit, bf_exit
+    (Release { year: 24, month: 5 }, "slurm_ge_2405"),  // the RPC queue's columns
+    (Release { year: 25, month: 5 }, "slurm_ge_2505"),  // nothing in the statistics
+    (Release { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide
+];
+
+/// The first release with `slurm_init`.
+const OLDEST: Release = Release { year: 20, month: 11 };
+
+/// The last release whose headers were compared with this table.
+const NEWEST: Release = Release { year: 26, month: 5 };
+
+/// A Slurm major release.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Release {
+    pub(crate) year: u32,
+    pub(crate) month: u32,
+}
+
+impl Release {
+    /// Reads `SLURM_VERSION_NUMBER` from the headers under `include`: slurm_version.h has it from 22.05, slurm.h
+    /// before.
+    pub(crate) fn of_headers(include: &Path) -> Result<Self, String> {
+        let files = ["slurm_version.h", "slurm.h"].map(|name| include.join("slurm").join(name));
+        let number = files
+            .iter()
+            .filter_map(|file| std::fs::read_to_string(file).ok())
+            .find_map(|text| version_number(&text))
+            .ok_or_else(|| {
+                format!("no SLURM_VERSION_NUMBER in {} or {}", files[0].display(), files[1].display())
+            })?;
+        let release = Self { year: (number >> 16) & 0xff, month: (number >> 8) & 0xff };
+        if release < OLDEST {
+            return Err(format!(
+                "{} is of Slurm {release}: the reader needs {OLDEST} or newer",
+                include.join("slurm").display()
+            ));
+        }
+        Ok(release)
+    }
+
+    pub(crate) fn is_newer_than_the_table(self) -> bool {
+        self > NEWEST
+    }
+
+    /// The cfgs that hold for this release.
+    pub(crate) fn cfgs(self) -> Vec<&'static str> {
+        CHANGES.iter().filter(|(since, _)| *since <= self).map(|(_, cfg)| *cfg).collect()
+    }
+}
+
+/// Every cfg there is.
+pub(crate) fn all_cfgs() -> Vec<&'static str> {
+    CHANGES.iter().map(|(_, cfg)| *cfg).collect()
+}
+
+fn version_number(header: &str) -> Option<u32> {
+    header.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        let is_definition = words.next() == Some("#define") && words.next() == Some("SLURM_VERSION_NUMBER");
+        let digits = words.next().filter(|_| is_definition)?.strip_prefix("0x")?;
+        u32::from_str_radix(digits, 16).ok()
+    })
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02}.{:02}", self.year, self.month)
+    }
+}
