@@ -92,6 +92,11 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Whether a level was asked for.
+    pub(crate) const fn wants_log(&self) -> bool {
+        self.log_level.is_some()
+    }
+
     /// What the configuration takes from the command line.
     pub(crate) fn flags(&self) -> Flags {
         Flags {

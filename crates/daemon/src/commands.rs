@@ -15,11 +15,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow};
 use carbon::Batch;
 use slurm_snapshot::Reading;
+use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
 use crate::collectors::COLLECTORS;
 use crate::config::{Config, Problems, Slurm};
 use crate::source::{Source, SourceError, Wanted};
+use crate::telemetry::Logging;
 
 /// libslurm looks for a configuration for up to a minute; somebody who waits at a terminal is told sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
@@ -75,6 +77,20 @@ async fn read_once(slurm: Slurm, wanted: Wanted) -> Result<Box<Reading>, SourceE
     let mut source = Source::start(slurm, IMPATIENT);
     source.ask(wanted);
     source.outcome().await
+}
+
+/// The same, with what to do about a failure.
+async fn read_or_advise(slurm: Slurm, wanted: Wanted) -> Result<Box<Reading>> {
+    read_once(slurm, wanted).await.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))
+}
+
+/// Errors alone, unless more is asked for: what libslurm warns of comes with the error.
+fn log_errors(options: &Options, config: &Config) {
+    let mut log = config.log;
+    if !options.wants_log() {
+        log.level = LevelFilter::ERROR;
+    }
+    Logging::start(log);
 }
 
 /// Every collector's points of `reading`.

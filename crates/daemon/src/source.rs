@@ -42,8 +42,43 @@ pub(crate) enum SourceError {
     NoReader(#[from] locate::NoReader),
     #[error("{0}")]
     Reader(#[from] ProcessError),
-    #[error("the reader is being started again after: {0}")]
-    Resting(String),
+    /// There is no reader for a moment, because of this.
+    #[error("{0}")]
+    Resting(Arc<SourceError>),
+}
+
+impl SourceError {
+    /// What an administrator would look at first.
+    pub(crate) fn advice(&self) -> &'static str {
+        match self {
+            Self::NoConf(_) => "Copy the cluster's slurm.conf to this host, or say where it is.",
+            Self::NoReader(_) => {
+                "A reader is built for one libslurm; install the one of this host's Slurm release."
+            }
+            Self::Refused(failure) => match failure.errno {
+                // slurm_errno.h: the two CONNECTION_ERRORs
+                1001 | 1800 => "Is slurmctld running, and its port open to this host? Try `scontrol ping`.",
+                // SLURM_PROTOCOL_AUTHENTICATION_ERROR
+                1007 => {
+                    "Is munged running here, with the cluster's key, and are the clocks alike? Try `munge -n | unmunge`."
+                }
+                // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
+                5004 => "slurmctld takes connections and gives no answer: is it stopped or overloaded?",
+                // ESLURM_USER_ID_MISSING, ESLURM_ACCESS_DENIED
+                2010 | 2002 => {
+                    "Only an operator of the cluster may do that: `sacctmgr modify user ... set adminlevel=operator`."
+                }
+                _ => "Does `sdiag` work on this host, as this user?",
+            },
+            Self::Reader(ProcessError::NotInitialized { .. } | ProcessError::NotReady { .. }) => {
+                "libslurm wants /etc/slurm/slurm.conf, or the file that --slurm-conf, [slurm] conf or SLURM_CONF \
+                 names; a configless host gets it from slurmctld, which must answer. Does `sdiag` work here?"
+            }
+            Self::Reader(ProcessError::Silent { .. }) => "Is munged stopped? Try `munge -n | unmunge`.",
+            Self::Resting(error) => error.advice(),
+            Self::Reader(_) => "Does `sdiag` work on this host, as this user?",
+        }
+    }
 }
 
 /// What a request wants in its reading.
@@ -143,7 +178,7 @@ struct Keeper {
 /// No reader until then, and why.
 struct Rest {
     until: Instant,
-    reason: String,
+    error: Arc<SourceError>,
 }
 
 enum Event {
@@ -172,7 +207,7 @@ impl Keeper {
                 Event::Asked(None) => return,
                 Event::Gone(error) => {
                     warn!(%error, "the reader has ended; starting another");
-                    self.lose_reader(&error.to_string());
+                    self.lose_reader(error.into());
                 }
                 Event::Rested => {
                     self.rest = None;
@@ -211,41 +246,37 @@ impl Keeper {
                 Err(failure.into())
             }
             Ok(Answer::Hello(_)) => {
-                let error = ProcessError::Nonsense("a second hello".to_owned());
-                self.lose_reader(&error.to_string());
-                Err(error.into())
+                Err(self.lose_reader(ProcessError::Nonsense("a second hello".to_owned()).into()))
             }
-            Err(error) => {
-                self.lose_reader(&error.to_string());
-                Err(error.into())
-            }
+            Err(error) => Err(self.lose_reader(error.into())),
         }
     }
 
     /// The reader, started if need be.
     async fn ready(&mut self) -> Result<&mut Process, SourceError> {
-        if self.reader.is_none() {
-            if let Some(rest) = &self.rest {
-                return Err(SourceError::Resting(rest.reason.clone()));
-            }
-            self.seen = Fingerprint::of(&self.slurm);
-            match self.start().await {
-                Ok(reader) => {
-                    if self.started_before {
-                        self.vitals.restarts.fetch_add(1, Ordering::Relaxed);
-                    }
-                    self.started_before = true;
-                    self.vitals.pid.store(reader.pid(), Ordering::Relaxed);
-                    self.reader = Some(reader);
-                }
-                Err(error) => {
-                    self.lose_reader(&error.to_string());
-                    return Err(error);
-                }
-            }
+        let reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => self.start_another().await?,
+        };
+        Ok(self.reader.insert(reader))
+    }
+
+    async fn start_another(&mut self) -> Result<Process, SourceError> {
+        if let Some(rest) = &self.rest {
+            return Err(SourceError::Resting(Arc::clone(&rest.error)));
         }
-        // It was put there just now, or was there before.
-        self.reader.as_mut().ok_or_else(|| SourceError::Resting("no reader".to_owned()))
+        self.seen = Fingerprint::of(&self.slurm);
+        match self.start().await {
+            Ok(reader) => {
+                if self.started_before {
+                    self.vitals.restarts.fetch_add(1, Ordering::Relaxed);
+                }
+                self.started_before = true;
+                self.vitals.pid.store(reader.pid(), Ordering::Relaxed);
+                Ok(reader)
+            }
+            Err(error) => Err(self.lose_reader(error)),
+        }
     }
 
     async fn start(&self) -> Result<Process, SourceError> {
@@ -268,11 +299,14 @@ impl Keeper {
         Err(locate::NoReader::Unfit(unfit.join("; ")).into())
     }
 
-    fn lose_reader(&mut self, reason: &str) {
+    /// No reader for a while; what to answer until then.
+    fn lose_reader(&mut self, error: SourceError) -> SourceError {
         self.reader = None;
         self.vitals.pid.store(0, Ordering::Relaxed);
-        let delay = self.backoff.next_delay();
-        self.rest = Some(Rest { until: Instant::now() + delay, reason: reason.to_owned() });
+        let error = Arc::new(error);
+        self.rest =
+            Some(Rest { until: Instant::now() + self.backoff.next_delay(), error: Arc::clone(&error) });
+        SourceError::Resting(error)
     }
 
     /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried

@@ -3,22 +3,20 @@
 use anyhow::{Result, bail};
 use carbon::{Connection, ConnectionError, Destination};
 
-use super::{block_on, load, print, read_once};
+use super::{block_on, load, log_errors, print, read_once};
 use crate::cli::Options;
 use crate::config::Config;
-use crate::source::{SourceError, Wanted};
-use crate::telemetry::Logging;
+use crate::source::Wanted;
 
 pub(super) fn check(options: &Options, connect: bool) -> Result<()> {
-    let mut config = load(options)?;
+    let config = load(options)?;
     let from =
         options.config.as_ref().map_or_else(|| "flags and defaults".to_owned(), |f| f.display().to_string());
     print(&format!("✓ configuration: {from}\n"))?;
     if !connect {
         return Ok(());
     }
-    config.log.level = config.log.level.min(tracing::level_filters::LevelFilter::ERROR);
-    Logging::start(config.log);
+    log_errors(options, &config);
     block_on(async {
         let mut good = check_slurm(&config).await?;
         if config.carbon.is_empty() {
@@ -41,31 +39,8 @@ async fn check_slurm(config: &Config) -> Result<bool> {
             Ok(true)
         }
         Err(error) => {
-            print(&format!("✗ slurmctld: {error}\n  {}\n", advice(&error)))?;
+            print(&format!("✗ slurmctld: {error}\n  {}\n", error.advice()))?;
             Ok(false)
-        }
-    }
-}
-
-/// What an administrator would look at first.
-pub(super) fn advice(error: &SourceError) -> &'static str {
-    match error {
-        SourceError::NoConf(_) => "Copy slurm.conf to this host, or run on one that has it.",
-        SourceError::NoReader(_) => "Each reader is built for one libslurm: see README, Install.",
-        SourceError::Refused(failure) => match failure.errno {
-            // slurm_errno.h: SLURM_COMMUNICATIONS_CONNECTION_ERROR, SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR
-            1001 | 1800 => "Is slurmctld running, and its port open to this host? Try `scontrol ping`.",
-            // SLURM_PROTOCOL_AUTHENTICATION_ERROR, SLURM_AUTH_…
-            1007 => {
-                "Is munged running here, with the cluster's key, and the clocks alike? Try `munge -n | unmunge`."
-            }
-            5004 => {
-                "slurmctld takes connections and does not answer: is it overloaded or stopped? Try `scontrol ping`."
-            }
-            _ => "Does `sdiag` work on this host, as this user?",
-        },
-        SourceError::Reader(_) | SourceError::Resting(_) => {
-            "Does `sdiag` work on this host, as this user? It stands on the same slurm.conf and munge."
         }
     }
 }

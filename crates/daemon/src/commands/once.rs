@@ -3,27 +3,24 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use carbon::{Batch, Protocol, Sender};
 use slurm_snapshot::Reading;
 
-use super::{block_on, collect, load, no_cluster, print, read_once, slot};
+use super::{block_on, collect, load, log_errors, no_cluster, print, read_or_advise, slot};
 use crate::cli::Options;
 use crate::config::Config;
 use crate::naming;
 use crate::source::{Wanted, recording};
-use crate::telemetry::Logging;
 
 pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
-    let mut config = load(options)?;
-    // The command's own words are enough: warnings of libslurm come with the error.
-    config.log.level = config.log.level.min(tracing::level_filters::LevelFilter::ERROR);
-    Logging::start(config.log);
+    let config = load(options)?;
+    log_errors(options, &config);
     if let Some(file) = replay {
         return recording::readings(file)?.try_for_each(|reading| print_lines(&batch(&config, &reading?)?));
     }
     block_on(async {
-        let reading = read_once(config.slurm.clone(), Wanted::default()).await.context("asking slurmctld")?;
+        let reading = read_or_advise(config.slurm.clone(), Wanted::default()).await?;
         let batch = batch(&config, &reading)?;
         print_lines(&batch)?;
         send(&config, batch).await

@@ -2,23 +2,21 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use slurm_snapshot::{
     Answer, Reading, Release, RpcTables, Statistics, bf_exit_name, rpc_name, schedule_exit_name,
 };
 
-use super::{block_on, load, print, read_once};
+use super::{block_on, load, log_errors, print, read_or_advise};
 use crate::cli::Options;
 use crate::derive;
 use crate::source::Wanted;
-use crate::telemetry::Logging;
 
 pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
-    let mut config = load(options)?;
-    config.log.level = config.log.level.min(tracing::level_filters::LevelFilter::ERROR);
-    Logging::start(config.log);
+    let config = load(options)?;
+    log_errors(options, &config);
     let wanted = Wanted { rpc: true, names: true, reset };
-    let reading = block_on(async { read_once(config.slurm, wanted).await.context("asking slurmctld") })?;
+    let reading = block_on(async { read_or_advise(config.slurm, wanted).await })?;
     if reset {
         return print("The statistics of slurmctld have been reset.\n");
     }
@@ -113,7 +111,7 @@ fn write_rpc(out: &mut String, tables: &RpcTables, release: Release) -> std::fmt
     let type_name = |id: u32| rpc_name(id, release).map_or_else(|| id.to_string(), str::to_owned);
     let ave = |time: u64, count: u32| derive::mean(time, count).unwrap_or(0);
     writeln!(out, "\nRemote Procedure Call statistics by message type")?;
-    for rpc in &tables.types {
+    for rpc in by_count(&tables.types, |rpc| rpc.count) {
         let (name, average) = (type_name(rpc.id.into()), ave(rpc.time, rpc.count));
         write!(out, "\t{name:<40}({:>5}) count:{:<6} ave_time:{average:<6} ", rpc.id, rpc.count)?;
         write!(out, "total_time:{}", rpc.time)?;
@@ -128,7 +126,7 @@ fn write_rpc(out: &mut String, tables: &RpcTables, release: Release) -> std::fmt
         out.push('\n');
     }
     writeln!(out, "\nRemote Procedure Call statistics by user")?;
-    for user in &tables.users {
+    for user in by_count(&tables.users, |user| user.count) {
         let name = user.name.clone().unwrap_or_else(|| user.id.to_string());
         let average = ave(user.time, user.count);
         write!(out, "\t{name:<16}({:>8}) count:{:<6} ave_time:{average:<6} ", user.id, user.count)?;
@@ -148,6 +146,13 @@ fn write_rpc(out: &mut String, tables: &RpcTables, release: Release) -> std::fmt
         writeln!(out, "\t{:>2}: {:<40} {}", index + 1, type_name(dumped.id), dumped.hostlist)?;
     }
     Ok(())
+}
+
+/// The most frequent first, as sdiag sorts.
+fn by_count<T>(rows: &[T], count: impl Fn(&T) -> u32) -> Vec<&T> {
+    let mut rows: Vec<&T> = rows.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(count(row)));
+    rows
 }
 
 /// A line that sdiag prints only where there is something to say.

@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use slurm_snapshot::{Answer, PROTOCOL, Release, Request};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
@@ -34,6 +35,9 @@ pub(crate) enum ProcessError {
     Unloadable(String),
     #[error("the reader ended ({status}){said}")]
     Gone { status: String, said: Said },
+    /// libslurm's `fatal()`, most often: no configuration, or a bad one.
+    #[error("libslurm did not come up (the reader ended, {status}){said}")]
+    NotInitialized { status: String, said: Said },
     #[error("libslurm was not ready within {} s{said}", .deadline.as_secs_f64())]
     NotReady { deadline: Duration, said: Said },
     #[error("the reader gave no answer within {} s and was killed: munged or slurmctld may hang{said}", .deadline.as_secs_f64())]
@@ -97,6 +101,10 @@ impl Process {
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
         };
+        let hello = hello.map_err(|error| match error {
+            ProcessError::Gone { status, said } => ProcessError::NotInitialized { status, said },
+            other => other,
+        });
         match hello? {
             Answer::Hello(hello) if hello.protocol == PROTOCOL => process.release = hello.release,
             Answer::Hello(hello) => {
@@ -141,10 +149,14 @@ impl Process {
 
     /// Waits until it has ended, or says something that nobody asked. Safe to cancel.
     pub(crate) async fn gone(&mut self) -> ProcessError {
-        match self.stdout.fill_buf().await {
-            Ok([]) | Err(_) => self.ended().await,
-            Ok(_) => ProcessError::Nonsense("a line that nobody asked for".to_owned()),
+        let said_something = tokio::select! {
+            read = self.stdout.fill_buf() => read.is_ok_and(|bytes| !bytes.is_empty()),
+            _ = self.child.wait() => false,
+        };
+        if said_something {
+            return ProcessError::Nonsense("a line that nobody asked for".to_owned());
         }
+        self.ended().await
     }
 
     /// The process id.
@@ -159,7 +171,14 @@ impl Process {
 
     async fn read_answer(&mut self) -> Result<Answer, ProcessError> {
         self.line.clear();
-        let read = (&mut self.stdout).take(LONGEST_LINE).read_until(b'\n', &mut self.line).await;
+        let mut stdout = (&mut self.stdout).take(LONGEST_LINE);
+        let read = tokio::select! {
+            // An answer that is there counts, also from one that has ended since.
+            biased;
+            read = stdout.read_until(b'\n', &mut self.line) => read,
+            // Not the pipe's end alone: what libslurm forks while it fetches a configuration may hold it open.
+            _ = self.child.wait() => Ok(0),
+        };
         match read {
             Ok(_) if self.line.last() == Some(&b'\n') => {
                 Answer::parse(&self.line).map_err(|error| ProcessError::Nonsense(error.to_string()))
@@ -191,6 +210,17 @@ impl Process {
     }
 }
 
+impl Drop for Process {
+    fn drop(&mut self) {
+        // With it goes what libslurm has forked. While the child is not waited for, its id is nobody else's.
+        let group = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        if let Some(group) = group {
+            // It fails only when all of them have ended already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
 /// Carries a reader's stderr, which is libslurm's log, into ours.
 #[derive(Debug)]
 struct Stderr {
@@ -219,7 +249,9 @@ impl Stderr {
                 Ok(0) | Err(_) => return,
                 Ok(_) => {}
             }
-            let text = String::from_utf8_lossy(&line).trim().to_owned();
+            let text = String::from_utf8_lossy(&line);
+            // libslurm begins its lines with the program's name.
+            let text = text.trim().trim_start_matches("slurm-graphite-reader: ").to_owned();
             if text.is_empty() {
                 continue;
             }
