@@ -1,4 +1,4 @@
-//! The wall-clock grid: which tick a moment belongs to, and how long it is to the next.
+//! The wall-clock grid: which tick a moment belongs to, and when the next one comes.
 //!
 //! Whisper stores a point in the slot `timestamp - timestamp % step`, so that ticks are multiples of the interval.
 //! Pure: moments come as arguments, in Unix time.
@@ -43,10 +43,9 @@ impl Grid {
         Some(Tick { timestamp, skipped, new_timeline: steps < 0 })
     }
 
-    /// How long it is from `now` to the next tick.
-    pub(crate) fn wait(&self, now: Duration) -> Duration {
-        let next = u64::try_from(self.last.saturating_add(self.interval)).unwrap_or(0);
-        Duration::from_secs(next).saturating_sub(now)
+    /// When the next tick comes, Unix time.
+    pub(crate) fn next(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.last.saturating_add(self.interval)).unwrap_or(0))
     }
 }
 
@@ -71,7 +70,7 @@ mod tests {
     #[test]
     fn ticks_are_multiples_of_the_interval_however_late_one_wakes() {
         let mut grid = Grid::new(30, at(1_000_003.0));
-        assert_eq!(grid.wait(at(1_000_003.0)), at(17.0));
+        assert_eq!(grid.next(), at(1_000_020.0));
         assert_eq!(grid.tick(at(1_000_019.9)), None);
         assert_eq!(grid.tick(at(1_000_020.0)), tick(1_000_020, 0, false));
         assert_eq!(grid.tick(at(1_000_021.0)), None, "one timestamp a slot");
@@ -90,7 +89,7 @@ mod tests {
         let mut grid = Grid::new(10, at(1000.0));
         assert_eq!(grid.tick(at(1010.0)), tick(1010, 0, false));
         assert_eq!(grid.tick(at(995.0)), None);
-        assert_eq!(grid.wait(at(995.0)), at(25.0));
+        assert_eq!(grid.next(), at(1020.0));
         assert_eq!(grid.tick(at(1020.0)), tick(1020, 0, false));
     }
 

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alarm;
 mod cli;
 mod collectors;
 mod commands;

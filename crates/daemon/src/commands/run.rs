@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
 use super::{block_on, collect, load, unix_now};
+use crate::alarm::Alarm;
 use crate::cli::Options;
 use crate::config::Config;
 use crate::grid::{Grid, Tick};
@@ -30,19 +31,26 @@ const START_DEADLINE: Duration = Duration::from_secs(70);
 pub(super) fn run(options: &Options) -> Result<()> {
     let config = load(options)?.with_destination()?;
     let logging = Logging::start(config.log);
-    block_on(async {
-        let mut signals = Signals::new().context("listening for signals")?;
-        let mut daemon = Daemon::start(config);
-        daemon.notify.ready();
-        loop {
-            match daemon.select(&mut signals).await {
-                Event::Woken => daemon.woken(),
-                Event::Answered(outcome) => daemon.answered(outcome),
-                Event::Reload => daemon.reload(options, &logging),
-                Event::Stop => return daemon.stop(&mut signals.stop).await,
+    let options = options.clone();
+    // A task of its own: waking the runtime's outermost future costs it a system call and a turn each time.
+    block_on(async { tokio::spawn(go_on(config, options, logging)).await.context("the daemon's task")? })
+}
+
+async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()> {
+    let mut signals = Signals::new().context("listening for signals")?;
+    let mut daemon = Daemon::start(config)?;
+    daemon.notify.ready();
+    loop {
+        match daemon.select(&mut signals).await {
+            Event::Woken(woken) => {
+                woken.context("waiting for the next tick")?;
+                daemon.woken();
             }
+            Event::Answered(outcome) => daemon.answered(outcome),
+            Event::Reload => daemon.reload(&options, &logging),
+            Event::Stop => return daemon.stop(&mut signals.stop).await,
         }
-    })
+    }
 }
 
 struct Signals {
@@ -77,7 +85,7 @@ impl StopSignals {
 }
 
 enum Event {
-    Woken,
+    Woken(std::io::Result<()>),
     Answered(Outcome),
     Reload,
     Stop,
@@ -86,6 +94,9 @@ enum Event {
 struct Daemon {
     config: Config,
     grid: Grid,
+    alarm: Alarm,
+    /// When systemd's watchdog must be fed at the latest, Unix time.
+    feed: Option<Duration>,
     source: Source,
     senders: Vec<(Destination, Sender)>,
     notify: Notify,
@@ -108,7 +119,7 @@ enum Said {
 }
 
 impl Daemon {
-    fn start(config: Config) -> Self {
+    fn start(config: Config) -> Result<Self> {
         let senders = config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone()))).collect();
         info!(
             interval = config.interval,
@@ -116,7 +127,9 @@ impl Daemon {
             version = env!("CARGO_PKG_VERSION"),
             "slurm-graphite has started"
         );
-        Self {
+        Ok(Self {
+            alarm: Alarm::new().context("making a timer")?,
+            feed: Some(Duration::ZERO),
             grid: Grid::new(config.interval, unix_now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
             senders,
@@ -128,14 +141,14 @@ impl Daemon {
             pending: None,
             said: Said::Nothing,
             config,
-        }
+        })
     }
 
     async fn select(&mut self, signals: &mut Signals) -> Event {
-        let wait = self.grid.wait(unix_now());
-        let wait = self.notify.feed_every().map_or(wait, |feed| wait.min(feed));
+        let next = self.grid.next();
+        let moment = self.feed.map_or(next, |feed| next.min(feed));
         tokio::select! {
-            () = tokio::time::sleep(wait) => Event::Woken,
+            woken = self.alarm.at(moment) => Event::Woken(woken),
             outcome = self.source.outcome(), if self.asked => Event::Answered(outcome),
             _ = signals.hangup.recv() => Event::Reload,
             () = signals.stop.recv() => Event::Stop,
@@ -143,8 +156,10 @@ impl Daemon {
     }
 
     fn woken(&mut self) {
+        let now = unix_now();
         self.notify.feed();
-        if let Some(tick) = self.grid.tick(unix_now()) {
+        self.feed = self.notify.feed_every().map(|patience| now + patience);
+        if let Some(tick) = self.grid.tick(now) {
             self.tick(tick);
         }
     }

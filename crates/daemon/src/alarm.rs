@@ -1,0 +1,108 @@
+//! Wakes at a moment of the wall clock: timerfd_create(2) on `CLOCK_REALTIME`.
+//!
+//! The kernel wakes it too when the clock is set, so that a step is noticed at once, and after a suspend. tokio's own
+//! timers know only the monotonic clock, and wake twice for one long wait, which costs more than a tick's
+//! arithmetic.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A timer that is set for one moment at a time.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    timer: AsyncFd<OwnedFd>,
+    set_for: Option<Duration>,
+}
+
+impl Alarm {
+    /// One that is not set.
+    pub(crate) fn new() -> io::Result<Self> {
+        let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        #[expect(deprecated, reason = "unsound only for a type whose descriptor changes; its successor is unsafe")]
+        let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
+        Ok(Self { timer, set_for: None })
+    }
+
+    /// Waits until `moment`, Unix time, or until the clock is set. Safe to cancel.
+    pub(crate) async fn at(&mut self, moment: Duration) -> io::Result<()> {
+        if self.set_for != Some(moment) {
+            let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+            timerfd_settime(&self.timer, flags, &once_at(moment))?;
+            self.set_for = Some(moment);
+        }
+        loop {
+            let mut ready = self.timer.readable().await?;
+            let read = ready.try_io(|timer| {
+                let mut expirations = [0_u8; 8];
+                Ok(rustix::io::read(timer.get_ref(), &mut expirations)?)
+            });
+            match read {
+                // ECANCELED: the clock was set.
+                Ok(Ok(_)) => break,
+                Ok(Err(error))
+                    if error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error()) =>
+                {
+                    break;
+                }
+                Ok(Err(error)) => return Err(error),
+                Err(_would_block) => {}
+            }
+        }
+        self.set_for = None;
+        Ok(())
+    }
+}
+
+fn once_at(moment: Duration) -> Itimerspec {
+    let tv_sec = i64::try_from(moment.as_secs()).unwrap_or(i64::MAX);
+    // A value of zero would switch the timer off.
+    let tv_nsec = i64::from(moment.subsec_nanos().max(1));
+    let never_again = Timespec { tv_sec: 0, tv_nsec: 0 };
+    Itimerspec { it_interval: never_again, it_value: Timespec { tv_sec, tv_nsec } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+    fn now() -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+    }
+
+    #[tokio::test]
+    async fn it_wakes_at_its_moment_and_never_before() {
+        let mut alarm = Alarm::new().unwrap();
+        for _ in 0..5 {
+            let moment = now() + Duration::from_millis(30);
+            alarm.at(moment).await.unwrap();
+            assert!(now() >= moment);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_moment_that_has_passed_wakes_at_once() {
+        let mut alarm = Alarm::new().unwrap();
+        let start = Instant::now();
+        alarm.at(Duration::ZERO).await.unwrap();
+        alarm.at(now() - Duration::from_secs(60)).await.unwrap();
+        assert!(start.elapsed() < Duration::from_secs(1));
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_was_cancelled_goes_on() {
+        let mut alarm = Alarm::new().unwrap();
+        let moment = now() + Duration::from_millis(100);
+        let cancelled = tokio::time::timeout(Duration::from_millis(10), alarm.at(moment)).await;
+        assert!(cancelled.is_err());
+        alarm.at(moment).await.unwrap();
+        assert!(now() >= moment);
+    }
+}
