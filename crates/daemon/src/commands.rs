@@ -10,7 +10,7 @@ mod storage_schemas;
 
 use std::future::Future;
 use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use carbon::Batch;
@@ -65,11 +65,6 @@ fn print(text: &str) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("writing to stdout"),
     }
-}
-
-fn unix_now() -> Duration {
-    // A clock before 1970 is read as 1970.
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// One reading, for a command that ends afterwards.

@@ -4,8 +4,8 @@
 
 #![forbid(unsafe_code)]
 
-mod alarm;
 mod cli;
+mod clock;
 mod collectors;
 mod commands;
 mod config;

@@ -13,9 +13,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
-use super::{block_on, collect, load, unix_now};
-use crate::alarm::Alarm;
+use super::{block_on, collect, load};
 use crate::cli::Options;
+use crate::clock::{self, Alarm};
 use crate::config::Config;
 use crate::grid::{Grid, Tick};
 use crate::health::{DestinationHealth, Health};
@@ -130,7 +130,7 @@ impl Daemon {
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
             feed: Some(Duration::ZERO),
-            grid: Grid::new(config.interval, unix_now()),
+            grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
             senders,
             notify: Notify::from_env(),
@@ -156,7 +156,7 @@ impl Daemon {
     }
 
     fn woken(&mut self) {
-        let now = unix_now();
+        let now = clock::now();
         self.notify.feed();
         self.feed = self.notify.feed_every().map(|patience| now + patience);
         if let Some(tick) = self.grid.tick(now) {
@@ -290,7 +290,7 @@ impl Daemon {
         }
         if config.interval != self.config.interval {
             self.finish_pending();
-            self.grid = Grid::new(config.interval, unix_now());
+            self.grid = Grid::new(config.interval, clock::now());
         }
         if config.slurm != self.config.slurm {
             self.finish_pending();
