@@ -1,1 +1,123 @@
-//! stub
+//! A throw-away Slurm cluster and Carbon in a temporary folder, for the live tests, the demo and the benchmarks.
+//!
+//! Everything listens on 127.0.0.1 on ports that were free a moment before, writes only below its [`Folder`], and
+//! runs as root or as an ordinary user alike. Nothing outlives the folder: see there for how that is made sure of.
+//!
+//! Of `slurm-graphite` it knows how to start it, and which line of sdiag each of its metrics equals.
+
+#![forbid(unsafe_code)]
+
+pub mod carbon;
+mod collector;
+pub mod daemon;
+mod folder;
+mod invocation;
+mod imitation;
+pub mod log;
+pub mod metrics;
+mod notify;
+mod ports;
+pub mod proc;
+mod process;
+mod programs;
+mod recorded;
+mod sdiag;
+mod sink;
+mod slurm;
+pub mod wait;
+mod whisper;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+pub use carbon::Carbon;
+pub use collector::slurm_graphite;
+pub use daemon::{Daemon, now};
+pub use folder::Folder;
+pub use invocation::{Finished, Invocation};
+pub use notify::Notify;
+pub use imitation::Imitation;
+pub use log::Entry;
+pub use ports::free_port;
+pub use process::{Ended, Process};
+pub use programs::{command, find_program};
+pub use recorded::{Recorded, Values};
+pub use sdiag::{RpcRow, Sdiag, section};
+pub use sink::{Manner, Sink};
+pub use slurm::{CPUS, Slurm};
+pub use whisper::Series;
+
+/// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// munged, slurmctld and slurmd.
+    pub slurm: Slurm,
+    /// carbon-cache.
+    pub carbon: Carbon,
+    /// Where all of it lies. Last, so that it is dropped last.
+    pub folder: Folder,
+}
+
+impl Sandbox {
+    /// Starts everything, with one point a second for an hour in Carbon, and returns when all of it answers.
+    ///
+    /// # Errors
+    /// A program that is missing (with the package that has it), or one that does not come up (with its log).
+    pub fn start() -> Result<Self> {
+        Self::with(&carbon::Options::default())
+    }
+
+    /// The same, with a Carbon of one's own choosing.
+    ///
+    /// # Errors
+    /// As [`Sandbox::start`].
+    pub fn with(options: &carbon::Options) -> Result<Self> {
+        let folder = Folder::new()?;
+        // Python takes longest to start: it goes first and is waited for last.
+        let mut carbon = Carbon::spawn(&folder, "carbon", options)?;
+        let slurm = Slurm::start(&folder)?;
+        carbon.process.wait_ready()?;
+        Ok(Self { slurm, carbon, folder })
+    }
+
+    /// Starts `slurm-graphite run` against this cluster and this Carbon; `more` are further flags.
+    ///
+    /// It is not waited for: use [`Process::line`].
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite` beside the program that runs.
+    pub fn collector(&self, more: &[&str]) -> Result<Process> {
+        let address = self.carbon.address();
+        let conf = self.slurm.conf().display().to_string();
+        let mut args = vec!["run", "--carbon", &address, "--slurm-conf", &conf];
+        args.extend(more);
+        self.slurm_graphite("collector", &args)
+    }
+
+    /// Starts `slurm-graphite` with exactly these arguments; `name` names its log.
+    ///
+    /// # Errors
+    /// As [`Sandbox::collector`].
+    pub fn slurm_graphite(&self, name: &str, args: &[&str]) -> Result<Process> {
+        let mut process = Process::new(&self.folder, name, slurm_graphite()?).args(args);
+        process.spawn()?;
+        Ok(process)
+    }
+
+    /// Waits until Carbon has written `path`'s value for the second `timestamp` to disk, and returns it.
+    ///
+    /// # Errors
+    /// It has not within `limit`.
+    pub fn value_at(&self, path: &str, timestamp: u64, limit: Duration) -> Result<f64> {
+        let what = format!("{path} at {timestamp} in whisper");
+        wait::until_some(&what, limit, || self.carbon.series(path).ok()?.at(timestamp))
+    }
+
+    /// A path below the folder.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}

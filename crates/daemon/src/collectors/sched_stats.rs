@@ -125,8 +125,9 @@ fn mean(sum: u64, count: u32) -> Option<f64> {
     derive::mean(sum, count).and_then(whole)
 }
 
+/// A fresh slurmctld counts since 0 for about a second: that is no moment.
 fn moment(seconds: Option<i64>) -> Option<f64> {
-    seconds.and_then(|seconds| u64::try_from(seconds).ok()).and_then(whole)
+    seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|&seconds| seconds > 0).and_then(whole)
 }
 
 fn main_cycles_per_minute(s: &Statistics) -> Option<f64> {

@@ -1,0 +1,71 @@
+# The one entry point: what a person types, CI runs too.
+
+PREFIX ?= /usr/local
+SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)
+# The folder with the two programs that `make install` installs.
+BUILT ?= $(TARGET)/release
+
+BIN = $(PREFIX)/bin
+LIBEXEC = $(PREFIX)/libexec/slurm-graphite
+DOC = $(PREFIX)/share/doc/slurm-graphite
+CONFIG = $(SYSCONFDIR)/slurm-graphite
+UNIT = $(PREFIX)/lib/systemd/system/slurm-graphite.service
+# What is written for a package under /usr and /etc, for another prefix.
+ADAPT = sed -i -e 's|/usr/bin/slurm-graphite|$(BIN)/slurm-graphite|g' \
+	-e 's|/usr/libexec/slurm-graphite|$(LIBEXEC)|g' \
+	-e 's|/etc/slurm-graphite|$(CONFIG)|g'
+
+.DEFAULT_GOAL := help
+.PHONY: help packages build demo test bench golden install clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
+		printf '  make %-9s %s\n' "$$target" "$$text"; done
+
+packages: ## install what building and testing need (as root), or say what is missing
+	@sh tests/packages.sh
+
+build: ## build the two programs for `make install`
+	cargo build --release --locked -p slurm-graphite -p slurm-reader
+
+demo: packages ## half a minute of a real cluster in a real Carbon, shown as a table
+	cargo build --locked --workspace
+	@cargo run --quiet --locked -p live-tests --bin demo
+
+# Cargo builds no programs of other packages for a test, hence the build. The live tests have clusters of their own
+# and look at clocks: on two cores more than two at a time get in each other's way.
+test: packages ## everything CI runs: format, lints, unit and live tests, documentation
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo build --locked --workspace
+	cargo test --locked --workspace -- --test-threads=2
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+
+bench: packages ## CPU and memory of a tick, beside a bare C loop and a forked sdiag
+	cargo build --release --locked --workspace
+	cargo build --release --locked -p slurm-graphite --features fast-clock --target-dir $(TARGET)/fast
+	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
+		cargo run --quiet --release --locked -p live-tests --bin bench
+
+golden: ## write the golden files and docs/metrics.md anew
+	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
+	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
+	mv $(TARGET)/metrics.md docs/metrics.md
+
+install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
+	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }
+	install -D -m 755 $(BUILT)/slurm-graphite $(DESTDIR)$(BIN)/slurm-graphite
+	install -D -m 755 $(BUILT)/slurm-graphite-reader $(DESTDIR)$(LIBEXEC)/slurm-graphite-reader
+	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || \
+		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml
+	install -D -m 644 systemd/slurm-graphite.service $(DESTDIR)$(UNIT)
+	install -D -m 644 systemd/slurm-graphite.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/slurm-graphite.conf
+	install -D -m 644 config/supervisor/slurm-graphite.conf $(DESTDIR)$(DOC)/supervisor/slurm-graphite.conf
+	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE docs/metrics.md $(DESTDIR)$(DOC)
+	install -d $(DESTDIR)$(DOC)/carbon
+	install -m 644 config/carbon/storage-schemas.conf config/carbon/storage-aggregation.conf $(DESTDIR)$(DOC)/carbon
+	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(DOC)/supervisor/slurm-graphite.conf
+
+clean: ## remove what was built
+	cargo clean

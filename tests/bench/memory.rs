@@ -1,0 +1,100 @@
+//! What 100,000 ticks do to memory: a collector whose clock runs fast, against the real slurmctld and a peer that counts frames: a tick is one.
+
+use std::io::{Read, copy, sink};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Process, Sandbox, proc, wait};
+
+/// Ticks a second that the fast clock makes; a reading takes well under its 4 ms.
+const RATE: u64 = 250;
+const FIRST: u64 = 1_000;
+const LAST: u64 = 100_000;
+/// How much more memory the last tick may have than the thousandth.
+const MOST_GROWTH_KIB: u64 = 1024;
+
+/// Memory at the first mark and at the last, KiB, of daemon and reader.
+pub(crate) struct Growth {
+    daemon: [u64; 2],
+    reader: [u64; 2],
+    ticks: u64,
+}
+
+/// Runs the fast collector. `SLURM_GRAPHITE_FAST_BIN` is one that was built with the feature `fast-clock`.
+pub(crate) fn growth(sandbox: &Sandbox) -> Result<Growth> {
+    let program: PathBuf = std::env::var_os("SLURM_GRAPHITE_FAST_BIN")
+        .context("SLURM_GRAPHITE_FAST_BIN is not set: use `make bench`")?
+        .into();
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    let frames = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&frames);
+    std::thread::spawn(move || listener.accept().map(|(stream, _)| count(stream, &counted)));
+    let reader = sandbox::slurm_graphite()?.with_file_name("slurm-graphite-reader");
+    let config = sandbox.path("fast.toml");
+    std::fs::write(
+        &config,
+        format!(
+            "interval = \"1s\"\n[slurm]\nconf = {:?}\nreader = {reader:?}\n[[carbon]]\naddress = {address:?}\n\
+             [queue]\nresend_window = \"0s\"\n",
+            sandbox.slurm.conf()
+        ),
+    )?;
+    let mut collector = Process::new(&sandbox.folder, "fast", program)
+        .args(["run", "--config", &config.display().to_string()])
+        .env("SLURM_GRAPHITE_CLOCK_RATE", RATE.to_string());
+    collector.spawn()?;
+    collector.line("slurmctld answers", wait::LIMIT)?;
+    let daemon_pid = collector.pid().context("the collector has ended")?;
+    let reader_pid = crate::reader_of(daemon_pid)?;
+    let memory = || -> Result<[u64; 2]> {
+        let kib = |pid| proc::rss_kib(pid).context("a process has ended");
+        Ok([kib(daemon_pid)?, kib(reader_pid)?])
+    };
+    let until = |ticks: u64| {
+        let limit = Duration::from_secs(60 + 4 * ticks / RATE);
+        wait::until(&format!("{ticks} ticks"), limit, || frames.load(Ordering::Relaxed) >= ticks)
+    };
+    until(FIRST)?;
+    let first = memory()?;
+    until(LAST)?;
+    let last = memory()?;
+    let ticks = frames.load(Ordering::Relaxed);
+    collector.stop()?;
+    Ok(Growth { daemon: [first[0], last[0]], reader: [first[1], last[1]], ticks })
+}
+
+/// Counts length-prefixed frames and keeps nothing.
+fn count(mut stream: TcpStream, frames: &AtomicU64) {
+    let mut length = [0; 4];
+    while stream.read_exact(&mut length).is_ok() {
+        let body = u64::from(u32::from_be_bytes(length));
+        if copy(&mut (&mut stream).take(body), &mut sink()).is_err() {
+            return;
+        }
+        frames.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Growth {
+    pub(crate) fn table(&self) -> String {
+        let row = |name: &str, [first, last]: [u64; 2]| format!("| {name} | {first} KiB | {last} KiB |\n");
+        [
+            format!("| RSS after | {FIRST} ticks | {} ticks |\n|---|---|---|\n", self.ticks),
+            row("slurm-graphite", self.daemon),
+            row("slurm-graphite-reader", self.reader),
+        ]
+        .concat()
+    }
+
+    pub(crate) fn judge(&self) -> Result<()> {
+        for [first, last] in [self.daemon, self.reader] {
+            ensure!(last <= first + MOST_GROWTH_KIB, "memory grew from {first} to {last} KiB");
+        }
+        Ok(())
+    }
+}

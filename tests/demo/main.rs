@@ -1,0 +1,145 @@
+//! `make demo`: half a minute of a real Slurm cluster in a real Carbon, shown as whisper's own files have it.
+
+#![forbid(unsafe_code)]
+
+mod table;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::metrics::FIGURES;
+use sandbox::{CPUS, Sandbox, Sdiag, wait};
+
+use crate::table::Table;
+
+const LENGTH: u64 = 30;
+
+/// A tick's reading is over within this time, so that sdiag asked afterwards shows what the collector saw.
+const AFTER_THE_TICK: Duration = Duration::from_millis(40);
+
+/// The part of a metric path before the leaf.
+const STATISTICS: &str = "cluster.slurm_sched_stats.gauge-";
+
+const END: &str = "
+  Each row is one of whisper's files, read after the collector had ended. = means: what sdiag said
+  40 ms after the last tick. Next: your own cluster. README.md begins with the storage schema, then
+  the first start.
+
+";
+
+fn main() -> ExitCode {
+    let Err(error) = demo() else { return ExitCode::SUCCESS };
+    // Nobody is left to be told when stderr is closed.
+    let _told = writeln!(std::io::stderr(), "\ndemo: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn demo() -> Result<()> {
+    let terminal = std::io::stdout().is_terminal();
+    say(
+        "\nA Slurm cluster, a Carbon, and slurm-graphite between them, all in a temporary folder on 127.0.0.1.\n\n",
+    )?;
+    let start = Instant::now();
+    let sandbox = Sandbox::start()?;
+    let (release, folder) = (sandbox.slurm.release()?, sandbox.folder.path().display());
+    say(&format!(
+        "  cluster    munged, slurmctld {release}, slurmd, carbon-cache: up in {:.1} s, in {folder}\n",
+        start.elapsed().as_secs_f64()
+    ))?;
+
+    let mut collector = sandbox.collector(&["--interval", "1s"])?;
+    say("  collector  slurm-graphite run --interval 1s\n")?;
+    say("  jobs       an array, some wide ones for backfill, some that fail, some that are cancelled\n")?;
+    let end = now()?.as_secs() + LENGTH;
+    let mut jobs = Jobs::default();
+    for second in 1.. {
+        until_second(end - LENGTH + second)?;
+        if collector.exit_status()?.is_some() || second == LENGTH {
+            break;
+        }
+        jobs.submit(&sandbox, second)?;
+        if terminal {
+            let files = sandbox.carbon.paths().len();
+            say(&format!("\r  running    {second:2} of {LENGTH} s, {files} metrics in whisper "))?;
+        }
+    }
+    wait::pause(AFTER_THE_TICK);
+    let sdiag = sandbox.slurm.sdiag()?;
+    let ended = collector.stop().with_context(|| collector.lines().join("\n"))?;
+    say(&format!(
+        "{}  stopped    by SIGTERM after {LENGTH} s: {} in {:.2} s\n",
+        if terminal { "\r" } else { "" },
+        ended.status,
+        ended.after.as_secs_f64()
+    ))?;
+    ensure!(ended.status.success(), "the collector did not end well:\n{}", collector.lines().join("\n"));
+
+    let newest = format!("{STATISTICS}jobs_submitted");
+    sandbox.value_at(&newest, end, Duration::from_secs(5)).context("the last tick did not reach whisper")?;
+    let table = Table::read(&sandbox.carbon, &sdiag, end)?;
+    say(&table.show(terminal && std::env::var_os("NO_COLOR").is_none()))?;
+    judge(&table, &sdiag)?;
+    say(END)
+}
+
+/// Jobs over half a minute, so that every figure has something to show.
+#[derive(Default)]
+struct Jobs {
+    wide: Vec<u32>,
+}
+
+impl Jobs {
+    fn submit(&mut self, sandbox: &Sandbox, second: u64) -> Result<()> {
+        let slurm = &sandbox.slurm;
+        match second {
+            1 => {
+                slurm.submit(&["--array=1-6", "--wrap", "sleep 4"])?;
+                slurm.submit(&["--wrap", "exit 3"])?;
+            }
+            2 | 9 | 16 => {
+                for _ in 0..3 {
+                    self.wide.push(slurm.submit(&["-n", &CPUS.to_string(), "--wrap", "sleep 2"])?);
+                }
+            }
+            5 | 12 | 19 | 26 => {
+                for seconds in 1..=4 {
+                    slurm.submit(&["--time=1", "--wrap", &format!("sleep {seconds}")])?;
+                }
+                slurm.submit(&["--wrap", "exit 1"])?;
+            }
+            7 | 14 | 21 => {
+                if let Some(job) = self.wide.pop() {
+                    slurm.run("scancel", &[&job.to_string()])?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The demo is a test too: every name on people's dashboards must be there and without holes.
+fn judge(table: &Table, sdiag: &Sdiag) -> Result<()> {
+    for figure in FIGURES.iter().filter(|figure| figure.seed && figure.in_sdiag(sdiag).is_some()) {
+        let row = table.row(figure.leaf).with_context(|| format!("{} is missing", figure.leaf))?;
+        ensure!(row.holes <= 1, "{} has {} holes", figure.leaf, row.holes);
+    }
+    Ok(())
+}
+
+fn now() -> Result<Duration> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?)
+}
+
+fn until_second(second: u64) -> Result<()> {
+    wait::pause(Duration::from_secs(second).saturating_sub(now()?));
+    Ok(())
+}
+
+fn say(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}

@@ -1,0 +1,113 @@
+//! Ticks are on the grid of the wall clock, none is missing, and all points of one have its timestamp.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Manner, Process, Sandbox, Sink, find_program, wait};
+
+use crate::observation::path;
+
+const TICKS: u64 = 120;
+
+#[test]
+fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
+    let mut sandbox = Sandbox::start().unwrap();
+    sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
+    let mut burners: Vec<Process> = ["burner-1", "burner-2"]
+        .into_iter()
+        .map(|name| {
+            Process::new(&sandbox.folder, name, find_program("sh").unwrap())
+                .args(["-c", "while :; do :; done"])
+        })
+        .collect();
+    burners.iter_mut().for_each(|burner| burner.start().unwrap());
+    let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
+    let up = format!("cluster.slurm_graphite.{}.gauge-slurmctld_up", host().unwrap());
+    let limit = Duration::from_secs(20);
+    // The first tick may come before the first reader has said hello; from its first answer on none may be missing.
+    let first = wait::until_some("the first reading", limit, || {
+        sandbox.carbon.series(&up).ok()?.points.into_iter().find(|(_, up)| *up == 1.0)
+    });
+    let first = first.unwrap().0;
+    let last = first + TICKS - 1;
+    sandbox.value_at(&up, last, Duration::from_secs(TICKS + 20)).unwrap();
+    assert!(burners.iter_mut().all(|burner| burner.pid().is_some()), "they were busy to the end");
+    assert!(collector.stop().unwrap().status.success());
+    sandbox.carbon.process.stop().unwrap();
+
+    let (mut whole, mut begun) = (0, Vec::new());
+    for (name, _) in sandbox.carbon.paths() {
+        let series = sandbox.carbon.series(&name).unwrap();
+        let slots = series.slots(first, last);
+        assert_eq!(slots.len() as u64, TICKS);
+        let filled = slots.iter().filter(|(_, value)| value.is_some()).count() as u64;
+        if filled == TICKS {
+            whole += 1;
+        } else {
+            assert_eq!(series.holes(), 0, "{name}");
+            assert!(series.last().unwrap().0 >= last, "{name}");
+            begun.push(name);
+        }
+    }
+    assert!(whole > 50, "{whole} series");
+    // Only what sdiag itself does not print at first may begin later.
+    let late = ["main_mean_cycle", "main_mean_depth_cycle", "main_cycles_per_minute"].map(path);
+    let backfill = |name: &&String| !late.contains(name) && !name.contains("gauge-bf_");
+    assert_eq!(begun.iter().find(backfill), None);
+    for counter in ["ticks_skipped", "ticks_late", "readings_failed"] {
+        let series = sandbox.carbon.series(&up.replace("slurmctld_up", counter)).unwrap();
+        assert_eq!(series.at(last), series.at(first), "{counter}");
+    }
+}
+
+#[test]
+fn every_point_of_a_tick_has_the_ticks_own_timestamp() {
+    let sandbox = Sandbox::start().unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let configuration = sandbox.path("slurm-graphite.toml");
+    let text = format!(
+        "interval = \"2s\"\n[slurm]\nconf = \"{}\"\n[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n",
+        sandbox.slurm.conf().display(),
+        sink.address()
+    );
+    fs::write(&configuration, text).unwrap();
+    let configuration = configuration.display().to_string();
+    let mut collector = sandbox.slurm_graphite("collector", &["run", "--config", &configuration]).unwrap();
+    wait::until("five ticks", Duration::from_secs(30), || ticks(&sink).is_ok_and(|ticks| ticks.len() >= 5))
+        .unwrap();
+    collector.stop().unwrap();
+
+    let ticks = ticks(&sink).unwrap();
+    let timestamps: Vec<u64> = ticks.keys().copied().collect();
+    assert!(timestamps.iter().all(|timestamp| timestamp % 2 == 0), "{timestamps:?}");
+    assert!(timestamps.windows(2).all(|pair| pair[1] - pair[0] == 2), "{timestamps:?}");
+    // The first may have been before the reader was ready, and a mean may come with the first cycle.
+    let bare = |paths: &BTreeSet<String>| paths.iter().filter(|path| !path.contains("_mean")).cloned().collect();
+    let sets: Vec<BTreeSet<String>> = ticks.values().skip(1).map(bare).collect();
+    assert!(sets[0].len() > 50, "{sets:?}");
+    assert!(sets.windows(2).all(|pair| pair[0] == pair[1]), "{sets:#?}");
+}
+
+/// The paths of each timestamp that a plaintext receiver got; the same path twice in one is an error.
+fn ticks(sink: &Sink) -> Result<BTreeMap<u64, BTreeSet<String>>> {
+    let text = String::from_utf8(sink.bytes())?;
+    let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
+    let mut ticks: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for line in whole.lines() {
+        let mut words = line.split(' ');
+        let (path, value, timestamp) = (words.next(), words.next(), words.next());
+        let timestamp: u64 = timestamp.context("three words")?.parse()?;
+        value.context("three words")?.parse::<f64>()?;
+        let path = path.unwrap_or_default().to_owned();
+        ensure!(ticks.entry(timestamp).or_default().insert(path), "twice: {line}");
+    }
+    Ok(ticks)
+}
+
+/// The host's name as it is in the paths: up to its first dot.
+fn host() -> Result<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname")?;
+    Ok(name.trim().split('.').next().unwrap_or_default().to_owned())
+}

@@ -1,0 +1,149 @@
+//! What is in whisper is what sdiag printed, digit for digit, at every tick, for one RPC a tick.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod grid;
+mod observation;
+mod recording;
+mod rpcs;
+mod stats;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::metrics::{FIGURES, figure};
+use sandbox::{Sandbox, section, wait};
+
+use crate::observation::{Observation, observe, path};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// sdiag says "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
+const LONG_ENOUGH: Duration = Duration::from_secs(120);
+
+/// They change within a tick and change back, so that two outputs of sdiag need not tell what was between them.
+const MOMENTARY: [&str; 5] =
+    ["server_thread_count", "agent_queue_size", "agent_count", "agent_thread_count", "dbd_agent_queue_size"];
+
+/// Measured anew for every caller.
+const LATENCY: &str = "gettimeofday_latency";
+
+/// What these jobs cannot move: there is no slurmdbd, no het job and no message that waits for an agent.
+const ALWAYS_ZERO: [&str; 3] =
+    ["agent_queue_size", "dbd_agent_queue_size", "bf_total_het_jobs_since_cycle_start"];
+
+/// Figures that sdiag leaves out where there is nothing to divide by.
+const CONDITIONAL: [&str; 9] = [
+    "main_mean_cycle",
+    "main_mean_depth_cycle",
+    "main_cycles_per_minute",
+    "bf_mean_cycle",
+    "bf_depth_mean",
+    "bf_depth_mean_try",
+    "bf_queue_length_mean",
+    "bf_table_size_mean",
+    "bf_last_cycle_when",
+];
+
+#[test]
+fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
+    let mut sandbox = Sandbox::start().unwrap();
+    // slurmctld has looked for a while at no job: no cycle, no mean.
+    sandbox.slurm.run("sdiag", &["--reset"]).unwrap();
+    let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
+    collector.line("slurmctld answers", SOON).unwrap();
+    let mut seen: Vec<Observation> = (0..3).map(|_| observe(&sandbox).unwrap()).collect();
+
+    run_jobs(&sandbox).unwrap();
+    let start = Instant::now();
+    while !missing(&seen).is_empty() {
+        assert!(start.elapsed() < LONG_ENOUGH, "never stood still between two sdiags: {:?}", missing(&seen));
+        seen.push(observe(&sandbox).unwrap());
+    }
+    // Messages to a frozen slurmd keep their agent for MessageTimeout.
+    sandbox.slurm.slurmd.freeze().unwrap();
+    sandbox.slurm.run("scancel", &["--name=stays"]).unwrap();
+    let agent = |sandbox: &Sandbox| sandbox.slurm.sdiag().unwrap().get(section::TOP, "Agent count");
+    wait::until("an agent at work", SOON, || agent(&sandbox) != Some(0)).unwrap();
+    seen.extend((0..3).map(|_| observe(&sandbox).unwrap()));
+    sandbox.slurm.slurmd.thaw().unwrap();
+    // And no cycles again, with series that have points already.
+    sandbox.slurm.run("scancel", &["--name=waits"]).unwrap();
+    wait::until("an empty queue", SOON, || sandbox.slurm.run("squeue", &["-h"]).unwrap().is_empty()).unwrap();
+    sandbox.slurm.run("sdiag", &["--reset"]).unwrap();
+    seen.extend((0..3).map(|_| observe(&sandbox).unwrap()));
+
+    assert!(collector.stop().unwrap().status.success());
+    // With its end Carbon writes what it has.
+    sandbox.carbon.process.stop().unwrap();
+    compare(&sandbox, &seen).unwrap();
+}
+
+/// Jobs that complete, fail, are cancelled, come as an array, run, wait, and start by backfill.
+fn run_jobs(sandbox: &Sandbox) -> Result<()> {
+    let slurm = &sandbox.slurm;
+    slurm.submit(&["--wrap", "true"])?;
+    slurm.submit(&["--array=1-3", "--wrap", "true"])?;
+    slurm.submit(&["--wrap", "exit 1"])?;
+    let ended = |label: &str, count: i64| {
+        wait::until(label, SOON, || {
+            slurm.sdiag().is_ok_and(|sdiag| sdiag.get(section::TOP, label) == Some(count))
+        })
+    };
+    ended("Jobs completed", 4)?;
+    ended("Jobs failed", 1)?;
+    slurm.submit(&["--ntasks=6", "--time=10", "--job-name=stays", "--wrap", "exec sleep 600"])?;
+    slurm.submit(&["--ntasks=8", "--time=10", "--job-name=waits", "--wrap", "true"])?;
+    let cancelled = slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"])?;
+    slurm.run("scancel", &[&cancelled.to_string()])?;
+    ended("Jobs canceled", 1)?;
+    // Behind the one that waits, but over before it could start.
+    slurm.submit(&["--ntasks=1", "--time=1", "--wrap", "true"])?;
+    let backfilled = "Total backfilled jobs (since last stats cycle start)";
+    wait::until("a job started by backfill", SOON, || {
+        slurm.sdiag().is_ok_and(|sdiag| sdiag.get(section::BACKFILL, backfilled) == Some(1))
+    })?;
+    ended("Jobs completed", 5).map(drop)
+}
+
+/// The figures that the observations do not have yet: each with a value, and some without.
+fn missing(seen: &[Observation]) -> Vec<&'static str> {
+    let constant = FIGURES.iter().filter(|f| !MOMENTARY.contains(&f.leaf) && f.leaf != LATENCY);
+    let agreed = |leaf, wanted: fn(Option<i64>) -> bool| {
+        seen.iter().filter_map(|observation| observation.agreed(figure(leaf)?)).any(wanted)
+    };
+    let valued = constant
+        .map(|figure| figure.leaf)
+        .filter(|leaf| !agreed(leaf, if ALWAYS_ZERO.contains(leaf) { |v| v == Some(0) } else { |v| v > Some(0) }));
+    let absent = CONDITIONAL.into_iter().filter(|leaf| *leaf != "bf_last_cycle_when" && !agreed(leaf, |v| v.is_none()));
+    valued.chain(absent).collect()
+}
+
+fn compare(sandbox: &Sandbox, seen: &[Observation]) -> Result<()> {
+    let mut compared: BTreeMap<&str, usize> = BTreeMap::new();
+    for figure in &FIGURES {
+        let series = sandbox.carbon.series(&path(figure.leaf))?;
+        for observation in seen {
+            let Some(printed) = observation.agreed(figure) else { continue };
+            let stored = series.at(observation.tick);
+            let same = stored == exact(printed);
+            if figure.leaf == LATENCY {
+                ensure!(stored.is_some_and(|us| (1.0..100_000.0).contains(&us)), "{stored:?} as {LATENCY}");
+            } else if !MOMENTARY.contains(&figure.leaf) {
+                ensure!(same, "{}: sdiag {printed:?}, whisper {stored:?} at {}", figure.leaf, observation.tick);
+            }
+            *compared.entry(figure.leaf).or_default() += usize::from(same && printed != Some(0));
+            *compared.entry(figure.leaf).or_default() += usize::from(same && ALWAYS_ZERO.contains(&figure.leaf));
+        }
+    }
+    for figure in FIGURES.iter().filter(|figure| figure.leaf != LATENCY) {
+        let count = compared.get(figure.leaf).copied().context(figure.leaf)?;
+        ensure!(count > 0, "{} was never what sdiag printed", figure.leaf);
+    }
+    Ok(())
+}
+
+/// sdiag's whole number as Carbon's float; all of them are far below 2^53.
+fn exact(printed: Option<i64>) -> Option<f64> {
+    printed.map(|value| value.to_string().parse().unwrap())
+}

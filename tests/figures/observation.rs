@@ -1,0 +1,47 @@
+//! One tick between two outputs of sdiag: where both say the same, the tick must have stored the same.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use sandbox::metrics::Figure;
+use sandbox::{Sandbox, Sdiag, section};
+
+/// sdiag before and after a tick.
+#[derive(Debug)]
+pub(crate) struct Observation {
+    before: Sdiag,
+    /// Its timestamp.
+    pub(crate) tick: u64,
+    after: Sdiag,
+}
+
+/// The whole path of a figure.
+pub(crate) fn path(leaf: &str) -> String {
+    format!("cluster.slurm_sched_stats.gauge-{leaf}")
+}
+
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Observes the next tick of a collector that runs with an interval of a second.
+pub(crate) fn observe(sandbox: &Sandbox) -> Result<Observation> {
+    let before = sandbox.slurm.sdiag()?;
+    let tick = now() + 1;
+    sandbox.value_at(&path("jobs_submitted"), tick, Duration::from_secs(10))?;
+    Ok(Observation { before, tick, after: sandbox.slurm.sdiag()? })
+}
+
+impl Observation {
+    /// What sdiag printed of a figure at this tick, `Some(None)` where it printed no line; `None` where it may have
+    /// changed meanwhile. A cycle's own figures may also have changed and changed back.
+    pub(crate) fn agreed(&self, figure: &Figure) -> Option<Option<i64>> {
+        let (before, after) = (figure.in_sdiag(&self.before), figure.in_sdiag(&self.after));
+        let steady = |section, label| self.before.get(section, label) == self.after.get(section, label);
+        let steady = steady(section::TOP, "Data since")
+            && steady(section::MAIN, "Total cycles")
+            && steady(section::BACKFILL, "Total cycles")
+            && steady(section::BACKFILL, "Last cycle when");
+        (steady && before == after).then_some(after)
+    }
+}

@@ -1,0 +1,88 @@
+//! `slurm-graphite stats` prints what sdiag prints, line by line.
+
+use std::collections::BTreeSet;
+
+use sandbox::{Invocation, Sandbox, find_program, section, wait};
+
+use crate::SOON;
+
+/// sdiag counts its own call, and a new reader asks for the configuration: these rows differ between two calls.
+const OWN_ROWS: [&str; 2] = ["REQUEST_STATS_INFO", "REQUEST_BUILD_INFO"];
+
+#[test]
+fn stats_prints_what_sdiag_prints_line_by_line() {
+    let sandbox = Sandbox::start().unwrap();
+    let conf = sandbox.slurm.conf().display().to_string();
+    sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
+    sandbox.slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    sandbox.slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
+    wait::until("a cycle of the backfill", SOON, || {
+        sandbox.slurm.sdiag().unwrap().get(section::BACKFILL, "Total cycles") > Some(0)
+    })
+    .unwrap();
+    let stats = || {
+        let run = Invocation::new(&sandbox.folder, &["stats", "--slurm-conf", &conf]).unwrap().finish().unwrap();
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+        run.stdout
+    };
+    // The first reader adds its row to the table.
+    stats();
+    if rustix::process::getuid().is_root() {
+        // A user without a name, who may ask for everything.
+        let setpriv = find_program("setpriv").unwrap();
+        let sinfo = find_program("sinfo").unwrap().display().to_string();
+        let args = ["--reuid=54321", "--regid=54321", "--clear-groups", &sinfo];
+        let run = Invocation::of(&sandbox.folder, &setpriv, &args).unwrap().env("SLURM_CONF", &conf);
+        assert_eq!(run.finish().unwrap().code, Some(0));
+        assert!(stats().contains("\n\t54321           (   54321) count:"), "{}", stats());
+    }
+    let compared = wait::until_some("a moment in which nothing changes", SOON, || {
+        let before = sandbox.slurm.run("sdiag", &[]).unwrap();
+        let ours = stats();
+        let after = sandbox.slurm.run("sdiag", &[]).unwrap();
+        (normal(&before) == normal(&after)).then_some((after, ours))
+    });
+    let (theirs, ours) = compared.unwrap();
+    assert_eq!(normal(&ours), normal(&theirs));
+    // Rows with the same count have no order; everything else has sdiag's.
+    let set = |text: &str| rows(text).iter().map(|row| shape(row)).collect::<BTreeSet<_>>();
+    assert_eq!(set(&ours), set(&theirs));
+    assert!(rows(&ours).len() >= 6, "{ours}");
+}
+
+/// Every line but the rows of the tables, with what must differ masked: the time of the call, and a latency.
+fn normal(text: &str) -> Vec<String> {
+    let masked = |line: &str| match line {
+        line if line.starts_with("sdiag output at ") => shape(line),
+        line if line.starts_with("Latency ") => shape(line),
+        line => line.to_owned(),
+    };
+    let rows = rows(text);
+    let own = |line: &str| OWN_ROWS.iter().any(|row| line.contains(row)) || line.contains(&own_user());
+    let (rest, mut sorted): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| !rows.contains(line));
+    sorted.retain(|line| !own(line));
+    sorted.sort_unstable();
+    rest.into_iter().map(masked).chain(sorted.into_iter().map(str::to_owned)).collect()
+}
+
+fn rows(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.contains("ave_time:")).collect()
+}
+
+/// `(       0) ` of this user, in whose row every call is counted.
+fn own_user() -> String {
+    format!("({:>8}) ", rustix::process::getuid().as_raw())
+}
+
+/// A line with each run of digits, and the blanks that fill its column, as one `#`.
+fn shape(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (words, digits) = rest.split_at(start);
+        out.push_str(words);
+        out.push('#');
+        rest = digits.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(' ');
+    }
+    out + rest
+}

@@ -1,0 +1,116 @@
+//! `make install` puts everything where the unit looks for it, and never overwrites a configuration.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use sandbox::{Folder, find_program};
+
+const PROGRAMS: [&str; 2] = ["slurm-graphite", "slurm-graphite-reader"];
+
+#[test]
+fn under_a_prefix_of_its_own() {
+    let folder = Folder::new().unwrap();
+    let root = install(&folder, "/opt/graphite").unwrap();
+    for (file, mode) in [
+        ("bin/slurm-graphite", 0o755),
+        ("libexec/slurm-graphite/slurm-graphite-reader", 0o755),
+        ("etc/slurm-graphite/slurm-graphite.toml", 0o644),
+        ("lib/systemd/system/slurm-graphite.service", 0o644),
+        ("lib/sysusers.d/slurm-graphite.conf", 0o644),
+        ("share/doc/slurm-graphite/README.md", 0o644),
+        ("share/doc/slurm-graphite/metrics.md", 0o644),
+        ("share/doc/slurm-graphite/slurm-graphite.toml", 0o644),
+        ("share/doc/slurm-graphite/supervisor/slurm-graphite.conf", 0o644),
+        ("share/doc/slurm-graphite/carbon/storage-schemas.conf", 0o644),
+        ("share/doc/slurm-graphite/carbon/storage-aggregation.conf", 0o644),
+    ] {
+        let path = root.join("opt/graphite").join(file);
+        let found = fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(found.permissions().mode() & 0o777, mode, "{file}");
+    }
+    // Nothing lies outside the prefix.
+    assert_eq!(names(&root), ["opt"]);
+    assert_eq!(names(&root.join("opt")), ["graphite"]);
+    named_paths_exist(&root, "/opt/graphite").unwrap();
+}
+
+#[test]
+fn as_a_package_does() {
+    let folder = Folder::new().unwrap();
+    let root = install(&folder, "/usr").unwrap();
+    assert_eq!(names(&root), ["etc", "usr"]);
+    named_paths_exist(&root, "/usr").unwrap();
+}
+
+#[test]
+fn an_edited_configuration_stays() {
+    let folder = Folder::new().unwrap();
+    let root = install(&folder, "/usr").unwrap();
+    let configuration = root.join("etc/slurm-graphite/slurm-graphite.toml");
+    fs::write(&configuration, "interval = \"10s\"\n").unwrap();
+    install(&folder, "/usr").unwrap();
+    assert_eq!(fs::read_to_string(configuration).unwrap(), "interval = \"10s\"\n");
+}
+
+#[test]
+fn nothing_built_is_said() {
+    let folder = Folder::new().unwrap();
+    let error = make(&folder, &["install", "BUILT=/nowhere", "DESTDIR=/nowhere"]).unwrap_err().to_string();
+    assert!(error.contains("make build"), "{error}");
+}
+
+/// Installs stand-ins for the programs: what they do is no matter here.
+fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
+    let (built, root) = (folder.path().join("built"), folder.path().join("root"));
+    fs::create_dir_all(&built)?;
+    for program in PROGRAMS {
+        fs::write(built.join(program), "")?;
+        fs::set_permissions(built.join(program), fs::Permissions::from_mode(0o755))?;
+    }
+    let variables = [
+        format!("BUILT={}", built.display()),
+        format!("DESTDIR={}", root.display()),
+        format!("PREFIX={prefix}"),
+    ];
+    make(folder, &["install"].into_iter().chain(variables.iter().map(String::as_str)).collect::<Vec<_>>())?;
+    Ok(root)
+}
+
+fn make(folder: &Folder, args: &[&str]) -> Result<()> {
+    let mut command = sandbox::command(folder.path(), &find_program("make")?);
+    let output = command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/..")]).args(args).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Every path of ours that the unit names must be one that was installed.
+fn named_paths_exist(root: &Path, prefix: &str) -> Result<()> {
+    let unit = fs::read_to_string(
+        root.join(prefix.trim_start_matches('/')).join("lib/systemd/system/slurm-graphite.service"),
+    )?;
+    let commands = unit.lines().filter(|line| line.starts_with("Exec"));
+    let words = commands.flat_map(|line| line.split(['=', ' ']));
+    let ours: Vec<&str> =
+        words.filter(|word| word.starts_with('/') && word.contains("slurm-graphite")).collect();
+    ensure!(!ours.is_empty(), "the unit starts nothing of ours:\n{unit}");
+    for path in ours {
+        ensure!(
+            root.join(path.trim_start_matches('/')).exists(),
+            "the unit names {path}, which is not installed"
+        );
+    }
+    Ok(())
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into())
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,52 @@
+#!/bin/sh
+# Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
+set -eu
+
+build='gcc libc6-dev libclang-dev libslurm-dev'
+tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon python3-whisper'
+
+if ! command -v cargo >/dev/null; then
+    echo 'packages: Rust is missing. Install Rust 1.88 or later with rustup; Debian 12 has an older one.' >&2
+    exit 1
+fi
+
+# Where there is no dpkg the programs themselves are looked for.
+if ! command -v dpkg-query >/dev/null; then
+    missing=
+    PATH=$PATH:/usr/sbin:/sbin
+    for program in gcc sdiag slurmctld slurmd munged carbon-cache; do
+        command -v "$program" >/dev/null || missing="$missing $program"
+    done
+    [ -n "$missing" ] || exit 0
+    cat >&2 <<END
+packages: missing here:$missing. On RHEL, Rocky and Alma, with EPEL and CRB enabled, as root:
+    dnf install gcc clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd munge python3-carbon python3-whisper
+Where EPEL has no python3-carbon, install carbon and whisper with pip.
+END
+    exit 1
+fi
+
+missing=
+for package in $build $tests; do
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || status=
+    [ "$status" = installed ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" -ne 0 ]; then
+    cat >&2 <<END
+packages: missing here:$missing. As root (Debian, Ubuntu):
+    apt-get install --no-install-recommends$missing
+Or let root run \`make packages\`. The tests themselves need no root.
+END
+    exit 1
+fi
+
+echo "packages: apt-get install --no-install-recommends$missing"
+if [ -d /run/systemd/system ]; then
+    echo 'packages: their services are not needed: the tests start programs of their own in a temporary folder'
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update
+# shellcheck disable=SC2086
+apt-get -qq -y install --no-install-recommends $missing

@@ -1,0 +1,169 @@
+//! carbon-cache with a whisper tree of its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::{Folder, Process, Series, find_program, free_port, proc};
+
+/// How much Carbon does at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limits {
+    /// Everything at once: what a test wants.
+    Wide,
+    /// 50 new series a minute and 500 updates a second, as in Debian's carbon.conf.
+    AsShipped,
+}
+
+/// What a Carbon can be told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The text of storage-schemas.conf.
+    pub schemas: String,
+    /// The text of storage-aggregation.conf.
+    pub aggregation: String,
+    /// How much it does at a time.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    /// A point a second, kept for an hour.
+    fn default() -> Self {
+        Self {
+            schemas: "[everything]\npattern = .*\nretentions = 1s:1h\n".to_owned(),
+            aggregation: String::new(),
+            limits: Limits::Wide,
+        }
+    }
+}
+
+/// A carbon-cache; a folder may have several under different names.
+#[derive(Debug)]
+pub struct Carbon {
+    /// The daemon itself.
+    pub process: Process,
+    /// The port of the plaintext protocol on 127.0.0.1.
+    pub line_port: u16,
+    /// The port of the pickle protocol.
+    pub pickle_port: u16,
+    /// The port that graphite-web asks.
+    pub query_port: u16,
+    whisper: PathBuf,
+}
+
+impl Carbon {
+    /// Starts a Carbon and waits until it listens.
+    ///
+    /// # Errors
+    /// It is not installed or does not come up.
+    pub fn start(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
+        let mut carbon = Self::spawn(folder, name, options)?;
+        carbon.process.wait_ready()?;
+        Ok(carbon)
+    }
+
+    /// Starts a Carbon without waiting for it.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn spawn(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
+        let mut carbon = Self::new(folder, name, options)?;
+        carbon.process.spawn()?;
+        Ok(carbon)
+    }
+
+    /// Writes the configuration and starts nothing; the ports are known.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn new(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
+        let home = folder.path().join(name);
+        let whisper = home.join("whisper");
+        fs::create_dir_all(&whisper).with_context(|| whisper.display().to_string())?;
+        let [line_port, pickle_port, query_port] = [free_port()?, free_port()?, free_port()?];
+        fs::write(home.join("storage-schemas.conf"), &options.schemas)?;
+        fs::write(home.join("storage-aggregation.conf"), &options.aggregation)?;
+        let conf = home.join("carbon.conf");
+        fs::write(&conf, carbon_conf(&home, [line_port, pickle_port, query_port], options.limits))?;
+        let process = Process::new(folder, name, find_program("carbon-cache")?)
+            .args([format!("--config={}", conf.display())])
+            .args(["--nodaemon", "--logfile=-", "start"])
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .ready(move || [line_port, pickle_port, query_port].into_iter().all(proc::listening));
+        Ok(Self { process, line_port, pickle_port, query_port, whisper })
+    }
+
+    /// `127.0.0.1:PORT` of the pickle protocol.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.pickle_port)
+    }
+
+    /// What whisper holds of one metric path, in its finest archive.
+    ///
+    /// # Errors
+    /// There is no such file, or it is not whisper's.
+    pub fn series(&self, path: &str) -> Result<Series> {
+        Series::read(&self.file(path))
+    }
+
+    /// The file of a metric path, there or not.
+    #[must_use]
+    pub fn file(&self, path: &str) -> PathBuf {
+        self.whisper.join(format!("{}.wsp", path.replace('.', "/")))
+    }
+
+    /// All metric paths that have a file, with the file, in order.
+    #[must_use]
+    pub fn paths(&self) -> BTreeMap<String, PathBuf> {
+        let mut found = BTreeMap::new();
+        collect(&self.whisper, "", &mut found);
+        found
+    }
+}
+
+fn collect(folder: &Path, prefix: &str, found: &mut BTreeMap<String, PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+        if let Some(leaf) = name.strip_suffix(".wsp") {
+            found.insert(format!("{prefix}{leaf}"), path);
+        } else if path.is_dir() {
+            collect(&path, &format!("{prefix}{name}."), found);
+        }
+    }
+}
+
+fn carbon_conf(home: &Path, [line, pickle, query]: [u16; 3], limits: Limits) -> String {
+    let (creates, updates) = match limits {
+        Limits::Wide => ("inf", "50000"),
+        Limits::AsShipped => ("50", "500"),
+    };
+    let home = home.display();
+    // Its own metrics would lie among those of a test; tags would be sent to a graphite-web on port 80.
+    format!(
+        "\
+[cache]
+STORAGE_DIR = {home}
+LOCAL_DATA_DIR = {home}/whisper
+CONF_DIR = {home}
+LOG_DIR = {home}
+PID_DIR = {home}
+USER =
+CARBON_METRIC_INTERVAL = 0
+MAX_CACHE_SIZE = inf
+MAX_UPDATES_PER_SECOND = {updates}
+MAX_CREATES_PER_MINUTE = {creates}
+LINE_RECEIVER_INTERFACE = 127.0.0.1
+LINE_RECEIVER_PORT = {line}
+PICKLE_RECEIVER_INTERFACE = 127.0.0.1
+PICKLE_RECEIVER_PORT = {pickle}
+CACHE_QUERY_INTERFACE = 127.0.0.1
+CACHE_QUERY_PORT = {query}
+ENABLE_UDP_LISTENER = False
+ENABLE_TAGS = False
+LOG_CREATES = True
+"
+    )
+}

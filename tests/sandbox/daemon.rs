@@ -1,0 +1,232 @@
+//! A daemon under watch: a tick a second, everything that it sends recorded, its log read entry by entry.
+//!
+//! What must hold whatever happens to the daemon's surroundings is checked here: [`Daemon::check_ticks`].
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::{Entry, Folder, Manner, Process, Recorded, Sink, log, proc, slurm_graphite, wait};
+
+/// The time that a loaded machine may take for what takes none.
+const SLACK: f64 = 0.5;
+
+/// Unix time, in seconds.
+#[must_use]
+pub fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// Starts `slurm-graphite run` at one tick a second with this configuration, and with a log for [`log::entries`].
+///
+/// # Errors
+/// There is no `slurm-graphite`.
+pub fn spawn_daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
+    let mut process = daemon(folder, name, toml)?;
+    process.spawn()?;
+    Ok(process)
+}
+
+/// The same, not started.
+fn daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
+    let file = folder.path().join(format!("{name}.toml"));
+    fs::write(&file, toml)?;
+    let flags = ["--interval", "1s", "--log-level", "debug", "--log-format", "json"];
+    Ok(Process::new(folder, name, slurm_graphite()?)
+        .args(["run", "--config", &file.display().to_string()])
+        .args(flags))
+}
+
+/// A daemon, and the sink that records what it sends.
+#[derive(Debug)]
+pub struct Daemon {
+    /// The daemon itself.
+    pub process: Process,
+    sink: Sink,
+    recorded: Recorded,
+    looked: Option<Instant>,
+}
+
+impl Daemon {
+    /// Starts one; `slurm` is the `[slurm]` table of its configuration.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn start(folder: &Folder, slurm: &str) -> Result<Self> {
+        let sink = Sink::start(Manner::Record)?;
+        let carbon = format!("name = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n", sink.address());
+        let process =
+            spawn_daemon(folder, "daemon", &format!("[slurm]\n{slurm}\n[[carbon]]\n{carbon}"))?;
+        Ok(Self { process, sink, recorded: Recorded::default(), looked: None })
+    }
+
+    /// Everything sent so far.
+    ///
+    /// # Errors
+    /// The daemon has ended, or has more than one reader or a reader with more than one call under way.
+    pub fn recorded(&mut self) -> Result<&Recorded> {
+        let Some(pid) = self.process.pid() else { bail!("the daemon has ended") };
+        if self.looked.is_none_or(|looked| looked.elapsed() > Duration::from_millis(100)) {
+            let readers = readers(pid);
+            // One that was just killed may take a moment to go.
+            ensure!(readers.len() < 2 || self::readers(pid).len() < 2, "several readers: {readers:?}");
+            let connections: usize = readers.into_iter().map(proc::connections).sum();
+            ensure!(connections < 2, "{connections} calls are under way at once");
+            self.looked = Some(Instant::now());
+        }
+        self.recorded.take(&self.sink.bytes());
+        Ok(&self.recorded)
+    }
+
+    /// Waits for something in what is sent.
+    ///
+    /// # Errors
+    /// As [`Daemon::recorded`], or it does not come within `limit`.
+    pub fn until<T>(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        probe: impl Fn(&Recorded) -> Option<T>,
+    ) -> Result<T> {
+        let found = wait::until_some(what, limit, || match self.recorded() {
+            Ok(recorded) => probe(recorded).map(Ok),
+            Err(error) => Some(Err(error)),
+        });
+        found?
+    }
+
+    /// Waits until `count` more ticks have been sent.
+    ///
+    /// # Errors
+    /// As [`Daemon::until`].
+    pub fn ticks(&mut self, count: usize) -> Result<()> {
+        let before = self.recorded()?.own("ticks_run").len();
+        let limit = Duration::from_secs(count as u64 + 5);
+        self.until("further ticks", limit, |recorded| {
+            (recorded.own("ticks_run").len() >= before + count).then_some(())
+        })
+    }
+
+    /// Waits for the first tick after the moment `since` whose reading succeeded (or, with `up` false, failed) and
+    /// returns its timestamp.
+    ///
+    /// # Errors
+    /// As [`Daemon::until`].
+    pub fn tick_with(&mut self, up: bool, since: f64, limit: Duration) -> Result<u64> {
+        self.until(&format!("a tick with slurmctld_up {up}"), limit, |recorded| {
+            let mut ticks = recorded.own("slurmctld_up").into_iter();
+            ticks.find(|&(at, value)| seconds(at) > since && (value > 0.5) == up).map(|(at, _)| at)
+        })
+    }
+
+    /// Waits for the first reading after `back`, when whatever was broken is whole again. It must come within an
+    /// interval and `backoff` seconds, counted from when the call that was then under way ended. Returns the
+    /// seconds it took.
+    ///
+    /// # Errors
+    /// As [`Daemon::until`], or it took longer.
+    pub fn recovery(&mut self, back: f64, backoff: f64) -> Result<f64> {
+        let up = self.tick_with(true, back, wait::LIMIT)?;
+        let ended = self.entries().into_iter().filter(|entry| entry.at < seconds(up) && ends_a_call(entry));
+        let from = ended.map(|entry| entry.at).fold(back, f64::max);
+        let took = seconds(up) - from;
+        ensure!(took < 1.0 + backoff + SLACK, "the first reading came {took:.1} s after the last call");
+        Ok(took)
+    }
+
+    /// Its living readers: one, or none.
+    pub fn readers(&mut self) -> Vec<u32> {
+        self.process.pid().map(readers).unwrap_or_default()
+    }
+
+    /// Waits for its reader.
+    ///
+    /// # Errors
+    /// There is none within some seconds.
+    pub fn reader(&mut self) -> Result<u32> {
+        wait::until_some("a reader", wait::LIMIT, || self.readers().first().copied())
+    }
+
+    /// Its log so far.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        log::entries(&self.process)
+    }
+
+    /// Waits for the first entry after `since` with these words.
+    ///
+    /// # Errors
+    /// None comes within `limit`.
+    pub fn said(&self, since: f64, words: &str, limit: Duration) -> Result<Entry> {
+        log::said(&self.process, since, words, limit)
+    }
+
+    /// What the log says after `since` for a person to read, in order; libslurm's own words are left out.
+    ///
+    /// # Errors
+    /// libslurm's words are there twice.
+    pub fn news(&self, since: f64) -> Result<Vec<String>> {
+        let entries = self.entries().into_iter().filter(|entry| entry.at > since && entry.is_news());
+        let (libslurm, own): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.target == "libslurm");
+        let mut seen = BTreeSet::new();
+        for entry in libslurm {
+            ensure!(seen.insert(entry.message.clone()), "libslurm is quoted twice: {}", entry.message);
+        }
+        Ok(own.into_iter().map(|entry| entry.message).collect())
+    }
+
+    /// Checks every second from the first tick to the newest: each has its points, once; a tick has statistics if
+    /// and only if its reading succeeded; and every tick asked once, or was skipped because a call was under way.
+    ///
+    /// # Errors
+    /// It is not so.
+    pub fn check_ticks(&mut self) -> Result<()> {
+        let recorded = self.recorded()?;
+        let ticks = recorded.own("ticks_run");
+        let first = ticks.keys().next().copied().context("no tick at all")?;
+        ensure!(recorded.twice().is_empty(), "points that were sent twice: {:?}", recorded.twice());
+        let counters = ["readings_ok", "readings_failed", "ticks_skipped"].map(|leaf| recorded.own(leaf));
+        let (up, statistics) = (recorded.own("slurmctld_up"), recorded.statistics("jobs_submitted"));
+        let newest = ticks.keys().last().copied().unwrap_or(first);
+        for (run, at) in (1..).zip(first..=newest) {
+            ensure!(ticks.get(&at) == Some(&seconds(run)), "tick {run} at {at}: {:?}", ticks.get(&at));
+            let up = up.get(&at).copied().with_context(|| format!("a hole at {at}"))?;
+            ensure!((up > 0.5) == statistics.contains_key(&at), "up is {up} at {at}, the statistics differ");
+            let counted: f64 = counters.iter().filter_map(|counter| counter.get(&at)).sum();
+            let under_way = seconds(run) - counted;
+            ensure!(under_way == 0.0 || under_way == 1.0 - up, "{under_way} calls are under way at {at}");
+        }
+        Ok(())
+    }
+
+    /// SIGTERM; the daemon and its reader must be gone within two seconds.
+    ///
+    /// # Errors
+    /// They were not, or it did not end with success.
+    pub fn stop(mut self) -> Result<Recorded> {
+        let readers = self.readers();
+        let ended = self.process.stop()?;
+        ensure!(ended.after < Duration::from_secs(2), "the end took {:?}", ended.after);
+        ensure!(ended.status.success(), "it ended with {}", ended.status);
+        ensure!(!readers.into_iter().any(proc::alive), "the reader outlived its daemon");
+        self.recorded.take(&self.sink.bytes());
+        Ok(self.recorded)
+    }
+}
+
+fn ends_a_call(entry: &Entry) -> bool {
+    ["no reading", "came after its tick", "the reader has ended"]
+        .iter()
+        .any(|words| entry.message.contains(words))
+}
+
+fn readers(daemon: u32) -> Vec<u32> {
+    proc::children(daemon).into_iter().filter(|&pid| proc::alive(pid)).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "Unix seconds")]
+const fn seconds(timestamp: u64) -> f64 {
+    timestamp as f64
+}

@@ -1,0 +1,80 @@
+//! The temporary folder of one sandbox, and the guard that ends every process which belongs to it.
+//!
+//! Every process is started with an environment variable that names the folder, and its children inherit it, also
+//! those with sessions of their own (slurmstepd, jobs). The guard, a small shell script, waits for the end of its
+//! input and then ends by id what carries the mark. Dropping the folder and the sudden death of the owner so take
+//! the same road. `PR_SET_PDEATHSIG` would not do: it fires when a *thread* ends, and slurmstepd does not inherit it.
+
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// The environment variable that marks every process of a sandbox; its value is the folder.
+pub(crate) const MARK: &str = "SLURM_GRAPHITE_SANDBOX";
+
+/// A folder, and the life of everything started in it. With `SANDBOX_KEEP` in the environment the folder, with all
+/// its logs, stays.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    guard: Child,
+}
+
+impl Folder {
+    /// Makes a new folder below the system's temporary folder and starts its guard.
+    ///
+    /// # Errors
+    /// The folder or the guard could not be made.
+    pub fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("slurm-graphite-{:08x}", fastrand::u32(..)));
+        for folder in ["", "log"] {
+            let folder = path.join(folder);
+            fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+            // A umask of 077 would hide munged's socket from jobs of other users.
+            fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+        }
+        let mut guard = start_guard()?;
+        let keep = if std::env::var_os("SANDBOX_KEEP").is_some() { "keep" } else { "remove" };
+        let pipe = guard.stdin.as_mut().context("the guard has no stdin")?;
+        write!(pipe, "{MARK}={0}\n{0}\n{keep}\n", path.display())?;
+        Ok(Self { path, guard })
+    }
+
+    /// The folder's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The ids of all processes that belong to the sandbox, the jobs too.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        let mark = format!("{MARK}={}", self.path.display());
+        crate::proc::all().filter(|&pid| crate::proc::has_environment(pid, &mark)).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        let _ended = self.guard.wait();
+    }
+}
+
+/// In a process group of its own, so that Ctrl-C on the terminal does not end the guard before its work.
+#[expect(clippy::disallowed_methods, reason = "the guard must not carry the mark that it looks for")]
+fn start_guard() -> Result<Child> {
+    Command::new(crate::find_program("sh")?)
+        .args(["-c", include_str!("guard.sh"), "sandbox-guard"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .context("the sandbox's guard")
+}

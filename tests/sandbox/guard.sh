@@ -1,0 +1,24 @@
+# The guard of one sandbox: ends whatever the sandbox started once its owner is gone, and removes its folder.
+#
+# The owner writes the sandbox's mark and its folder, and then holds the pipe open. However the owner ends, by
+# return, panic, abort, Ctrl-C or SIGKILL, the kernel closes the pipe.
+
+IFS= read -r mark || exit 0
+IFS= read -r folder || exit 0
+IFS= read -r keep || exit 0
+while read -r _; do :; done
+
+# The mark comes to grep by a pipe: on its command line it would find itself.
+marked() {
+    printf '%s\n' "$mark" | grep -s -l -F -f - /proc/[0-9]*/environ | cut -d / -f 3
+}
+
+round=0
+while pids=$(marked) && [ -n "$pids" ] && [ "$round" -lt 100 ]; do
+    # shellcheck disable=SC2086
+    kill -9 $pids 2>/dev/null
+    round=$((round + 1))
+    sleep 0.02
+done
+
+[ "$keep" = keep ] || rm -rf -- "$folder"

@@ -1,0 +1,82 @@
+//! Imitated readers: shell scripts that speak the reader's lines, and misbehave on command.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use slurm_snapshot::{Answer, Hello, PROTOCOL, Reading, Release, Statistics};
+
+use crate::Folder;
+
+/// Stands for the request's number, which the script fills in.
+const ID: u32 = 1_111_111_111;
+
+/// A script, and the note that it leaves at each start.
+#[derive(Debug)]
+pub struct Imitation {
+    script: PathBuf,
+}
+
+impl Imitation {
+    /// Writes a script. `body` is shell: `hello` says hello, `ask` waits for a request, `answer` answers it (its
+    /// number is `$id`, and also the `jobs_submitted` of the answer), `serve` does both for ever, and `$start` is
+    /// 1 at the first start, then 2 and so on.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn new(folder: &Folder, name: &str, body: &str) -> Result<Self> {
+        let script = folder.path().join(name);
+        let release = Release::new(22, 5);
+        let hello = Answer::Hello(Hello { protocol: PROTOCOL, release, api_version: 0x26_0000 });
+        let statistics = Statistics { jobs_submitted: ID, ..Statistics::default() };
+        let reading = Answer::Reading(Box::new(Reading {
+            id: u64::from(ID),
+            time: 1_700_000_000.0,
+            elapsed: 100,
+            release,
+            cluster: Some("imitation".to_owned()),
+            max_server_threads: None,
+            statistics: Some(statistics),
+        }));
+        let (hello, reading) = (serde_json::to_string(&hello)?, serde_json::to_string(&reading)?);
+        let reading = reading.replace(&ID.to_string(), "'\"$id\"'");
+        let text = format!(
+            "\
+#!/bin/sh
+echo $$ >> \"$0.starts\"
+start=0
+while read -r _; do start=$((start + 1)); done < \"$0.starts\"
+hello() {{ echo '{hello}'; }}
+ask() {{ read -r line || exit 0; id=${{line#*'\"id\":'}}; id=${{id%%[!0-9]*}}; }}
+answer() {{ echo '{reading}'; }}
+serve() {{ while ask; do answer; done; }}
+{body}
+"
+        );
+        fs::write(&script, text)?;
+        fs::set_permissions(&script, Permissions::from_mode(0o755))?;
+        Ok(Self { script })
+    }
+
+    /// One that does everything right.
+    ///
+    /// # Errors
+    /// As [`Imitation::new`].
+    pub fn good(folder: &Folder) -> Result<Self> {
+        Self::new(folder, "reader", "hello; serve")
+    }
+
+    /// Its line in the `[slurm]` table of a configuration.
+    #[must_use]
+    pub fn toml(&self) -> String {
+        format!("reader = \"{}\"\n", self.script.display())
+    }
+
+    /// The process id of every start so far.
+    #[must_use]
+    pub fn starts(&self) -> Vec<u32> {
+        let notes = fs::read_to_string(format!("{}.starts", self.script.display())).unwrap_or_default();
+        notes.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+}

@@ -1,0 +1,86 @@
+//! A program run to its end: how it ended, what it said, how long that took.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::{Folder, find_program, slurm_graphite};
+
+/// A command that is not started yet. It is ended after 60 s.
+#[derive(Debug)]
+pub struct Invocation(Command);
+
+/// How a program ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// All of its stdout.
+    pub stdout: String,
+    /// All of its stderr.
+    pub stderr: String,
+    /// From its start to its end.
+    pub took: Duration,
+}
+
+impl Invocation {
+    /// `slurm-graphite` with these arguments.
+    ///
+    /// # Errors
+    /// It was not built.
+    pub fn new(folder: &Folder, args: &[&str]) -> Result<Self> {
+        Self::of(folder, &slurm_graphite()?, args)
+    }
+
+    /// Any program with these arguments.
+    ///
+    /// # Errors
+    /// There is no timeout(1).
+    pub fn of(folder: &Folder, program: &Path, args: &[&str]) -> Result<Self> {
+        let mut command = crate::command(folder.path(), &find_program("timeout")?);
+        command.args(["--kill-after=1", "60"]).arg(program).args(args).stdin(Stdio::null());
+        Ok(Self(command))
+    }
+
+    /// Adds an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.0.env(name, value);
+        self
+    }
+
+    /// Runs it with a stdout that nobody reads any more.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn finish_into_closed_pipe(mut self) -> Result<Finished> {
+        let (reader, writer) = std::io::pipe()?;
+        drop(reader);
+        self.0.stdout(writer);
+        self.run()
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn finish(mut self) -> Result<Finished> {
+        self.0.stdout(Stdio::piped());
+        self.run()
+    }
+
+    fn run(mut self) -> Result<Finished> {
+        let start = Instant::now();
+        self.0.stderr(Stdio::piped());
+        let output = self.0.spawn().and_then(std::process::Child::wait_with_output);
+        let output = output.with_context(|| format!("{:?}", self.0))?;
+        Ok(Finished {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            took: start.elapsed(),
+        })
+    }
+}

@@ -1,0 +1,97 @@
+//! What /proc tells about processes and ports, and signals by process id.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
+
+/// Sends a signal.
+///
+/// # Errors
+/// There is no such process.
+pub fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let raw = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process has the id 0")?;
+    kill_process(raw, signal).with_context(|| format!("{signal:?} to process {pid}"))
+}
+
+/// Whether the process exists and is not a zombie.
+#[must_use]
+pub fn alive(pid: u32) -> bool {
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// The one-letter state in /proc/PID/stat: R, S, D, T (stopped), Z (zombie).
+#[must_use]
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name is in parentheses and may hold parentheses.
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// The ids of a process's children, for instance the readers of a daemon.
+#[must_use]
+pub fn children(pid: u32) -> Vec<u32> {
+    all().filter(|&child| parent(child) == Some(pid)).collect()
+}
+
+/// The id of a process's parent.
+#[must_use]
+pub fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// The resident memory of a process in KiB.
+#[must_use]
+pub fn rss_kib(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()
+}
+
+/// How many TCP connections a process has.
+#[must_use]
+pub fn connections(pid: u32) -> usize {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let sockets: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let inode = |line: &str| Some(format!("socket:[{}]", line.split_whitespace().nth(9)?));
+    tcp_table().filter_map(|line| inode(&line)).filter(|socket| sockets.contains(socket)).count()
+}
+
+/// Whether something listens on this TCP port. Asking the kernel leaves no trace in the program's log.
+#[must_use]
+pub fn listening(port: u16) -> bool {
+    sockets().any(|(local, state)| local == port && state == "0A")
+}
+
+/// Whether any TCP socket has this port at its own end.
+pub(crate) fn in_use(port: u16) -> bool {
+    sockets().any(|(local, _)| local == port)
+}
+
+/// The local port and the state of every TCP socket.
+fn sockets() -> impl Iterator<Item = (u16, String)> {
+    tcp_table().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let port = fields.next()?.rsplit_once(':')?.1;
+        Some((u16::from_str_radix(port, 16).ok()?, fields.nth(1)?.to_owned()))
+    })
+}
+
+fn tcp_table() -> impl Iterator<Item = String> {
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().filter_map(|table| fs::read_to_string(table).ok());
+    tables.flat_map(|table| table.lines().skip(1).map(str::to_owned).collect::<Vec<_>>())
+}
+
+/// The ids of all processes.
+pub(crate) fn all() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+pub(crate) fn has_environment(pid: u32, mark: &str) -> bool {
+    let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+    environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+}

@@ -1,0 +1,245 @@
+//! One program of the sandbox: started, stopped, killed, frozen and thawed by its id, its output in a log.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::proc::{self, Signal};
+use crate::{Folder, wait};
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// Its exit code or signal.
+    pub status: ExitStatus,
+    /// The time from the signal to the end.
+    pub after: Duration,
+}
+
+/// A program with its arguments, running or not; dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    command: Command,
+    log: PathBuf,
+    ready: Ready,
+    child: Option<Child>,
+}
+
+struct Ready(Box<dyn Fn() -> bool + Send + Sync>);
+
+impl std::fmt::Debug for Ready {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Ready")
+    }
+}
+
+impl Process {
+    /// A program that is not started yet. Its stdout and stderr go to `log/NAME.log` in the folder.
+    #[must_use]
+    pub fn new(folder: &Folder, name: &str, program: PathBuf) -> Self {
+        let mut command = crate::command(folder.path(), &program);
+        command.stdin(Stdio::null()).process_group(0);
+        let log = folder.path().join("log").join(format!("{name}.log"));
+        Self { name: name.to_owned(), command, log, ready: Ready(Box::new(|| true)), child: None }
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Adds an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.command.env(name, value.into());
+        self
+    }
+
+    /// Says when the program is ready for use.
+    #[must_use]
+    pub fn ready(mut self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        self.ready = Ready(Box::new(condition));
+        self
+    }
+
+    /// Starts the program, or starts it again, and waits until it is ready.
+    ///
+    /// # Errors
+    /// As [`Process::spawn`] and [`Process::wait_ready`].
+    pub fn start(&mut self) -> Result<()> {
+        self.spawn()?;
+        self.wait_ready()
+    }
+
+    /// Starts the program without waiting for it. The log is continued.
+    ///
+    /// # Errors
+    /// It runs already, or cannot be started.
+    pub fn spawn(&mut self) -> Result<()> {
+        ensure!(self.pid().is_none(), "{} runs already", self.name);
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        self.command.stdout(log.try_clone()?).stderr(log);
+        self.child = Some(self.command.spawn().with_context(|| self.name.clone())?);
+        Ok(())
+    }
+
+    /// Waits until the program is ready.
+    ///
+    /// # Errors
+    /// It ended, or was not ready within 30 s: with the end of its log.
+    pub fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + wait::LIMIT;
+        while !(self.ready.0)() {
+            if let Some(status) = self.exit_status()? {
+                bail!("{} ended ({status}):\n{}", self.name, self.log_end());
+            }
+            if Instant::now() >= deadline {
+                bail!("{} was not ready after {:?}:\n{}", self.name, wait::LIMIT, self.log_end());
+            }
+            wait::pause(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// The process id while it runs.
+    pub fn pid(&mut self) -> Option<u32> {
+        match self.exit_status() {
+            Ok(None) => self.child.as_ref().map(Child::id),
+            _ => None,
+        }
+    }
+
+    /// Ends it with SIGTERM.
+    ///
+    /// # Errors
+    /// It does not run, or still runs after 30 s (it is killed then).
+    pub fn stop(&mut self) -> Result<Ended> {
+        self.end(Signal::TERM)
+    }
+
+    /// Ends it with SIGKILL, frozen or not.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn kill(&mut self) -> Result<Ended> {
+        self.end(Signal::KILL)
+    }
+
+    /// Stops it where it is (SIGSTOP).
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn freeze(&mut self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        let pid = self.child.as_ref().map_or(0, Child::id);
+        wait::until("a frozen process", wait::LIMIT, || proc::state(pid) == Some('T')).map(drop)
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn thaw(&mut self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Sends it any signal.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn signal(&mut self, signal: Signal) -> Result<()> {
+        let pid = self.pid().with_context(|| format!("{} does not run:\n{}", self.name, self.log_end()))?;
+        proc::signal(pid, signal)
+    }
+
+    /// Waits for an end that nobody asked for, for instance at a bad configuration.
+    ///
+    /// # Errors
+    /// It still runs after `limit`.
+    pub fn wait(&mut self, limit: Duration) -> Result<Ended> {
+        let start = Instant::now();
+        let what = format!("the end of {}", self.name);
+        let status = wait::until_some(&what, limit, || self.exit_status().ok().flatten())?;
+        Ok(Ended { status, after: start.elapsed() })
+    }
+
+    /// Its exit status if it was started and has ended.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.as_mut().map(Child::try_wait).transpose()?.flatten())
+    }
+
+    /// All lines it has written so far, those of earlier starts too.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let text = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
+    }
+
+    /// Waits for a line that contains `needle`.
+    ///
+    /// # Errors
+    /// None came within `limit`: with the end of the log.
+    pub fn line(&self, needle: &str, limit: Duration) -> Result<String> {
+        self.line_after(0, needle, limit)
+    }
+
+    /// Waits for a line that contains `needle`, leaving out the first `skip` lines: those of [`Process::lines`] before
+    /// an event.
+    ///
+    /// # Errors
+    /// As [`Process::line`].
+    pub fn line_after(&self, skip: usize, needle: &str, limit: Duration) -> Result<String> {
+        let what = format!("{needle:?} in the log of {}", self.name);
+        wait::until_some(&what, limit, || {
+            self.lines().into_iter().skip(skip).find(|line| line.contains(needle))
+        })
+        .with_context(|| self.log_end())
+    }
+
+    fn end(&mut self, signal: Signal) -> Result<Ended> {
+        let start = Instant::now();
+        self.signal(signal)?;
+        let ended = self.wait(wait::LIMIT);
+        if ended.is_err() {
+            self.signal(Signal::KILL)?;
+            self.wait(wait::LIMIT)?;
+        }
+        Ok(Ended { after: start.elapsed(), ..ended? })
+    }
+
+    fn log_end(&self) -> String {
+        let lines = self.lines();
+        let tail = lines.iter().skip(lines.len().saturating_sub(25));
+        tail.map(|line| format!("  {}: {line}\n", self.name)).collect()
+    }
+
+    /// A failed test shows what its programs said last: the folder is gone when a person looks.
+    #[expect(clippy::print_stderr, reason = "the test harness captures it")]
+    fn show_log(&self) {
+        eprint!("{}", self.log_end());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.show_log();
+        }
+        if let Some(child) = &mut self.child {
+            // Both fail only for a process that is gone already.
+            let _gone = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+}

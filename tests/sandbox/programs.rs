@@ -1,0 +1,81 @@
+//! Finding the programs that the sandbox runs, and starting them with a clean environment.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::folder::MARK;
+
+const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// slurmstepd and slurmscriptd write their title over the first 2 KiB of their environment, where the mark of the
+/// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
+const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
+
+const PACKAGES: [(&str, &str); 11] = [
+    ("munged", "munge"),
+    ("slurmctld", "slurmctld"),
+    ("slurmd", "slurmd"),
+    ("carbon-cache", "graphite-carbon"),
+    ("python3", "python3-whisper"),
+    ("make", "make"),
+    ("sh", "dash"),
+    ("timeout", "coreutils"),
+    ("setpriv", "util-linux"),
+    ("supervisord", "supervisor"),
+    ("systemd-analyze", "systemd"),
+];
+
+/// The path of a program; an ordinary user's `PATH` often lacks `/usr/sbin`, where slurmctld is.
+///
+/// # Errors
+/// It is not installed: the message names Debian's package.
+pub fn find_program(name: &str) -> Result<PathBuf> {
+    let package =
+        PACKAGES.iter().find(|(program, _)| *program == name).map_or("slurm-client", |found| found.1);
+    std::env::split_paths(SEARCH)
+        // Sites install Slurm under prefixes of their own, which only PATH tells.
+        .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()))
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+        .with_context(|| {
+            format!("{name} is not installed: run `make packages` (Debian's package is {package})")
+        })
+}
+
+/// A command that runs in the folder of a sandbox, with an environment that depends on nobody's shell and carries the folder's mark.
+#[expect(clippy::disallowed_methods, reason = "a sandbox is made of programs")]
+pub fn command(folder: &Path, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .current_dir(folder)
+        .env_clear()
+        .env(SHIELD.0, "-".repeat(SHIELD.1))
+        .env("HOME", folder)
+        .env("LANG", "C.UTF-8")
+        .env("PATH", SEARCH)
+        .env("TMPDIR", folder)
+        .env(MARK, folder);
+    command
+}
+
+/// Runs a short command to its end and returns what it printed on stdout.
+pub(crate) fn output<S: AsRef<OsStr>>(
+    mut command: Command,
+    args: impl IntoIterator<Item = S>,
+) -> Result<String> {
+    command.args(args);
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    anyhow::ensure!(
+        output.status.success(),
+        "{:?} {:?}: {}\n{stdout}{}",
+        command.get_program(),
+        command.get_args().collect::<Vec<_>>(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(stdout)
+}

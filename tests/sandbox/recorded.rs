@@ -1,0 +1,73 @@
+//! Points as a sink has recorded them: lines of the plaintext protocol.
+
+use std::collections::BTreeMap;
+
+/// Value by timestamp.
+pub type Values = BTreeMap<u64, f64>;
+
+/// What a daemon has sent.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    series: BTreeMap<String, Values>,
+    twice: Vec<String>,
+    read: usize,
+}
+
+impl Recorded {
+    /// Reads on in all of what was recorded; a last line without its end waits for it.
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        let fresh = bytes.get(self.read..).unwrap_or_default();
+        let end = fresh.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let text = String::from_utf8_lossy(fresh.get(..end).unwrap_or_default());
+        for line in text.lines() {
+            match parse(line) {
+                Some((path, value, at)) => {
+                    if self.series.entry(path.to_owned()).or_default().insert(at, value).is_some() {
+                        self.twice.push(line.to_owned());
+                    }
+                }
+                None => self.twice.push(format!("not a point: {line}")),
+            }
+        }
+        self.read += end;
+    }
+
+    /// A metric path's points.
+    #[must_use]
+    pub fn series(&self, path: &str) -> Values {
+        self.series.get(path).cloned().unwrap_or_default()
+    }
+
+    /// A figure of the daemon's own.
+    #[must_use]
+    pub fn own(&self, leaf: &str) -> Values {
+        let is_it = |path: &str| path.starts_with("cluster.slurm_graphite.") && !path.contains(".carbon.");
+        let leaf = format!(".gauge-{leaf}");
+        let found = self.series.iter().find(|(path, _)| is_it(path) && path.ends_with(&leaf));
+        found.map(|(_, values)| values.clone()).unwrap_or_default()
+    }
+
+    /// The newest value of a figure of the daemon's own; 0 where there is none.
+    #[must_use]
+    pub fn last(&self, leaf: &str) -> f64 {
+        self.own(leaf).last_key_value().map_or(0.0, |(_, &value)| value)
+    }
+
+    /// A figure of slurmctld's.
+    #[must_use]
+    pub fn statistics(&self, leaf: &str) -> Values {
+        self.series(&format!("cluster.slurm_sched_stats.gauge-{leaf}"))
+    }
+
+    /// Lines with a point that had been sent before, and lines that are none.
+    #[must_use]
+    pub fn twice(&self) -> &[String] {
+        &self.twice
+    }
+}
+
+fn parse(line: &str) -> Option<(&str, f64, u64)> {
+    let mut words = line.split(' ');
+    let point = (words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    words.next().is_none().then_some(point)
+}

@@ -1,0 +1,201 @@
+//! A Slurm cluster of one node: munged with its own key and socket, slurmctld, and a slurmd that really runs jobs.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::{Folder, Process, Sdiag, find_program, free_port, proc, programs};
+
+/// The CPUs that slurmd claims to have: enough for some jobs to run and some to wait.
+pub const CPUS: u32 = 8;
+
+/// munged, slurmctld and slurmd. Each can be stopped, killed, frozen and started again by itself.
+#[derive(Debug)]
+pub struct Slurm {
+    /// Runs the jobs.
+    pub slurmd: Process,
+    /// The controller.
+    pub slurmctld: Process,
+    /// Without it slurmctld can be asked nothing.
+    pub munged: Process,
+    /// The port of slurmctld on 127.0.0.1.
+    pub slurmctld_port: u16,
+    conf: PathBuf,
+    client: Client,
+}
+
+/// What it takes to run one of Slurm's commands, also from the readiness checks.
+#[derive(Debug, Clone)]
+struct Client {
+    folder: PathBuf,
+    conf: PathBuf,
+}
+
+impl Slurm {
+    /// Starts the three and waits until the node can take jobs.
+    ///
+    /// # Errors
+    /// A program is missing, or does not come up.
+    pub fn start(folder: &Folder) -> Result<Self> {
+        let mut slurm = Self::new(folder)?;
+        slurm.munged.start()?;
+        slurm.slurmctld.start()?;
+        slurm.slurmd.start()?;
+        Ok(slurm)
+    }
+
+    /// Writes the configuration and starts nothing.
+    ///
+    /// # Errors
+    /// A program is missing, or the folder cannot be written to.
+    pub fn new(folder: &Folder) -> Result<Self> {
+        let (slurmctld_port, slurmd_port) = (free_port()?, free_port()?);
+        let path = folder.path();
+        for name in ["munge", "state", "spool"] {
+            fs::create_dir(path.join(name)).with_context(|| format!("{}/{name}", path.display()))?;
+            fs::set_permissions(path.join(name), Permissions::from_mode(0o755))?;
+        }
+        let conf = path.join("slurm.conf");
+        fs::write(&conf, slurm_conf(path, slurmctld_port, slurmd_port))?;
+        let munged = munged(folder)?;
+
+        let client = Client { folder: path.to_owned(), conf: conf.clone() };
+        let asked = client.clone();
+        let slurmctld = Process::new(folder, "slurmctld", find_program("slurmctld")?)
+            .args(["-D", "-f"])
+            .args([&conf])
+            .env("SLURM_CONF", &conf)
+            // A client that finds the port closed tries again for 10 s: look first, ask then.
+            .ready(move || proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok());
+        let asked = client.clone();
+        let slurmd = Process::new(folder, "slurmd", find_program("slurmd")?)
+            .args(["-D", "-N", "localhost", "-f"])
+            .args([&conf])
+            .env("SLURM_CONF", &conf)
+            .ready(move || {
+                let usable = |state: String| ["idle", "mixed", "allocated"].contains(&state.trim());
+                proc::listening(slurmd_port) && asked.run("sinfo", &["-h", "-o", "%T"]).is_ok_and(usable)
+            });
+        Ok(Self { slurmd, slurmctld, munged, slurmctld_port, conf, client })
+    }
+
+    /// The path of slurm.conf.
+    #[must_use]
+    pub fn conf(&self) -> &Path {
+        &self.conf
+    }
+
+    /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after 60 s.
+    ///
+    /// # Errors
+    /// It is not installed or did not succeed: with its stderr.
+    pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
+        self.client.run(program, args)
+    }
+
+    /// Submits a job with sbatch and returns its id.
+    ///
+    /// # Errors
+    /// sbatch refused.
+    pub fn submit(&self, args: &[&str]) -> Result<u32> {
+        let mut all = vec!["--parsable", "--output=/dev/null"];
+        all.extend(args);
+        let id = self.run("sbatch", &all)?;
+        id.trim().parse().with_context(|| format!("sbatch said {id:?}"))
+    }
+
+    /// What sdiag shows now.
+    ///
+    /// # Errors
+    /// sdiag failed.
+    pub fn sdiag(&self) -> Result<Sdiag> {
+        Ok(Sdiag::parse(&self.run("sdiag", &[])?))
+    }
+
+    /// Slurm's release, as slurmctld tells it.
+    ///
+    /// # Errors
+    /// slurmctld cannot be run.
+    pub fn release(&self) -> Result<String> {
+        let text = self.run("slurmctld", &["-V"])?;
+        Ok(text.split_whitespace().last().unwrap_or_default().to_owned())
+    }
+}
+
+impl Client {
+    fn run(&self, program: &str, args: &[&str]) -> Result<String> {
+        let mut command = self.command()?;
+        command.arg(find_program(program)?);
+        programs::output(command, args)
+    }
+
+    /// A frozen munged holds a client for ever, hence `timeout`.
+    fn command(&self) -> Result<Command> {
+        let mut command = crate::command(&self.folder, &find_program("timeout")?);
+        command.args(["--kill-after=1", "60"]).env("SLURM_CONF", &self.conf);
+        Ok(command)
+    }
+}
+
+fn munged(folder: &Folder) -> Result<Process> {
+    let path = folder.path().join("munge");
+    let mut key = [0; 128];
+    File::open("/dev/urandom")?.read_exact(&mut key)?;
+    OpenOptions::new().write(true).create_new(true).mode(0o400).open(path.join("key"))?.write_all(&key)?;
+    let socket = path.join("sock");
+    let args = ["key", "sock", "pid", "log", "seed"].iter().zip([
+        "key-file",
+        "socket",
+        "pid-file",
+        "log-file",
+        "seed-file",
+    ]);
+    let args = args.map(|(file, flag)| format!("--{flag}={}", path.join(file).display()));
+    Ok(Process::new(folder, "munged", find_program("munged")?)
+        // --force: after a SIGKILL the old socket is still there.
+        .args(["--foreground".to_owned(), "--force".to_owned()])
+        .args(args)
+        .ready(move || std::os::unix::net::UnixStream::connect(&socket).is_ok()))
+}
+
+/// The same text serves every Slurm from 20.11 to 26.05. Cycles come every two seconds so that figures move.
+fn slurm_conf(path: &Path, slurmctld_port: u16, slurmd_port: u16) -> String {
+    let user = rustix::process::getuid().as_raw();
+    let path = path.display();
+    format!(
+        "\
+ClusterName=sandbox
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={slurmctld_port}
+SlurmdPort={slurmd_port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={path}/munge/sock
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+MpiDefault=none
+MailProg=/bin/true
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=2,sched_interval=2
+StateSaveLocation={path}/state
+SlurmdSpoolDir={path}/spool
+SlurmctldPidFile={path}/slurmctld.pid
+SlurmdPidFile={path}/slurmd.pid
+SlurmdParameters=config_overrides
+ReturnToService=2
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+NodeName=localhost NodeAddr=127.0.0.1 CPUs={CPUS} RealMemory=2000 State=UNKNOWN
+PartitionName=debug Nodes=localhost Default=YES MaxTime=INFINITE State=UP
+"
+    )
+}

@@ -1,0 +1,43 @@
+//! Waiting for a condition, with a limit: the only place that sleeps.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// How long anything of the sandbox may take to come up or to end.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// Waits until `condition` holds and says how long that took.
+///
+/// # Errors
+/// It did not hold within `limit`.
+pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Result<Duration> {
+    let start = Instant::now();
+    until_some(what, limit, || condition().then_some(()))?;
+    Ok(start.elapsed())
+}
+
+/// Waits until `probe` returns something.
+///
+/// # Errors
+/// It returned nothing within `limit`.
+pub fn until_some<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(found) = probe() {
+            return Ok(found);
+        }
+        if Instant::now() >= deadline {
+            bail!("waited {:.1} s for {what}", limit.as_secs_f64());
+        }
+        pause(POLL);
+    }
+}
+
+/// Sleeps. For a test whose subject is the passing of time; everything else waits for a condition.
+#[expect(clippy::disallowed_methods, reason = "no tick loop runs in this process")]
+pub fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
