@@ -6,15 +6,21 @@
 use std::fmt;
 use std::io;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
+
+use crate::tcp_info::TcpInfo;
 
 /// Little may hide in our own kernel: what is there is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
+/// How often a write that waits looks whether the peer is alive.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// `HOST:PORT`, where the host may be a name, an IPv4 address or an IPv6 address in brackets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,13 +73,20 @@ impl fmt::Display for Address {
 pub struct Timeouts {
     /// Looking the name up, and then connecting to each of its addresses.
     pub connect: Duration,
-    /// Carbon's kernel takes no byte of what is to be written.
+    /// The peer's kernel acknowledges nothing of what was written. An answer to a probe of a closed window is an
+    /// acknowledgement: a Carbon that pauses reading is not away.
     pub stall: Duration,
+    /// The peer's window stays closed: Carbon's cache is full (flow control), or it is stopped.
+    pub pause: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), stall: Duration::from_secs(60) }
+        Self {
+            connect: Duration::from_secs(10),
+            stall: Duration::from_secs(30),
+            pause: Duration::from_secs(600),
+        }
     }
 }
 
@@ -100,9 +113,12 @@ pub enum ConnectionError {
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
-    /// The peer's kernel took nothing for the stall time-out.
-    #[error("the peer took nothing for {} s", .0.as_secs_f64())]
+    /// The peer's kernel acknowledged nothing for the stall time-out.
+    #[error("the peer acknowledged nothing for {} s", .0.as_secs_f64())]
     Stalled(Duration),
+    /// The peer read nothing for the pause time-out.
+    #[error("the peer read nothing for {} s", .0.as_secs_f64())]
+    Paused(Duration),
     /// Another error of the socket.
     #[error(transparent)]
     Socket(#[from] io::Error),
@@ -113,6 +129,9 @@ pub enum ConnectionError {
 pub struct Connection {
     stream: TcpStream,
     timeouts: Timeouts,
+    written: AtomicU64,
+    /// Since when something waits for an acknowledgement, as far as was looked.
+    waiting_since: Mutex<Option<Instant>>,
 }
 
 impl Connection {
@@ -134,7 +153,8 @@ impl Connection {
             match connected {
                 Ok(stream) => {
                     set_options(&stream, timeouts)?;
-                    return Ok(Self { stream, timeouts });
+                    let (written, waiting_since) = (AtomicU64::new(0), Mutex::new(None));
+                    return Ok(Self { stream, timeouts, written, waiting_since });
                 }
                 Err(source) => last = ConnectionError::Connect { peer: peer.to_string(), source },
             }
@@ -147,19 +167,30 @@ impl Connection {
     /// # Errors
     /// The connection is lost: closed, broken or stalled.
     pub async fn write(&self, frame: &[u8]) -> Result<(), ConnectionError> {
+        // Whatever was acknowledged before, what waits now waits from now on.
+        self.check_alive()?;
+        self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
         let mut rest = frame;
+        let mut progress = Instant::now();
         while !rest.is_empty() {
             match self.stream.try_write(rest) {
-                Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                Ok(written) => {
+                    rest = rest.get(written..).unwrap_or_default();
+                    self.written.fetch_add(u64::try_from(written).unwrap_or(0), Ordering::Relaxed);
+                    progress = Instant::now();
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let ready = timeout(
-                        self.timeouts.stall,
-                        self.stream.ready(Interest::READABLE | Interest::WRITABLE),
-                    )
-                    .await
-                    .map_err(|_| ConnectionError::Stalled(self.timeouts.stall))??;
-                    if ready.is_readable() {
-                        self.try_read()?;
+                    let ready = self.stream.ready(Interest::READABLE | Interest::WRITABLE);
+                    match timeout(LOOK_EVERY.min(self.timeouts.stall), ready).await {
+                        Ok(ready) => {
+                            if ready?.is_readable() {
+                                self.try_read()?;
+                            }
+                        }
+                        Err(_) => self.check_alive()?,
+                    }
+                    if progress.elapsed() >= self.timeouts.pause {
+                        return Err(ConnectionError::Paused(self.timeouts.pause));
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -167,6 +198,34 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Bytes written that the peer's kernel has not acknowledged.
+    #[must_use]
+    pub fn unacked(&self) -> u64 {
+        // Its SYN was one.
+        let acked = TcpInfo::of(&self.stream).map_or(0, |info| info.bytes_acked.saturating_sub(1));
+        self.written.load(Ordering::Relaxed).saturating_sub(acked)
+    }
+
+    /// Whether the peer's kernel still answers what was sent to it.
+    ///
+    /// # Errors
+    /// Something waits for an acknowledgement, and none of any kind has come for the stall time-out.
+    pub fn check_alive(&self) -> Result<(), ConnectionError> {
+        let info = TcpInfo::of(&self.stream)?;
+        let mut waiting_since = self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if info.unacked == 0 && info.notsent_bytes == 0 {
+            *waiting_since = None;
+            return Ok(());
+        }
+        let waited = waiting_since.get_or_insert_with(Instant::now).elapsed();
+        let silence = waited.min(Duration::from_millis(info.last_ack_recv.into()));
+        if silence >= self.timeouts.stall {
+            Err(ConnectionError::Stalled(self.timeouts.stall))
+        } else {
+            Ok(())
+        }
     }
 
     /// Waits for the end of the connection, which is the only thing that Carbon ever says.
@@ -218,8 +277,9 @@ fn set_options(stream: &TcpStream, timeouts: Timeouts) -> io::Result<()> {
     socket.set_send_buffer_size(SEND_BUFFER)?;
     let idle = Duration::from_secs(60);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle / 4).with_retries(4))?;
-    // Without it a peer that vanished is noticed after a quarter of an hour.
-    socket.set_tcp_user_timeout(Some(timeouts.stall.max(idle)))
+    // The kernel counts a closed window as silence too: it must be more patient than we are. Without it a peer that
+    // vanished could be noticed after a quarter of an hour.
+    socket.set_tcp_user_timeout(Some(timeouts.pause + timeouts.stall))
 }
 
 #[cfg(test)]
@@ -251,7 +311,11 @@ mod tests {
     async fn pair() -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
-        let timeouts = Timeouts { connect: Duration::from_secs(5), stall: Duration::from_millis(300) };
+        let timeouts = Timeouts {
+            connect: Duration::from_secs(5),
+            stall: Duration::from_secs(30),
+            pause: Duration::from_millis(300),
+        };
         let connection = Connection::open(&address, timeouts).await.unwrap();
         (connection, listener.accept().await.unwrap().0)
     }
@@ -265,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_never_reads_is_a_stall_not_a_hang() {
+    async fn a_peer_that_never_reads_is_given_up_in_the_end() {
         let (connection, _peer) = pair().await;
         let frame = vec![0; 1 << 20];
         let error = timeout(Duration::from_secs(20), async {
@@ -275,7 +339,7 @@ mod tests {
                 }
             }
         });
-        assert!(matches!(error.await.unwrap(), ConnectionError::Stalled(_)));
+        assert!(matches!(error.await.unwrap(), ConnectionError::Paused(_)));
     }
 
     #[tokio::test]

@@ -1,21 +1,26 @@
 //! Datapoints to Carbon without loss: legal paths, batches of points, frames, the queue, the sender.
 //!
 //! Carbon acknowledges nothing, so that this crate knows only what was written and how long the connection lived
-//! afterwards; [`Queue`] holds the one rule that follows from it. Nothing here knows Slurm.
+//! afterwards; ledger.rs holds the one rule that follows from it. Nothing here knows Slurm.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod backoff;
 mod connection;
+mod ledger;
 pub mod path;
 mod point;
+mod poison;
 mod queue;
+mod rate;
 mod sender;
+mod store;
+mod tcp_info;
 mod wire;
 
 pub use backoff::Backoff;
 pub use connection::{Address, AddressError, Connection, ConnectionError, Timeouts};
 pub use point::{Batch, Point};
-pub use queue::{Dropped, Limits, Queue};
+pub use queue::{Dropped, Limits, Queue, QueueStatus};
 pub use sender::{Destination, Drained, Sender, Status};
-pub use wire::{MAX_FRAME_BYTES, MAX_FRAME_POINTS, Protocol, WireError, frames};
+pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Protocol, WireError, frames, lines};

@@ -1,22 +1,27 @@
 //! One destination: a task that connects, writes what is due, and watches for the end of the connection.
 //!
-//! Whatever a destination does, it holds up nobody else: batches are handed over through its [`Queue`], which
-//! takes them at once. The select loop only names what happened; what follows from it is done in one place each.
+//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. The newest tick goes first;
+//! resends and backlog follow at a bounded rate, because a flood of them has taken Carbons down. The select loop only names
+//! what happened; what follows from it is done in one place each.
 
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::backoff::Backoff;
 use crate::connection::{Address, Connection, ConnectionError, Timeouts};
-use crate::point::Batch;
-use crate::queue::{Dropped, Limits, Queue};
-use crate::wire::{Protocol, frames};
+use crate::poison::{ALONE, Poison};
+use crate::queue::{Dropped, Place, Queue, Turn};
+use crate::rate::Rate;
+use crate::wire::{Frame, Protocol};
 
 /// How long a connection must live after a write before the next failure starts with a short delay again. A port
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
@@ -25,7 +30,7 @@ const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// What it is called in logs and metrics.
+    /// What it is called in logs and metrics, and where its place in the queue is kept.
     pub name: String,
     /// Looked up at every attempt.
     pub address: Address,
@@ -33,8 +38,12 @@ pub struct Destination {
     pub protocol: Protocol,
     /// Of the connection.
     pub timeouts: Timeouts,
-    /// Of the queue.
-    pub limits: Limits,
+    /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.
+    pub replay_rate: Option<u32>,
+    /// A connection is renewed at this age, for load balancers; `None`: never.
+    pub reconnect_every: Option<Duration>,
+    /// Where a point that Carbon cannot take is put aside; `None`: only in the log.
+    pub poison_file: Option<PathBuf>,
 }
 
 /// Where a destination stands. Counters run since the sender's start.
@@ -48,8 +57,14 @@ pub struct Status {
     pub sent: u64,
     /// Points written again after a loss.
     pub resent: u64,
-    /// Points that the queue's bounds have cost.
+    /// Points that the queue has lost.
     pub dropped: Dropped,
+    /// Points put aside because Carbon cannot take them.
+    pub poisoned: u64,
+    /// Bytes written that the peer's kernel has not acknowledged.
+    pub unacked: u64,
+    /// When a whole batch was last written, Unix seconds.
+    pub last_delivery: Option<u64>,
     /// Batches that are due.
     pub due: usize,
     /// Timestamp of the oldest of them, Unix seconds.
@@ -60,13 +75,15 @@ pub struct Status {
     pub bytes: usize,
 }
 
-/// What became of a destination's queue at the end.
+/// What became of a destination's share at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// Batches that were never written, or must be written again.
     pub unsent: usize,
     /// Batches that were written, but not confirmed by the half-close barrier.
     pub unconfirmed: usize,
+    /// The timestamp of the oldest unsent one, Unix seconds.
+    pub oldest: Option<i64>,
 }
 
 impl Drained {
@@ -80,8 +97,8 @@ impl Drained {
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self { unsent: 0, unconfirmed: 0 } => f.write_str("everything confirmed"),
-            Self { unsent, unconfirmed } => {
+            Self { unsent: 0, unconfirmed: 0, .. } => f.write_str("everything confirmed"),
+            Self { unsent, unconfirmed, .. } => {
                 write!(f, "{unsent} ticks not sent, {unconfirmed} sent but not confirmed")
             }
         }
@@ -97,64 +114,64 @@ pub struct Sender {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
-    pushed: Notify,
+    place: Place,
+    counters: Mutex<Counters>,
     draining: Notify,
 }
 
-#[derive(Debug)]
-struct State {
-    queue: Queue,
+#[derive(Debug, Default)]
+struct Counters {
     connected: bool,
     connects: u64,
     sent: u64,
     resent: u64,
+    poisoned: u64,
+    unacked: u64,
+    last_delivery: Option<u64>,
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Counters and a queue stay whole whatever panicked while they were held.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counters(&self) -> MutexGuard<'_, Counters> {
+        // Counters stay whole whatever panicked while they were held.
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sender {
     /// Starts the task; it connects at once, and for ever.
     #[must_use]
-    pub fn start(destination: Destination) -> Self {
-        let state = State {
-            queue: Queue::new(destination.limits),
-            connected: false,
-            connects: 0,
-            sent: 0,
-            resent: 0,
+    pub fn start(destination: Destination, queue: &Queue) -> Self {
+        let place = queue.place(&destination.name);
+        let shared = Arc::new(Shared { place, counters: Mutex::default(), draining: Notify::new() });
+        let link = Link {
+            rate: Rate::new(destination.replay_rate),
+            poison: Poison::default(),
+            backoff: Backoff::default(),
+            said_down: false,
+            shared: Arc::clone(&shared),
+            to: destination,
         };
-        let shared =
-            Arc::new(Shared { state: Mutex::new(state), pushed: Notify::new(), draining: Notify::new() });
-        let task = tokio::spawn(run(destination, Arc::clone(&shared)));
-        Self { shared, task }
-    }
-
-    /// Hands a batch over; never waits.
-    pub fn push(&self, batch: Arc<Batch>) {
-        self.shared.state().queue.push(batch, Instant::now());
-        self.shared.pushed.notify_one();
+        Self { shared, task: tokio::spawn(link.run()) }
     }
 
     /// Where it stands now.
     #[must_use]
     pub fn status(&self) -> Status {
-        let state = self.shared.state();
+        let share = self.shared.place.share();
+        let counters = self.shared.counters();
         Status {
-            connected: state.connected,
-            connects: state.connects,
-            sent: state.sent,
-            resent: state.resent,
-            dropped: state.queue.dropped(),
-            due: state.queue.due(),
-            oldest_due: state.queue.oldest_due(),
-            held: state.queue.len(),
-            bytes: state.queue.bytes(),
+            connected: counters.connected,
+            connects: counters.connects,
+            sent: counters.sent,
+            resent: counters.resent,
+            poisoned: counters.poisoned,
+            unacked: counters.unacked,
+            last_delivery: counters.last_delivery,
+            dropped: share.dropped,
+            due: share.due,
+            oldest_due: share.oldest_due,
+            held: share.held,
+            bytes: share.bytes,
         }
     }
 
@@ -162,167 +179,336 @@ impl Sender {
     /// destination cannot be reached.
     pub async fn drain(mut self, deadline: Duration) -> Drained {
         self.shared.draining.notify_one();
-        let _ = tokio::time::timeout(deadline, &mut self.task).await;
+        let _ = timeout(deadline, &mut self.task).await;
         self.task.abort();
-        let state = self.shared.state();
-        let unsent = state.queue.due();
-        Drained { unsent, unconfirmed: state.queue.len().saturating_sub(unsent) }
+        let share = self.shared.place.share();
+        Drained {
+            unsent: share.due,
+            unconfirmed: share.held.saturating_sub(share.due),
+            oldest: share.oldest_due,
+        }
     }
 
-    /// Ends at once and gives back what it still held, so that another sender can go on with it.
-    #[must_use]
-    pub fn stop(self) -> Vec<Arc<Batch>> {
+    /// Ends at once. Its place in the queue stays, and what it had written lately is due again.
+    pub fn stop(self) {
         self.task.abort();
-        self.shared.state().queue.take()
+        self.shared.place.lost();
     }
 }
 
 /// Why a connection was left.
 enum Left {
     Lost(ConnectionError),
+    Renewing,
     Draining,
 }
 
-async fn run(destination: Destination, shared: Arc<Shared>) {
-    let name = &destination.name;
-    let mut backoff = Backoff::default();
-    let mut said_down = false;
-    loop {
-        let opened = tokio::select! {
-            opened = Connection::open(&destination.address, destination.timeouts) => opened,
-            () = shared.draining.notified() => return last_attempt(&destination, &shared).await,
-        };
-        let error = match opened {
-            Ok(connection) => {
-                {
-                    let mut state = shared.state();
-                    state.connected = true;
-                    state.connects = state.connects.saturating_add(1);
-                }
-                if said_down {
-                    debug!(destination = %name, "connected again");
-                } else {
-                    info!(destination = %name, "connected");
-                }
-                let mut delivered = Delivered::default();
-                let left = serve(&destination, &shared, &connection, &mut delivered, &mut said_down).await;
-                shared.state().connected = false;
-                match left {
-                    Left::Draining => return finish(&destination, &shared, connection).await,
-                    Left::Lost(error) => {
-                        let mut state = shared.state();
-                        state.queue.lost(Instant::now());
-                        if delivered.lived() {
-                            backoff.reset();
-                        }
-                        error
+/// What woke an idle connection.
+enum Woken {
+    News,
+    Closed(ConnectionError),
+    Look,
+    Renew,
+    Drain,
+}
+
+/// The task: one destination and what is known of it.
+struct Link {
+    to: Destination,
+    shared: Arc<Shared>,
+    rate: Rate,
+    poison: Poison,
+    backoff: Backoff,
+    said_down: bool,
+}
+
+/// One connection's life so far.
+struct Life {
+    began: Instant,
+    /// When the first batch had been written.
+    delivered: Option<Instant>,
+}
+
+impl Life {
+    fn has_lived(&self) -> bool {
+        self.delivered.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
+    }
+}
+
+impl Link {
+    async fn run(mut self) {
+        loop {
+            let opened = tokio::select! {
+                opened = Connection::open(&self.to.address, self.to.timeouts) => opened,
+                () = self.shared.draining.notified() => return self.last_attempt().await,
+            };
+            let error = match opened {
+                Ok(connection) => {
+                    self.connected();
+                    let mut life = Life { began: Instant::now(), delivered: None };
+                    let left = self.serve(&connection, &mut life).await;
+                    self.disconnected();
+                    match left {
+                        Left::Draining => return self.finish(connection).await,
+                        Left::Renewing => match self.confirm(connection).await {
+                            Ok(()) => continue,
+                            Err(error) => self.lost(error, &life),
+                        },
+                        Left::Lost(error) => self.lost(error, &life),
                     }
                 }
+                Err(error) => error,
+            };
+            let delay = self.backoff.next_delay();
+            let destination = &self.to.name;
+            if self.said_down {
+                debug!(%destination, %error, "still away; trying again in {delay:.1?}");
+            } else {
+                let due = self.shared.place.share().due;
+                warn!(%destination, %error, due, "away; ticks are kept, trying again");
+                self.said_down = true;
             }
-            Err(error) => error,
-        };
-        let delay = backoff.next_delay();
-        if said_down {
-            debug!(destination = %name, %error, "still away; trying again in {delay:.1?}");
+            tokio::select! {
+                () = sleep(delay) => {}
+                () = self.shared.draining.notified() => return self.last_attempt().await,
+            }
+        }
+    }
+
+    fn connected(&self) {
+        let mut counters = self.shared.counters();
+        counters.connected = true;
+        counters.connects = counters.connects.saturating_add(1);
+        if self.said_down || counters.connects > 1 {
+            debug!(destination = %self.to.name, "connected again");
         } else {
-            warn!(destination = %name, %error, due = shared.state().queue.due(), "away; ticks are kept, trying again");
-            said_down = true;
-        }
-        tokio::select! {
-            () = sleep(delay) => {}
-            () = shared.draining.notified() => return last_attempt(&destination, &shared).await,
+            info!(destination = %self.to.name, "connected");
         }
     }
-}
 
-/// When the first batch of this connection had been written.
-#[derive(Default)]
-struct Delivered(Option<Instant>);
-
-impl Delivered {
-    fn lived(&self) -> bool {
-        self.0.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
+    fn disconnected(&self) {
+        let mut counters = self.shared.counters();
+        (counters.connected, counters.unacked) = (false, 0);
     }
-}
 
-async fn serve(
-    destination: &Destination,
-    shared: &Shared,
-    connection: &Connection,
-    delivered: &mut Delivered,
-    said_down: &mut bool,
-) -> Left {
-    loop {
-        // Never cancelled half-way, not even to drain: the stream would be out of step.
-        match write_due(destination, shared, connection).await {
-            Ok(0) => {}
-            Ok(_) => {
-                delivered.0.get_or_insert_with(Instant::now);
+    fn lost(&mut self, error: ConnectionError, life: &Life) -> ConnectionError {
+        self.shared.place.lost();
+        self.poison.connection_lost(Instant::now());
+        if life.has_lived() {
+            self.backoff.reset();
+        }
+        error
+    }
+
+    async fn serve(&mut self, connection: &Connection, life: &mut Life) -> Left {
+        let renew = self.to.reconnect_every.map(|age| life.began + age);
+        loop {
+            // Never cancelled half-way, not even to drain: the stream would be out of step.
+            let pause = match self.write_some(connection, life).await {
+                Ok(pause) => pause,
+                Err(error) => return Left::Lost(error),
+            };
+            if self.said_down && life.has_lived() {
+                info!(destination = %self.to.name, "back, and taking what was kept");
+                self.said_down = false;
             }
-            Err(error) => return Left::Lost(error),
-        }
-        if *said_down && delivered.lived() {
-            info!(destination = %destination.name, "back, and taking what was kept");
-            *said_down = false;
-        }
-        tokio::select! {
-            () = shared.pushed.notified() => {}
-            error = connection.closed() => return Left::Lost(error),
-            () = shared.draining.notified() => return Left::Draining,
+            let unacked = connection.unacked();
+            self.shared.counters().unacked = unacked;
+            if let Err(error) = connection.check_alive() {
+                return Left::Lost(error);
+            }
+            // Where all is acknowledged and nothing waits there is nothing to look at before the next tick.
+            let look = (unacked > 0).then(|| Instant::now() + self.to.timeouts.stall);
+            let look = [look, pause].into_iter().flatten().min();
+            match self.idle(connection, look, renew).await {
+                Woken::News | Woken::Look => {}
+                Woken::Closed(error) => return Left::Lost(error),
+                Woken::Renew => return Left::Renewing,
+                Woken::Drain => return Left::Draining,
+            }
         }
     }
-}
 
-/// Writes every batch that is due, whole frames only; returns how many.
-async fn write_due(
-    destination: &Destination,
-    shared: &Shared,
-    connection: &Connection,
-) -> Result<usize, ConnectionError> {
-    let mut written = 0;
-    loop {
-        let Some((place, batch)) = shared.state().queue.next() else { return Ok(written) };
-        match frames(&batch, destination.protocol) {
-            Ok(frames) => {
-                for frame in frames {
-                    connection.write(&frame).await?;
+    async fn idle(&self, connection: &Connection, look: Option<Instant>, renew: Option<Instant>) -> Woken {
+        tokio::select! {
+            () = self.shared.place.news() => Woken::News,
+            error = connection.closed() => Woken::Closed(error),
+            () = maybe_sleep_until(look) => Woken::Look,
+            () = maybe_sleep_until(renew) => Woken::Renew,
+            () = self.shared.draining.notified() => Woken::Drain,
+        }
+    }
+
+    /// Writes what is due, as far as the rate allows; returns when it allows more.
+    async fn write_some(
+        &mut self,
+        connection: &Connection,
+        life: &mut Life,
+    ) -> Result<Option<Instant>, ConnectionError> {
+        loop {
+            if self.poison.is_careful() {
+                if self.try_alone(connection, life).await? {
+                    continue;
                 }
+                return Ok(None);
             }
+            let now = Instant::now();
+            let Some(turn) = self.shared.place.next() else { return Ok(None) };
+            if turn.backlog {
+                if let Some(until) = self.rate.wait(now) {
+                    return Ok(Some(until));
+                }
+                self.rate.spend(turn.points, now);
+            } else {
+                self.rate.live(turn.points, now);
+            }
+            let Some(frames) = self.shared.place.frames(&turn).await else { continue };
+            for frame in frames.iter() {
+                self.write_frame(connection, turn.id, frame).await?;
+            }
+            self.batch_written(&turn);
+            life.delivered.get_or_insert_with(Instant::now);
+        }
+    }
+
+    async fn write_frame(
+        &mut self,
+        connection: &Connection,
+        batch: u64,
+        frame: &Frame,
+    ) -> Result<(), ConnectionError> {
+        match frame.bytes(self.to.protocol) {
+            Ok(bytes) => connection.write(&bytes).await?,
             // Left in the queue it would be tried for ever.
-            Err(error) => error!(destination = %destination.name, %error, "a tick is given up"),
+            Err(error) => error!(destination = %self.to.name, %error, "a frame is given up"),
         }
-        let points = u64::try_from(batch.points().len()).unwrap_or(u64::MAX);
-        let mut state = shared.state();
-        if state.queue.written(place, Instant::now()) {
-            state.resent = state.resent.saturating_add(points);
-        } else {
-            state.sent = state.sent.saturating_add(points);
+        self.poison.written(batch, Instant::now());
+        Ok(())
+    }
+
+    fn batch_written(&self, turn: &Turn) {
+        let again = self.shared.place.written(turn.id);
+        let mut counters = self.shared.counters();
+        let counter = if again { &mut counters.resent } else { &mut counters.sent };
+        *counter = counter.saturating_add(turn.points);
+        counters.last_delivery = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
+    }
+
+    /// Connections keep dying right after the same batches: frames go alone, and what becomes of their connection shows
+    /// whether it was one of them. Returns `false` when there is none to try now.
+    async fn try_alone(&mut self, connection: &Connection, life: &mut Life) -> Result<bool, ConnectionError> {
+        let mut tried = Vec::new();
+        let mut wrote = Ok(());
+        for turn in self.turns_to_try() {
+            let Some(frames) = self.shared.place.frames(&turn).await else {
+                self.poison.clear(turn.id);
+                continue;
+            };
+            while tried.len() < self.poison.together() && wrote.is_ok() {
+                let Some(frame) = self.poison.trial(turn.id, &frames) else { break };
+                tried.push(turn.clone());
+                wrote = self.write_frame(connection, turn.id, &frame).await;
+            }
         }
-        written += 1;
+        if tried.is_empty() {
+            return Ok(false);
+        }
+        let died = match wrote {
+            Ok(()) => timeout(ALONE, connection.closed()).await.ok(),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = died {
+            self.poison.died();
+            return Err(error);
+        }
+        life.delivered.get_or_insert_with(Instant::now);
+        for point in self.poison.lived() {
+            self.put_aside(&point);
+        }
+        for turn in self.turns_to_try().into_iter().chain(tried) {
+            if self.poison.is_over(turn.id) {
+                self.batch_written(&turn);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Suspects, what is to be cleared, and what is due beside them, so that it is seen whether others are taken.
+    fn turns_to_try(&mut self) -> Vec<Turn> {
+        let (wanted, place) = (self.poison.order(), &self.shared.place);
+        let (due, gone): (Vec<u64>, Vec<u64>) = wanted.into_iter().partition(|&id| place.is_due(id));
+        let newest = place.next();
+        let next = newest.as_ref().and_then(|newest| place.due_after(newest.id));
+        let oldest = place.due_after(0);
+        let turns = due.into_iter().filter_map(|id| place.turn(id));
+        let turns: Vec<Turn> = turns.chain(newest).chain(next).chain(oldest).collect();
+        gone.into_iter().for_each(|id| self.poison.clear(id));
+        turns
+    }
+
+    /// A point that Carbon cannot take is kept for a person to look at.
+    fn put_aside(&self, point: &Frame) {
+        let mut counters = self.shared.counters();
+        counters.poisoned = counters.poisoned.saturating_add(point.points.into());
+        drop(counters);
+        let destination = &self.to.name;
+        let bytes = point.bytes(Protocol::Plaintext).unwrap_or_default();
+        let lines = String::from_utf8_lossy(&bytes);
+        let (point, kept) =
+            (lines.trim_end(), self.to.poison_file.as_ref().map(|file| (file, append(file, &lines))));
+        match kept {
+            Some((file, Ok(()))) => {
+                error!(%destination, point, file = %file.display(), "the connection dies of this point; it is put aside");
+            }
+            Some((file, Err(error))) => {
+                error!(%destination, point, file = %file.display(), %error, "the connection dies of this point; only this line keeps it");
+            }
+            None => error!(%destination, point, "the connection dies of this point; only this line keeps it"),
+        }
+    }
+
+    /// Our end is closed; what was written is confirmed, or the connection is lost.
+    async fn confirm(&self, connection: Connection) -> Result<(), ConnectionError> {
+        let patience = self.to.timeouts.stall;
+        timeout(patience, connection.barrier()).await.unwrap_or(Err(ConnectionError::Stalled(patience)))?;
+        self.shared.place.confirmed();
+        Ok(())
+    }
+
+    /// The end with a connection: what is due goes out, then the barrier.
+    async fn finish(&mut self, connection: Connection) {
+        let mut life = Life { began: Instant::now(), delivered: None };
+        // The deadline of the drain is the only bound now.
+        self.rate = Rate::new(Some(u32::MAX));
+        let confirmed = match self.write_some(&connection, &mut life).await {
+            Ok(_) => self.confirm(connection).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = confirmed {
+            warn!(destination = %self.to.name, %error, "the end is not confirmed");
+        }
+    }
+
+    /// The end without a connection: one attempt, where there is something to send.
+    async fn last_attempt(&mut self) {
+        if self.shared.place.share().due == 0 {
+            return;
+        }
+        match Connection::open(&self.to.address, self.to.timeouts).await {
+            Ok(connection) => self.finish(connection).await,
+            Err(error) => warn!(destination = %self.to.name, %error, "away at the end"),
+        }
     }
 }
 
-/// The end with a connection: what is due goes out, then the barrier.
-async fn finish(destination: &Destination, shared: &Shared, connection: Connection) {
-    let confirmed = match write_due(destination, shared, &connection).await {
-        Ok(_) => connection.barrier().await,
-        Err(error) => Err(error),
-    };
-    match confirmed {
-        Ok(()) => shared.state().queue.confirmed(),
-        Err(error) => warn!(destination = %destination.name, %error, "the end is not confirmed"),
+async fn maybe_sleep_until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
-/// The end without a connection: one attempt, where there is something to send.
-async fn last_attempt(destination: &Destination, shared: &Shared) {
-    if shared.state().queue.due() == 0 {
-        return;
-    }
-    let deadline = Instant::now() + destination.timeouts.connect;
-    match timeout_at(deadline, Connection::open(&destination.address, destination.timeouts)).await {
-        Ok(Ok(connection)) => finish(destination, shared, connection).await,
-        Ok(Err(error)) => warn!(destination = %destination.name, %error, "away at the end"),
-        Err(_) => warn!(destination = %destination.name, "away at the end"),
-    }
+fn append(file: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
+    file.write_all(text.as_bytes())
 }

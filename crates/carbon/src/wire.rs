@@ -1,11 +1,13 @@
 //! The bytes that Carbon reads: length-prefixed pickles, or lines of text.
 //!
 //! Values always go out as floats: go-carbon reads pickle's small integers as unsigned. The pickle is protocol 2,
-//! which Python 2 and 3, go-carbon, carbon-clickhouse and carbon-relay-ng all read.
+//! which Python 2 and 3, go-carbon, carbon-clickhouse and carbon-relay-ng all read. A frame is made once, as a
+//! pickle, whatever its destinations read: that is also how it is kept on disk.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use serde_pickle::SerOptions;
+use serde_pickle::{DeOptions, SerOptions};
 
 use crate::point::{Batch, Point};
 
@@ -24,12 +26,21 @@ pub enum Protocol {
     Plaintext,
 }
 
-/// A frame that could not be made.
+/// A frame that could not be made, or not be read back.
 #[derive(Debug, thiserror::Error)]
-#[error("encoding a frame of {points} points: {source}")]
+#[error("a frame of {points} points: {source}")]
 pub struct WireError {
     points: usize,
     source: serde_pickle::Error,
+}
+
+/// Some points of a batch, ready to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// How many points.
+    pub points: u32,
+    /// Length, big-endian, and pickle.
+    pub body: Vec<u8>,
 }
 
 /// Pickle's bytes for one point besides its path, and for the list around them with the length before it.
@@ -40,13 +51,80 @@ const LIST_OVERHEAD: usize = 10;
 ///
 /// # Errors
 /// The pickle encoder failed, which a [`Batch`] gives no reason for.
-pub fn frames(batch: &Batch, protocol: Protocol) -> Result<Vec<Vec<u8>>, WireError> {
+pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
     split(batch.points())
-        .map(|points| match protocol {
-            Protocol::Pickle => pickle(points, batch.timestamp()),
-            Protocol::Plaintext => Ok(plaintext(points, batch.timestamp())),
+        .map(|points| {
+            let list: Vec<Item<'_>> = points
+                .iter()
+                .map(|point| (Cow::Borrowed(point.path()), (batch.timestamp(), point.value())))
+                .collect();
+            Frame::pickle(&list)
         })
         .collect()
+}
+
+/// `batch` as lines of text.
+#[must_use]
+pub fn lines(batch: &Batch) -> String {
+    batch.points().iter().fold(String::new(), |mut lines, point| {
+        push_line(&mut lines, point.path(), point.value(), batch.timestamp());
+        lines
+    })
+}
+
+type Item<'a> = (Cow<'a, str>, (i64, f64));
+
+impl Frame {
+    fn pickle(list: &[Item<'_>]) -> Result<Self, WireError> {
+        let body = serde_pickle::to_vec(&list, SerOptions::new().proto_v2())
+            .map_err(|source| WireError { points: list.len(), source })?;
+        // A frame is at most 256 KiB and 500 points, far below what their numbers can say.
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let points = u32::try_from(list.len()).unwrap_or(u32::MAX);
+        Ok(Self { points, body: [&length.to_be_bytes()[..], &body].concat() })
+    }
+
+    fn items(&self) -> Result<Vec<Item<'static>>, WireError> {
+        serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())
+            .map_err(|source| WireError { points: self.points.try_into().unwrap_or(usize::MAX), source })
+    }
+
+    /// What goes to a destination that reads `protocol`.
+    ///
+    /// # Errors
+    /// The frame cannot be read back: it is not one of [`frames`].
+    pub fn bytes(&self, protocol: Protocol) -> Result<Cow<'_, [u8]>, WireError> {
+        match protocol {
+            Protocol::Pickle => Ok(Cow::Borrowed(&self.body)),
+            Protocol::Plaintext => {
+                let lines =
+                    self.items()?.iter().fold(String::new(), |mut lines, (path, (timestamp, value))| {
+                        push_line(&mut lines, path, *value, *timestamp);
+                        lines
+                    });
+                Ok(Cow::Owned(lines.into_bytes()))
+            }
+        }
+    }
+
+    /// The frame as two of about half its points each; `None` where it has only one.
+    ///
+    /// # Errors
+    /// As [`Frame::bytes`].
+    pub fn halves(&self) -> Result<Option<[Self; 2]>, WireError> {
+        let items = self.items()?;
+        match items.split_at_checked(items.len() / 2) {
+            Some((first, second)) if !first.is_empty() => {
+                Ok(Some([Self::pickle(first)?, Self::pickle(second)?]))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+fn push_line(lines: &mut String, path: &str, value: f64, timestamp: i64) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(lines, "{path} {value} {timestamp}");
 }
 
 fn split(points: &[Point]) -> impl Iterator<Item = &[Point]> {
@@ -67,25 +145,6 @@ fn split(points: &[Point]) -> impl Iterator<Item = &[Point]> {
     })
 }
 
-fn pickle(points: &[Point], timestamp: i64) -> Result<Vec<u8>, WireError> {
-    let list: Vec<(&str, (i64, f64))> =
-        points.iter().map(|point| (point.path(), (timestamp, point.value()))).collect();
-    let body = serde_pickle::to_vec(&list, SerOptions::new().proto_v2())
-        .map_err(|source| WireError { points: points.len(), source })?;
-    // A frame is at most 256 KiB, far below what the length can say.
-    let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    Ok([&length.to_be_bytes()[..], &body].concat())
-}
-
-fn plaintext(points: &[Point], timestamp: i64) -> Vec<u8> {
-    let mut lines = String::new();
-    for point in points {
-        // Writing to a String cannot fail.
-        let _ = writeln!(lines, "{} {} {timestamp}", point.path(), point.value());
-    }
-    lines.into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,23 +160,30 @@ mod tests {
 
     #[test]
     fn one_point_is_byte_for_byte_what_carbon_expects() {
-        let frames = frames(&batch(&[("a.b", -1.0)]), Protocol::Pickle).unwrap();
+        let frames = frames(&batch(&[("a.b", -1.0)])).unwrap();
         let golden = [
             &[0, 0, 0, 32][..],                                                    // length, big-endian
             b"\x80\x02]((X\x03\0\0\0a.b(J\0\xf1\x53\x65G\xbf\xf0\0\0\0\0\0\0tte.", // protocol 2, a list
         ];
-        assert_eq!(frames, [golden.concat()]);
+        assert_eq!(frames, [Frame { points: 1, body: golden.concat() }]);
     }
 
     #[test]
     fn plaintext_is_one_line_a_point() {
-        let frames = frames(&batch(&[("a", 0.1), ("b", 1e21)]), Protocol::Plaintext).unwrap();
-        assert_eq!(frames, [b"a 0.1 1700000000\nb 1000000000000000000000 1700000000\n"]);
+        let batch = batch(&[("a", 0.1), ("b", 1e21)]);
+        let expected = "a 0.1 1700000000\nb 1000000000000000000000 1700000000\n";
+        assert_eq!(lines(&batch), expected);
+        let frames = frames(&batch).unwrap();
+        assert_eq!(
+            *frames[0].bytes(Protocol::Plaintext).unwrap(),
+            *expected.as_bytes(),
+            "from the pickle too"
+        );
     }
 
     #[test]
     fn an_empty_batch_is_no_frame() {
-        assert!(frames(&batch(&[]), Protocol::Pickle).unwrap().is_empty());
+        assert!(frames(&batch(&[])).unwrap().is_empty());
     }
 
     #[test]
@@ -125,10 +191,23 @@ mod tests {
         let long = format!("{}.{}", ["a".repeat(200).as_str(); 5].join("."), "b".repeat(19));
         assert_eq!(long.len(), crate::path::MAX_PATH);
         let batch = batch(&[(long.as_str(), 1.0); 1201]);
-        let frames = frames(&batch, Protocol::Pickle).unwrap();
-        assert!(frames.iter().all(|frame| frame.len() <= MAX_FRAME_BYTES));
-        let paths: usize = frames.iter().map(|f| f.windows(19).filter(|w| *w == [b'b'; 19]).count()).sum();
+        let frames = frames(&batch).unwrap();
+        assert!(frames.iter().all(|frame| frame.body.len() <= MAX_FRAME_BYTES));
+        let paths: usize =
+            frames.iter().map(|f| f.body.windows(19).filter(|w| *w == [b'b'; 19]).count()).sum();
         assert_eq!(paths, 1201);
+    }
+
+    #[test]
+    fn a_frame_is_halved_down_to_single_points() {
+        let frame = &frames(&batch(&[("a", 1.0), ("b", 2.0), ("c", 3.0)])).unwrap()[0];
+        let [first, second] = frame.halves().unwrap().unwrap();
+        assert_eq!((first.points, second.points), (1, 2));
+        assert_eq!(first.halves().unwrap(), None);
+        let text = |frame: &Frame| {
+            String::from_utf8(frame.bytes(Protocol::Plaintext).unwrap().into_owned()).unwrap()
+        };
+        assert_eq!(text(&first) + &text(&second), text(frame));
     }
 
     proptest! {
@@ -139,8 +218,8 @@ mod tests {
                 batch.push("cluster.x".into(), *value);
             }
             let mut read = Vec::new();
-            for frame in frames(&batch, Protocol::Pickle).unwrap() {
-                let (length, body) = frame.split_at(4);
+            for frame in frames(&batch).unwrap() {
+                let (length, body) = frame.body.split_at(4);
                 prop_assert_eq!(u32::from_be_bytes(length.try_into().unwrap()) as usize, body.len());
                 let list: Vec<(String, (i64, f64))> =
                     serde_pickle::from_slice(body, serde_pickle::DeOptions::new()).unwrap();

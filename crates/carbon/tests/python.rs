@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use carbon::{Batch, Protocol, frames};
+use carbon::{Batch, frames};
 
 const READER: &str = r"
 import io, pickle, struct, sys
@@ -29,7 +29,7 @@ fn python_reads_every_frame() {
     for n in 0..1203_usize {
         batch.push(format!("cluster.test.gauge-{n}"), values[n % values.len()]);
     }
-    let bytes = frames(&batch, Protocol::Pickle).unwrap().concat();
+    let bytes: Vec<u8> = frames(&batch).unwrap().into_iter().flat_map(|frame| frame.body).collect();
     let mut python = Command::new("python3")
         .args(["-c", READER])
         .stdin(Stdio::piped())

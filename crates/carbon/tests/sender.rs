@@ -1,10 +1,9 @@
 //! The sender's contract, against peers that a real Carbon cannot be made to be.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use carbon::{Batch, Destination, Limits, Protocol, Sender, Timeouts};
+use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Timeouts};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
@@ -22,19 +21,33 @@ fn destination(address: &str) -> Destination {
         name: "test".into(),
         address: address.parse().unwrap(),
         protocol: Protocol::Plaintext,
-        timeouts: Timeouts { connect: Duration::from_secs(2), stall: Duration::from_secs(2) },
-        limits: Limits {
-            max_bytes: 64 << 20,
-            max_age: Duration::from_secs(3600),
-            resend_window: Duration::from_secs(600),
+        timeouts: Timeouts {
+            connect: Duration::from_secs(2),
+            stall: Duration::from_secs(2),
+            pause: Duration::from_secs(2),
         },
+        replay_rate: None,
+        reconnect_every: None,
+        poison_file: None,
     }
 }
 
-fn batch(timestamp: i64) -> Arc<Batch> {
+fn limits() -> Limits {
+    Limits {
+        max_bytes: 64 << 20,
+        max_age: Duration::from_secs(3600),
+        resend_window: Duration::from_secs(600),
+    }
+}
+
+fn memory() -> Queue {
+    Queue::open(None, limits(), &["test".to_owned()])
+}
+
+fn batch(timestamp: i64) -> Batch {
     let mut batch = Batch::new(timestamp);
     batch.push("a".into(), 1.0);
-    Arc::new(batch)
+    batch
 }
 
 async fn accept(listener: &TcpListener) -> TcpStream {
@@ -59,10 +72,11 @@ async fn until(sender: &Sender, what: impl Fn(&carbon::Status) -> bool) {
 
 #[tokio::test]
 async fn what_was_written_before_a_break_goes_out_again() {
+    let queue = memory();
     let (listener, destination) = listener().await;
-    let sender = Sender::start(destination);
+    let sender = Sender::start(destination, &queue);
     let mut peer = accept(&listener).await;
-    sender.push(batch(1));
+    queue.push(&batch(1));
     assert_eq!(read_line(&mut peer).await, "a 1 1\n");
     drop(peer);
     let mut peer = accept(&listener).await;
@@ -74,14 +88,15 @@ async fn what_was_written_before_a_break_goes_out_again() {
 
 #[tokio::test]
 async fn a_frame_cut_in_the_middle_goes_out_whole_on_the_next_connection() {
+    let queue = memory();
     let (listener, destination) = listener().await;
-    let sender = Sender::start(Destination { protocol: Protocol::Pickle, ..destination });
+    let sender = Sender::start(Destination { protocol: Protocol::Pickle, ..destination }, &queue);
     let mut peer = accept(&listener).await;
     let mut big = Batch::new(7);
     for point in 0..100_000 {
         big.push(format!("cluster.test.gauge-{point}"), 1.0);
     }
-    sender.push(Arc::new(big.clone()));
+    queue.push(&big);
     let mut some = [0; 1000];
     peer.read_exact(&mut some).await.unwrap();
     drop(peer);
@@ -93,18 +108,22 @@ async fn a_frame_cut_in_the_middle_goes_out_whole_on_the_next_connection() {
     let mut all = Vec::new();
     timeout(PATIENCE, peer.read_to_end(&mut all)).await.unwrap().unwrap();
     drop(peer);
-    assert_eq!(all, carbon::frames(&big, Protocol::Pickle).unwrap().concat());
+    assert_eq!(
+        all,
+        carbon::frames(&big).unwrap().into_iter().flat_map(|frame| frame.body).collect::<Vec<u8>>()
+    );
     assert!(drained.await.unwrap().is_complete());
 }
 
 #[tokio::test]
 async fn a_port_that_accepts_and_closes_at_once_is_not_called_at_full_speed() {
+    let queue = memory();
     // A Carbon at MAX_RECEIVER_CONNECTIONS does that: a connect alone must not reset the backoff.
     let (listener, destination) = listener().await;
-    let sender = Sender::start(destination);
+    let sender = Sender::start(destination, &queue);
     let pusher = async {
         for timestamp in 0.. {
-            sender.push(batch(timestamp));
+            queue.push(&batch(timestamp));
             sleep(Duration::from_millis(20)).await;
         }
     };
@@ -126,14 +145,15 @@ async fn a_port_that_accepts_and_closes_at_once_is_not_called_at_full_speed() {
 
 #[tokio::test]
 async fn it_starts_before_the_name_and_the_port_exist() {
-    let sender = Sender::start(destination("no-such-host.invalid:2004"));
-    sender.push(batch(1));
+    let queue = memory();
+    let sender = Sender::start(destination("no-such-host.invalid:2004"), &queue);
+    queue.push(&batch(1));
     sleep(Duration::from_millis(100)).await;
     assert_eq!(sender.status().due, 1);
 
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let sender = Sender::start(destination(&free.to_string()));
-    sender.push(batch(1));
+    let _sender = Sender::start(destination(&free.to_string()), &queue);
+    queue.push(&batch(1));
     sleep(Duration::from_millis(100)).await;
     let listener = TcpListener::bind(free).await.unwrap();
     let mut peer = accept(&listener).await;
@@ -142,9 +162,10 @@ async fn it_starts_before_the_name_and_the_port_exist() {
 
 #[tokio::test]
 async fn draining_confirms_what_the_peer_has_read_and_says_what_it_has_not() {
+    let queue = memory();
     let (listener, destination) = listener().await;
-    let sender = Sender::start(destination.clone());
-    sender.push(batch(1));
+    let sender = Sender::start(destination.clone(), &queue);
+    queue.push(&batch(1));
     let mut peer = accept(&listener).await;
     let drained = tokio::spawn(sender.drain(PATIENCE));
     assert_eq!(read_line(&mut peer).await, "a 1 1\n");
@@ -153,9 +174,9 @@ async fn draining_confirms_what_the_peer_has_read_and_says_what_it_has_not() {
     assert!(drained.await.unwrap().is_complete());
 
     // One that never reads, nor closes.
-    let sender = Sender::start(destination);
+    let sender = Sender::start(destination, &queue);
     let _peer = accept(&listener).await;
-    sender.push(batch(2));
+    queue.push(&batch(2));
     until(&sender, |status| status.sent == 1).await;
     let start = Instant::now();
     let drained = sender.drain(Duration::from_millis(300)).await;
@@ -165,9 +186,10 @@ async fn draining_confirms_what_the_peer_has_read_and_says_what_it_has_not() {
 
 #[tokio::test]
 async fn draining_does_not_wait_for_a_destination_that_is_away() {
+    let queue = memory();
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let sender = Sender::start(destination(&free.to_string()));
-    sender.push(batch(1));
+    let sender = Sender::start(destination(&free.to_string()), &queue);
+    queue.push(&batch(1));
     sleep(Duration::from_millis(50)).await;
     let start = Instant::now();
     let drained = sender.drain(PATIENCE).await;
@@ -176,11 +198,116 @@ async fn draining_does_not_wait_for_a_destination_that_is_away() {
 }
 
 #[tokio::test]
-async fn what_a_stopped_sender_held_can_be_given_to_another() {
+async fn what_a_stopped_sender_had_written_is_due_for_the_next() {
+    let queue = memory();
     let (listener, destination) = listener().await;
-    let sender = Sender::start(destination);
+    let sender = Sender::start(destination.clone(), &queue);
     let mut peer = accept(&listener).await;
-    sender.push(batch(1));
+    queue.push(&batch(1));
     read_line(&mut peer).await;
-    assert_eq!(sender.stop(), [batch(1)]);
+    sender.stop();
+    let _sender = Sender::start(destination, &queue);
+    let mut peer = accept(&listener).await;
+    assert_eq!(read_line(&mut peer).await, "a 1 1\n");
+}
+
+#[tokio::test]
+async fn one_dead_destination_holds_up_nobody() {
+    let queue = Queue::open(None, limits(), &["dead".to_owned(), "test".to_owned()]);
+    let (listener, destination) = listener().await;
+    let dead =
+        Destination { name: "dead".into(), address: "127.0.0.1:1".parse().unwrap(), ..destination.clone() };
+    let (dead, live) = (Sender::start(dead, &queue), Sender::start(destination, &queue));
+    let mut peer = accept(&listener).await;
+    for timestamp in 1..=3 {
+        queue.push(&batch(timestamp));
+        assert_eq!(read_line(&mut peer).await, format!("a 1 {timestamp}\n"));
+    }
+    until(&live, |status| status.due == 0).await;
+    assert_eq!((dead.status().due, dead.status().oldest_due), (3, Some(1)));
+}
+
+#[tokio::test]
+async fn the_backlog_keeps_to_its_rate_and_the_live_tick_does_not_wait_for_it() {
+    let queue = memory();
+    let (listener, destination) = listener().await;
+    for timestamp in 1..=20 {
+        queue.push(&batch(timestamp));
+    }
+    let sender = Sender::start(Destination { replay_rate: Some(5), ..destination }, &queue);
+    let mut peer = accept(&listener).await;
+    let start = Instant::now();
+    assert_eq!(read_line(&mut peer).await, "a 1 20\n", "the newest first");
+    for timestamp in 1..=6 {
+        assert_eq!(read_line(&mut peer).await, format!("a 1 {timestamp}\n"));
+    }
+    assert!(start.elapsed() >= Duration::from_millis(900), "6 points at 5 a second: {:?}", start.elapsed());
+    queue.push(&batch(21));
+    let lines = [read_line(&mut peer).await, read_line(&mut peer).await];
+    assert!(lines.contains(&"a 1 21\n".to_owned()), "{lines:?}");
+    drop(sender);
+}
+
+#[tokio::test]
+async fn a_connection_renewed_by_the_barrier_is_no_loss() {
+    let queue = memory();
+    let (listener, destination) = listener().await;
+    let every = Some(Duration::from_millis(300));
+    let sender = Sender::start(Destination { reconnect_every: every, ..destination }, &queue);
+    let mut peer = accept(&listener).await;
+    queue.push(&batch(1));
+    assert_eq!(read_line(&mut peer).await, "a 1 1\n");
+    assert_eq!(peer.read(&mut [0]).await.unwrap(), 0, "our end is closed");
+    drop(peer);
+    let _peer = accept(&listener).await;
+    until(&sender, |status| status.connects == 2).await;
+    assert_eq!((sender.status().held, sender.status().resent), (0, 0));
+}
+
+#[tokio::test]
+async fn a_point_that_the_peer_dies_of_is_put_aside_and_the_rest_goes_on() {
+    let queue = memory();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("poison.txt");
+    let (listener, destination) = listener().await;
+    let sender = Sender::start(Destination { poison_file: Some(file.clone()), ..destination }, &queue);
+    // A peer that closes over one path and takes everything else.
+    let peer = tokio::spawn(async move {
+        let mut taken = Vec::new();
+        while !taken.contains(&"stop 1 9".to_owned()) {
+            let mut peer = accept(&listener).await;
+            let mut bytes = Vec::new();
+            while let Ok(byte) = peer.read_u8().await {
+                bytes.push(byte);
+                if byte == b'\n' {
+                    let line = String::from_utf8(std::mem::take(&mut bytes)).unwrap().trim().to_owned();
+                    if line.starts_with("poison ") {
+                        break;
+                    }
+                    taken.push(line);
+                }
+            }
+        }
+        taken
+    });
+    let mut bad = Batch::new(1);
+    for path in ["x", "poison", "y"] {
+        bad.push(path.into(), 1.0);
+    }
+    queue.push(&bad);
+    let mut timestamp = 2;
+    while sender.status().poisoned == 0 {
+        assert!(timestamp < 400, "{:?}", sender.status());
+        queue.push(&batch(timestamp));
+        timestamp += 1;
+        sleep(Duration::from_millis(200)).await;
+    }
+    until(&sender, |status| status.due == 0).await;
+    let mut stop = Batch::new(9);
+    stop.push("stop".into(), 1.0);
+    queue.push(&stop);
+    until(&sender, |status| status.due == 0).await;
+    sender.drain(PATIENCE).await;
+    peer.abort();
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "poison 1 1\n");
 }

@@ -1,0 +1,293 @@
+//! The queue's file: batches that outlive this process, in an SQLite database with a thread of its own.
+//!
+//! The thread does what it is told in order and says what became of it; nobody waits for it who need not. A file
+//! that is corrupt, or from a newer version, is moved aside and replaced; a disk that is full or gone leaves the
+//! batches where they are, in memory. Every frame carries a checksum over all that is sent of it, so that a flipped bit
+//! loses a batch and never sends a wrong one.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use self::file::File;
+use crate::wire::Frame;
+
+/// A file that could not be opened is tried again after this.
+const REOPEN_AFTER: Duration = Duration::from_secs(10);
+/// Between two steps of giving free pages back to the file system.
+const SHRINK_PAUSE: Duration = Duration::from_millis(20);
+
+/// A batch as it is kept: its number, its timestamp, its frames.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) id: u64,
+    pub(crate) timestamp: i64,
+    pub(crate) frames: Arc<[Frame]>,
+    /// The destinations that have not had it.
+    pub(crate) due: Vec<Arc<str>>,
+}
+
+/// One commit's worth of changes.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) append: Vec<Kept>,
+    /// (destination, batch): done.
+    pub(crate) done: Vec<(Arc<str>, u64)>,
+    /// Batches that nobody is to have any more.
+    pub(crate) forget: Vec<u64>,
+}
+
+/// What the thread says.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The file is open; this is what an earlier run had kept.
+    Opened(Restored),
+    /// The file cannot be used now; everything stays in memory.
+    Unavailable(StoreError),
+    /// The batches are on disk. `dropped` had to make room for them.
+    Committed { appended: Vec<u64>, dropped: Vec<u64>, file_bytes: u64 },
+    /// The batches are not on disk.
+    Failed { appended: Vec<u64>, error: StoreError },
+    /// The file was moved aside, and everything in it is lost to the queue; a new one is in its place.
+    MovedAside { to: PathBuf, error: StoreError },
+}
+
+/// What an earlier run had kept.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    /// Timestamp, points and bytes of each batch.
+    pub(crate) batches: BTreeMap<u64, Summary>,
+    /// (destination, batch), of the destinations that there are now.
+    pub(crate) due: Vec<(Arc<str>, u64)>,
+    /// Destinations that there are no longer, and how many batches each had not had.
+    pub(crate) removed: Vec<(String, u64)>,
+}
+
+/// A batch without its frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) timestamp: i64,
+    pub(crate) points: u64,
+    pub(crate) bytes: usize,
+}
+
+/// Why the file did not do what it should.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum StoreError {
+    /// Another process has it open.
+    #[error("{}: another process uses it; two daemons need two queue.dir", .0.display())]
+    Locked(PathBuf),
+    /// It was written by a newer version of this program.
+    #[error("{}: it is of version {version}, newer than this program", .path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: i64,
+    },
+    /// It is not what was written.
+    #[error("{}: damaged: {reason}", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// Its folder cannot be made or written.
+    #[error("{}: {source}", .path.display())]
+    Folder {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Anything else: a full disk, an input or output error.
+    #[error("{}: {source}", .path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's words.
+        source: rusqlite::Error,
+    },
+    /// The thread has ended.
+    #[error("the queue's thread has ended")]
+    Gone,
+}
+
+enum Command {
+    Apply(Changes),
+    Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
+    Destinations(Vec<Arc<str>>),
+    Close { changes: Changes, closed: oneshot::Sender<()> },
+}
+
+/// The way to the thread.
+#[derive(Debug)]
+pub(crate) struct Store {
+    commands: Sender<Command>,
+}
+
+impl Store {
+    /// Starts the thread, which opens the file in `dir` at once; what it says comes from the receiver.
+    pub(crate) fn start(
+        dir: &Path,
+        max_bytes: u64,
+        destinations: Vec<Arc<str>>,
+    ) -> std::io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
+        let (commands, received) = channel();
+        let (said, events) = mpsc::unbounded_channel();
+        let keeper = Keeper { dir: dir.to_owned(), max_bytes, destinations, file: None, tried: None, said };
+        std::thread::Builder::new()
+            .name("queue".into())
+            .stack_size(256 << 10)
+            .spawn(move || keeper.run(&received))?;
+        Ok((Self { commands }, events))
+    }
+
+    /// Hands changes over; an event comes for every batch appended.
+    pub(crate) fn apply(&self, changes: Changes) {
+        // Without its thread there is no file; the queue goes on in memory.
+        let _ = self.commands.send(Command::Apply(changes));
+    }
+
+    /// The frames of a batch.
+    pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
+        let (reply, frames) = oneshot::channel();
+        let _ = self.commands.send(Command::Load { id, reply });
+        frames.await.unwrap_or(Err(StoreError::Gone))
+    }
+
+    /// There are other destinations now.
+    pub(crate) fn set_destinations(&self, destinations: Vec<Arc<str>>) {
+        let _ = self.commands.send(Command::Destinations(destinations));
+    }
+
+    /// Makes the last changes and closes the file.
+    pub(crate) async fn close(&self, changes: Changes) {
+        let (closed, done) = oneshot::channel();
+        let _ = self.commands.send(Command::Close { changes, closed });
+        let _ = done.await;
+    }
+}
+
+/// The thread: owner of the file.
+struct Keeper {
+    dir: PathBuf,
+    max_bytes: u64,
+    destinations: Vec<Arc<str>>,
+    file: Option<File>,
+    tried: Option<Instant>,
+    said: mpsc::UnboundedSender<Event>,
+}
+
+impl Keeper {
+    fn run(mut self, commands: &Receiver<Command>) {
+        self.open();
+        loop {
+            let command = match &mut self.file {
+                Some(file) if file.wants_to_shrink() => match commands.recv_timeout(SHRINK_PAUSE) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        if let Err(error) = file.shrink() {
+                            self.failed(Vec::new(), error);
+                        }
+                        continue;
+                    }
+                    Ok(command) => command,
+                    Err(RecvTimeoutError::Disconnected) => return,
+                },
+                _ => match commands.recv() {
+                    Ok(command) => command,
+                    Err(_) => return,
+                },
+            };
+            match command {
+                Command::Apply(changes) => self.apply(&changes),
+                Command::Load { id, reply } => {
+                    let frames = self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id));
+                    let _ = reply.send(frames);
+                }
+                Command::Destinations(destinations) => {
+                    self.destinations = destinations;
+                    if let Some(file) = &mut self.file
+                        && let Err(error) = file.set_destinations(&self.destinations)
+                    {
+                        self.failed(Vec::new(), error);
+                    }
+                }
+                Command::Close { changes, closed } => {
+                    self.apply(&changes);
+                    self.file = None;
+                    let _ = closed.send(());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn say(&self, event: Event) {
+        // Nobody listens any more at the end.
+        let _ = self.said.send(event);
+    }
+
+    /// Opens the file; one that cannot be read is moved aside, once.
+    fn open(&mut self) {
+        self.tried = Some(Instant::now());
+        let opened = match File::open(&self.dir, self.max_bytes, &self.destinations) {
+            Err(error @ (StoreError::Damaged { .. } | StoreError::Newer { .. })) => {
+                self.move_aside(error);
+                File::open(&self.dir, self.max_bytes, &self.destinations)
+            }
+            opened => opened,
+        };
+        match opened {
+            Ok((file, restored)) => {
+                self.file = Some(file);
+                self.say(Event::Opened(restored));
+            }
+            Err(error) => self.say(Event::Unavailable(error)),
+        }
+    }
+
+    fn move_aside(&mut self, error: StoreError) {
+        self.file = None;
+        match file::move_aside(&self.dir) {
+            Ok(to) => self.say(Event::MovedAside { to, error }),
+            Err(error) => self.say(Event::Unavailable(error)),
+        }
+    }
+
+    fn apply(&mut self, changes: &Changes) {
+        if self.file.is_none() && self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER) {
+            self.open();
+        }
+        let appended: Vec<u64> = changes.append.iter().map(|kept| kept.id).collect();
+        let Some(file) = &mut self.file else {
+            return self.say(Event::Failed { appended, error: StoreError::Gone });
+        };
+        match file.apply(changes) {
+            Ok(dropped) => {
+                let file_bytes = file.bytes();
+                self.say(Event::Committed { appended, dropped, file_bytes });
+            }
+            Err(error) => self.failed(appended, error),
+        }
+    }
+
+    fn failed(&mut self, appended: Vec<u64>, error: StoreError) {
+        if matches!(error, StoreError::Damaged { .. }) {
+            let reason = error.to_string();
+            self.move_aside(error);
+            self.open();
+            let path = self.dir.clone();
+            return self.say(Event::Failed { appended, error: StoreError::Damaged { path, reason } });
+        }
+        self.say(Event::Failed { appended, error });
+    }
+}
