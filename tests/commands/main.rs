@@ -1,1 +1,35 @@
-//! .
+//! Every command but `run`: what it prints, what it exits with, and what it says where something is wrong.
+
+mod absent;
+mod check;
+mod once;
+mod text;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use sandbox::{Finished, Folder, Invocation};
+
+/// What somebody who waits at a terminal waits.
+const SOON: Duration = Duration::from_secs(5);
+
+fn run(folder: &Folder, args: &[&str]) -> Result<Finished> {
+    Invocation::new(folder, args)?.finish()
+}
+
+/// Writes a file into the folder and returns its path.
+fn write(folder: &Folder, name: &str, text: &str) -> Result<String> {
+    let path = folder.path().join(name);
+    fs::write(&path, text)?;
+    Ok(path.display().to_string())
+}
+
+/// Writes a program for sh into the folder and returns its path.
+fn script(folder: &Folder, name: &str, text: &str) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = write(folder, name, &format!("#!/bin/sh\n{text}\n"))?;
+    fs::set_permissions(Path::new(&path), fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}

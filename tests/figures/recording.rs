@@ -66,7 +66,10 @@ fn a_recording_gives_the_points_of_its_reading() {
     let time = reading["time"].as_f64().unwrap();
     let points = points(&replayed);
     for (timestamp, _) in points.values() {
-        assert!(timestamp % 10 == 0 && (0.0..10.0).contains(&(time - *timestamp as f64)), "{timestamp}, {time}");
+        assert!(
+            timestamp % 10 == 0 && (0.0..10.0).contains(&(time - *timestamp as f64)),
+            "{timestamp}, {time}"
+        );
     }
     for (path, (_, value)) in &points {
         let leaf = path.strip_prefix("cluster.slurm_sched_stats.gauge-").unwrap();
@@ -79,7 +82,9 @@ fn a_recording_gives_the_points_of_its_reading() {
         let recorded = recorded.as_i64().unwrap();
         let expected = match leaf {
             _ if !leaf.contains("_mean") => recorded,
-            _ if leaf.starts_with("main") => recorded / statistics["schedule_cycle_counter"].as_i64().unwrap(),
+            _ if leaf.starts_with("main") => {
+                recorded / statistics["schedule_cycle_counter"].as_i64().unwrap()
+            }
             _ => recorded / statistics["bf_cycle_counter"].as_i64().unwrap(),
         };
         assert_eq!(*value, expected as f64, "{path}");

@@ -12,45 +12,54 @@ const OWN_ROWS: [&str; 2] = ["REQUEST_STATS_INFO", "REQUEST_BUILD_INFO"];
 #[test]
 fn stats_prints_what_sdiag_prints_line_by_line() {
     let sandbox = Sandbox::start().unwrap();
-    let conf = sandbox.slurm.conf().display().to_string();
     sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
     sandbox.slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
     sandbox.slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
-    wait::until("a cycle of the backfill", SOON, || {
-        sandbox.slurm.sdiag().unwrap().get(section::BACKFILL, "Total cycles") > Some(0)
+    wait::until("cycles of both schedulers", SOON, || {
+        let sdiag = sandbox.slurm.sdiag().unwrap();
+        [section::MAIN, section::BACKFILL].iter().all(|part| sdiag.get(part, "Total cycles") > Some(0))
     })
     .unwrap();
-    let stats = || {
-        let run = Invocation::new(&sandbox.folder, &["stats", "--slurm-conf", &conf]).unwrap().finish().unwrap();
-        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
-        run.stdout
-    };
-    // The first reader adds its row to the table.
-    stats();
     if rustix::process::getuid().is_root() {
         // A user without a name, who may ask for everything.
         let setpriv = find_program("setpriv").unwrap();
         let sinfo = find_program("sinfo").unwrap().display().to_string();
         let args = ["--reuid=54321", "--regid=54321", "--clear-groups", &sinfo];
+        let conf = sandbox.slurm.conf().display().to_string();
         let run = Invocation::of(&sandbox.folder, &setpriv, &args).unwrap().env("SLURM_CONF", &conf);
         assert_eq!(run.finish().unwrap().code, Some(0));
-        assert!(stats().contains("\n\t54321           (   54321) count:"), "{}", stats());
+        let text = stats(&sandbox);
+        assert!(text.contains("\n\t54321           (   54321) count:"), "{text}");
     }
+    compare(&sandbox);
+}
+
+/// Compares `slurm-graphite stats` with sdiag, at a moment when nothing but their own calls changes.
+pub(crate) fn compare(sandbox: &Sandbox) {
+    // The first reader adds its row to the table.
+    stats(sandbox);
     let compared = wait::until_some("a moment in which nothing changes", SOON, || {
         let before = sandbox.slurm.run("sdiag", &[]).unwrap();
-        let ours = stats();
+        let ours = stats(sandbox);
         let after = sandbox.slurm.run("sdiag", &[]).unwrap();
         (normal(&before) == normal(&after)).then_some((after, ours))
     });
     let (theirs, ours) = compared.unwrap();
     assert_eq!(normal(&ours), normal(&theirs));
-    // Rows with the same count have no order; everything else has sdiag's.
     let set = |text: &str| rows(text).iter().map(|row| shape(row)).collect::<BTreeSet<_>>();
     assert_eq!(set(&ours), set(&theirs));
     assert!(rows(&ours).len() >= 6, "{ours}");
 }
 
-/// Every line but the rows of the tables, with what must differ masked: the time of the call, and a latency.
+fn stats(sandbox: &Sandbox) -> String {
+    let conf = sandbox.slurm.conf().display().to_string();
+    let run = Invocation::new(&sandbox.folder, &["stats", "--slurm-conf", &conf]).unwrap().finish().unwrap();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    run.stdout
+}
+
+/// Every line with what must differ masked: the time of the call, and a latency. Rows of the tables come last, sorted:
+/// those with the same count have no order.
 fn normal(text: &str) -> Vec<String> {
     let masked = |line: &str| match line {
         line if line.starts_with("sdiag output at ") => shape(line),

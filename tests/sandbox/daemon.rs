@@ -57,8 +57,7 @@ impl Daemon {
     pub fn start(folder: &Folder, slurm: &str) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
         let carbon = format!("name = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n", sink.address());
-        let process =
-            spawn_daemon(folder, "daemon", &format!("[slurm]\n{slurm}\n[[carbon]]\n{carbon}"))?;
+        let process = spawn_daemon(folder, "daemon", &format!("[slurm]\n{slurm}\n[[carbon]]\n{carbon}"))?;
         Ok(Self { process, sink, recorded: Recorded::default(), looked: None })
     }
 
@@ -129,8 +128,9 @@ impl Daemon {
     /// As [`Daemon::until`], or it took longer.
     pub fn recovery(&mut self, back: f64, backoff: f64) -> Result<f64> {
         let up = self.tick_with(true, back, wait::LIMIT)?;
-        let ended = self.entries().into_iter().filter(|entry| entry.at < seconds(up) && ends_a_call(entry));
-        let from = ended.map(|entry| entry.at).fold(back, f64::max);
+        let mut entries =
+            self.entries().into_iter().filter(|entry| entry.at > back && entry.at < seconds(up));
+        let from = entries.find(ends_a_call).map_or(back, |entry| entry.at);
         let took = seconds(up) - from;
         ensure!(took < 1.0 + backoff + SLACK, "the first reading came {took:.1} s after the last call");
         Ok(took)
@@ -210,7 +210,9 @@ impl Daemon {
         let ended = self.process.stop()?;
         ensure!(ended.after < Duration::from_secs(2), "the end took {:?}", ended.after);
         ensure!(ended.status.success(), "it ended with {}", ended.status);
-        ensure!(!readers.into_iter().any(proc::alive), "the reader outlived its daemon");
+        // A killed process takes a moment to go.
+        let gone = || !readers.iter().any(|&reader| proc::alive(reader));
+        wait::until("the end of its reader", Duration::from_millis(500), gone)?;
         self.recorded.take(&self.sink.bytes());
         Ok(self.recorded)
     }

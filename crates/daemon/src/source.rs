@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use self::process::{Process, ProcessError};
+use self::process::{Heard, Process, ProcessError};
 use crate::config::Slurm;
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
@@ -123,6 +123,8 @@ impl Source {
             rest: None,
             started_before: false,
             unanswered_since: None,
+            troubled: false,
+            heard: Heard::default(),
             id: 0,
         };
         let task = tokio::spawn(keeper.run(asked, answered));
@@ -172,6 +174,9 @@ struct Keeper {
     rest: Option<Rest>,
     started_before: bool,
     unanswered_since: Option<Instant>,
+    /// A reader was lost and none has read since: that is said once, not at every try.
+    troubled: bool,
+    heard: Heard,
     id: u64,
 }
 
@@ -206,7 +211,11 @@ impl Keeper {
                 }
                 Event::Asked(None) => return,
                 Event::Gone(error) => {
-                    warn!(%error, "the reader has ended; starting another");
+                    if self.troubled {
+                        debug!(%error, "the reader has ended again");
+                    } else {
+                        warn!(%error, "the reader has ended; starting another");
+                    }
                     self.lose_reader(error.into());
                 }
                 Event::Rested => {
@@ -239,6 +248,7 @@ impl Keeper {
             Ok(Answer::Reading(reading)) => {
                 self.backoff.reset();
                 self.unanswered_since = None;
+                self.troubled = false;
                 Ok(reading)
             }
             Ok(Answer::Failure(failure)) => {
@@ -286,9 +296,15 @@ impl Keeper {
         let programs = locate::readers(&self.slurm)?;
         let mut unfit = Vec::new();
         for program in programs {
-            match Process::start(&program, self.slurm.conf.as_deref(), self.start_deadline).await {
+            let conf = self.slurm.conf.as_deref();
+            match Process::start(&program, conf, self.start_deadline, &self.heard).await {
                 Ok(reader) => {
-                    info!(reader = %program.display(), pid = reader.pid(), "reader started for Slurm {}", reader.release());
+                    let (path, pid, release) = (program.display(), reader.pid(), reader.release());
+                    if self.troubled && self.started_before {
+                        debug!(reader = %path, pid, "reader started again for Slurm {release}");
+                    } else {
+                        info!(reader = %path, pid, "reader started for Slurm {release}");
+                    }
                     return Ok(reader);
                 }
                 // The dynamic loader's answer: this host has another libslurm.
@@ -302,6 +318,7 @@ impl Keeper {
     /// No reader for a while; what to answer until then.
     fn lose_reader(&mut self, error: SourceError) -> SourceError {
         self.reader = None;
+        self.troubled = true;
         self.vitals.pid.store(0, Ordering::Relaxed);
         let error = Arc::new(error);
         self.rest =
@@ -327,6 +344,7 @@ impl Keeper {
         if self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
             debug!("slurmctld has not answered for a while; starting another reader, in case it has moved");
             self.unanswered_since = None;
+            self.troubled = true;
             self.replace_reader();
         }
     }

@@ -3,6 +3,8 @@
 use std::io::IsTerminal;
 use std::os::linux::fs::MetadataExt;
 
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Filtered;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 use tracing_subscriber::reload;
@@ -13,12 +15,12 @@ use crate::config::{Log, LogFormat};
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// The running log, which can be changed.
-pub(crate) struct Logging(reload::Handle<Boxed, Registry>);
+pub(crate) struct Logging(reload::Handle<Filtered<Boxed, LevelFilter, Registry>, Registry>);
 
 impl Logging {
     /// Starts logging; once a process.
     pub(crate) fn start(log: Log) -> Self {
-        let (layer, handle) = reload::Layer::new(layer(log));
+        let (layer, handle) = reload::Layer::new(layer(log).with_filter(log.level));
         tracing_subscriber::registry().with(layer).init();
         Self(handle)
     }
@@ -26,21 +28,21 @@ impl Logging {
     /// Goes on with other settings.
     pub(crate) fn change(&self, log: Log) {
         // It fails only when the subscriber is gone, and nobody is there to be told.
-        let _ = self.0.reload(layer(log));
+        let _ = self.0.modify(|filtered| {
+            // Not another Filtered: only the first one was given an id by the registry, and without one it panics.
+            *filtered.inner_mut() = layer(log);
+            *filtered.filter_mut() = log.level;
+        });
     }
 }
 
 fn layer(log: Log) -> Boxed {
     let base = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match log.format {
-        LogFormat::Json => base.json().flatten_event(true).with_filter(log.level).boxed(),
+        LogFormat::Json => base.json().flatten_event(true).boxed(),
         LogFormat::Text => {
             let text = base.with_ansi(std::io::stderr().is_terminal()).with_target(false);
-            if is_journal() {
-                text.without_time().with_filter(log.level).boxed()
-            } else {
-                text.with_filter(log.level).boxed()
-            }
+            if is_journal() { text.without_time().boxed() } else { text.boxed() }
         }
     }
 }

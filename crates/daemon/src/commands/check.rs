@@ -52,19 +52,19 @@ async fn check_carbon(to: &Destination) -> Result<bool> {
             .unwrap_or(Err(ConnectionError::Stalled(to.timeouts.connect))),
         Err(error) => Err(error),
     };
-    match passed {
-        Ok(()) => print(&format!("✓ carbon {}: takes connections, and reads them\n", to.name))?,
-        Err(ConnectionError::Stalled(_)) => print(&format!(
-            "✗ carbon {}: takes connections, and does not read them\n  Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?\n",
-            to.name
-        ))?,
-        Err(error) => {
-            print(&format!(
-                "✗ carbon {}: {error}\n  Is carbon-cache running, with its PICKLE_RECEIVER_PORT open to this host?\n",
-                to.name
-            ))?;
-            return Ok(false);
+    let (error, hint) = match passed {
+        Ok(()) => {
+            print(&format!("✓ carbon {}: takes connections, and reads them\n", to.name))?;
+            return Ok(true);
         }
-    }
-    Ok(true)
+        Err(ConnectionError::Stalled(_)) => (
+            "takes connections, and does not read them".to_owned(),
+            "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
+        ),
+        Err(error) => {
+            (error.to_string(), "Is carbon-cache running, with its PICKLE_RECEIVER_PORT open to this host?")
+        }
+    };
+    print(&format!("✗ carbon {}: {error}\n  {hint}\n", to.name))?;
+    Ok(false)
 }

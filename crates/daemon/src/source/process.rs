@@ -74,6 +74,7 @@ impl Process {
         program: &Path,
         conf: Option<&Path>,
         deadline: Duration,
+        heard: &Heard,
     ) -> Result<Self, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
         #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
@@ -96,7 +97,7 @@ impl Process {
             stdout: BufReader::with_capacity(16 << 10, stdout),
             line: Vec::new(),
             release: Release::new(0, 0),
-            stderr: Stderr::follow(stderr),
+            stderr: Stderr::follow(stderr, heard.clone()),
         };
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
@@ -143,6 +144,7 @@ impl Process {
                 Ok(Answer::Reading(reading))
             }
             Answer::Failure(failure) if failure.id == request.id() => Ok(Answer::Failure(failure)),
+            hello @ Answer::Hello(_) => Ok(hello),
             _ => Err(ProcessError::Nonsense("an answer to another question".to_owned())),
         }
     }
@@ -221,24 +223,54 @@ impl Drop for Process {
     }
 }
 
+/// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader
+/// at its start, is logged once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heard(Arc<Mutex<VecDeque<String>>>);
+
+impl Heard {
+    /// Different lines remembered.
+    const REMEMBERED: usize = 16;
+
+    /// Remembers a line; whether it is news.
+    fn is_news(&self, text: &str) -> bool {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = lines.iter().position(|line| line == text);
+        if let Some(before) = before {
+            lines.remove(before);
+        } else if lines.len() == Self::REMEMBERED {
+            lines.pop_front();
+        }
+        lines.push_back(text.to_owned());
+        before.is_none()
+    }
+
+    /// All is well again: the same line will be news.
+    fn forget(&self) {
+        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !lines.is_empty() {
+            lines.clear();
+        }
+    }
+}
+
 /// Carries a reader's stderr, which is libslurm's log, into ours.
 #[derive(Debug)]
 struct Stderr {
-    lines: Arc<Mutex<VecDeque<String>>>,
+    /// The last lines of this reader.
+    tail: Arc<Mutex<VecDeque<String>>>,
+    heard: Heard,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Stderr {
-    /// Different lines remembered, so that what libslurm repeats at every call is logged once.
-    const REMEMBERED: usize = 16;
-
-    fn follow(stderr: ChildStderr) -> Self {
-        let lines = Arc::new(Mutex::new(VecDeque::new()));
-        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&lines)));
-        Self { lines, task }
+    fn follow(stderr: ChildStderr, heard: Heard) -> Self {
+        let tail = Arc::new(Mutex::new(VecDeque::new()));
+        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&tail), heard.clone()));
+        Self { tail, heard, task }
     }
 
-    async fn carry(stderr: ChildStderr, lines: Arc<Mutex<VecDeque<String>>>) {
+    async fn carry(stderr: ChildStderr, tail: Arc<Mutex<VecDeque<String>>>, heard: Heard) {
         // Small: it stays for the reader's whole life.
         let mut stderr = BufReader::with_capacity(512, stderr);
         let mut line = Vec::new();
@@ -255,30 +287,31 @@ impl Stderr {
             if text.is_empty() {
                 continue;
             }
-            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(before) = lines.iter().position(|line| *line == text) {
-                debug!(target: "libslurm", "{text}");
-                lines.remove(before);
-            } else {
+            if heard.is_news(&text) {
                 warn!(target: "libslurm", "{text}");
+            } else {
+                debug!(target: "libslurm", "{text}");
             }
-            lines.push_back(text);
-            if lines.len() > Self::REMEMBERED {
-                lines.pop_front();
+            let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+            tail.retain(|line| *line != text);
+            tail.push_back(text);
+            if tail.len() > TAIL {
+                tail.pop_front();
             }
         }
     }
 
     fn said(&self) -> Said {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        Said(lines.iter().skip(lines.len().saturating_sub(TAIL)).cloned().collect())
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        Said(tail.iter().cloned().collect())
     }
 
-    /// All is well again: the same line will be news.
+    /// All is well again.
     fn forget(&self) {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if !lines.is_empty() {
-            lines.clear();
+        self.heard.forget();
+        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        if !tail.is_empty() {
+            tail.clear();
         }
     }
 
@@ -291,5 +324,38 @@ impl Stderr {
 impl Drop for Stderr {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reader_that_never_says_hello_is_killed_at_its_deadline() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("reader");
+        std::fs::write(
+            &script,
+            "#!/bin/sh\necho $$ > \"$0.pid\"\necho looking for slurm.conf >&2\nexec sleep 60\n",
+        )
+        .unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let error =
+            Process::start(&script, None, Duration::from_secs(1), &Heard::default()).await.unwrap_err();
+        assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
+        let text = error.to_string();
+        assert_eq!(text, "libslurm was not ready within 1 s; it said: looking for slurm.conf");
+        let pid: i32 =
+            std::fs::read_to_string(folder.path().join("reader.pid")).unwrap().trim().parse().unwrap();
+        let group = Pid::from_raw(pid).unwrap();
+        let gone = async {
+            while rustix::process::test_kill_process_group(group).is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(5), gone).await.unwrap();
     }
 }
