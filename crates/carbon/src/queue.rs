@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info, trace, warn};
 
 use crate::ledger::{Ledger, Removed};
 use crate::point::Batch;
@@ -437,6 +437,7 @@ impl State {
     fn publish(&mut self, id: u64) {
         let Some(held) = self.batches.get_mut(&id).filter(|held| !held.published) else { return };
         held.published = true;
+        trace!(timestamp = held.timestamp, durable = held.durable, "tick kept");
         held.waiting = self.destinations.len();
         let (timestamp, bytes) = (held.timestamp, held.bytes);
         self.missed |= !held.durable;

@@ -23,10 +23,26 @@ pub(crate) struct Config {
     /// How long the end may take to send what is left.
     pub(crate) drain_timeout: Duration,
     pub(crate) slurm: Slurm,
-    /// The bounds of every destination's queue; they are in [`Config::carbon`] too.
-    pub(crate) queue: Limits,
+    pub(crate) queue: Queue,
     pub(crate) carbon: Vec<Destination>,
     pub(crate) log: Log,
+}
+
+/// What keeps ticks until every destination is done with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Queue {
+    /// `None`: in memory.
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) limits: Limits,
+    /// Points a second; `None`: by the live rate.
+    pub(crate) replay_rate: Option<u32>,
+}
+
+impl Queue {
+    /// Where a point that a Carbon dies of is put aside.
+    fn poison_file(&self) -> Option<PathBuf> {
+        self.dir.as_ref().map(|dir| dir.join("poison.txt"))
+    }
 }
 
 /// How slurmctld is asked.
@@ -108,10 +124,14 @@ impl Default for Config {
             prefix: Prefix::default(),
             drain_timeout: Duration::from_secs(5),
             slurm: Slurm { conf: None, reader: None, timeout: Duration::from_secs(30) },
-            queue: Limits {
-                max_bytes: 64 << 20,
-                max_age: Duration::from_secs(12 * 3600),
-                resend_window: Duration::from_secs(600),
+            queue: Queue {
+                dir: None,
+                limits: Limits {
+                    max_bytes: 256 << 20,
+                    max_age: Duration::from_secs(12 * 3600),
+                    resend_window: Duration::from_secs(600),
+                },
+                replay_rate: None,
             },
             carbon: Vec::new(),
             log: Log { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
@@ -165,22 +185,28 @@ impl Config {
             log.end();
         }
         if let Some(mut queue) = top.section("queue") {
-            queue.set("max_bytes", bytes, &mut self.queue.max_bytes);
-            queue.set("max_age", positive_duration, &mut self.queue.max_age);
-            queue.set("resend_window", duration, &mut self.queue.resend_window);
+            let limits = &mut self.queue.limits;
+            queue.set_some("dir", path, &mut self.queue.dir);
+            queue.set("max_bytes", bytes, &mut limits.max_bytes);
+            queue.set("max_age", positive_duration, &mut limits.max_age);
+            queue.set("resend_window", duration, &mut limits.resend_window);
+            queue.set_some("replay_rate", rate, &mut self.queue.replay_rate);
             queue.end();
         }
-        let (destinations, limits) = (&mut self.carbon, self.queue);
+        let destinations = &mut self.carbon;
+        let (replay_rate, poison_file) = (self.queue.replay_rate, self.queue.poison_file());
         top.each_section("carbon", |mut carbon| {
             let mut address = None;
             let mut name = None;
             let mut protocol = Protocol::default();
             let mut timeouts = Timeouts::default();
+            let mut reconnect_every = None;
             carbon.set_some("address", str::parse::<Address>, &mut address);
             carbon.set_some("name", destination_name, &mut name);
             carbon.set("protocol", protocol_name, &mut protocol);
             carbon.set("connect_timeout", positive_duration, &mut timeouts.connect);
             carbon.set("stall_timeout", positive_duration, &mut timeouts.stall);
+            carbon.set_some("reconnect_every", positive_duration, &mut reconnect_every);
             match address {
                 Some(address) => {
                     let name = name.unwrap_or_else(|| address.to_string());
@@ -188,7 +214,16 @@ impl Config {
                         carbon
                             .problem("name", format!("{name} is here twice; give one of them another name"));
                     }
-                    destinations.push(Destination { name, address, protocol, timeouts, limits });
+                    let poison_file = poison_file.clone();
+                    destinations.push(Destination {
+                        name,
+                        address,
+                        protocol,
+                        timeouts,
+                        replay_rate,
+                        reconnect_every,
+                        poison_file,
+                    });
                 }
                 None => {
                     carbon.require("address", "where Carbon listens, such as \"carbon.example.org:2004\"")
@@ -221,14 +256,19 @@ impl Config {
             self.slurm.conf = Some(conf.clone());
         }
         if !flags.carbon.is_empty() {
-            let (protocol, timeouts) = (Protocol::default(), Timeouts::default());
-            let limits = self.queue;
             self.carbon.clear();
             for text in &flags.carbon {
                 match text.parse::<Address>() {
                     Ok(address) => {
-                        let name = address.to_string();
-                        self.carbon.push(Destination { name, address, protocol, timeouts, limits });
+                        self.carbon.push(Destination {
+                            name: address.to_string(),
+                            address,
+                            protocol: Protocol::default(),
+                            timeouts: Timeouts::default(),
+                            replay_rate: self.queue.replay_rate,
+                            reconnect_every: None,
+                            poison_file: self.queue.poison_file(),
+                        });
                     }
                     Err(error) => problem("carbon", error.to_string()),
                 }
@@ -274,12 +314,19 @@ fn positive_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-fn bytes(text: &str) -> Result<usize, String> {
+fn bytes(text: &str) -> Result<u64, String> {
     text.parse::<bytesize::ByteSize>()
         .ok()
-        .and_then(|size| usize::try_from(size.as_u64()).ok())
+        .map(|size| size.as_u64())
         .filter(|&size| size >= 1 << 20)
         .ok_or_else(|| format!("{text:?} is not a size of 1MiB or more; write such as \"64MiB\""))
+}
+
+fn rate(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|&rate| rate > 0)
+        .ok_or_else(|| format!("{text:?} is not a number of points a second, such as \"5000\""))
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {

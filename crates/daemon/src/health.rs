@@ -39,6 +39,9 @@ struct Memory {
     reader: Option<u64>,
 }
 
+/// The queue, at one moment.
+pub(crate) type QueueHealth = carbon::QueueStatus;
+
 /// One destination, at one moment.
 pub(crate) struct DestinationHealth {
     pub(crate) status: Status,
@@ -88,14 +91,36 @@ pub(crate) const DESTINATION_FIGURES: &[Figure<DestinationHealth>] = &[
         meaning: "points lost because the queue was full (queue.max_bytes)" },
     Figure { leaf: "points_dropped_age", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.age),
         meaning: "points lost because they had become too old (queue.max_age)" },
+    Figure { leaf: "points_dropped_damaged", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.damaged),
+        meaning: "points lost because the queue's file was damaged" },
+    Figure { leaf: "points_poisoned", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.poisoned),
+        meaning: "points put aside (poison.txt in queue.dir) because the connection died of each of them" },
+    Figure { leaf: "unacked_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| count(d.status.unacked),
+        meaning: "bytes sent that the other host's kernel had not acknowledged" },
+    Figure { leaf: "last_delivery", unit: "Unix s", rollup: Rollup::Last, value: |d| d.status.last_delivery.and_then(count),
+        meaning: "when a whole tick was last sent" },
     Figure { leaf: "queue_ticks", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.due),
         meaning: "ticks that wait to be sent; this one not counted" },
     Figure { leaf: "queue_held", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.held),
         meaning: "ticks kept: those that wait, and those sent less than queue.resend_window ago" },
     Figure { leaf: "queue_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| size(d.status.bytes),
-        meaning: "memory that those take" },
+        meaning: "bytes that those take, in the file or in memory" },
     Figure { leaf: "queue_age", unit: "s", rollup: Rollup::Average, value: age,
         meaning: "age of the oldest tick that waits; 0 when none does" },
+];
+
+#[rustfmt::skip]
+pub(crate) const QUEUE_FIGURES: &[Figure<QueueHealth>] = &[
+    Figure { leaf: "durable", unit: "0 or 1", rollup: Rollup::Average, value: |q| flag(q.durable),
+        meaning: "whether ticks are kept on disk; 0 without queue.dir" },
+    Figure { leaf: "undurable", unit: "count", rollup: Rollup::Last, value: |q| count(q.undurable),
+        meaning: "ticks sent without being on disk: it was full, damaged or did not answer" },
+    Figure { leaf: "moved_aside", unit: "count", rollup: Rollup::Last, value: |q| count(q.moved_aside),
+        meaning: "queue files that could not be read and were moved aside" },
+    Figure { leaf: "file_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| count(q.file_bytes),
+        meaning: "the queue's file with its log" },
+    Figure { leaf: "memory_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| size(q.memory_bytes),
+        meaning: "the queue's share of memory" },
 ];
 
 impl Health {
@@ -115,11 +140,15 @@ impl Health {
         &self,
         prefix: &str,
         host: &str,
+        queue: &QueueHealth,
         destinations: &[(String, DestinationHealth)],
         mut push: impl FnMut(String, f64),
     ) {
         let family = format!("{prefix}.{FAMILY}.{}", path::component(host));
         let own = FIGURES.iter().filter_map(|figure| figure.point(&family, self));
+        own.for_each(|(path, value)| push(path, value));
+        let queue_family = format!("{family}.queue");
+        let own = QUEUE_FIGURES.iter().filter_map(|figure| figure.point(&queue_family, queue));
         own.for_each(|(path, value)| push(path, value));
         for (name, health) in destinations {
             let family = format!("{family}.carbon.{}", path::component(name));
@@ -163,11 +192,17 @@ mod tests {
         let mut points = Vec::new();
         let destination = DestinationHealth { status: Status::default(), now: 60 };
         let destinations = [("carbon.example.org:2004".to_owned(), destination)];
-        Health::default().points("cluster", "node1", &destinations, |path, value| points.push((path, value)));
+        let queue = QueueHealth::default();
+        Health::default()
+            .points("cluster", "node1", &queue, &destinations, |path, value| points.push((path, value)));
         assert!(points.iter().all(|(path, _)| path::check(path).is_ok()));
         assert!(points.contains(&("cluster.slurm_graphite.node1.gauge-slurmctld_up".into(), 0.0)));
         assert!(!points.iter().any(|(path, _)| path.ends_with("reading_duration")));
-        assert_eq!(points.len(), FIGURES.len() - 3 + DESTINATION_FIGURES.len(), "no reading, no memory yet");
+        assert_eq!(
+            points.len(),
+            FIGURES.len() - 3 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
+            "nothing read, looked at or delivered yet"
+        );
     }
 
     #[test]

@@ -26,6 +26,12 @@ pub(super) fn document() -> String {
     );
     section(
         &mut text,
+        &format!("{own}.queue"),
+        "What keeps ticks until every destination is done with them.",
+        health::QUEUE_FIGURES,
+    );
+    section(
+        &mut text,
         &format!("{own}.carbon.<destination>"),
         "One destination, under its `name` (its address by default). A character that a path cannot hold becomes \
          `_`, and the name gets six hexadecimal digits of its own hash.",

@@ -1,10 +1,9 @@
 //! `once`: one tick as plaintext lines on stdout, and with `--carbon` to Carbon, confirmed by the barrier.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use carbon::{Batch, Protocol, Sender};
+use carbon::{Batch, Queue, Sender};
 use slurm_snapshot::Reading;
 
 use super::{block_on, collect, load, log_errors, no_cluster, print, read_or_advise, slot};
@@ -36,18 +35,17 @@ pub(super) fn batch(config: &Config, reading: &Reading) -> Result<Batch> {
 }
 
 fn print_lines(batch: &Batch) -> Result<()> {
-    carbon::frames(batch, Protocol::Plaintext)?
-        .iter()
-        .try_for_each(|lines| print(&String::from_utf8_lossy(lines)))
+    print(&carbon::lines(batch))
 }
 
 async fn send(config: &Config, batch: Batch) -> Result<()> {
-    let batch = Arc::new(batch);
+    let names: Vec<String> = config.carbon.iter().map(|to| to.name.clone()).collect();
+    // Never the daemon's own queue: that is the daemon's alone.
+    let queue = Queue::open(None, config.queue.limits.clone(), &names);
+    queue.push(&batch);
     let mut failed = Vec::new();
     for to in &config.carbon {
-        let sender = Sender::start(to.clone());
-        sender.push(Arc::clone(&batch));
-        let left = sender.drain(config.drain_timeout).await;
+        let left = Sender::start(to.clone(), &queue).drain(config.drain_timeout).await;
         if !left.is_complete() {
             failed.push(format!("{}: {left}", to.name));
         }

@@ -1,11 +1,10 @@
 //! `run --replay`: a recording to Carbon, at its own timestamps, as fast as Carbon takes it.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use carbon::Sender;
+use carbon::{Queue, Sender};
 use tracing::info;
 
 use super::{block_on, load, once};
@@ -20,16 +19,15 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
     let config = load(options)?.with_destination()?;
     Logging::start(config.log);
     block_on(async {
-        let senders: Vec<Sender> = config.carbon.iter().cloned().map(Sender::start).collect();
+        let names: Vec<String> = config.carbon.iter().map(|to| to.name.clone()).collect();
+        let queue = Queue::open(None, config.queue.limits.clone(), &names);
+        let senders: Vec<Sender> = config.carbon.iter().map(|to| Sender::start(to.clone(), &queue)).collect();
         let mut ticks = 0_u64;
         for reading in recording::readings(file)? {
-            let batch = Arc::new(once::batch(&config, &reading?)?);
-            for sender in &senders {
-                while sender.status().due >= AHEAD {
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-                sender.push(Arc::clone(&batch));
+            while senders.iter().any(|sender| sender.status().due >= AHEAD) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
+            queue.push(&once::batch(&config, &reading?)?);
             ticks += 1;
         }
         let mut failed = Vec::new();

@@ -4,14 +4,13 @@
 //! destination's queue, and the ticks go on whatever those do.
 
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use carbon::{Batch, Destination, Sender};
+use carbon::{Batch, Destination, Queue, Sender};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, info, trace, warn};
 
 use super::{block_on, collect, load};
 use crate::cli::Options;
@@ -26,6 +25,9 @@ use crate::telemetry::Logging;
 
 /// How long libslurm may look for its configuration; it gives up by itself after a minute.
 const START_DEADLINE: Duration = Duration::from_secs(70);
+
+/// How long the queue's disk may take for the last commit.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Runs until SIGTERM or SIGINT.
 pub(super) fn run(options: &Options) -> Result<()> {
@@ -98,6 +100,7 @@ struct Daemon {
     /// When systemd's watchdog must be fed at the latest, Unix time.
     feed: Option<Duration>,
     source: Source,
+    queue: Queue,
     senders: Vec<(Destination, Sender)>,
     notify: Notify,
     health: Health,
@@ -120,7 +123,10 @@ enum Said {
 
 impl Daemon {
     fn start(config: Config) -> Result<Self> {
-        let senders = config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone()))).collect();
+        let queue =
+            Queue::open(config.queue.dir.clone(), config.queue.limits.clone(), &names(&config.carbon));
+        let senders =
+            config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone(), &queue))).collect();
         info!(
             interval = config.interval,
             prefix = %config.prefix,
@@ -132,6 +138,7 @@ impl Daemon {
             feed: Some(Duration::ZERO),
             grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
+            queue,
             senders,
             notify: Notify::from_env(),
             health: Health::default(),
@@ -254,12 +261,12 @@ impl Daemon {
                 (to.name.clone(), DestinationHealth { status: sender.status(), now: timestamp })
             })
             .collect();
-        self.health.points(&prefix, &self.host, &destinations, |path, value| batch.push(path, value));
+        let queue = self.queue.status();
+        self.health.points(&prefix, &self.host, &queue, &destinations, |path, value| batch.push(path, value));
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
-        let batch = Arc::new(batch);
-        for (_, sender) in &self.senders {
-            sender.push(Arc::clone(&batch));
-        }
+        // The record of what was collected, which a test holds against what has arrived.
+        trace!(timestamp, lines = carbon::lines(&batch), "tick collected");
+        self.queue.push(&batch);
     }
 
     fn tell_status(&mut self) {
@@ -297,31 +304,29 @@ impl Daemon {
             self.asked = false;
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
         }
-        self.change_destinations(&config.carbon);
+        if config.queue.dir != self.config.queue.dir {
+            warn!("queue.dir changes with the next start of the daemon");
+        }
+        self.change_destinations(&config);
         self.config = config;
         info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
     }
 
-    /// What stays as it is keeps its connection; what changes keeps its queue; what goes is said.
-    fn change_destinations(&mut self, wanted: &[Destination]) {
-        let mut before = std::mem::take(&mut self.senders);
-        for to in wanted {
-            let known =
-                before.iter().position(|(old, _)| old.name == to.name).map(|at| before.swap_remove(at));
-            self.senders.push(match known {
-                Some((old, sender)) if old == *to => (old, sender),
-                Some((_, sender)) => {
-                    let fresh = Sender::start(to.clone());
-                    sender.stop().into_iter().for_each(|batch| fresh.push(batch));
-                    (to.clone(), fresh)
-                }
-                None => (to.clone(), Sender::start(to.clone())),
-            });
+    /// What stays as it is keeps its connection; what changes keeps its place in the queue; what goes is said.
+    fn change_destinations(&mut self, config: &Config) {
+        let before = std::mem::take(&mut self.senders);
+        let (kept, changed): (Vec<_>, Vec<_>) =
+            before.into_iter().partition(|(old, _)| config.carbon.contains(old));
+        changed.into_iter().for_each(|(_, sender)| sender.stop());
+        for (name, due) in self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon)) {
+            info!(destination = name, not_sent = due, "destination removed");
         }
-        for (old, sender) in before {
-            let due = sender.status().due;
-            drop(sender.stop());
-            info!(destination = %old.name, not_sent = due, "destination removed");
+        let mut kept: Vec<_> = kept.into_iter().map(Some).collect();
+        for to in &config.carbon {
+            let same = kept.iter_mut().find(|kept| kept.as_ref().is_some_and(|(old, _)| old == to));
+            let running = same.and_then(Option::take);
+            self.senders
+                .push(running.unwrap_or_else(|| (to.clone(), Sender::start(to.clone(), &self.queue))));
         }
     }
 
@@ -338,15 +343,22 @@ impl Daemon {
             while let Some(drained) = drains.join_next().await {
                 match drained {
                     Ok((destination, left)) if left.is_complete() => info!(%destination, "{left}"),
-                    Ok((destination, left)) => warn!(%destination, "{left}"),
+                    Ok((destination, left)) => {
+                        warn!(%destination, since = left.oldest.map(clock_time), "{left}")
+                    }
                     Err(error) => error!(%error, "a destination's end failed"),
                 }
             }
         };
         or_stop(all, signals).await;
-        info!("slurm-graphite has ended");
+        let kept = tokio::time::timeout(CLOSE_DEADLINE, self.queue.close()).await.unwrap_or_default();
+        info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
     }
+}
+
+fn names(destinations: &[Destination]) -> Vec<String> {
+    destinations.iter().map(|to| to.name.clone()).collect()
 }
 
 async fn or_stop(work: impl Future<Output = ()>, signals: &mut StopSignals) {

@@ -83,7 +83,7 @@ fn flags_go_over_the_file() {
     let config = Config::parse(text, &flags).unwrap();
     assert_eq!((config.interval, config.slurm.conf), (10, Some("/x".into())));
     assert_eq!(config.carbon.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["[::1]:2004"]);
-    assert_eq!(config.carbon[0].limits.resend_window, Duration::ZERO, "the queue's keys count for flags too");
+    assert_eq!(config.queue.limits.resend_window, Duration::ZERO);
 
     let flags = Flags { interval: Some("x".into()), carbon: vec!["y".into()], ..Flags::default() };
     let problems = Config::parse("", &flags).unwrap_err().to_string();
@@ -125,6 +125,9 @@ fn the_shipped_file_names_every_key_with_its_default() {
         "level",
         "format",
         "max_bytes",
+        "dir",
+        "replay_rate",
+        "reconnect_every",
         "max_age",
         "resend_window",
         "address",
