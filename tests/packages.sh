@@ -6,7 +6,7 @@ build='gcc libc6-dev libclang-dev libslurm-dev'
 tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon python3-whisper supervisor systemd'
 
 if ! command -v cargo >/dev/null; then
-    echo 'packages: Rust is missing. Install Rust 1.88 or later with rustup; Debian 12 has an older one.' >&2
+    echo 'packages: Rust is missing. Install Rust 1.89 or later with rustup; Debian 12 has an older one.' >&2
     exit 1
 fi
 

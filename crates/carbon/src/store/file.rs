@@ -42,6 +42,9 @@ pub(super) struct File {
     max_bytes: u64,
     destinations: Vec<(Arc<str>, i64)>,
     shrinking: bool,
+    /// Bytes that may be appended before the bound must be looked at again.
+    headroom: u64,
+    bytes: u64,
 }
 
 /// Renames what is there, with its log, and returns the new name.
@@ -87,7 +90,15 @@ impl File {
         if version > VERSION {
             return Err(StoreError::Newer { path, version });
         }
-        let mut file = Self { connection, path, max_bytes, destinations: Vec::new(), shrinking: false };
+        let mut file = Self {
+            connection,
+            path,
+            max_bytes,
+            destinations: Vec::new(),
+            shrinking: false,
+            headroom: 0,
+            bytes: 0,
+        };
         if version == 0 {
             file.create()?;
         }
@@ -172,8 +183,8 @@ impl File {
     /// All of `changes` in one commit. Returns the batches that had to make room.
     pub(super) fn apply(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
         let destinations = self.destinations.clone();
-        let max_bytes = self.max_bytes;
-        let dropped = self.transact(|transaction| {
+        let (max_bytes, mut headroom) = (self.max_bytes, self.headroom);
+        let (dropped, headroom) = self.transact(|transaction| {
             for (name, batch) in &changes.done {
                 let Some((_, id)) = destinations.iter().find(|(known, _)| known == name) else { continue };
                 transaction
@@ -192,14 +203,31 @@ impl File {
             }
             let mut dropped = Vec::new();
             for kept in &changes.append {
-                make_room(transaction, kept, max_bytes, &mut dropped)?;
+                let bytes = needs(kept);
+                if headroom < bytes {
+                    headroom = make_room(transaction, bytes, max_bytes, &mut dropped)?;
+                }
+                headroom = headroom.saturating_sub(bytes);
                 insert(transaction, kept, &destinations)?;
             }
-            Ok(dropped)
+            Ok((dropped, headroom))
         })?;
-        let (all, free) = self.pages()?;
-        self.shrinking = free > FREE_PAGES.max((all - free.min(all)) / 2);
+        let looked = headroom > self.headroom;
+        self.headroom = headroom;
+        if looked || !changes.done.is_empty() || !changes.forget.is_empty() || !dropped.is_empty() {
+            self.look_at_size()?;
+        }
         Ok(dropped)
+    }
+
+    fn look_at_size(&mut self) -> Result<(), StoreError> {
+        let (all, free) = self.pages()?;
+        self.shrinking = free > FREE_PAGES.max(all.saturating_sub(free) / 2);
+        let log = PathBuf::from(format!("{}-wal", self.path.display()));
+        let files = [&self.path, &log];
+        self.bytes =
+            files.into_iter().filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum();
+        Ok(())
     }
 
     /// The frames of a batch, checked.
@@ -247,18 +275,19 @@ impl File {
         };
         vacuum().map_err(|source| explain(&self.path, source))?;
         let (_, free) = self.pages()?;
-        if free <= FREE_PAGES {
-            self.shrinking = false;
-            let truncate = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-            truncate.map_err(|source| explain(&self.path, source))?;
+        if free > FREE_PAGES {
+            return Ok(());
         }
+        let truncate = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        truncate.map_err(|source| explain(&self.path, source))?;
+        self.look_at_size()?;
+        self.shrinking = false;
         Ok(())
     }
 
-    /// What the file and its log take.
-    pub(super) fn bytes(&self) -> u64 {
-        let log = PathBuf::from(format!("{}-wal", self.path.display()));
-        [&self.path, &log].into_iter().filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum()
+    /// What the file and its log took when they were last looked at.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Pages in the file, and the free ones among them.
@@ -320,25 +349,34 @@ fn insert(connection: &Connection, kept: &Kept, destinations: &[(Arc<str>, i64)]
     Ok(())
 }
 
-/// Deletes from the oldest on until `kept` fits below the bound with its share of the log.
+/// What a batch takes in the file, at most: its frames in whole pages.
+fn needs(kept: &Kept) -> u64 {
+    kept.frames
+        .iter()
+        .map(|frame| u64::try_from(frame.body.len()).unwrap_or(u64::MAX).saturating_add(2 * PAGE))
+        .sum()
+}
+
+/// Deletes from the oldest on until `bytes` fit below the bound, beside what the log may take. Returns how many more
+/// bytes fit then.
 fn make_room(
     connection: &Connection,
-    kept: &Kept,
+    bytes: u64,
     max_bytes: u64,
     dropped: &mut Vec<u64>,
-) -> rusqlite::Result<()> {
-    let body: u64 = kept.frames.iter().map(|frame| frame.body.len() as u64 + PAGE).sum();
-    let bound = max_bytes.saturating_sub(LOG_BYTES).saturating_sub(2 * body);
+) -> rusqlite::Result<u64> {
+    let bound = max_bytes.saturating_sub(LOG_BYTES).saturating_sub(2 * bytes);
     loop {
         let (all, free) = pages(connection)?;
-        if all.saturating_sub(free).saturating_mul(PAGE).saturating_add(body) <= bound {
-            return Ok(());
+        let used = all.saturating_sub(free).saturating_mul(PAGE);
+        if used.saturating_add(bytes) <= bound {
+            return Ok(bound.saturating_sub(used));
         }
         let oldest: Option<u64> = connection
             .prepare_cached("SELECT id FROM frame ORDER BY id LIMIT 1")?
             .query_row([], |row| row.get(0))
             .optional()?;
-        let Some(oldest) = oldest else { return Ok(()) };
+        let Some(oldest) = oldest else { return Ok(bytes) };
         delete(connection, oldest >> PART_BITS)?;
         dropped.push(oldest >> PART_BITS);
     }
