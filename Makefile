@@ -47,6 +47,7 @@ bench: packages ## CPU and memory of a tick, beside a bare C loop and a forked s
 	cargo build --release --locked -p slurm-graphite --features fast-clock --target-dir $(TARGET)/fast
 	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
 		cargo run --quiet --release --locked -p live-tests --bin bench
+	cargo run --quiet --release --locked -p live-tests --bin bench_delivery
 
 golden: ## write the golden files and docs/metrics.md anew
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests

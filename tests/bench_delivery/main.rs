@@ -1,0 +1,246 @@
+//! `make bench`: what delivery costs at 100,000 points a tick, beside a bare loop that writes frames made beforehand,
+//! into a sink that only reads and into a real carbon-cache; and what the queue costs a tick.
+//!
+//! The queue and the sender run in this process: slurmctld gives no tick of 100,000 points.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Timeouts};
+use sandbox::{Carbon, Folder, wait};
+
+const POINTS: usize = 100_000;
+const TICKS: u32 = 10;
+/// An hour of ticks every 30 s.
+const OUTAGE_TICKS: u32 = 120;
+
+/// The aims.
+const LEAST_OF_BARE: f64 = 0.9;
+const LEAST_INTO_SINK: f64 = 1e6;
+const MOST_GROWTH_KIB: u64 = 64 * 1024;
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = runtime.context("starting the runtime").and_then(|runtime| runtime.block_on(bench()));
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    // Nobody is left to be told when stderr is closed.
+    let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
+    ExitCode::FAILURE
+}
+
+async fn bench() -> Result<()> {
+    let folder = Folder::new()?;
+    let options = sandbox::carbon::Options { schemas: schemas(), ..sandbox::carbon::Options::default() };
+    let cache = Carbon::start(&folder, "carbon", &options)?;
+    say("| delivering 100,000 points a tick | points/s | beside the bare loop |\n|---|---|---|\n")?;
+    let sink = sink()?;
+    let bare_sink = bare(&sink)?;
+    row("a bare loop of ready frames into a sink", bare_sink, bare_sink)?;
+    let ours_sink = ours(&sink, None).await?;
+    row("queue in memory and sender into the sink", ours_sink, bare_sink)?;
+    let ours_disk = ours(&sink, Some(&folder)).await?;
+    row("queue on disk and sender into the sink", ours_disk, bare_sink)?;
+    // Carbon makes the files at the first tick: that is not what is measured.
+    bare(&cache.address())?;
+    wait::pause(Duration::from_secs(20));
+    let bare_carbon = bare(&cache.address())?;
+    row("a bare loop of ready frames into carbon-cache", bare_carbon, bare_carbon)?;
+    let ours_carbon = ours(&cache.address(), Some(&folder)).await?;
+    row("queue on disk and sender into carbon-cache", ours_carbon, bare_carbon)?;
+
+    say("\n| a tick in the queue's file | written | CPU of its thread |\n|---|---|---|\n")?;
+    for points in [30, POINTS] {
+        let (bytes, cpu) = cost(&folder, points).await?;
+        say(&format!("| {points} points | {} KB | {} µs |\n", bytes / 1000, cpu.as_micros()))?;
+    }
+    let growth = outage(&folder).await?;
+    say(&format!("\nThe backlog of an hour's outage at that size: drained with {growth} KiB more RSS.\n"))?;
+
+    ensure!(ours_carbon >= LEAST_OF_BARE * bare_carbon, "into Carbon: below {LEAST_OF_BARE} of the bare loop");
+    ensure!(ours_sink >= LEAST_INTO_SINK, "into the sink: {ours_sink:.0} points/s");
+    ensure!(growth <= MOST_GROWTH_KIB, "{growth} KiB of growth");
+    Ok(())
+}
+
+fn schemas() -> String {
+    "[all]\npattern = .*\nretentions = 30s:2h\n".to_owned()
+}
+
+fn tick(number: u32, points: usize) -> Batch {
+    let mut batch = Batch::new(1_800_000_000 + 30 * i64::from(number));
+    for point in 0..points {
+        batch.push(format!("cluster.bench.group{}.gauge-{point}", point % 100), f64::from(number));
+    }
+    batch
+}
+
+/// The time in which ready frames can be written and are confirmed.
+fn bare(address: &str) -> Result<f64> {
+    let ticks: Vec<Vec<u8>> = (0..TICKS)
+        .map(|number| Ok(carbon::frames(&tick(number, POINTS))?.into_iter().flat_map(|frame| frame.body).collect()))
+        .collect::<Result<_>>()?;
+    let mut stream = TcpStream::connect(address)?;
+    let start = Instant::now();
+    for bytes in &ticks {
+        stream.write_all(bytes)?;
+    }
+    stream.shutdown(std::net::Shutdown::Write)?;
+    stream.read_to_end(&mut Vec::new())?;
+    Ok(rate(start.elapsed()))
+}
+
+/// The time from the first push until everything is confirmed.
+async fn ours(address: &str, folder: Option<&Folder>) -> Result<f64> {
+    let ticks: Vec<Batch> = (0..TICKS).map(|number| tick(number, POINTS)).collect();
+    let dir = folder.map(|folder| folder.path().join("delivery"));
+    let queue = open(dir.clone());
+    let sender = Sender::start(destination(address)?, &queue);
+    until(|| sender.status().connected).await?;
+    let start = Instant::now();
+    for tick in &ticks {
+        queue.push(tick);
+        tokio::task::yield_now().await;
+    }
+    until(|| sender.status().sent >= u64::from(TICKS) * POINTS as u64).await?;
+    let left = sender.drain(Duration::from_secs(120)).await;
+    let rate = rate(start.elapsed());
+    ensure!(left.is_complete(), "{left}");
+    queue.close().await;
+    if let Some(dir) = dir {
+        fs::remove_dir_all(dir)?;
+    }
+    Ok(rate)
+}
+
+/// Bytes written to the file system and CPU of the queue's thread, a tick.
+async fn cost(folder: &Folder, points: usize) -> Result<(u64, Duration)> {
+    let dir = folder.path().join("cost");
+    let queue = open(Some(dir.clone()));
+    until(|| queue.status().durable).await?;
+    let batch = tick(0, points);
+    let before = (written()?, thread_cpu()?);
+    for _ in 0..20 {
+        queue.push(&batch);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let after = (written()?, thread_cpu()?);
+    queue.close().await;
+    fs::remove_dir_all(dir)?;
+    Ok(((after.0 - before.0) / 20, (after.1.saturating_sub(before.1)) / 20))
+}
+
+/// An hour's ticks with nobody there, and then somebody: how much more memory the draining takes than a tick.
+async fn outage(folder: &Folder) -> Result<u64> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    drop(listener);
+    let queue = open(Some(folder.path().join("outage")));
+    let sender = Sender::start(Destination { replay_rate: Some(1_000_000), ..destination(&address)? }, &queue);
+    let mut before = 0;
+    for number in 0..OUTAGE_TICKS {
+        queue.push(&tick(number, POINTS));
+        let due = usize::try_from(number)? + 1;
+        until(|| sender.status().due >= due).await?;
+        if number == 2 {
+            before = rss()?;
+        }
+    }
+    let mut peak = rss()?;
+    let listener = TcpListener::bind(&address)?;
+    std::thread::spawn(move || listener.incoming().for_each(read_all));
+    until(|| {
+        peak = peak.max(rss().unwrap_or(0));
+        sender.status().due == 0
+    })
+    .await?;
+    queue.close().await;
+    Ok(peak.saturating_sub(before))
+}
+
+fn open(dir: Option<std::path::PathBuf>) -> Queue {
+    let limits = Limits {
+        max_bytes: 2 << 30,
+        max_age: Duration::from_secs(24 * 3600),
+        resend_window: Duration::from_secs(600),
+    };
+    Queue::open(dir, limits, &["bench".to_owned()])
+}
+
+fn destination(address: &str) -> Result<Destination> {
+    Ok(Destination {
+        name: "bench".into(),
+        address: address.parse()?,
+        protocol: Protocol::Pickle,
+        timeouts: Timeouts::default(),
+        replay_rate: Some(u32::MAX),
+        reconnect_every: None,
+        poison_file: None,
+    })
+}
+
+/// A listener that reads everything and keeps nothing.
+fn sink() -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    std::thread::spawn(move || listener.incoming().for_each(read_all));
+    Ok(address)
+}
+
+fn read_all(stream: std::io::Result<TcpStream>) {
+    let Ok(mut stream) = stream else { return };
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 20];
+        while stream.read(&mut buffer).is_ok_and(|read| read > 0) {}
+    });
+}
+
+async fn until(mut condition: impl FnMut() -> bool) -> Result<()> {
+    let limit = Instant::now() + Duration::from_secs(300);
+    while !condition() {
+        ensure!(Instant::now() < limit, "nothing moves");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
+
+fn rate(time: Duration) -> f64 {
+    f64::from(TICKS) * 1e5 / time.as_secs_f64()
+}
+
+fn row(name: &str, rate: f64, bare: f64) -> Result<()> {
+    say(&format!("| {name} | {rate:.0} | {:.2} |\n", rate / bare))
+}
+
+/// proc(5): what this process has sent to the file system.
+fn written() -> Result<u64> {
+    let io = fs::read_to_string("/proc/self/io")?;
+    let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).context("no write_bytes")?;
+    Ok(bytes.parse()?)
+}
+
+/// The CPU of the queue's thread, found by its name.
+fn thread_cpu() -> Result<Duration> {
+    for task in fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        if fs::read_to_string(task.join("comm"))?.trim() == "queue" {
+            let schedstat = fs::read_to_string(task.join("schedstat"))?;
+            return Ok(Duration::from_nanos(schedstat.split(' ').next().unwrap_or("0").parse()?));
+        }
+    }
+    Ok(Duration::ZERO)
+}
+
+fn rss() -> Result<u64> {
+    sandbox::proc::rss_kib(std::process::id()).context("no VmRSS")
+}
+
+fn say(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
+}
