@@ -12,6 +12,7 @@ use std::time::Duration;
 use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 use self::section::{Section, line_of};
+use crate::health;
 use crate::naming::Prefix;
 
 /// Everything that `slurm-graphite` can be told.
@@ -165,6 +166,7 @@ impl Config {
             config.apply_file(Section::new("", table, text, &mut problems));
         }
         config.apply_flags(flags, &mut problems);
+        config.check_lengths(&mut problems);
         if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
     }
 
@@ -272,6 +274,18 @@ impl Config {
                     }
                     Err(error) => problem("carbon", error.to_string()),
                 }
+            }
+        }
+    }
+
+    /// That the longest path is legal: a prefix can be too long for what comes behind it.
+    fn check_lengths(&self, problems: &mut Vec<Problem>) {
+        for to in &self.carbon {
+            let longest = health::longest_path(&self.prefix, &to.name);
+            if let Err(error) = carbon::path::check(&longest) {
+                let text = format!("is too long for the path {longest}: {error}");
+                problems.push(Problem { place: Place::Whole, key: "prefix".into(), text });
+                return;
             }
         }
     }

@@ -8,6 +8,7 @@ use carbon::{Status, path};
 use tokio::time::Instant;
 
 use crate::collectors::{Figure, Rollup};
+use crate::naming::{self, Prefix};
 
 /// The family's component behind the prefix.
 pub(crate) const FAMILY: &str = "slurm_graphite";
@@ -156,6 +157,19 @@ impl Health {
             points.for_each(|(path, value)| push(path, value));
         }
     }
+}
+
+/// The longest path that this prefix and this destination can make, with a cluster's name of ordinary length.
+pub(crate) fn longest_path(prefix: &Prefix, destination: &str) -> String {
+    let host = naming::host();
+    let prefix = prefix.fill(Some("a-cluster-of-an-ordinary-name"), &host).unwrap_or_default();
+    let leaf = DESTINATION_FIGURES
+        .iter()
+        .map(|figure| figure.leaf)
+        .max_by_key(|leaf| leaf.len())
+        .unwrap_or_default();
+    let (host, destination) = (path::component(&host), path::component(destination));
+    format!("{prefix}.{FAMILY}.{host}.carbon.{destination}.gauge-{leaf}")
 }
 
 /// `proc(5)`: the second word of statm, in pages.
