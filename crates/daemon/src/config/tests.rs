@@ -67,7 +67,7 @@ fn illegal_prefixes_and_impossible_intervals_are_refused() {
 #[test]
 fn a_prefix_that_leaves_no_room_for_what_comes_behind_it_is_refused() {
     // Its points would all be refused, one by one, at every tick.
-    let prefix = ["a".repeat(190).as_str(); 5].join(".");
+    let prefix = ["a".repeat(198).as_str(); 5].join(".");
     let text = format!("prefix = {prefix:?}\n[[carbon]]\naddress = \"a:2004\"");
     let found = problems(&text);
     assert!(found[0].starts_with("prefix: is too long for the path "), "{found:?}");
