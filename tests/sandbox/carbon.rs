@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::{Folder, Process, Series, find_program, free_port, proc};
+use crate::{Folder, Process, Series, Space, find_program, free_port, proc};
 
 /// How much Carbon does at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub enum Limits {
     Wide,
     /// 50 new series a minute and 500 updates a second, as in Debian's carbon.conf.
     AsShipped,
+    /// A cache of 100 points, written at 10 series a second, with flow control.
+    Tight,
 }
 
 /// What a Carbon can be told.
@@ -53,6 +55,9 @@ pub struct Carbon {
     whisper: PathBuf,
 }
 
+/// Where carbon-cache is started from.
+type Start<'a> = &'a dyn Fn(&Path) -> Result<Process>;
+
 impl Carbon {
     /// Starts a Carbon and waits until it listens.
     ///
@@ -79,6 +84,26 @@ impl Carbon {
     /// # Errors
     /// It is not installed.
     pub fn new(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
+        let start = |program: &Path| Ok(Process::new(folder, name, program.to_owned()));
+        Self::from(folder, name, options, &start, proc::listening)
+    }
+
+    /// The same, in a network of its own.
+    ///
+    /// # Errors
+    /// As [`Carbon::new`].
+    pub fn within(space: &Space, folder: &Folder, name: &str, options: &Options) -> Result<Self> {
+        let start = |program: &Path| space.process(folder, name, program, true);
+        Self::from(folder, name, options, &start, space.listening())
+    }
+
+    fn from(
+        folder: &Folder,
+        name: &str,
+        options: &Options,
+        start: Start<'_>,
+        listening: impl Fn(u16) -> bool + Send + Sync + 'static,
+    ) -> Result<Self> {
         let home = folder.path().join(name);
         let whisper = home.join("whisper");
         fs::create_dir_all(&whisper).with_context(|| whisper.display().to_string())?;
@@ -87,12 +112,22 @@ impl Carbon {
         fs::write(home.join("storage-aggregation.conf"), &options.aggregation)?;
         let conf = home.join("carbon.conf");
         fs::write(&conf, carbon_conf(&home, [line_port, pickle_port, query_port], options.limits))?;
-        let process = Process::new(folder, name, find_program("carbon-cache")?)
+        let process = start(&find_program("carbon-cache")?)?
             .args([format!("--config={}", conf.display())])
             .args(["--nodaemon", "--logfile=-", "start"])
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .ready(move || [line_port, pickle_port, query_port].into_iter().all(proc::listening));
+            .ready(move || [line_port, pickle_port, query_port].into_iter().all(&listening));
         Ok(Self { process, line_port, pickle_port, query_port, whisper })
+    }
+
+    /// Other limits from its next start on.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn limit(&self, limits: Limits) -> Result<()> {
+        let home = self.whisper.parent().context("a whisper tree without a folder")?;
+        let ports = [self.line_port, self.pickle_port, self.query_port];
+        Ok(fs::write(home.join("carbon.conf"), carbon_conf(home, ports, limits))?)
     }
 
     /// `127.0.0.1:PORT` of the pickle protocol.
@@ -136,9 +171,10 @@ fn collect(folder: &Path, prefix: &str, found: &mut BTreeMap<String, PathBuf>) {
 }
 
 fn carbon_conf(home: &Path, [line, pickle, query]: [u16; 3], limits: Limits) -> String {
-    let (creates, updates) = match limits {
-        Limits::Wide => ("inf", "50000"),
-        Limits::AsShipped => ("50", "500"),
+    let (creates, updates, size) = match limits {
+        Limits::Wide => ("inf", "50000", "inf"),
+        Limits::AsShipped => ("50", "500", "inf"),
+        Limits::Tight => ("inf", "10", "100"),
     };
     let home = home.display();
     // Its own metrics would lie among those of a test; tags would be sent to a graphite-web on port 80.
@@ -152,7 +188,8 @@ LOG_DIR = {home}
 PID_DIR = {home}
 USER =
 CARBON_METRIC_INTERVAL = 0
-MAX_CACHE_SIZE = inf
+MAX_CACHE_SIZE = {size}
+USE_FLOW_CONTROL = True
 MAX_UPDATES_PER_SECOND = {updates}
 MAX_CREATES_PER_MINUTE = {creates}
 LINE_RECEIVER_INTERFACE = 127.0.0.1

@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 pub mod carbon;
+mod collected;
 mod collector;
 pub mod daemon;
 mod folder;
+mod forwarder;
 mod imitation;
 mod invocation;
 pub mod log;
@@ -21,9 +23,12 @@ pub mod proc;
 mod process;
 mod programs;
 mod recorded;
+mod relay;
 mod sdiag;
 mod sink;
 mod slurm;
+mod space;
+mod stage;
 pub mod wait;
 mod whisper;
 
@@ -33,9 +38,11 @@ use std::time::Duration;
 use anyhow::Result;
 
 pub use carbon::Carbon;
+pub use collected::{Collected, Findings, Points};
 pub use collector::slurm_graphite;
 pub use daemon::{Daemon, now};
 pub use folder::Folder;
+pub use forwarder::Forwarder;
 pub use imitation::Imitation;
 pub use invocation::{Finished, Invocation};
 pub use log::Entry;
@@ -44,9 +51,12 @@ pub use ports::free_port;
 pub use process::{Ended, Process};
 pub use programs::{command, find_program};
 pub use recorded::{Recorded, Values};
+pub use relay::Relay;
 pub use sdiag::{RpcRow, Sdiag, section};
 pub use sink::{Manner, Sink};
 pub use slurm::{CPUS, Slurm};
+pub use space::Space;
+pub use stage::{Plan, Stage, destination};
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.

@@ -29,7 +29,7 @@ impl Entry {
         ["ERROR", "WARN", "INFO"].contains(&self.level.as_str())
     }
 
-    fn parse(line: String) -> Option<Self> {
+    pub(crate) fn parse(line: String) -> Option<Self> {
         let value: Value = serde_json::from_str(&line).ok()?;
         let text = |key| value.get(key).and_then(Value::as_str).map(str::to_owned);
         let at: jiff::Timestamp = text("timestamp")?.parse().ok()?;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -177,6 +177,12 @@ impl Process {
     /// The kernel does not say.
     pub fn exit_status(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.as_mut().map(Child::try_wait).transpose()?.flatten())
+    }
+
+    /// The file of its stdout and stderr.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
     }
 
     /// All lines it has written so far, those of earlier starts too.

@@ -1,0 +1,169 @@
+//! The queue's file truncated at random places and bits of it flipped while the daemon is down: the next one always
+//! starts, sends nothing that was not collected, and counts and says what is lost.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{
+    Collected, Folder, Imitation, Manner, Process, Sink, destination, free_port, slurm_graphite, wait,
+};
+
+use crate::side_by_side;
+
+const FILE: &str = "queue.sqlite3";
+const LOG: &str = "queue.sqlite3-wal";
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Of each kind, and at once.
+const TRIALS: u64 = 12;
+
+#[test]
+fn a_damaged_store() {
+    side_by_side(&[
+        ("after an orderly end: the file", || trials(true, FILE)),
+        ("after a SIGKILL: the log", || trials(false, LOG)),
+    ]);
+}
+
+/// What an earlier run left, with Carbon away.
+struct Left {
+    folder: Folder,
+    collected: Collected,
+    dir: PathBuf,
+}
+
+fn trials(orderly: bool, file: &str) -> Result<String> {
+    let seed = fastrand::u64(..);
+    let left = leave(orderly)?;
+    let results: Vec<Result<String>> = std::thread::scope(|scope| {
+        let left = &left;
+        let running: Vec<_> = (0..TRIALS)
+            .map(|n| scope.spawn(move || trial(left, file, seed, n).with_context(|| format!("seed {seed}, trial {n}"))))
+            .collect();
+        running.into_iter().map(|trial| trial.join().unwrap()).collect()
+    });
+    let mut figures = format!("{} ticks, {TRIALS} damages, 0 wrong:", left.collected.counted().count());
+    for result in results {
+        write!(figures, " {};", result?)?;
+    }
+    Ok(figures)
+}
+
+fn leave(orderly: bool) -> Result<Left> {
+    let folder = Folder::new()?;
+    let dir = folder.path().join("queue");
+    let dead = format!("127.0.0.1:{}", free_port()?);
+    let (mut daemon, mut collected) = daemon(&folder, "daemon", &dir, &destination("carbon", &dead))?;
+    wait::until("ticks", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= 10)?;
+    if orderly {
+        daemon.stop()?;
+    } else {
+        daemon.kill()?;
+    }
+    collected.look()?;
+    Ok(Left { folder, collected, dir })
+}
+
+fn daemon(folder: &Folder, name: &str, dir: &Path, destinations: &str) -> Result<(Process, Collected)> {
+    let config = folder.path().join(format!("{name}.toml"));
+    // Points as large as they may be: the file has hundreds of pages.
+    let prefix = ["long"; 4].map(|word| word.repeat(45)).join(".");
+    let reader = Imitation::new(folder, &format!("{name}.reader"), "hello; serve")?.toml();
+    let dir = dir.display();
+    let text = format!("prefix = \"{prefix}\"\ndrain_timeout = \"1s\"\n[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{destinations}");
+    fs::write(&config, text)?;
+    let config = config.display().to_string();
+    let flags = ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
+    let mut process = Process::new(folder, name, slurm_graphite()?).args(flags);
+    process.spawn()?;
+    let collected = Collected::new(process.log());
+    Ok((process, collected))
+}
+
+fn trial(left: &Left, file: &str, seed: u64, n: u64) -> Result<String> {
+    let mut random = fastrand::Rng::with_seed(seed.wrapping_add(n));
+    let name = format!("trial-{n}");
+    let dir = left.folder.path().join(&name);
+    fs::create_dir(&dir)?;
+    for entry in fs::read_dir(&left.dir)? {
+        let entry = entry?;
+        fs::copy(entry.path(), dir.join(entry.file_name()))?;
+    }
+    let what = damage(&dir.join(file), &mut random)?;
+    let sink = Sink::start(Manner::Record)?;
+    let to = format!("{}protocol = \"plaintext\"\n", destination("carbon", &sink.address()));
+    let (mut daemon, mut collected) = daemon(&left.folder, &name, &dir, &to)?;
+    wait::until("ticks", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= 4)?;
+    daemon.stop()?;
+    collected.look()?;
+    let bytes = sink.bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    let arrived: BTreeSet<&str> = text.lines().collect();
+    for line in &arrived {
+        ensure!(known(line, &left.collected) || known(line, &collected), "{what}: was never collected: {line}");
+    }
+    let counted = |collected: &Collected| {
+        let lines = collected.counted().flat_map(|(at, points)| {
+            points.iter().map(move |(path, value)| format!("{path} {value} {at}"))
+        });
+        lines.filter(|line| !arrived.contains(line.as_str())).count()
+    };
+    ensure!(counted(&collected) == 0, "{what}: {} new datapoints are missing", counted(&collected));
+    let missing = counted(&left.collected);
+    let damaged = collected.last("gauge-points_dropped_damaged").context("no counter")?;
+    let aside = collected.last("queue.gauge-moved_aside").context("no counter")?;
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let exact = (missing as f64 - damaged).abs() < 0.5;
+    if file == FILE {
+        ensure!(exact || aside > 0.0, "{what}: {missing} missing, {damaged} counted, nothing set aside");
+        ensure!(missing == 0 || collected.entries().iter().any(|entry| entry.level == "ERROR"), "{what}: nothing said");
+    }
+    Ok(format!("{what}: {missing} lost, {damaged} counted, {aside} aside"))
+}
+
+fn known(line: &str, collected: &Collected) -> bool {
+    let mut words = line.split(' ');
+    let (Some(path), Some(value), Some(at)) = (words.next(), words.next(), words.next()) else { return false };
+    let (Ok(value), Ok(at)) = (value.parse(), at.parse()) else { return false };
+    collected.is_collected(at, path, value)
+}
+
+/// Truncates the file, flips bits or wipes a page.
+fn damage(path: &Path, random: &mut fastrand::Rng) -> Result<String> {
+    let length = fs::metadata(path).with_context(|| path.display().to_string())?.len();
+    let file = File::options().read(true).write(true).open(path)?;
+    let flip = |at: u64, bit: u8| -> Result<()> {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at)?;
+        byte[0] ^= 1 << bit;
+        Ok(file.write_all_at(&byte, at)?)
+    };
+    Ok(match random.u8(0..4) {
+        0 => {
+            let to = random.u64(0..length);
+            file.set_len(to)?;
+            format!("cut to {to} of {length}")
+        }
+        1 => {
+            let at = random.u64(0..length);
+            flip(at, random.u8(0..8))?;
+            format!("a bit flipped at {at}")
+        }
+        2 => {
+            let flips = random.u32(2..40);
+            for _ in 0..flips {
+                flip(random.u64(0..length), random.u8(0..8))?;
+            }
+            format!("{flips} bits flipped")
+        }
+        _ => {
+            let at = random.u64(0..length) / 4096 * 4096;
+            file.write_all_at(&[0; 4096], at)?;
+            format!("a page wiped at {at}")
+        }
+    })
+}

@@ -1,0 +1,144 @@
+//! Several destinations, relays in front of Carbon, and peers that close what is idle.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::{Carbon, Manner, Plan, Relay, Series, Sink, Stage, destination, free_port, now, wait};
+
+use crate::side_by_side;
+
+#[test]
+fn more_than_one_hop_or_destination() {
+    side_by_side(&[
+        ("two destinations, one dead throughout", one_dead),
+        ("two destinations, one deaf throughout", one_deaf),
+        ("carbon-relay onto two caches", carbon_relay),
+        ("carbon-c-relay onto two caches, plaintext", c_relay),
+        ("a peer that closes connections", idle),
+    ]);
+}
+
+fn one_dead() -> Result<String> {
+    live_beside(&format!("127.0.0.1:{}", free_port()?))
+}
+
+fn one_deaf() -> Result<String> {
+    let deaf = Sink::start(Manner::Silent)?;
+    live_beside(&deaf.address())
+}
+
+/// A tick that waits when the next one is made was late.
+fn live_beside(other: &str) -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    let mut plan = Plan::to(&stage.carbon.address());
+    plan.destinations = format!("{}{}", destination("other", other), plan.destinations);
+    plan.top = format!("prefix = \"{}\"\n", ["long"; 4].map(|word| word.repeat(45)).join("."));
+    stage.configure(&plan)?;
+    stage.daemon.spawn()?;
+    stage.steady()?;
+    stage.ticks(12)?;
+    // The other's share would keep the end of the daemon waiting.
+    let since = now();
+    stage.daemon.stop()?;
+    stage.collected.look()?;
+    let mut entries = stage.collected.entries().iter().filter(|entry| entry.at > since);
+    let confirmed = |line: &str| line.contains("\"carbon\"") && line.contains("everything confirmed");
+    ensure!(entries.any(|entry| confirmed(&entry.line)), "the live one was not confirmed at the end");
+    let findings = stage.settled()?.clean()?;
+    let path = stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("carbon.gauge-queue_ticks"));
+    let waiting = Series::read(&path.context("no queue_ticks")?.1)?;
+    ensure!(waiting.points.values().all(|&ticks| ticks == 0.0), "late: {:?}", waiting.points);
+    Ok(format!("{findings}, none of its {} ticks late", waiting.points.len()))
+}
+
+fn two_caches() -> Result<Stage> {
+    let mut stage = Stage::new(&Options::default())?;
+    let mut second = Carbon::new(&stage.folder, "second", &Options::default())?;
+    second.process.start()?;
+    stage.more.push(second);
+    Ok(stage)
+}
+
+/// The relay itself stops and starts, too: it passes on what it has before it ends.
+fn carbon_relay() -> Result<String> {
+    let mut stage = two_caches()?;
+    let caches: Vec<&Carbon> = std::iter::once(&stage.carbon).chain(&stage.more).collect();
+    let mut relay = Relay::carbon(&stage.folder, &caches)?;
+    through(&mut stage, Plan::to(&relay.address()), |stage| {
+        relay.process.kill()?;
+        stage.ticks(2)?;
+        relay.process.start()
+    })
+}
+
+fn c_relay() -> Result<String> {
+    let mut stage = two_caches()?;
+    let caches: Vec<&Carbon> = std::iter::once(&stage.carbon).chain(&stage.more).collect();
+    let mut relay = Relay::c(&stage.folder, &caches)?;
+    let mut plan = Plan::to(&relay.address());
+    plan.destinations.push_str("protocol = \"plaintext\"\n");
+    through(&mut stage, plan, |stage| {
+        relay.process.kill()?;
+        stage.ticks(2)?;
+        relay.process.start()
+    })
+}
+
+fn through(
+    stage: &mut Stage,
+    plan: Plan,
+    fault: impl FnOnce(&mut Stage) -> Result<()>,
+) -> Result<String> {
+    stage.configure(&plan)?;
+    stage.daemon.spawn()?;
+    stage.ticks(4)?;
+    let since = now();
+    fault(stage)?;
+    stage.connected(since)?;
+    stage.ticks(3)?;
+    let findings = stage.finish()?.clean()?;
+    let sizes: Vec<usize> =
+        std::iter::once(&stage.carbon).chain(&stage.more).map(|cache| cache.paths().len()).collect();
+    ensure!(sizes.iter().all(|&size| size > 5), "not spread over both: {sizes:?} series");
+    Ok(format!("{findings}, {sizes:?} series"))
+}
+
+/// Closing loses nothing, and costs a bounded number of writes: one and five resends.
+fn idle() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    let sink = Sink::start(Manner::Record)?;
+    stage.configure(&Plan {
+        destinations: format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address())),
+        queue: "replay_rate = \"100000\"\n".to_owned(),
+        ..Plan::default()
+    })?;
+    stage.daemon.spawn()?;
+    for _ in 0..6 {
+        stage.ticks(2)?;
+        sink.hang_up();
+    }
+    // 30 s of peace are enough for what was written that often.
+    let often = now();
+    stage.ticks(33)?;
+    sink.hang_up();
+    stage.ticks(3)?;
+    wait::pause(Duration::from_millis(300));
+    stage.daemon.kill()?;
+    stage.collected.look()?;
+    let bytes = sink.bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    let (mut most, mut datapoints) = (0, 0);
+    let mut written = std::collections::BTreeMap::<&str, u32>::new();
+    text.lines().for_each(|line| *written.entry(line).or_default() += 1);
+    for (at, points) in stage.collected.counted() {
+        for (path, value) in points {
+            let times = written.get(format!("{path} {value} {at}").as_str()).copied().unwrap_or(0);
+            ensure!(times > 0, "{path} at {at} did not arrive");
+            (most, datapoints) = (most.max(times), datapoints + 1);
+        }
+    }
+    ensure!((6..=7).contains(&most), "written {most} times at most");
+    ensure!(stage.collected.said(often, "\"connected"), "the last close was not noticed");
+    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 7 closes"))
+}

@@ -1,0 +1,126 @@
+//! The queue's disk and file: full, locked, of a newer version. The daemon runs whatever it is, and says so.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::{
+    Carbon, Collected, Folder, Imitation, Invocation, Manner, Process, Sink, Space, Stage, destination,
+    find_program, now, slurm_graphite, wait,
+};
+
+use crate::{SKIPPED, side_by_side};
+
+#[test]
+fn a_disk_or_file_that_cannot_be_used() {
+    side_by_side(&[
+        ("the disk full, then freed, then SIGKILL", full),
+        ("the store locked by another daemon", locked),
+        ("the store of a newer version", newer),
+    ]);
+}
+
+fn full() -> Result<String> {
+    let folder = Folder::new()?;
+    let queue = folder.path().join("queue");
+    fs::create_dir(&queue)?;
+    let script = format!("mount -t tmpfs -o size=3m tmpfs {}", queue.display());
+    let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
+    let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
+    carbon.process.start()?;
+    let mut stage = Stage::with(folder, carbon)?;
+    stage.move_into(&space, false)?;
+    stage.daemon.spawn()?;
+    stage.steady()?;
+    let (filler, since) = (space.path("queue/filler"), now());
+    fill(&filler)?;
+    stage.said(since, "ticks cannot be kept on disk")?;
+    stage.ticks(4)?;
+    fs::remove_file(&filler)?;
+    stage.said(since, "ticks are kept on disk again")?;
+    // What had missed its commit goes along with the next.
+    stage.ticks(2)?;
+    let undurable = stage.counter("queue.gauge-undurable")?;
+    ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
+    stage.carbon.process.kill()?;
+    stage.daemon.kill()?;
+    stage.carbon.process.start()?;
+    let since = now();
+    stage.daemon.spawn()?;
+    stage.connected(since)?;
+    Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
+}
+
+/// Until there is no room left.
+fn fill(path: &Path) -> Result<()> {
+    let mut file = File::create(path)?;
+    for size in [4096, 512] {
+        while file.write_all(&vec![0; size]).is_ok() {}
+    }
+    Ok(())
+}
+
+fn locked() -> Result<String> {
+    let mut stage = Stage::running()?;
+    let sink = Sink::start(Manner::Record)?;
+    let config = stage.folder.path().join("second.toml");
+    let text = format!(
+        "prefix = \"second\"\n[slurm]\n{}[queue]\ndir = \"{}\"\n{}",
+        Imitation::good(&stage.folder)?.toml(),
+        stage.queue().display(),
+        destination("sink", &sink.address())
+    );
+    fs::write(&config, text)?;
+    let config = config.display().to_string();
+    let flags = ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
+    let mut second = Process::new(&stage.folder, "second", slurm_graphite()?).args(flags);
+    second.spawn()?;
+    second.line("another process uses it; two daemons need two queue.dir", Duration::from_secs(20))?;
+    let mut collected = Collected::new(second.log());
+    wait::until("three ticks of the second", Duration::from_secs(20), || {
+        collected.look().is_ok() && collected.counted().count() >= 3
+    })?;
+    wait::until("points of the second", Duration::from_secs(5), || !sink.bytes().is_empty())?;
+    let undurable = collected.last("queue.gauge-undurable").context("no counter")?;
+    ensure!(undurable >= 1.0, "the second counts {undurable} undurable ticks");
+    second.stop()?;
+    stage.daemon.kill()?;
+    let since = now();
+    stage.daemon.spawn()?;
+    stage.connected(since)?;
+    Ok(stage.finish()?.clean()?.to_string())
+}
+
+/// What such a file has is beyond this program; it is kept for the newer one.
+fn newer() -> Result<String> {
+    let mut stage = Stage::running()?;
+    stage.settled()?.clean()?;
+    stage.carbon.process.stop()?;
+    stage.ticks(3)?;
+    stage.daemon.stop()?;
+    let file = stage.queue().join("queue.sqlite3");
+    let code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 99'); c.close()";
+    let python = find_program("python3")?;
+    let set = Invocation::of(&stage.folder, &python, &["-c", code, &file.display().to_string()])?.finish()?;
+    ensure!(set.code == Some(0), "{}", set.stderr);
+    stage.carbon.process.start()?;
+    let since = now();
+    stage.daemon.spawn()?;
+    stage.said(since, "newer than this program")?;
+    stage.connected(since)?;
+    stage.ticks(3)?;
+    let aside = stage.counter("queue.gauge-moved_aside")?;
+    ensure!((aside - 1.0).abs() < 0.1, "{aside} files were counted as moved aside");
+    let kept = fs::read_dir(stage.queue())?.flatten().any(|entry| {
+        entry.file_name().to_string_lossy().starts_with("queue.sqlite3.")
+    });
+    ensure!(kept, "the file is gone");
+    let findings = stage.finish()?;
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "Unix time")]
+    let late = findings.lost.keys().any(|&at| at as f64 > since);
+    ensure!(findings.wrong.is_empty() && !late, "{findings}");
+    Ok(format!("{} ticks, {} in the file set aside", findings.ticks, findings.lost.len()))
+}

@@ -1,0 +1,196 @@
+//! What a daemon has collected, by its own record, held against what whisper has.
+//!
+//! The record is the daemon's log at level trace, in JSON: "tick collected" with all its points before they enter the queue, "tick
+//! kept" when they are safe there. A datapoint counts once both are said: a SIGKILL between them may lose it. It knows
+//! nothing of how the queue works.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::{Carbon, Entry, Series};
+
+/// The points of one tick, by path.
+pub type Points = BTreeMap<String, f64>;
+
+/// The record, read as it grows.
+#[derive(Debug)]
+pub struct Collected {
+    log: PathBuf,
+    offset: u64,
+    ticks: BTreeMap<u64, Points>,
+    kept: BTreeSet<u64>,
+    entries: Vec<Entry>,
+}
+
+/// What was found in whisper.
+#[derive(Debug, Clone, Default)]
+pub struct Findings {
+    /// Ticks that were collected.
+    pub ticks: usize,
+    /// Datapoints that were looked for.
+    pub checked: u64,
+    /// Datapoints that are not there: by timestamp, the paths.
+    pub lost: BTreeMap<u64, Vec<String>>,
+    /// Slots with a value that was never collected for them, in words.
+    pub wrong: Vec<String>,
+}
+
+impl Collected {
+    /// Reads this log, which need not exist yet.
+    #[must_use]
+    pub fn new(log: &Path) -> Self {
+        Self {
+            log: log.to_owned(),
+            offset: 0,
+            ticks: BTreeMap::new(),
+            kept: BTreeSet::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Reads what has been added.
+    ///
+    /// # Errors
+    /// The log cannot be read, or one timestamp was collected twice.
+    pub fn look(&mut self) -> Result<()> {
+        let Ok(mut file) = File::open(&self.log) else { return Ok(()) };
+        file.seek(SeekFrom::Start(self.offset))?;
+        let mut added = Vec::new();
+        file.read_to_end(&mut added)?;
+        let whole = added.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        added.truncate(whole);
+        self.offset += whole as u64;
+        for line in String::from_utf8_lossy(&added).lines() {
+            self.line(line)?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &str) -> Result<()> {
+        let (collected, kept) = (line.contains("\"tick collected\""), line.contains("\"tick kept\""));
+        if !collected && !kept {
+            let entry = Entry::parse(line.to_owned()).filter(|entry| entry.level != "TRACE");
+            self.entries.extend(entry);
+            return Ok(());
+        }
+        // Cut short by a SIGKILL: it says nothing.
+        let Ok(value) = serde_json::from_str::<Value>(line) else { return Ok(()) };
+        // The entry has two of them: its moment, and, last, the tick's.
+        let timestamp = value.get("timestamp").and_then(Value::as_u64).context("a tick without its timestamp")?;
+        if kept {
+            self.kept.insert(timestamp);
+            return Ok(());
+        }
+        let lines = value.get("lines").and_then(Value::as_str).context("a tick without its points")?;
+        let points = lines.lines().map(point).collect::<Option<Points>>().context("a point that is none")?;
+        ensure!(self.ticks.insert(timestamp, points).is_none(), "{timestamp} was collected twice");
+        Ok(())
+    }
+
+    /// The ticks that count, with their points.
+    pub fn counted(&self) -> impl Iterator<Item = (u64, &Points)> {
+        self.ticks.iter().filter(|(at, _)| self.kept.contains(at)).map(|(&at, points)| (at, points))
+    }
+
+    /// Whether exactly this was collected, whether or not it counts.
+    #[must_use]
+    pub fn is_collected(&self, timestamp: u64, path: &str, value: f64) -> bool {
+        let collected = self.ticks.get(&timestamp).and_then(|points| points.get(path));
+        collected.is_some_and(|collected| collected.to_bits() == value.to_bits())
+    }
+
+    /// The newest tick that counts.
+    #[must_use]
+    pub fn newest(&self) -> Option<u64> {
+        self.counted().last().map(|(at, _)| at)
+    }
+
+    /// The newest collected value of the one path that ends so.
+    #[must_use]
+    pub fn last(&self, end: &str) -> Option<f64> {
+        let points = self.ticks.last_key_value()?.1;
+        points.iter().find(|(path, _)| path.ends_with(end)).map(|(_, &value)| value)
+    }
+
+    /// The log's other entries, from debug upwards.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Whether the log has said these words after `since`.
+    #[must_use]
+    pub fn said(&self, since: f64, words: &str) -> bool {
+        self.entries.iter().any(|entry| entry.at > since && entry.line.contains(words))
+    }
+
+    /// Holds all that was collected against what these Carbons have together.
+    #[must_use]
+    pub fn compare(&self, carbons: &[&Carbon]) -> Findings {
+        let mut findings = Findings::default();
+        let mut stored = BTreeMap::new();
+        for (path, file) in carbons.iter().flat_map(|carbon| carbon.paths()) {
+            // One that is just being made has no header yet.
+            let Ok(series) = Series::read(&file) else { continue };
+            for (&at, &value) in &series.points {
+                if !self.is_collected(at, &path, value) {
+                    findings.wrong.push(format!("{path} at {at} is {value}"));
+                }
+            }
+            if stored.insert(path.clone(), series).is_some() {
+                findings.wrong.push(format!("{path} is in two places"));
+            }
+        }
+        for (at, points) in self.counted() {
+            findings.ticks += 1;
+            findings.checked += points.len() as u64;
+            let missing = |path: &&String| stored.get(*path).and_then(|series| series.at(at)).is_none();
+            let missing: Vec<String> = points.keys().filter(missing).cloned().collect();
+            if !missing.is_empty() {
+                findings.lost.insert(at, missing);
+            }
+        }
+        findings
+    }
+}
+
+impl Findings {
+    /// How many datapoints are missing.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        self.lost.values().map(Vec::len).sum()
+    }
+
+    /// Itself, where nothing is lost or wrong.
+    ///
+    /// # Errors
+    /// Something is.
+    pub fn clean(self) -> Result<Self> {
+        ensure!(self.missing() == 0 && self.wrong.is_empty() && self.checked > 0, "{self}");
+        Ok(self)
+    }
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (lost, wrong) = (self.missing(), self.wrong.len());
+        write!(f, "{} ticks, {} datapoints, {lost} lost, {wrong} wrong", self.ticks, self.checked)?;
+        for (at, paths) in self.lost.iter().take(10) {
+            let leaf = paths.first().and_then(|path| path.rsplit('.').next()).unwrap_or_default();
+            write!(f, "\n  lost at {at}: {}, such as {leaf}", paths.len())?;
+        }
+        self.wrong.iter().take(10).try_for_each(|wrong| write!(f, "\n  wrong: {wrong}"))
+    }
+}
+
+/// `path value timestamp`, without the timestamp.
+fn point(line: &str) -> Option<(String, f64)> {
+    let mut words = line.split(' ');
+    Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+}

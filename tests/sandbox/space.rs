@@ -1,0 +1,85 @@
+//! Namespaces of one's own, held by a sleeping process, in which others are started: a network that can be cut, a
+//! small disk, another /etc/hosts. No root is needed where the kernel gives user namespaces to everybody.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{Folder, Invocation, Process, find_program};
+
+/// The holder.
+#[derive(Debug)]
+pub struct Space {
+    pid: u32,
+    folder: PathBuf,
+    _holder: Process,
+}
+
+impl Space {
+    /// Makes them, and runs `script` in them. `None` where that is not allowed.
+    ///
+    /// # Errors
+    /// The script fails.
+    pub fn new(folder: &Folder, script: &str) -> Result<Option<Self>> {
+        let unshare = find_program("unshare")?;
+        if Invocation::of(folder, &unshare, &["-rnm", "true"])?.finish()?.code != Some(0) {
+            return Ok(None);
+        }
+        // Joining a network of one's own is asked for at each start.
+        let script = format!("ip link set lo up && {script} && echo made && exec sleep 100000");
+        let mut holder = Process::new(folder, "space", unshare).args(["-rnm", "sh", "-ec", &script]);
+        holder.spawn()?;
+        holder.line("made", Duration::from_secs(5))?;
+        let pid = holder.pid().context("the holder has ended")?;
+        Ok(Some(Self { pid, folder: folder.path().to_owned(), _holder: holder }))
+    }
+
+    /// A program that will run in the mount namespace, and in the network where `net`.
+    ///
+    /// # Errors
+    /// There is no nsenter(1).
+    pub fn process(&self, folder: &Folder, name: &str, program: &Path, net: bool) -> Result<Process> {
+        let process = Process::new(folder, name, find_program("nsenter")?).args(self.flags(net));
+        Ok(process.args([program]))
+    }
+
+    /// Runs a shell command to its end, in all of the namespaces.
+    ///
+    /// # Errors
+    /// It fails.
+    pub fn run(&self, folder: &Folder, command: &str) -> Result<()> {
+        let mut args = self.flags(true);
+        args.extend(["sh".to_owned(), "-ec".to_owned(), command.to_owned()]);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let finished = Invocation::of(folder, &find_program("nsenter")?, &args)?.finish()?;
+        ensure!(finished.code == Some(0), "{command}: {}", finished.stderr);
+        Ok(())
+    }
+
+    /// Whether something listens on this port of its network.
+    pub fn listening(&self) -> impl Fn(u16) -> bool + Send + Sync + 'static {
+        let table = format!("/proc/{}/net/tcp", self.pid);
+        move |port| {
+            let table = std::fs::read_to_string(&table).unwrap_or_default();
+            table.contains(&format!(":{port:04X} 00000000:0000 0A"))
+        }
+    }
+
+    /// A file below the folder as it is in the mount namespace.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        let inside = self.folder.strip_prefix("/").unwrap_or(&self.folder);
+        PathBuf::from(format!("/proc/{}/root", self.pid)).join(inside).join(name)
+    }
+
+    fn flags(&self, net: bool) -> Vec<String> {
+        let pid = self.pid.to_string();
+        let mut flags = ["--preserve-credentials", "-U", "-m", "-t", &pid].map(str::to_owned).to_vec();
+        if net {
+            flags.push("-n".to_owned());
+        }
+        flags.push("--".to_owned());
+        flags
+    }
+}

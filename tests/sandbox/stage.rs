@@ -1,0 +1,229 @@
+//! A daemon with a durable queue and a Carbon whose points are counted: what the tests of losses are played on.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now, slurm_graphite, wait,
+};
+
+/// Longer than anything should take on a machine with other work.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The daemon's configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Keys before the first table.
+    pub top: String,
+    /// Of `[queue]`; the folder is there already.
+    pub queue: String,
+    /// The `[[carbon]]` tables.
+    pub destinations: String,
+}
+
+impl Plan {
+    /// One destination, with a short time-out.
+    #[must_use]
+    pub fn to(address: &str) -> Self {
+        Self { destinations: destination("carbon", address), ..Self::default() }
+    }
+}
+
+/// A `[[carbon]]` table; further keys may follow.
+#[must_use]
+pub fn destination(name: &str, address: &str) -> String {
+    format!("[[carbon]]\nname = \"{name}\"\naddress = \"{address}\"\nstall_timeout = \"3s\"\n")
+}
+
+/// The two, and the record.
+#[derive(Debug)]
+pub struct Stage {
+    /// `slurm-graphite run` at a tick a second, with an imitated reader.
+    pub daemon: Process,
+    /// What it has collected.
+    pub collected: Collected,
+    /// Where the points belong.
+    pub carbon: Carbon,
+    /// All Carbons beside that one.
+    pub more: Vec<Carbon>,
+    /// Last, so that it is dropped last.
+    pub folder: Folder,
+}
+
+impl Stage {
+    /// A running Carbon, and a daemon that is not started yet and would send there.
+    ///
+    /// # Errors
+    /// Something is not installed.
+    pub fn new(options: &carbon::Options) -> Result<Self> {
+        let folder = Folder::new()?;
+        let mut carbon = Carbon::new(&folder, "carbon", options)?;
+        carbon.process.start()?;
+        Self::with(folder, carbon)
+    }
+
+    /// The same with wide limits, and both started; returns when points have arrived.
+    ///
+    /// # Errors
+    /// They do not come up.
+    pub fn running() -> Result<Self> {
+        let mut stage = Self::new(&carbon::Options::default())?;
+        stage.daemon.spawn()?;
+        stage.steady()?;
+        Ok(stage)
+    }
+
+    /// With a Carbon of one's own.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn with(folder: Folder, carbon: Carbon) -> Result<Self> {
+        let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder));
+        let collected = Collected::new(daemon.log());
+        let stage = Self { daemon, collected, carbon, more: Vec::new(), folder };
+        stage.configure(&Plan::to(&stage.carbon.address()))?;
+        Ok(stage)
+    }
+
+    /// Puts the daemon, which must not have been started, into namespaces.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn move_into(&mut self, space: &Space, net: bool) -> Result<()> {
+        self.daemon =
+            space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags(&self.folder));
+        Ok(())
+    }
+
+    /// Writes the daemon's configuration, for its next start.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn configure(&self, plan: &Plan) -> Result<()> {
+        let reader = Imitation::good(&self.folder)?.toml();
+        let Plan { top, queue, destinations } = plan;
+        let dir = self.queue().display().to_string();
+        let text = format!(
+            "drain_timeout = \"20s\"\n{top}[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{queue}{destinations}"
+        );
+        Ok(fs::write(self.folder.path().join("daemon.toml"), text)?)
+    }
+
+    /// The queue's folder.
+    #[must_use]
+    pub fn queue(&self) -> PathBuf {
+        self.folder.path().join("queue")
+    }
+
+    /// Waits until Carbon has written points of three ticks to disk.
+    ///
+    /// # Errors
+    /// It has not in time.
+    pub fn steady(&mut self) -> Result<()> {
+        self.ticks(3)?;
+        wait::until("points in whisper", PATIENCE, || {
+            self.carbon.paths().iter().any(|(path, file)| {
+                path.ends_with("gauge-ticks_run")
+                    && crate::Series::read(file).is_ok_and(|series| series.points.len() >= 2)
+            })
+        })?;
+        Ok(())
+    }
+
+    /// Waits until the next tick is in the queue.
+    ///
+    /// # Errors
+    /// It does not come.
+    pub fn tick(&mut self) -> Result<()> {
+        self.ticks(1)
+    }
+
+    /// Waits until `count` more ticks are in the queue.
+    ///
+    /// # Errors
+    /// They do not come.
+    pub fn ticks(&mut self, count: usize) -> Result<()> {
+        self.collected.look()?;
+        let before = self.collected.counted().count();
+        let collected = &mut self.collected;
+        wait::until_some("ticks", Duration::from_secs(count as u64) + PATIENCE, || match collected.look() {
+            Ok(()) => (collected.counted().count() >= before + count).then_some(Ok(())),
+            Err(error) => Some(Err(error)),
+        })?
+    }
+
+    /// Waits for the first entry of the daemon's log after `since` with these words.
+    ///
+    /// # Errors
+    /// It is not said.
+    pub fn said(&mut self, since: f64, words: &str) -> Result<Entry> {
+        let collected = &mut self.collected;
+        wait::until_some(&format!("{words:?} in the log"), PATIENCE, || {
+            collected.look().ok()?;
+            collected.entries().iter().find(|entry| entry.at > since && entry.line.contains(words)).cloned()
+        })
+    }
+
+    /// Waits until the daemon has a connection that was made after `since`.
+    ///
+    /// # Errors
+    /// It has none in time.
+    pub fn connected(&mut self, since: f64) -> Result<()> {
+        self.said(since, "\"connected").map(drop)
+    }
+
+    /// SIGTERM to a daemon that can send everything, which it must then say; then what Carbon has.
+    ///
+    /// # Errors
+    /// It does not end, or says that something is left.
+    pub fn finish(&mut self) -> Result<Findings> {
+        let since = now();
+        self.daemon.stop()?;
+        self.collected.look()?;
+        let drained =
+            |entry: &&Entry| entry.at > since && entry.line.contains("not sent") || entry.line.contains("panicked");
+        let left: Vec<&str> =
+            self.collected.entries().iter().filter(drained).map(|entry| entry.line.as_str()).collect();
+        ensure!(left.is_empty(), "something is left: {left:?}");
+        ensure!(self.collected.said(since, "everything confirmed"), "nothing was confirmed at the end");
+        self.settled()
+    }
+
+    /// What Carbon has once nothing is added any more.
+    ///
+    /// # Errors
+    /// The daemon's log cannot be read.
+    pub fn settled(&mut self) -> Result<Findings> {
+        self.collected.look()?;
+        let (start, mut since, mut before) = (Instant::now(), Instant::now(), usize::MAX);
+        loop {
+            let carbons: Vec<&Carbon> = std::iter::once(&self.carbon).chain(&self.more).collect();
+            let findings = self.collected.compare(&carbons);
+            if findings.missing() != before {
+                (since, before) = (Instant::now(), findings.missing());
+            }
+            if before == 0 || since.elapsed() > Duration::from_secs(4) || start.elapsed() > PATIENCE {
+                return Ok(findings);
+            }
+            wait::pause(Duration::from_millis(200));
+        }
+    }
+
+    /// The sum of the newest values of a counter that starts at zero with each start of the daemon, over all of its starts.
+    ///
+    /// # Errors
+    /// There is no such counter.
+    pub fn counter(&self, end: &str) -> Result<f64> {
+        self.collected.last(end).with_context(|| end.to_owned())
+    }
+}
+
+fn flags(folder: &Folder) -> Vec<String> {
+    let file = folder.path().join("daemon.toml").display().to_string();
+    ["run", "--config", &file, "--interval", "1s", "--log-level", "trace", "--log-format", "json"]
+        .map(str::to_owned)
+        .to_vec()
+}
