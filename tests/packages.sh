@@ -14,13 +14,13 @@ fi
 if ! command -v dpkg-query >/dev/null; then
     missing=
     PATH=$PATH:/usr/sbin:/sbin
-    for program in gcc sdiag slurmctld slurmd munged carbon-cache; do
+    for program in gcc sdiag slurmctld slurmd munged carbon-cache supervisord; do
         command -v "$program" >/dev/null || missing="$missing $program"
     done
     [ -n "$missing" ] || exit 0
     cat >&2 <<END
 packages: missing here:$missing. On RHEL, Rocky and Alma, with EPEL and CRB enabled, as root:
-    dnf install gcc clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd munge python3-carbon python3-whisper
+    dnf install gcc clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd munge python3-carbon python3-whisper supervisor
 Where EPEL has no python3-carbon, install carbon and whisper with pip.
 END
     exit 1

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sandbox::{Invocation, Sandbox, find_program, section, slurm_graphite};
+use sandbox::{Invocation, Sandbox, find_program, section, slurm_graphite, wait};
 
 use crate::run;
 
@@ -50,7 +50,8 @@ fn once_to_carbon_has_it_confirmed() {
     assert_eq!(value, "1");
     let limit = Duration::from_secs(10);
     assert_eq!(sandbox.value_at(path, timestamp.parse().unwrap(), limit).unwrap(), 1.0);
-    assert_eq!(sandbox.carbon.paths().len(), once.stdout.lines().count());
+    let count = once.stdout.lines().count();
+    wait::until("every path in whisper", limit, || sandbox.carbon.paths().len() == count).unwrap();
 
     sandbox.carbon.process.stop().unwrap();
     let once = run(&sandbox.folder, &args).unwrap();

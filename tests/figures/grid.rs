@@ -11,6 +11,9 @@ use crate::CONDITIONAL;
 
 const TICKS: u64 = 120;
 
+/// slurmctld has no such moment in its first second.
+const MOMENTS: [&str; 3] = ["job_states_ts", "bf_last_cycle_when", "req_time_start"];
+
 #[test]
 fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     let sandbox = Sandbox::start().unwrap();
@@ -45,9 +48,9 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     for path in sandbox.carbon.paths().into_keys() {
         let slots = sandbox.carbon.series(&path).unwrap().slots(first, last);
         let filled = slots.iter().filter(|(_, value)| value.is_some()).count() as u64;
-        // sdiag itself does not print everything always.
+        // Not everything is there always: a mean of nothing, a moment that has not been yet.
         let leaf = path.rsplit("gauge-").next().unwrap();
-        if !CONDITIONAL.contains(&leaf) && leaf != "bf_last_cycle_when" {
+        if !CONDITIONAL.contains(&leaf) && !MOMENTS.contains(&leaf) {
             assert_eq!((slots.len() as u64, filled), (TICKS, TICKS), "{path}");
             whole += 1;
         }

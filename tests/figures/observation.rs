@@ -38,10 +38,14 @@ impl Observation {
     pub(crate) fn agreed(&self, figure: &Figure) -> Option<Option<i64>> {
         let (before, after) = (figure.in_sdiag(&self.before), figure.in_sdiag(&self.after));
         let steady = |section, label| self.before.get(section, label) == self.after.get(section, label);
+        let cycles = [
+            (section::MAIN, "Total cycles"),
+            (section::BACKFILL, "Total cycles"),
+            (section::BACKFILL, "Last cycle when"),
+        ];
         let steady = steady(section::TOP, "Data since")
-            && steady(section::MAIN, "Total cycles")
-            && steady(section::BACKFILL, "Total cycles")
-            && steady(section::BACKFILL, "Last cycle when");
+            && (figure.section == section::TOP
+                || cycles.into_iter().all(|(section, label)| steady(section, label)));
         (steady && before == after).then_some(after)
     }
 }

@@ -71,8 +71,11 @@ pub(crate) struct Options {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Carbon's pickle receiver; several times for several, [::1]:2004 for IPv6
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        help = "Carbon's pickle receiver; several times for several, [::1]:2004 for IPv6"
+    )]
     carbon: Vec<String>,
     /// Time between two readings: Carbon's finest retention [default: 30s]
     #[arg(long, value_name = "TIME")]
