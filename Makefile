@@ -17,7 +17,7 @@ ADAPT = sed -i -e 's|/usr/bin/slurm-graphite|$(BIN)/slurm-graphite|g' \
 	-e 's|/etc/slurm-graphite|$(CONFIG)|g'
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build demo test bench golden install clean
+.PHONY: help packages build demo test bench soak golden install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -48,6 +48,10 @@ bench: packages ## CPU and memory of a tick, beside a bare C loop and a forked s
 	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
 		cargo run --quiet --release --locked -p live-tests --bin bench
 	cargo run --quiet --release --locked -p live-tests --bin bench_delivery
+
+soak: packages ## random faults for an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one
+	cargo build --locked --workspace
+	@cargo run --quiet --locked -p live-tests --bin soak
 
 golden: ## write the golden files and docs/metrics.md anew
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests

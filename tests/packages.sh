@@ -3,7 +3,7 @@
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
-tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon carbon-c-relay iproute2 python3-whisper supervisor systemd'
+tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon carbon-c-relay iproute2 python3-whisper supervisor systemd valgrind'
 
 if ! command -v cargo >/dev/null; then
     echo 'packages: Rust is missing. Install Rust 1.89 or later with rustup; Debian 12 has an older one.' >&2

@@ -34,8 +34,17 @@ impl Forwarder {
     /// # Errors
     /// No port is free.
     pub fn start(to: u16) -> Result<Self> {
-        let port = crate::free_port()?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        Self::on(crate::free_port()?, to)
+    }
+
+    /// The same, listening on this port.
+    ///
+    /// # Errors
+    /// Another listens there.
+    pub fn on(port: u16, to: u16) -> Result<Self> {
+        // A child that is just being forked can hold the socket of an earlier one for a moment.
+        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+        let listener = wait::until_some(&format!("port {port}"), Duration::from_secs(1), bind)?;
         let shared = Arc::new(Shared {
             to,
             holds: AtomicBool::new(false),

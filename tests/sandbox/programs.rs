@@ -14,7 +14,7 @@ const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
-const PACKAGES: [(&str, &str); 16] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("munged", "munge"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
@@ -28,6 +28,7 @@ const PACKAGES: [(&str, &str); 16] = [
     ("make", "make"),
     ("sh", "dash"),
     ("timeout", "coreutils"),
+    ("valgrind", "valgrind"),
     ("setpriv", "util-linux"),
     ("supervisord", "supervisor"),
     ("systemd-analyze", "systemd"),

@@ -1,0 +1,180 @@
+//! The faults of the soak: each breaks something for a random time and makes it whole again.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use anyhow::Result;
+use sandbox::{Forwarder, Manner, Sink, now};
+
+use crate::{Soak, shell};
+
+/// /etc/hosts with and without Carbon's name.
+pub(crate) const KNOWN: &str = "127.0.0.1 localhost carbon.sandbox\n";
+const UNKNOWN: &str = "127.0.0.1 localhost\n";
+
+type Fault = fn(&mut Soak) -> Result<()>;
+
+/// All of them; each is as likely as the others.
+pub(crate) const FAULTS: &[(&str, Fault)] = &[
+    ("Carbon: SIGTERM 0.05-3 s after a write", carbon_ends),
+    ("Carbon: SIGKILL", carbon_killed),
+    ("Carbon: SIGSTOP", carbon_frozen),
+    ("Carbon and daemon: SIGKILL", both_killed),
+    ("port: refused", port_refused),
+    ("port: accepts then closes", |soak| port_taken(soak, Manner::Close)),
+    ("port: accepts and never reads", |soak| port_taken(soak, Manner::Silent)),
+    ("network: no packet gets through", network_cut),
+    ("network: forwarding stops, then goes on", |soak| forwarding_stops(soak, true)),
+    ("network: forwarding stops, then breaks", |soak| forwarding_stops(soak, false)),
+    ("network: connection breaks", connection_breaks),
+    ("network: name unknown", name_unknown),
+    ("daemon: SIGKILL", daemon_killed),
+    ("daemon: SIGKILL in an outage", daemon_killed_in_an_outage),
+    ("daemon: SIGKILL in a replay", daemon_killed_in_a_replay),
+    ("daemon: SIGTERM", daemon_ends),
+    ("daemon: SIGTERM in an outage", daemon_ends_in_an_outage),
+    ("queue: disk full", disk_full),
+];
+
+fn carbon_ends(soak: &mut Soak) -> Result<()> {
+    soak.stage.tick()?;
+    soak.pause(0.05, 3.0);
+    soak.stage.carbon.process.stop()?;
+    soak.pause(0.0, 3.0);
+    soak.stage.carbon.process.start()
+}
+
+fn carbon_killed(soak: &mut Soak) -> Result<()> {
+    soak.pause(0.0, 1.0);
+    soak.stage.carbon.process.kill()?;
+    soak.pause(0.0, 6.0);
+    soak.stage.carbon.process.start()
+}
+
+fn carbon_frozen(soak: &mut Soak) -> Result<()> {
+    soak.stage.carbon.process.freeze()?;
+    soak.pause(3.0, 20.0);
+    soak.stage.carbon.process.thaw()
+}
+
+fn both_killed(soak: &mut Soak) -> Result<()> {
+    soak.pause(0.0, 1.0);
+    soak.stage.carbon.process.kill()?;
+    soak.stage.daemon.kill()?;
+    soak.stage.daemon.spawn()?;
+    soak.pause(0.0, 3.0);
+    soak.stage.carbon.process.start()
+}
+
+fn port_refused(soak: &mut Soak) -> Result<()> {
+    away(soak);
+    soak.pause(2.0, 20.0);
+    back(soak)
+}
+
+fn port_taken(soak: &mut Soak, manner: Manner) -> Result<()> {
+    away(soak);
+    let sink = Sink::on(soak.port, manner)?;
+    soak.pause(2.0, 12.0);
+    drop(sink);
+    back(soak)
+}
+
+fn network_cut(soak: &mut Soak) -> Result<()> {
+    shell(&soak.stage.folder, "ip link set lo down")?;
+    soak.pause(1.0, 15.0);
+    shell(&soak.stage.folder, "ip link set lo up")
+}
+
+fn forwarding_stops(soak: &mut Soak, heals: bool) -> Result<()> {
+    hold(soak, true);
+    soak.pause(3.0, 20.0);
+    if !heals {
+        connection_breaks(soak)?;
+    }
+    hold(soak, false);
+    Ok(())
+}
+
+fn connection_breaks(soak: &mut Soak) -> Result<()> {
+    soak.forwarder.iter().for_each(Forwarder::break_connections);
+    Ok(())
+}
+
+/// In place: another file would lie behind the mount.
+fn name_unknown(soak: &mut Soak) -> Result<()> {
+    let hosts = soak.stage.folder.path().join("hosts");
+    fs::write(&hosts, UNKNOWN)?;
+    connection_breaks(soak)?;
+    soak.pause(2.0, 10.0);
+    Ok(fs::write(&hosts, KNOWN)?)
+}
+
+fn daemon_killed(soak: &mut Soak) -> Result<()> {
+    soak.pause(0.0, 1.0);
+    soak.stage.daemon.kill()?;
+    soak.pause(0.0, 2.0);
+    soak.stage.daemon.spawn()
+}
+
+fn daemon_killed_in_an_outage(soak: &mut Soak) -> Result<()> {
+    away(soak);
+    soak.pause(1.0, 6.0);
+    daemon_killed(soak)?;
+    soak.pause(1.0, 6.0);
+    back(soak)
+}
+
+fn daemon_killed_in_a_replay(soak: &mut Soak) -> Result<()> {
+    away(soak);
+    soak.pause(3.0, 8.0);
+    let since = now();
+    back(soak)?;
+    soak.stage.connected(since)?;
+    soak.pause(0.0, 0.5);
+    soak.stage.daemon.kill()?;
+    soak.stage.daemon.spawn()
+}
+
+fn daemon_ends(soak: &mut Soak) -> Result<()> {
+    soak.stage.daemon.stop()?;
+    soak.stage.daemon.spawn()
+}
+
+fn daemon_ends_in_an_outage(soak: &mut Soak) -> Result<()> {
+    away(soak);
+    soak.pause(1.0, 6.0);
+    daemon_ends(soak)?;
+    soak.pause(1.0, 4.0);
+    back(soak)
+}
+
+/// A tick that is not on disk would be lost with the process: all of them are before the next fault.
+fn disk_full(soak: &mut Soak) -> Result<()> {
+    let (filler, since) = (soak.stage.queue().join("filler"), now());
+    let mut file = File::create(&filler)?;
+    for size in [1 << 20, 4096, 512] {
+        while file.write_all(&vec![0; size]).is_ok() {}
+    }
+    soak.pause(3.0, 12.0);
+    fs::remove_file(&filler)?;
+    soak.stage.ticks(2)?;
+    // A log that had room for them already does not grow.
+    if soak.stage.collected.said(since, "ticks cannot be kept on disk") {
+        soak.stage.said(since, "ticks are kept on disk again")?;
+    }
+    soak.stage.ticks(3)
+}
+
+fn away(soak: &mut Soak) {
+    soak.forwarder = None;
+}
+
+fn back(soak: &mut Soak) -> Result<()> {
+    soak.forwarder = Some(Forwarder::on(soak.port, soak.stage.carbon.pickle_port)?);
+    Ok(())
+}
+
+fn hold(soak: &Soak, holds: bool) {
+    soak.forwarder.iter().for_each(|forwarder| forwarder.hold(holds));
+}

@@ -1,0 +1,156 @@
+//! `make soak`: random faults in random order against one daemon and one Carbon, and not one datapoint lost or wrong.
+//!
+//! SOAK_FAULTS says how many (200), SOAK_SEED repeats a run's order and lengths. It starts itself again in namespaces
+//! of its own, where the loopback network can be cut, a small disk filled and a name taken away.
+
+#![forbid(unsafe_code)]
+
+mod faults;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::{Folder, Forwarder, Plan, Stage, command, find_program, wait};
+
+use self::faults::FAULTS;
+
+/// Set for the run inside the namespaces.
+const INSIDE: &str = "SOAK_INSIDE";
+/// Between two looks at everything.
+const CHECK_EVERY: usize = 25;
+
+fn main() -> ExitCode {
+    let done = if std::env::var_os(INSIDE).is_some() { soak() } else { enter() };
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    // Nobody is left to be told when stderr is closed.
+    let _told = writeln!(std::io::stderr(), "\nsoak: {error:#}");
+    ExitCode::FAILURE
+}
+
+/// Runs this program in namespaces of its own.
+fn enter() -> Result<()> {
+    let seed = number("SOAK_SEED", fastrand::u64(..))?;
+    let mut inside = command(&std::env::temp_dir(), &find_program("unshare")?);
+    inside.args(["-rnm", "--"]).arg(std::env::current_exe()?);
+    let passed = ["SOAK_FAULTS", "SLURM_GRAPHITE_BIN", "SANDBOX_KEEP"].into_iter();
+    inside.envs(passed.filter_map(|name| Some((name, std::env::var_os(name)?))));
+    inside.env(INSIDE, "1").env("SOAK_SEED", seed.to_string()).env("TMPDIR", std::env::temp_dir());
+    let status = inside.status().context("unshare")?;
+    ensure!(status.success(), "not passed; repeat it with SOAK_SEED={seed}");
+    Ok(())
+}
+
+/// What the faults are done to.
+struct Soak {
+    stage: Stage,
+    /// Between the daemon and Carbon, on `port`; `None`: the port is refused.
+    forwarder: Option<Forwarder>,
+    port: u16,
+    random: fastrand::Rng,
+}
+
+impl Soak {
+    fn start(seed: u64) -> Result<Self> {
+        let folder = Folder::new()?;
+        let queue = folder.path().join("queue");
+        fs::create_dir(&queue)?;
+        let schemas = "[everything]\npattern = .*\nretentions = 1s:4h\n".to_owned();
+        let mut carbon =
+            sandbox::Carbon::new(&folder, "carbon", &Options { schemas, ..Options::default() })?;
+        let path = folder.path().display();
+        fs::write(folder.path().join("hosts"), faults::KNOWN)?;
+        fs::write(folder.path().join("switch"), "hosts: files\n")?;
+        shell(&folder, "ip link set lo up")?;
+        shell(&folder, &format!("mount -t tmpfs -o size=64m tmpfs {path}/queue"))?;
+        shell(&folder, &format!("mount --bind {path}/hosts /etc/hosts"))?;
+        shell(&folder, &format!("mount --bind {path}/switch /etc/nsswitch.conf"))?;
+        carbon.process.start()?;
+        let forwarder = Forwarder::start(carbon.pickle_port)?;
+        let port = forwarder.port;
+        let mut stage = Stage::with(folder, carbon)?;
+        let mut plan = Plan::to(&format!("carbon.sandbox:{port}"));
+        // Longer than any fault, and short enough that all is done with in a quiet minute.
+        plan.queue = "resend_window = \"60s\"\nreplay_rate = \"20000\"\n".to_owned();
+        stage.configure(&plan)?;
+        stage.daemon.spawn()?;
+        stage.steady()?;
+        Ok(Self { stage, forwarder: Some(forwarder), port, random: fastrand::Rng::with_seed(seed) })
+    }
+
+    /// Waits for a time between these, in seconds.
+    fn pause(&mut self, shortest: f64, longest: f64) {
+        wait::pause(Duration::from_secs_f64(shortest + self.random.f64() * (longest - shortest)));
+    }
+
+    /// Waits until a tick has seen a connection, and nothing waiting.
+    fn recovered(&mut self) -> Result<()> {
+        let limit = Instant::now() + Duration::from_secs(120);
+        loop {
+            self.stage.tick()?;
+            let last = |end| self.stage.collected.last(end);
+            if last("gauge-connected") == Some(1.0) && last("gauge-queue_ticks") == Some(0.0) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < limit, "the daemon did not recover within two minutes");
+        }
+    }
+}
+
+fn soak() -> Result<()> {
+    let seed = number("SOAK_SEED", 0)?;
+    let faults = usize::try_from(number("SOAK_FAULTS", 200)?)?;
+    say(&format!("soak: {faults} faults, SOAK_SEED={seed}\n"))?;
+    let mut soak = Soak::start(seed)?;
+    let (start, mut by_kind) = (Instant::now(), BTreeMap::<&str, usize>::new());
+    for n in 1..=faults {
+        let Some(&(name, fault)) = soak.random.choice(FAULTS) else { break };
+        let ticks = soak.stage.collected.counted().count();
+        say(&format!("{n:4}  {:5.0} s  {ticks:5} ticks  {name}\n", start.elapsed().as_secs_f64()))?;
+        fault(&mut soak).with_context(|| format!("fault {n}, {name}"))?;
+        *by_kind.entry(name).or_default() += 1;
+        // Often the next one meets the daemon while it is not done with the last.
+        if soak.random.bool() {
+            soak.recovered().with_context(|| format!("after fault {n}, {name}"))?;
+        }
+        soak.pause(0.0, 2.0);
+        if n % CHECK_EVERY == 0 {
+            soak.recovered()?;
+            let findings = soak.stage.settled()?.clean().with_context(|| format!("after {n} faults"))?;
+            say(&format!("      {findings}\n"))?;
+        }
+    }
+    soak.recovered()?;
+    let findings = soak.stage.finish()?;
+    say(&format!("\n{faults} faults in {:.0} s, SOAK_SEED={seed}\n", start.elapsed().as_secs_f64()))?;
+    for (name, times) in by_kind {
+        say(&format!("{times:6}  {name}\n"))?;
+    }
+    say(&format!("{:6}  ticks collected\n{:6}  datapoints checked\n", findings.ticks, findings.checked))?;
+    say(&format!("{:6}  lost\n{:6}  wrong\n", findings.missing(), findings.wrong.len()))?;
+    findings.clean().map(drop)
+}
+
+fn shell(folder: &Folder, text: &str) -> Result<()> {
+    let finished =
+        sandbox::Invocation::of(folder, &find_program("sh")?, &["-ec", text])?.finish()?;
+    ensure!(finished.code == Some(0), "{text}: {}", finished.stderr);
+    Ok(())
+}
+
+fn number(name: &str, default: u64) -> Result<u64> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name}={text}")),
+        Err(_) => Ok(default),
+    }
+}
+
+fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes())?;
+    Ok(out.flush()?)
+}
