@@ -22,6 +22,7 @@ const WARM_UP: Duration = Duration::from_secs(5);
 
 /// The aims: CPU and memory beside the floor's, and how much cheaper than forking sdiag.
 const MOST_CPU: f64 = 1.5;
+const MOST_DURABLE: f64 = 2.0;
 const MOST_MEMORY_KIB: u64 = 14 * 1024;
 const LEAST_GAIN: f64 = 4.0;
 
@@ -48,6 +49,8 @@ struct Tick {
     floor: f64,
     daemon: f64,
     reader: f64,
+    /// Daemon and reader of a second collector, whose queue is on disk.
+    durable: f64,
     fork: f64,
     fork_sdiag: f64,
     floor_kib: u64,
@@ -62,6 +65,10 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
     floor.spawn()?;
     let mut collector = sandbox.collector(&["--interval", "1s"])?;
     collector.line("slurmctld answers", wait::LIMIT)?;
+    let mut durable = durable(sandbox)?;
+    durable.line("slurmctld answers", wait::LIMIT)?;
+    let durable_pid = durable.pid().context("the second collector has ended")?;
+    let durable_reader_pid = reader_of(durable_pid)?;
     let floor_pid = floor.pid().context("the C loop has ended")?;
     let daemon_pid = collector.pid().context("the collector has ended")?;
     let reader_pid = reader_of(daemon_pid)?;
@@ -72,9 +79,11 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
         .args([script, LENGTH.to_string()])
         .env("SLURM_CONF", &conf);
     fork.spawn()?;
-    let before = [cpu(floor_pid)?, cpu(daemon_pid)?, cpu(reader_pid)?];
+    let all = [floor_pid, daemon_pid, reader_pid, durable_pid, durable_reader_pid];
+    let cpus = || all.into_iter().map(cpu).collect::<Result<Vec<Duration>>>();
+    let before = cpus()?;
     wait::pause(Duration::from_secs(LENGTH.into()));
-    let after = [cpu(floor_pid)?, cpu(daemon_pid)?, cpu(reader_pid)?];
+    let after = cpus()?;
     fork.wait(Duration::from_secs(30))?;
     let words = fork.lines().last().cloned().context("the fork loop printed nothing")?;
     let mut words = words.split(' ').map(str::parse::<f64>);
@@ -90,6 +99,7 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
         floor: each(0).context(lost)?,
         daemon: each(1).context(lost)?,
         reader: each(2).context(lost)?,
+        durable: each(3).context(lost)? + each(4).context(lost)?,
         fork: word()?,
         fork_sdiag: word()?,
         floor_kib: kib(floor_pid)?,
@@ -98,6 +108,7 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
         points: points_a_tick(sandbox)?,
     };
     collector.stop()?;
+    durable.stop()?;
     Ok(tick)
 }
 
@@ -111,7 +122,7 @@ impl Tick {
     }
 
     fn table(&self) -> String {
-        let Self { floor, daemon, reader, fork, fork_sdiag, points, .. } = self;
+        let Self { floor, daemon, reader, durable, fork, fork_sdiag, points, .. } = self;
         let row = |name: &str, cpu: f64, kib: Option<u64>| {
             let memory = kib.map_or_else(|| "-".to_owned(), |kib| format!("{:.1} MB", kib_to_mb(kib)));
             format!("| {name} | {cpu:.0} µs | {:.2} | {memory} |\n", cpu / floor)
@@ -127,6 +138,7 @@ impl Tick {
                 Some(self.daemon_kib),
             ),
             row("**both together**", daemon + reader, Some(both)),
+            row("both of another collector, whose queue is on disk", *durable, None),
             row("forking sdiag, sdiag alone", *fork_sdiag, None),
             row("forking sdiag and parsing it in Python", *fork, None),
             format!("\nForking and parsing costs {:.1} times as much.\n\n", self.gain()),
@@ -136,11 +148,24 @@ impl Tick {
 
     fn judge(&self) -> Result<()> {
         ensure!(self.ratio() <= MOST_CPU, "{:.2} times the C loop's CPU, not {MOST_CPU}", self.ratio());
+        let durable = self.durable / self.floor;
+        ensure!(durable <= MOST_DURABLE, "{durable:.2} times the C loop's CPU with the queue on disk");
         ensure!(self.gain() >= LEAST_GAIN, "only {:.1} times cheaper than forking sdiag", self.gain());
         let kib = self.daemon_kib + self.reader_kib;
         ensure!(kib <= MOST_MEMORY_KIB, "{kib} KiB of memory, not {MOST_MEMORY_KIB}");
         Ok(())
     }
+}
+
+/// A collector like the other, with its queue on disk.
+fn durable(sandbox: &Sandbox) -> Result<Process> {
+    let (config, queue) = (sandbox.path("durable.toml"), sandbox.path("durable"));
+    let (conf, carbon) = (sandbox.slurm.conf(), sandbox.carbon.address());
+    let text = format!(
+        "interval = \"1s\"\nprefix = \"durable\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = {carbon:?}\n[queue]\ndir = {queue:?}\n"
+    );
+    fs::write(&config, text)?;
+    sandbox.slurm_graphite("durable", &["run", "--config", &config.display().to_string()])
 }
 
 /// The CPU time of all threads that a process has now.
@@ -179,7 +204,8 @@ fn fork_script(sandbox: &Sandbox) -> Result<String> {
 
 /// How many series have got their last points together.
 fn points_a_tick(sandbox: &Sandbox) -> Result<f64> {
-    let paths = sandbox.carbon.paths();
+    let mut paths = sandbox.carbon.paths();
+    paths.retain(|path, _| !path.starts_with("durable."));
     ensure!(!paths.is_empty(), "nothing has arrived in Carbon");
     Ok(f64::from(u32::try_from(paths.len())?))
 }
