@@ -221,7 +221,7 @@ impl Connection {
         }
         let waited = waiting_since.get_or_insert_with(Instant::now).elapsed();
         let silence = waited.min(Duration::from_millis(info.last_ack_recv.into()));
-        if silence >= self.timeouts.stall {
+        if silence >= self.timeouts.stall && info.is_unanswered() {
             Err(ConnectionError::Stalled(self.timeouts.stall))
         } else {
             Ok(())
@@ -340,6 +340,28 @@ mod tests {
             }
         });
         assert!(matches!(error.await.unwrap(), ConnectionError::Paused(_)));
+    }
+
+    #[tokio::test]
+    async fn a_closed_window_is_no_stall_however_rare_its_probes_become() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let timeouts = Timeouts {
+            stall: Duration::from_millis(500),
+            pause: Duration::from_secs(6),
+            ..Timeouts::default()
+        };
+        let connection = Connection::open(&address, timeouts).await.unwrap();
+        let _peer = listener.accept().await.unwrap().0;
+        let frame = vec![0; 1 << 20];
+        let start = Instant::now();
+        let error = loop {
+            if let Err(error) = connection.write(&frame).await {
+                break error;
+            }
+        };
+        // The kernel's probes are more than 500 ms apart after the third.
+        assert!(matches!(error, ConnectionError::Paused(_)), "{error} after {:?}", start.elapsed());
     }
 
     #[tokio::test]

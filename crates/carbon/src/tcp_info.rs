@@ -10,12 +10,17 @@ use std::ptr::from_mut;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct TcpInfo {
-    state: [u8; 8],
+    state: [u8; 3],
+    /// Probes of a closed window that were not answered.
+    pub(crate) probes: u8,
+    options: [u8; 4],
     timers_and_sizes: [u32; 4],
     /// Segments sent and not acknowledged.
     pub(crate) unacked: u32,
     counts: [u32; 4],
-    last_sent: [u32; 2],
+    /// ms since data were last sent, again or for the first time.
+    pub(crate) last_data_sent: u32,
+    last_ack_sent: u32,
     last_data_recv: u32,
     /// ms since the last acknowledgement of any kind.
     pub(crate) last_ack_recv: u32,
@@ -51,6 +56,13 @@ impl TcpInfo {
         };
         if failed == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
     }
+
+    /// Whether the last thing that was sent has got no answer of any kind. A peer whose window is closed answers
+    /// probes, which the kernel sends ever more rarely; one alone may go unanswered, because kernels answer at most
+    /// two a second (net.ipv4.tcp_invalid_ratelimit).
+    pub(crate) const fn is_unanswered(&self) -> bool {
+        self.probes > 1 || (self.unacked > 0 && self.last_data_sent < self.last_ack_recv)
+    }
 }
 
 #[cfg(test)]
@@ -63,7 +75,9 @@ mod tests {
     #[test]
     fn members_are_where_the_kernel_puts_them() {
         let offsets = [
+            (offset_of!(TcpInfo, probes), 3),
             (offset_of!(TcpInfo, unacked), 24),
+            (offset_of!(TcpInfo, last_data_sent), 44),
             (offset_of!(TcpInfo, last_ack_recv), 56),
             (offset_of!(TcpInfo, bytes_acked), 120),
             (offset_of!(TcpInfo, notsent_bytes), 144),
