@@ -67,7 +67,7 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	install -D -m 644 systemd/slurm-graphite.service $(DESTDIR)$(UNIT)
 	install -D -m 644 systemd/slurm-graphite.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/slurm-graphite.conf
 	install -D -m 644 config/supervisor/slurm-graphite.conf $(DESTDIR)$(DOC)/supervisor/slurm-graphite.conf
-	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE docs/metrics.md $(DESTDIR)$(DOC)
+	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE docs/metrics.md docs/operations.md $(DESTDIR)$(DOC)
 	install -d $(DESTDIR)$(DOC)/carbon
 	install -m 644 config/carbon/storage-schemas.conf config/carbon/storage-aggregation.conf $(DESTDIR)$(DOC)/carbon
 	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(DOC)/supervisor/slurm-graphite.conf
