@@ -49,7 +49,7 @@ bench: packages ## CPU and memory of a tick, beside a bare C loop and a forked s
 		cargo run --quiet --release --locked -p live-tests --bin bench
 	cargo run --quiet --release --locked -p live-tests --bin bench_delivery
 
-soak: packages ## random faults for an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one
+soak: packages ## random faults for 40 minutes, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p live-tests --bin soak
 

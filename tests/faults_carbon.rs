@@ -120,7 +120,11 @@ fn neither_a_dead_nor_a_silent_destination_costs_another_a_slot() {
     left("\"dead\"", " ticks not sent, 0 sent but not confirmed");
     left("\"silent\"", "not confirmed");
     every_slot(&carbon, until);
-    assert_eq!(log::entries(&daemon).iter().filter(|entry| entry.message == AWAY).count(), 1, "the dead one, once");
+    assert_eq!(
+        log::entries(&daemon).iter().filter(|entry| entry.message == AWAY).count(),
+        1,
+        "the dead one, once"
+    );
 }
 
 /// The bound in bytes costs the oldest ticks, and they are counted.

@@ -1,7 +1,5 @@
 //! The reader's memory: valgrind over 1,000 real calls of libslurm.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::fs::{self, File};
 use std::process::Stdio;
 
@@ -13,8 +11,9 @@ const CALLS: usize = 1000;
 fn nothing_that_libslurm_gives_is_kept() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start(&folder).unwrap();
-    let requests: String =
-        (0..CALLS).map(|id| format!("{{\"statistics\":{{\"id\":{id},\"rpc\":true,\"names\":true}}}}\n")).collect();
+    let requests: String = (0..CALLS)
+        .map(|id| format!("{{\"statistics\":{{\"id\":{id},\"rpc\":true,\"names\":true}}}}\n"))
+        .collect();
     let file = folder.path().join("requests");
     fs::write(&file, requests).unwrap();
     let output = command(folder.path(), &find_program("valgrind").unwrap())

@@ -62,7 +62,10 @@ async fn bench() -> Result<()> {
     let growth = outage(&folder).await?;
     say(&format!("\nThe backlog of an hour's outage at that size: drained with {growth} KiB more RSS.\n"))?;
 
-    ensure!(ours_carbon >= LEAST_OF_BARE * bare_carbon, "into Carbon: below {LEAST_OF_BARE} of the bare loop");
+    ensure!(
+        ours_carbon >= LEAST_OF_BARE * bare_carbon,
+        "into Carbon: below {LEAST_OF_BARE} of the bare loop"
+    );
     ensure!(ours_sink >= LEAST_INTO_SINK, "into the sink: {ours_sink:.0} points/s");
     ensure!(growth <= MOST_GROWTH_KIB, "{growth} KiB of growth");
     Ok(())
@@ -83,7 +86,9 @@ fn tick(number: u32, points: usize) -> Batch {
 /// The time in which ready frames can be written and are confirmed.
 fn bare(address: &str) -> Result<f64> {
     let ticks: Vec<Vec<u8>> = (0..TICKS)
-        .map(|number| Ok(carbon::frames(&tick(number, POINTS))?.into_iter().flat_map(|frame| frame.body).collect()))
+        .map(|number| {
+            Ok(carbon::frames(&tick(number, POINTS))?.into_iter().flat_map(|frame| frame.body).collect())
+        })
         .collect::<Result<_>>()?;
     let mut stream = TcpStream::connect(address)?;
     let start = Instant::now();
@@ -141,7 +146,8 @@ async fn outage(folder: &Folder) -> Result<u64> {
     let address = listener.local_addr()?.to_string();
     drop(listener);
     let queue = open(Some(folder.path().join("outage")));
-    let sender = Sender::start(Destination { replay_rate: Some(1_000_000), ..destination(&address)? }, &queue);
+    let sender =
+        Sender::start(Destination { replay_rate: Some(1_000_000), ..destination(&address)? }, &queue);
     let mut before = 0;
     for number in 0..OUTAGE_TICKS {
         queue.push(&tick(number, POINTS));

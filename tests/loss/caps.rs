@@ -8,7 +8,11 @@ use crate::side_by_side;
 
 #[test]
 fn an_outage_longer_than_the_caps() {
-    side_by_side(&[("max_bytes of the file", full), ("max_age", old), ("max_bytes, over two runs", full_and_killed)]);
+    side_by_side(&[
+        ("max_bytes of the file", full),
+        ("max_age", old),
+        ("max_bytes, over two runs", full_and_killed),
+    ]);
 }
 
 /// Points take many pages: four components as long as they may be.
@@ -69,7 +73,8 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let missing = findings.missing() as f64;
     let oldest: Vec<u64> = stage.collected.counted().take(findings.lost.len()).map(|(at, _)| at).collect();
-    let whole = stage.collected.counted().take(findings.lost.len()).map(|(_, points)| points.len()).sum::<usize>();
+    let whole =
+        stage.collected.counted().take(findings.lost.len()).map(|(_, points)| points.len()).sum::<usize>();
     ensure!(missing > 0.0, "everything fitted");
     ensure!(findings.lost.keys().copied().eq(oldest), "not the oldest: {findings}");
     ensure!(findings.missing() == whole, "parts of ticks: {findings}");

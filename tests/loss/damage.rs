@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::{
-    Collected, Folder, Imitation, Manner, Process, Sink, destination, free_port, slurm_graphite, wait,
+    Collected, Folder, Imitation, Invocation, Manner, Process, Sink, destination, find_program, free_port,
+    slurm_graphite, wait,
 };
 
 use crate::side_by_side;
@@ -26,6 +27,7 @@ fn a_damaged_store() {
     side_by_side(&[
         ("after an orderly end: the file", || trials(true, FILE)),
         ("after a SIGKILL: the log", || trials(false, LOG)),
+        ("to whom ticks are due: forgotten", nobodys),
     ]);
 }
 
@@ -42,7 +44,11 @@ fn trials(orderly: bool, file: &str) -> Result<String> {
     let results: Vec<Result<String>> = std::thread::scope(|scope| {
         let left = &left;
         let running: Vec<_> = (0..TRIALS)
-            .map(|n| scope.spawn(move || trial(left, file, seed, n).with_context(|| format!("seed {seed}, trial {n}"))))
+            .map(|n| {
+                scope.spawn(move || {
+                    trial(left, file, seed, n).with_context(|| format!("seed {seed}, trial {n}"))
+                })
+            })
             .collect();
         running.into_iter().map(|trial| trial.join().unwrap()).collect()
     });
@@ -51,6 +57,30 @@ fn trials(orderly: bool, file: &str) -> Result<String> {
         write!(figures, " {};", result?)?;
     }
     Ok(figures)
+}
+
+/// Whole ticks whose entries of the destinations they are due to have gone are due to all.
+fn nobodys() -> Result<String> {
+    let left = leave(true)?;
+    let code =
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('DELETE FROM due'); c.commit()";
+    let file = left.dir.join(FILE).display().to_string();
+    let gone = Invocation::of(&left.folder, &find_program("python3")?, &["-c", code, &file])?.finish()?;
+    ensure!(gone.code == Some(0), "{}", gone.stderr);
+    let sink = Sink::start(Manner::Record)?;
+    let to = format!("{}protocol = \"plaintext\"\n", destination("carbon", &sink.address()));
+    let (mut daemon, mut collected) = daemon(&left.folder, "nobodys", &left.dir, &to)?;
+    wait::until("ticks", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= 3)?;
+    daemon.stop()?;
+    let bytes = sink.bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    let arrived: BTreeSet<&str> = text.lines().collect();
+    for (at, points) in left.collected.counted() {
+        for (path, value) in points {
+            ensure!(arrived.contains(format!("{path} {value} {at}").as_str()), "{path} at {at} is lost");
+        }
+    }
+    Ok(format!("{} ticks, 0 lost", left.collected.counted().count()))
 }
 
 fn leave(orderly: bool) -> Result<Left> {
@@ -74,10 +104,13 @@ fn daemon(folder: &Folder, name: &str, dir: &Path, destinations: &str) -> Result
     let prefix = ["long"; 4].map(|word| word.repeat(45)).join(".");
     let reader = Imitation::new(folder, &format!("{name}.reader"), "hello; serve")?.toml();
     let dir = dir.display();
-    let text = format!("prefix = \"{prefix}\"\ndrain_timeout = \"1s\"\n[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{destinations}");
+    let text = format!(
+        "prefix = \"{prefix}\"\ndrain_timeout = \"1s\"\n[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{destinations}"
+    );
     fs::write(&config, text)?;
     let config = config.display().to_string();
-    let flags = ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
+    let flags =
+        ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
     let mut process = Process::new(folder, name, slurm_graphite()?).args(flags);
     process.spawn()?;
     let collected = Collected::new(process.log());
@@ -104,12 +137,15 @@ fn trial(left: &Left, file: &str, seed: u64, n: u64) -> Result<String> {
     let text = String::from_utf8_lossy(&bytes);
     let arrived: BTreeSet<&str> = text.lines().collect();
     for line in &arrived {
-        ensure!(known(line, &left.collected) || known(line, &collected), "{what}: was never collected: {line}");
+        ensure!(
+            known(line, &left.collected) || known(line, &collected),
+            "{what}: was never collected: {line}"
+        );
     }
     let counted = |collected: &Collected| {
-        let lines = collected.counted().flat_map(|(at, points)| {
-            points.iter().map(move |(path, value)| format!("{path} {value} {at}"))
-        });
+        let lines = collected
+            .counted()
+            .flat_map(|(at, points)| points.iter().map(move |(path, value)| format!("{path} {value} {at}")));
         lines.filter(|line| !arrived.contains(line.as_str())).count()
     };
     ensure!(counted(&collected) == 0, "{what}: {} new datapoints are missing", counted(&collected));
@@ -118,16 +154,26 @@ fn trial(left: &Left, file: &str, seed: u64, n: u64) -> Result<String> {
     let aside = collected.last("queue.gauge-moved_aside").context("no counter")?;
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let exact = (missing as f64 - damaged).abs() < 0.5;
+    // Nothing tells that a log was longer, or that its very last commit was one.
+    if file == LOG && !what.starts_with("cut") {
+        let one = left.collected.counted().next().map_or(0, |(_, points)| points.len());
+        ensure!(missing <= one || aside > 0.0, "{what}: {missing} missing, nothing counted");
+    }
     if file == FILE {
         ensure!(exact || aside > 0.0, "{what}: {missing} missing, {damaged} counted, nothing set aside");
-        ensure!(missing == 0 || collected.entries().iter().any(|entry| entry.level == "ERROR"), "{what}: nothing said");
+        ensure!(
+            missing == 0 || collected.entries().iter().any(|entry| entry.level == "ERROR"),
+            "{what}: nothing said"
+        );
     }
     Ok(format!("{what}: {missing} lost, {damaged} counted, {aside} aside"))
 }
 
 fn known(line: &str, collected: &Collected) -> bool {
     let mut words = line.split(' ');
-    let (Some(path), Some(value), Some(at)) = (words.next(), words.next(), words.next()) else { return false };
+    let (Some(path), Some(value), Some(at)) = (words.next(), words.next(), words.next()) else {
+        return false;
+    };
     let (Ok(value), Ok(at)) = (value.parse(), at.parse()) else { return false };
     collected.is_collected(at, path, value)
 }

@@ -85,11 +85,7 @@ fn c_relay() -> Result<String> {
     })
 }
 
-fn through(
-    stage: &mut Stage,
-    plan: Plan,
-    fault: impl FnOnce(&mut Stage) -> Result<()>,
-) -> Result<String> {
+fn through(stage: &mut Stage, plan: Plan, fault: impl FnOnce(&mut Stage) -> Result<()>) -> Result<String> {
     stage.configure(&plan)?;
     stage.daemon.spawn()?;
     stage.ticks(4)?;

@@ -75,7 +75,8 @@ fn locked() -> Result<String> {
     );
     fs::write(&config, text)?;
     let config = config.display().to_string();
-    let flags = ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
+    let flags =
+        ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
     let mut second = Process::new(&stage.folder, "second", slurm_graphite()?).args(flags);
     second.spawn()?;
     second.line("another process uses it; two daemons need two queue.dir", Duration::from_secs(20))?;
@@ -114,12 +115,12 @@ fn newer() -> Result<String> {
     stage.ticks(3)?;
     let aside = stage.counter("queue.gauge-moved_aside")?;
     ensure!((aside - 1.0).abs() < 0.1, "{aside} files were counted as moved aside");
-    let kept = fs::read_dir(stage.queue())?.flatten().any(|entry| {
-        entry.file_name().to_string_lossy().starts_with("queue.sqlite3.")
-    });
+    let kept = fs::read_dir(stage.queue())?
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().starts_with("queue.sqlite3."));
     ensure!(kept, "the file is gone");
     let findings = stage.finish()?;
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "Unix time")]
+    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let late = findings.lost.keys().any(|&at| at as f64 > since);
     ensure!(findings.wrong.is_empty() && !late, "{findings}");
     Ok(format!("{} ticks, {} in the file set aside", findings.ticks, findings.lost.len()))

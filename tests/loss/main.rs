@@ -33,9 +33,12 @@ fn side_by_side(scenarios: &[Scenario]) {
     };
     let failures: Vec<String> = std::thread::scope(|scope| {
         let run = &run;
-        let running: Vec<_> =
-            scenarios.iter().map(|scenario| scope.spawn(move || run(scenario))).collect();
-        running.into_iter().filter_map(|scenario| scenario.join().unwrap().err()).map(|e| format!("{e:?}")).collect()
+        let running: Vec<_> = scenarios.iter().map(|scenario| scope.spawn(move || run(scenario))).collect();
+        running
+            .into_iter()
+            .filter_map(|scenario| scenario.join().unwrap().err())
+            .map(|e| format!("{e:?}"))
+            .collect()
     });
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }

@@ -82,7 +82,8 @@ impl Collected {
         // Cut short by a SIGKILL: it says nothing.
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Ok(()) };
         // The entry has two of them: its moment, and, last, the tick's.
-        let timestamp = value.get("timestamp").and_then(Value::as_u64).context("a tick without its timestamp")?;
+        let timestamp =
+            value.get("timestamp").and_then(Value::as_u64).context("a tick without its timestamp")?;
         if kept {
             self.kept.insert(timestamp);
             return Ok(());

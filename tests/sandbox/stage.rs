@@ -183,8 +183,9 @@ impl Stage {
         let since = now();
         self.daemon.stop()?;
         self.collected.look()?;
-        let drained =
-            |entry: &&Entry| entry.at > since && entry.line.contains("not sent") || entry.line.contains("panicked");
+        let drained = |entry: &&Entry| {
+            entry.at > since && entry.line.contains("not sent") || entry.line.contains("panicked")
+        };
         let left: Vec<&str> =
             self.collected.entries().iter().filter(drained).map(|entry| entry.line.as_str()).collect();
         ensure!(left.is_empty(), "something is left: {left:?}");
@@ -212,7 +213,7 @@ impl Stage {
         }
     }
 
-    /// The sum of the newest values of a counter that starts at zero with each start of the daemon, over all of its starts.
+    /// The newest collected value of a counter, which starts at zero with each start of the daemon.
     ///
     /// # Errors
     /// There is no such counter.

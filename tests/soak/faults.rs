@@ -156,6 +156,8 @@ fn disk_full(soak: &mut Soak) -> Result<()> {
     for size in [1 << 20, 4096, 512] {
         while file.write_all(&vec![0; size]).is_ok() {}
     }
+    // An open file would keep its room after its removal.
+    drop(file);
     soak.pause(3.0, 12.0);
     fs::remove_file(&filler)?;
     soak.stage.ticks(2)?;

@@ -60,8 +60,7 @@ impl Soak {
         let queue = folder.path().join("queue");
         fs::create_dir(&queue)?;
         let schemas = "[everything]\npattern = .*\nretentions = 1s:4h\n".to_owned();
-        let mut carbon =
-            sandbox::Carbon::new(&folder, "carbon", &Options { schemas, ..Options::default() })?;
+        let mut carbon = sandbox::Carbon::new(&folder, "carbon", &Options { schemas, ..Options::default() })?;
         let path = folder.path().display();
         fs::write(folder.path().join("hosts"), faults::KNOWN)?;
         fs::write(folder.path().join("switch"), "hosts: files\n")?;
@@ -109,6 +108,7 @@ fn soak() -> Result<()> {
     let (start, mut by_kind) = (Instant::now(), BTreeMap::<&str, usize>::new());
     for n in 1..=faults {
         let Some(&(name, fault)) = soak.random.choice(FAULTS) else { break };
+        soak.stage.collected.look()?;
         let ticks = soak.stage.collected.counted().count();
         say(&format!("{n:4}  {:5.0} s  {ticks:5} ticks  {name}\n", start.elapsed().as_secs_f64()))?;
         fault(&mut soak).with_context(|| format!("fault {n}, {name}"))?;
@@ -136,8 +136,7 @@ fn soak() -> Result<()> {
 }
 
 fn shell(folder: &Folder, text: &str) -> Result<()> {
-    let finished =
-        sandbox::Invocation::of(folder, &find_program("sh")?, &["-ec", text])?.finish()?;
+    let finished = sandbox::Invocation::of(folder, &find_program("sh")?, &["-ec", text])?.finish()?;
     ensure!(finished.code == Some(0), "{text}: {}", finished.stderr);
     Ok(())
 }

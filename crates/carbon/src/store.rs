@@ -5,7 +5,9 @@
 //! batches where they are, in memory. Every frame carries a checksum over all that is sent of it, so that a flipped bit
 //! loses a batch and never sends a wrong one.
 
+mod aside;
 mod file;
+mod log;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,8 @@ use tokio::sync::{mpsc, oneshot};
 use self::file::File;
 use crate::wire::Frame;
 
+/// The file in the queue's folder.
+const NAME: &str = "queue.sqlite3";
 /// A file that could not be opened is tried again after this.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
 /// Between two steps of giving free pages back to the file system.
@@ -67,6 +71,8 @@ pub(crate) struct Restored {
     pub(crate) due: Vec<(Arc<str>, u64)>,
     /// Destinations that there are no longer, and how many batches each had not had.
     pub(crate) removed: Vec<(String, u64)>,
+    /// How many commits a damaged log had beyond what could be read, and the copy of it.
+    pub(crate) unread: Option<(usize, PathBuf)>,
 }
 
 /// A batch without its frames.
@@ -143,7 +149,8 @@ impl Store {
     ) -> std::io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
         let (commands, received) = channel();
         let (said, events) = mpsc::unbounded_channel();
-        let keeper = Keeper { dir: dir.to_owned(), max_bytes, destinations, file: None, tried: None, said };
+        let (dir, owed) = (dir.to_owned(), Changes::default());
+        let keeper = Keeper { dir, max_bytes, destinations, file: None, tried: None, owed, said };
         std::thread::Builder::new()
             .name("queue".into())
             .stack_size(256 << 10)
@@ -184,6 +191,8 @@ struct Keeper {
     destinations: Vec<Arc<str>>,
     file: Option<File>,
     tried: Option<Instant>,
+    /// What was done with batches while the disk took nothing.
+    owed: Changes,
     said: mpsc::UnboundedSender<Event>,
 }
 
@@ -208,7 +217,7 @@ impl Keeper {
                 },
             };
             match command {
-                Command::Apply(changes) => self.apply(&changes),
+                Command::Apply(changes) => self.apply(changes),
                 Command::Load { id, reply } => {
                     let frames = self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id));
                     let _ = reply.send(frames);
@@ -222,7 +231,7 @@ impl Keeper {
                     }
                 }
                 Command::Close { changes, closed } => {
-                    self.apply(&changes);
+                    self.apply(changes);
                     self.file = None;
                     let _ = closed.send(());
                     return;
@@ -257,26 +266,30 @@ impl Keeper {
 
     fn move_aside(&mut self, error: StoreError) {
         self.file = None;
-        match file::move_aside(&self.dir) {
+        match aside::move_aside(&self.dir) {
             Ok(to) => self.say(Event::MovedAside { to, error }),
             Err(error) => self.say(Event::Unavailable(error)),
         }
     }
 
-    fn apply(&mut self, changes: &Changes) {
+    fn apply(&mut self, mut changes: Changes) {
         if self.file.is_none() && self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER) {
             self.open();
         }
+        changes.done.append(&mut self.owed.done);
+        changes.forget.append(&mut self.owed.forget);
         let appended: Vec<u64> = changes.append.iter().map(|kept| kept.id).collect();
-        let Some(file) = &mut self.file else {
-            return self.say(Event::Failed { appended, error: StoreError::Gone });
-        };
-        match file.apply(changes) {
+        let applied = self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.apply(&changes));
+        match applied {
             Ok(dropped) => {
-                let file_bytes = file.bytes();
+                let file_bytes = self.file.as_ref().map_or(0, File::bytes);
                 self.say(Event::Committed { appended, dropped, file_bytes });
             }
-            Err(error) => self.failed(appended, error),
+            Err(error) => {
+                // Left in the file they would be sent again by the next run.
+                self.owed = Changes { append: Vec::new(), ..changes };
+                self.failed(appended, error);
+            }
         }
     }
 

@@ -260,6 +260,10 @@ impl State {
                 "a destination that is no longer configured is forgotten"
             );
         }
+        if let Some((commits, copy)) = restored.unread {
+            self.status.moved_aside = self.status.moved_aside.saturating_add(1);
+            error!(ticks_lost = commits, copied_to = %copy.display(), "the end of the queue's log is damaged; what it had is lost");
+        }
         let (mut ticks, mut oldest) = (0_usize, None::<i64>);
         for (id, summary) in restored.batches {
             self.next_id = self.next_id.max(id.saturating_add(1));
@@ -280,26 +284,28 @@ impl State {
             self.batches.insert(id, held);
         }
         for (name, id) in restored.due {
-            let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) else { continue };
-            if let Some(destination) = self.destinations.get_mut(&name) {
-                held.waiting += 1;
-                destination.bytes = destination.bytes.saturating_add(held.bytes);
-                destination.ledger.restore(id, held.timestamp);
-                destination.news.notify_one();
-            }
+            self.restore_due(&name, id);
         }
-        let nobodys: Vec<u64> = self
-            .batches
-            .iter()
-            .filter(|(_, held)| held.published && held.waiting == 0)
-            .map(|(&id, _)| id)
-            .collect();
+        // A batch leaves the file with the last entry of to whom it is due: without one these entries are damaged, and sending
+        // twice does less harm than a loss.
+        let nobodys = self.batches.iter().filter(|(_, held)| held.published && held.waiting == 0);
+        let nobodys: Vec<u64> = nobodys.map(|(&id, _)| id).collect();
+        let names: Vec<Arc<str>> = self.destinations.keys().cloned().collect();
         for id in nobodys {
-            self.remove(id);
-            self.forget.push(id);
+            names.iter().for_each(|name| self.restore_due(name, id));
         }
         if ticks > 0 {
             info!(ticks, oldest, "ticks of an earlier run are in the queue");
+        }
+    }
+
+    fn restore_due(&mut self, name: &Arc<str>, id: u64) {
+        let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) else { return };
+        if let Some(destination) = self.destinations.get_mut(name) {
+            held.waiting += 1;
+            destination.bytes = destination.bytes.saturating_add(held.bytes);
+            destination.ledger.restore(id, held.timestamp);
+            destination.news.notify_one();
         }
     }
 

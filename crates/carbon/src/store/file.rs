@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
-use super::{Changes, Kept, Restored, StoreError, Summary};
+use super::aside::log_of;
+use super::{Changes, Kept, NAME, Restored, StoreError, Summary, log};
 use crate::wire::Frame;
 
-const NAME: &str = "queue.sqlite3";
 const VERSION: i64 = 1;
 const PAGE: u64 = 4096;
 /// Free pages that are left in the file: giving them back and taking them again would cost more.
@@ -47,22 +47,6 @@ pub(super) struct File {
     bytes: u64,
 }
 
-/// Renames what is there, with its log, and returns the new name.
-pub(super) fn move_aside(dir: &Path) -> Result<PathBuf, StoreError> {
-    let path = dir.join(NAME);
-    let seconds =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-    // A second one in the same second would hide the first.
-    let aside = (0..1000)
-        .map(|n| dir.join(format!("{NAME}.broken-{seconds}-{n}")))
-        .find(|aside| !aside.exists())
-        .unwrap_or_else(|| dir.join(format!("{NAME}.broken")));
-    fs::rename(&path, &aside).map_err(|source| StoreError::Folder { path, source })?;
-    // The log belongs to it: a new file beside it would be taken for damaged too.
-    let _ = fs::rename(dir.join(format!("{NAME}-wal")), PathBuf::from(format!("{}-wal", aside.display())));
-    Ok(aside)
-}
-
 impl File {
     /// Opens or makes the file in `dir`, for these destinations.
     pub(super) fn open(
@@ -72,7 +56,8 @@ impl File {
     ) -> Result<(Self, Restored), StoreError> {
         fs::create_dir_all(dir).map_err(|source| StoreError::Folder { path: dir.to_owned(), source })?;
         let path = dir.join(NAME);
-        let open = || -> rusqlite::Result<(Connection, i64)> {
+        let commits = log::commits(&log_of(&path));
+        let open = || -> rusqlite::Result<(Connection, i64, usize)> {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
                 | OpenFlags::SQLITE_OPEN_CREATE
                 | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -84,12 +69,15 @@ impl File {
                  BEGIN IMMEDIATE; COMMIT;",
             )?;
             let version = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-            Ok((connection, version))
+            // Of the frames that were read; a full disk may refuse it.
+            let checkpoint = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1));
+            Ok((connection, version, checkpoint.unwrap_or(usize::MAX)))
         };
-        let (connection, version) = open().map_err(|source| explain(&path, source))?;
+        let (connection, version, read) = open().map_err(|source| explain(&path, source))?;
         if version > VERSION {
             return Err(StoreError::Newer { path, version });
         }
+        let unread = log::keep_unread(dir, &commits, read);
         let mut file = Self {
             connection,
             path,
@@ -104,7 +92,7 @@ impl File {
         }
         let removed = file.set_destinations(destinations)?;
         let restored = file.restore(removed)?;
-        Ok((file, restored))
+        Ok((file, Restored { unread, ..restored }))
     }
 
     fn create(&mut self) -> Result<(), StoreError> {

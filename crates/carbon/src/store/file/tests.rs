@@ -1,6 +1,7 @@
 //! The file's tests: what is kept comes back, whatever was done to it in between.
 
 use super::*;
+use crate::store::aside::move_aside;
 
 const MANY: u64 = 64 << 20;
 
