@@ -11,8 +11,8 @@ use crate::CONDITIONAL;
 
 const TICKS: u64 = 120;
 
-/// slurmctld has no such moment in its first second.
-const MOMENTS: [&str; 3] = ["job_states_ts", "bf_last_cycle_when", "req_time_start"];
+/// What has not been yet at the first tick: slurmctld counted, backfill ran, a tick was delivered.
+const MOMENTS: [&str; 4] = ["job_states_ts", "bf_last_cycle_when", "req_time_start", "last_delivery"];
 
 #[test]
 fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {

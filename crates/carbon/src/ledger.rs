@@ -38,9 +38,9 @@ pub(crate) struct Ledger {
 /// A batch that was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removed {
-    /// It had been written, and may have arrived.
+    /// It had been written, and nothing has been heard to the contrary.
     Written,
-    /// It had never been written.
+    /// It was due: never written, or before its connection was lost.
     Unwritten,
 }
 
@@ -148,7 +148,8 @@ impl Ledger {
         if entry.is_due() {
             self.due = self.due.saturating_sub(1);
         }
-        Some(if entry.writes > 0 { Removed::Written } else { Removed::Unwritten })
+        // One whose connection was lost is due again, and lost if it goes now.
+        Some(if entry.is_due() { Removed::Unwritten } else { Removed::Written })
     }
 
     /// Batches that are due: never written, or to be written again.

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep_until};
-use tracing::error;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, error};
 
 use self::state::{Destination, Held, Reason, State};
 use crate::point::Batch;
@@ -84,6 +84,16 @@ pub(crate) struct Turn {
     frames: Option<Arc<[Frame]>>,
 }
 
+/// What became of looking for a batch's frames.
+#[derive(Debug)]
+pub(crate) enum Loaded {
+    Frames(Arc<[Frame]>),
+    /// The batch is gone, and counted.
+    Lost,
+    /// The disk does not give it now.
+    NotNow,
+}
+
 /// What is seen of one destination's share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Share {
@@ -142,11 +152,12 @@ impl Queue {
         state.status.memory_bytes = state.status.memory_bytes.saturating_add(held.bytes);
         state.batches.insert(id, held);
         state.expire(batch.timestamp());
-        let store = self.shared.store.as_ref().filter(|_| state.committing.len() < MOST_UNANSWERED);
+        let store = self.shared.store.as_ref().filter(|_| state.unanswered < MOST_UNANSWERED);
         match store {
             Some(store) => {
                 let changes = state.changes(id);
                 state.committing.push_back((id, now + COMMIT_PATIENCE));
+                state.unanswered += 1;
                 store.apply(changes);
                 self.shared.appended.notify_one();
             }
@@ -190,7 +201,7 @@ impl Queue {
         }
         state.limits = limits;
         if let Some(store) = &self.shared.store {
-            store.set_destinations(names);
+            store.reconfigure(names, state.limits.max_bytes);
         }
         removed
     }
@@ -258,21 +269,28 @@ impl Place {
         self.shared.state().turn(id, true)
     }
 
-    /// The batch's frames, from memory or from the file; `None` when they are lost, which is counted.
-    pub(crate) async fn frames(&self, turn: &Turn) -> Option<Arc<[Frame]>> {
+    /// The batch's frames, from memory or from the file. Those that are lost are counted; a disk that does not answer,
+    /// or not now, keeps what it has.
+    pub(crate) async fn frames(&self, turn: &Turn) -> Loaded {
         if let Some(frames) = &turn.frames {
-            return Some(Arc::clone(frames));
+            return Loaded::Frames(Arc::clone(frames));
         }
         let loaded = match &self.shared.store {
-            Some(store) => store.load(turn.id).await,
+            Some(store) => {
+                timeout(COMMIT_PATIENCE, store.load(turn.id)).await.unwrap_or(Err(StoreError::Gone))
+            }
             None => Err(StoreError::Gone),
         };
         match loaded {
-            Ok(frames) => Some(frames),
-            Err(error) => {
+            Ok(frames) => Loaded::Frames(frames),
+            Err(error @ StoreError::Damaged { .. }) => {
                 error!(destination = %self.name, %error, "a kept tick cannot be read, and is lost");
                 self.shared.state().drop_batch(turn.id, Reason::Damaged);
-                None
+                Loaded::Lost
+            }
+            Err(error) => {
+                debug!(destination = %self.name, %error, "a kept tick cannot be read now");
+                Loaded::NotNow
             }
         }
     }

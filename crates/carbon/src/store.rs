@@ -130,7 +130,7 @@ pub(crate) enum StoreError {
 enum Command {
     Apply(Changes),
     Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
-    Destinations(Vec<Arc<str>>),
+    Reconfigure { destinations: Vec<Arc<str>>, max_bytes: u64 },
     Close { changes: Changes, closed: oneshot::Sender<()> },
 }
 
@@ -171,9 +171,9 @@ impl Store {
         frames.await.unwrap_or(Err(StoreError::Gone))
     }
 
-    /// There are other destinations now.
-    pub(crate) fn set_destinations(&self, destinations: Vec<Arc<str>>) {
-        let _ = self.commands.send(Command::Destinations(destinations));
+    /// There are other destinations now, and another bound.
+    pub(crate) fn reconfigure(&self, destinations: Vec<Arc<str>>, max_bytes: u64) {
+        let _ = self.commands.send(Command::Reconfigure { destinations, max_bytes });
     }
 
     /// Makes the last changes and closes the file.
@@ -222,10 +222,10 @@ impl Keeper {
                     let frames = self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id));
                     let _ = reply.send(frames);
                 }
-                Command::Destinations(destinations) => {
-                    self.destinations = destinations;
+                Command::Reconfigure { destinations, max_bytes } => {
+                    (self.destinations, self.max_bytes) = (destinations, max_bytes);
                     if let Some(file) = &mut self.file
-                        && let Err(error) = file.set_destinations(&self.destinations)
+                        && let Err(error) = file.reconfigure(&self.destinations, max_bytes)
                     {
                         self.failed(Vec::new(), error);
                     }

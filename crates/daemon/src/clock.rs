@@ -82,8 +82,12 @@ impl Alarm {
     pub(crate) async fn at(&mut self, moment: Duration) -> io::Result<()> {
         if self.set_for != Some(moment) {
             let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
-            timerfd_settime(&self.timer, flags, &once_at(to_real(moment)))?;
-            self.set_for = Some(moment);
+            match timerfd_settime(&self.timer, flags, &once_at(to_real(moment))) {
+                Ok(_) => self.set_for = Some(moment),
+                // The clock was set since the last look: that is a waking too (timerfd_create(2), NOTES).
+                Err(rustix::io::Errno::CANCELED) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
         }
         loop {
             let mut ready = self.timer.readable().await?;

@@ -261,6 +261,9 @@ impl Config {
             self.carbon.clear();
             for text in &flags.carbon {
                 match text.parse::<Address>() {
+                    Ok(address) if self.carbon.iter().any(|to| to.address == address) => {
+                        problem("carbon", format!("{address} is here twice"));
+                    }
                     Ok(address) => {
                         self.carbon.push(Destination {
                             name: address.to_string(),

@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) done: Vec<(Arc<str>, u64)>,
     pub(super) forget: Vec<u64>,
     pub(super) next_id: u64,
+    /// Commits that the file's thread has not answered for.
+    pub(super) unanswered: usize,
     /// Some batches were given to the senders without being on disk.
     pub(super) missed: bool,
     pub(super) status: QueueStatus,
@@ -89,6 +91,7 @@ impl State {
             done: Vec::new(),
             forget: Vec::new(),
             next_id: unix_millis(),
+            unanswered: 0,
             missed: false,
             status: QueueStatus::default(),
             said_undurable: false,
@@ -321,6 +324,7 @@ impl State {
                 error!(%error, "the queue's file cannot be used; ticks are kept in memory, and lost with this process");
             }
             Event::Committed { appended, dropped, file_bytes } => {
+                self.unanswered = self.unanswered.saturating_sub(1);
                 self.status.durable = true;
                 self.status.file_bytes = file_bytes;
                 if std::mem::take(&mut self.said_undurable) {
@@ -336,6 +340,9 @@ impl State {
                 }
             }
             Event::Failed { appended, error } => {
+                if !appended.is_empty() {
+                    self.unanswered = self.unanswered.saturating_sub(1);
+                }
                 self.status.durable = false;
                 if !std::mem::replace(&mut self.said_undurable, true) {
                     error!(%error, "ticks cannot be kept on disk; they are in memory, and lost with this process");
@@ -378,6 +385,8 @@ impl State {
                 warn!("the queue's disk does not answer; going on from memory");
             }
             debug!(id, "not on disk in time");
+            // Until a commit comes: nothing more is heaped on a disk that does not answer.
+            (self.status.durable, self.missed) = (false, true);
             self.undurable(id);
             self.publish(id);
         }

@@ -16,10 +16,12 @@ use super::{Destination, Shared};
 use crate::backoff::Backoff;
 use crate::connection::{Connection, ConnectionError};
 use crate::poison::{ALONE, Poison};
-use crate::queue::Turn;
+use crate::queue::{Loaded, Turn};
 use crate::rate::Rate;
 use crate::wire::{Frame, Protocol};
 
+/// A disk that did not give a batch is asked again after this; live ticks go on in between.
+const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long a connection must live after a write before the next failure starts with a short delay again. A port
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
@@ -196,7 +198,11 @@ impl Link {
             } else {
                 self.rate.live(turn.points, now);
             }
-            let Some(frames) = self.shared.place.frames(&turn).await else { continue };
+            let frames = match self.shared.place.frames(&turn).await {
+                Loaded::Frames(frames) => frames,
+                Loaded::Lost => continue,
+                Loaded::NotNow => return Ok(Some(Instant::now() + LOAD_AGAIN_AFTER)),
+            };
             for frame in frames.iter() {
                 self.write_frame(connection, turn.id, frame).await?;
             }
@@ -234,9 +240,13 @@ impl Link {
         let mut tried = Vec::new();
         let mut wrote = Ok(());
         for turn in self.turns_to_try() {
-            let Some(frames) = self.shared.place.frames(&turn).await else {
-                self.poison.clear(turn.id);
-                continue;
+            let frames = match self.shared.place.frames(&turn).await {
+                Loaded::Frames(frames) => frames,
+                Loaded::Lost => {
+                    self.poison.clear(turn.id);
+                    continue;
+                }
+                Loaded::NotNow => continue,
             };
             while tried.len() < self.poison.together() && wrote.is_ok() {
                 let Some(frame) = self.poison.trial(turn.id, &frames) else { break };

@@ -102,6 +102,13 @@ impl File {
         })
     }
 
+    /// Other destinations and another bound from now on.
+    pub(super) fn reconfigure(&mut self, names: &[Arc<str>], max_bytes: u64) -> Result<(), StoreError> {
+        // The bound is looked at again with the next batch.
+        (self.max_bytes, self.headroom) = (max_bytes, 0);
+        self.set_destinations(names).map(|_| ())
+    }
+
     /// Forgets destinations that there are no longer; returns them with what each had not had.
     pub(super) fn set_destinations(&mut self, names: &[Arc<str>]) -> Result<Vec<(String, u64)>, StoreError> {
         let (removed, known) = self.transact(|transaction| {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use carbon::{Queue, Sender};
+use carbon::{Dropped, Limits, Queue, Sender};
 use tracing::info;
 
 use super::{block_on, load, once};
@@ -20,7 +20,9 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
     Logging::start(config.log);
     block_on(async {
         let names: Vec<String> = config.carbon.iter().map(|to| to.name.clone()).collect();
-        let queue = Queue::open(None, config.queue.limits.clone(), &names);
+        // The timestamps are the recording's: nothing in it is too old.
+        let limits = Limits { max_age: Duration::MAX, ..config.queue.limits.clone() };
+        let queue = Queue::open(None, limits, &names);
         let senders: Vec<Sender> = config.carbon.iter().map(|to| Sender::start(to.clone(), &queue)).collect();
         let mut ticks = 0_u64;
         for reading in recording::readings(file)? {
@@ -32,6 +34,10 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
         }
         let mut failed = Vec::new();
         for (to, sender) in config.carbon.iter().zip(senders) {
+            let dropped = sender.status().dropped;
+            if dropped != Dropped::default() {
+                failed.push(format!("{}: {} points did not fit into queue.max_bytes", to.name, dropped.full));
+            }
             let left = sender.drain(config.drain_timeout).await;
             if !left.is_complete() {
                 failed.push(format!("{}: {left}", to.name));

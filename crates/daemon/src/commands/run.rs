@@ -106,6 +106,8 @@ struct Daemon {
     health: Health,
     host: String,
     cluster: Option<String>,
+    /// Readers started again by sources that a reload has replaced.
+    restarts_before: u64,
     /// A request is on its way to the source.
     asked: bool,
     /// The tick that it is for; `None` once its slot is over.
@@ -144,6 +146,7 @@ impl Daemon {
             health: Health::default(),
             host: naming::host(),
             cluster: None,
+            restarts_before: 0,
             asked: false,
             pending: None,
             said: Said::Nothing,
@@ -241,7 +244,7 @@ impl Daemon {
         self.health.ticks_run += 1;
         self.health.slurmctld_up = reading.is_some();
         self.health.reading_duration = reading.as_ref().map(|reading| reading.elapsed);
-        self.health.reader_restarts = self.source.restarts();
+        self.health.reader_restarts = self.restarts_before.saturating_add(self.source.restarts());
         self.health.look_at_memory(self.source.pid());
         if let Some(cluster) = reading.as_ref().and_then(|reading| reading.cluster.as_ref()) {
             self.cluster = Some(cluster.clone());
@@ -302,6 +305,9 @@ impl Daemon {
         if config.slurm != self.config.slurm {
             self.finish_pending();
             self.asked = false;
+            // Another cluster, perhaps: nothing goes under the old one's name.
+            (self.cluster, self.said) = (None, Said::Nothing);
+            self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
         }
         if config.queue.dir != self.config.queue.dir {

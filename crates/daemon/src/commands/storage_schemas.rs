@@ -8,6 +8,11 @@ pub(super) fn document(config: &Config) -> String {
     // Whisper wants every archive's step to be a multiple of the finer one's.
     let middle = 300_u32.next_multiple_of(interval);
     let coarse = 3600_u32.next_multiple_of(middle);
+    let mut archives = vec![(coarse, "3y"), (middle, "90d"), (interval, "1d")];
+    // Whisper takes no two of one step: of those the longest.
+    archives.dedup_by_key(|(step, _)| *step);
+    let archives: Vec<String> =
+        archives.iter().rev().map(|(seconds, kept)| format!("{}:{kept}", step(*seconds))).collect();
     let pattern = pattern(&config.prefix.to_string());
     format!(
         "# For Carbon's storage-schemas.conf: an interval of {interval} s. The first rule that matches wins, so put this above\n\
@@ -15,10 +20,8 @@ pub(super) fn document(config: &Config) -> String {
          # yet: have it there before the first start.\n\
          [slurm_graphite]\n\
          pattern = {pattern}\n\
-         retentions = {}:1d,{}:90d,{}:3y\n",
-        step(interval),
-        step(middle),
-        step(coarse)
+         retentions = {}\n",
+        archives.join(",")
     )
 }
 
@@ -72,7 +75,7 @@ mod tests {
                 })
                 .collect();
             assert_eq!(steps[0], interval);
-            assert!(steps.windows(2).all(|pair| pair[1] % pair[0] == 0), "{text}");
+            assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] % pair[0] == 0), "{text}");
         }
     }
 
