@@ -86,6 +86,9 @@ pub(crate) struct Options {
     /// slurm.conf [default: SLURM_CONF, then libslurm's own search]
     #[arg(long, value_name = "FILE")]
     slurm_conf: Option<PathBuf>,
+    /// Folder for the queue, so that it outlives the daemon [default: in memory]
+    #[arg(long, value_name = "DIR")]
+    queue_dir: Option<PathBuf>,
     /// error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -107,6 +110,7 @@ impl Options {
             interval: self.interval.clone(),
             prefix: self.prefix.clone(),
             slurm_conf: self.slurm_conf.clone(),
+            queue_dir: self.queue_dir.clone(),
             log_level: self.log_level.clone(),
             log_format: self.log_format.clone(),
         }

@@ -78,6 +78,7 @@ pub(crate) struct Flags {
     pub(crate) interval: Option<String>,
     pub(crate) prefix: Option<String>,
     pub(crate) slurm_conf: Option<PathBuf>,
+    pub(crate) queue_dir: Option<PathBuf>,
     pub(crate) log_level: Option<String>,
     pub(crate) log_format: Option<String>,
 }
@@ -256,6 +257,11 @@ impl Config {
         set!("log-format", &flags.log_format, |text: &str| log_format(text), self.log.format);
         if let Some(conf) = &flags.slurm_conf {
             self.slurm.conf = Some(conf.clone());
+        }
+        if let Some(dir) = &flags.queue_dir {
+            self.queue.dir = Some(dir.clone());
+            let poison_file = self.queue.poison_file();
+            self.carbon.iter_mut().for_each(|to| to.poison_file.clone_from(&poison_file));
         }
         if !flags.carbon.is_empty() {
             self.carbon.clear();

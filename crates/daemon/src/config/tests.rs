@@ -86,12 +86,15 @@ fn flags_go_over_the_file() {
         interval: Some("10s".into()),
         prefix: Some("test".into()),
         slurm_conf: Some("/x".into()),
+        queue_dir: Some("/q".into()),
         ..Flags::default()
     };
     let text = "interval = \"1m\"\n[[carbon]]\naddress = \"old:2004\"\n[queue]\nresend_window = \"0s\"";
     let config = Config::parse(text, &flags).unwrap();
     assert_eq!((config.interval, config.slurm.conf), (10, Some("/x".into())));
     assert_eq!(config.carbon.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["[::1]:2004"]);
+    assert_eq!(config.queue.dir, Some("/q".into()));
+    assert_eq!(config.carbon[0].poison_file, Some("/q/poison.txt".into()));
     assert_eq!(config.queue.limits.resend_window, Duration::ZERO);
 
     let flags = Flags { interval: Some("x".into()), carbon: vec!["y".into()], ..Flags::default() };
