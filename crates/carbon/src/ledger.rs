@@ -293,6 +293,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_lost_connection_had_written_counts_as_lost_when_it_is_dropped() {
+        let (mut ledger, now) = (ledger([1]), Instant::now());
+        write_all(&mut ledger, now);
+        ledger.lost(now);
+        assert_eq!(ledger.remove(1), Some(Removed::Unwritten));
+    }
+
+    #[test]
     fn what_is_done_is_let_go_while_ticks_come_in() {
         let (mut ledger, mut now) = (ledger([]), Instant::now());
         for batch in 0..5000 {

@@ -103,6 +103,13 @@ fn flags_go_over_the_file() {
 }
 
 #[test]
+fn the_same_carbon_flag_twice_would_share_one_place_and_is_refused() {
+    let flags = Flags { carbon: vec!["a:2004".into(), "a:2004".into()], ..Flags::default() };
+    let problems = Config::parse("", &flags).unwrap_err().to_string();
+    assert_eq!(problems, "--carbon: a:2004 is here twice");
+}
+
+#[test]
 fn a_daemon_with_nowhere_to_send_to_is_refused() {
     let problems = Config::default().with_destination().unwrap_err().to_string();
     assert!(problems.contains("--carbon HOST:2004"), "{problems}");
