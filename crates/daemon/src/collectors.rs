@@ -1,14 +1,21 @@
 //! Readings into points: one file a collector, and the table of all of them.
 //!
-//! A collector is pure: no clock, no configuration, no log, and it knows no other collector. To add one, write
-//! its file and its line in [`COLLECTORS`]; CONTRIBUTING.md has the steps.
+//! A collector is a pure function of the round and of its own last reading: no clock, no log, and it knows no
+//! other collector. To add one, write its file, its entry in [`COLLECTORS`] and its table in the configuration;
+//! CONTRIBUTING.md has the steps.
 
-use slurm_snapshot::Statistics;
+use std::sync::Arc;
+
+use carbon::Batch;
+use slurm_snapshot::Reading;
+
+use crate::config::Collectors;
+use crate::source::Wanted;
 
 mod sched_stats;
 
 /// One published figure of a `T`.
-pub(crate) struct Figure<T> {
+pub(crate) struct Figure<T: ?Sized> {
     /// The path's last component, behind `gauge-`.
     pub(crate) leaf: &'static str,
     /// µs, count and so on.
@@ -30,35 +37,141 @@ pub(crate) enum Rollup {
     Max,
 }
 
-/// A family of figures from the statistics.
+/// A kind of figures that can be had or not.
 pub(crate) struct Collector {
-    /// The path's component behind the prefix.
-    pub(crate) family: &'static str,
-    /// One sentence for the documentation.
-    pub(crate) about: &'static str,
-    /// In sdiag's order.
-    pub(crate) figures: &'static [Figure<Statistics>],
+    /// Its file, and its table in the configuration: `[collectors.NAME]`.
+    pub(crate) name: &'static str,
+    /// Every path that it may make.
+    pub(crate) paths: &'static [Paths],
+    /// One that begins, unless the configuration has it off.
+    pub(crate) start: fn(&Settings<'_>) -> Option<Box<dyn Collect>>,
 }
 
-/// Every collector there is.
-pub(crate) const COLLECTORS: &[Collector] = &[sched_stats::COLLECTOR];
+/// The paths below one level, for the documentation.
+pub(crate) struct Paths {
+    /// Behind the prefix; what varies in angle brackets: `slurm_rpc_stats.type.<type>`.
+    pub(crate) below: &'static str,
+    /// One sentence or two for the documentation.
+    pub(crate) about: &'static str,
+    /// In sdiag's order.
+    pub(crate) leaves: &'static (dyn Leaves + Sync),
+}
 
-impl<T> Figure<T> {
-    /// `family.gauge-leaf` and the value, where there is one.
-    pub(crate) fn point(&self, family: &str, of: &T) -> Option<(String, f64)> {
-        (self.value)(of).map(|value| (format!("{family}.gauge-{}", self.leaf), value))
+/// Figures of whatever type, as the documentation has them.
+pub(crate) trait Leaves {
+    fn leaves(&self) -> Vec<Leaf>;
+}
+
+/// What a [`Figure`] says of itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leaf {
+    pub(crate) leaf: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) rollup: Rollup,
+    pub(crate) meaning: &'static str,
+}
+
+/// What a collector begins with.
+pub(crate) struct Settings<'a> {
+    /// Seconds between two ticks.
+    pub(crate) interval: u32,
+    pub(crate) collectors: &'a Collectors,
+    /// What this collector had to remember when the daemon last ended.
+    pub(crate) memory: Option<&'a str>,
+}
+
+/// One tick, as collectors see it.
+pub(crate) struct Round<'a> {
+    /// Its planned moment, Unix seconds.
+    pub(crate) timestamp: i64,
+    /// Absent when slurmctld was not read in time.
+    pub(crate) reading: Option<&'a Arc<Reading>>,
+}
+
+/// A collector at work.
+pub(crate) trait Collect: Send {
+    /// What the reading must hold for it.
+    fn wanted(&self) -> Wanted {
+        Wanted::default()
+    }
+
+    /// The round's points.
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>);
+
+    /// What it must know again after the daemon's next start, where that has changed since it was last asked for.
+    fn changed_memory(&mut self) -> Option<String> {
+        None
     }
 }
 
-impl Collector {
-    /// The points of `statistics` below `prefix`.
-    pub(crate) fn points<'a>(
-        &'a self,
-        prefix: &str,
-        statistics: &'a Statistics,
-    ) -> impl Iterator<Item = (String, f64)> + 'a {
-        let family = format!("{prefix}.{}", self.family);
-        self.figures.iter().filter_map(move |figure| figure.point(&family, statistics))
+/// Where a collector's points go: the tick's batch, below its prefix.
+pub(crate) struct Points<'a> {
+    prefix: &'a str,
+    batch: &'a mut Batch,
+}
+
+/// Every collector there is, in the documentation's order.
+pub(crate) const COLLECTORS: &[Collector] = &[sched_stats::COLLECTOR];
+
+/// The collectors of a configuration.
+pub(crate) struct Collecting(Vec<(&'static str, Box<dyn Collect>)>);
+
+impl Collecting {
+    /// Begins with those that are on; `memory` gives what each had to remember.
+    pub(crate) fn start(
+        interval: u32,
+        collectors: &Collectors,
+        memory: impl Fn(&'static str) -> Option<String>,
+    ) -> Self {
+        let started = COLLECTORS.iter().filter_map(|collector| {
+            let memory = memory(collector.name);
+            let settings = Settings { interval, collectors, memory: memory.as_deref() };
+            (collector.start)(&settings).map(|running| (collector.name, running))
+        });
+        Self(started.collect())
+    }
+
+    /// What a reading must hold for all of them.
+    pub(crate) fn wanted(&self) -> Wanted {
+        self.0.iter().map(|(_, collector)| collector.wanted()).fold(Wanted::default(), Wanted::and)
+    }
+
+    /// Every collector's points of `round`.
+    pub(crate) fn collect(&mut self, round: &Round<'_>, prefix: &str, batch: &mut Batch) {
+        let mut points = Points { prefix, batch };
+        self.0.iter_mut().for_each(|(_, collector)| collector.collect(round, &mut points));
+    }
+
+    /// What must be remembered, by the collector's name, where it has changed.
+    pub(crate) fn changed_memories(&mut self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+        self.0
+            .iter_mut()
+            .filter_map(|(name, collector)| collector.changed_memory().map(|memory| (*name, memory)))
+    }
+}
+
+impl Points<'_> {
+    pub(crate) const fn new<'a>(prefix: &'a str, batch: &'a mut Batch) -> Points<'a> {
+        Points { prefix, batch }
+    }
+
+    /// The figures of `of` below `below`, which is behind the prefix.
+    pub(crate) fn push<T: ?Sized>(&mut self, below: &str, figures: &[Figure<T>], of: &T) {
+        for figure in figures {
+            if let Some(value) = (figure.value)(of) {
+                self.batch.push(format!("{}.{below}.gauge-{}", self.prefix, figure.leaf), value);
+            }
+        }
+    }
+}
+
+impl<T: ?Sized> Leaves for &[Figure<T>] {
+    fn leaves(&self) -> Vec<Leaf> {
+        let leaf = |figure: &Figure<T>| {
+            let &Figure { leaf, unit, rollup, meaning, .. } = figure;
+            Leaf { leaf, unit, rollup, meaning }
+        };
+        self.iter().map(leaf).collect()
     }
 }
 
@@ -71,11 +184,12 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/collectors");
         let mut files: Vec<String> = std::fs::read_dir(folder)
             .unwrap()
-            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
             .collect();
         files.sort();
-        let mut table: Vec<&str> =
-            COLLECTORS.iter().map(|collector| collector.family.strip_prefix("slurm_").unwrap()).collect();
+        let mut table: Vec<&str> = COLLECTORS.iter().map(|collector| collector.name).collect();
         table.sort_unstable();
         assert_eq!(files, table);
     }
@@ -84,9 +198,12 @@ mod tests {
     fn no_path_is_there_twice_and_all_are_legal() {
         let mut paths: Vec<String> = COLLECTORS
             .iter()
-            .flat_map(|c| c.figures.iter().map(|f| format!("cluster.{}.gauge-{}", c.family, f.leaf)))
+            .flat_map(|collector| collector.paths)
+            .flat_map(|paths| paths.leaves.leaves().into_iter().map(|l| (paths.below, l.leaf)))
+            .map(|(below, leaf)| format!("cluster.{below}.gauge-{leaf}"))
             .collect();
-        assert!(paths.iter().all(|path| carbon::path::check(path).is_ok()));
+        let filled = |path: &String| path.replace(['<', '>'], "");
+        assert!(paths.iter().all(|path| carbon::path::check(&filled(path)).is_ok()));
         paths.sort();
         assert!(paths.windows(2).all(|pair| pair[0] != pair[1]));
     }

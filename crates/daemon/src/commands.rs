@@ -13,12 +13,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use carbon::Batch;
 use slurm_snapshot::Reading;
 use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
-use crate::collectors::COLLECTORS;
 use crate::config::{Config, Problems, Slurm};
 use crate::source::{Source, SourceError, Wanted};
 use crate::telemetry::Logging;
@@ -86,15 +84,6 @@ fn log_errors(options: &Options, config: &Config) {
         log.level = LevelFilter::ERROR;
     }
     Logging::start(log);
-}
-
-/// Every collector's points of `reading`.
-fn collect(batch: &mut Batch, prefix: &str, reading: &Reading) {
-    if let Some(statistics) = &reading.statistics {
-        for collector in COLLECTORS {
-            collector.points(prefix, statistics).for_each(|(path, value)| batch.push(path, value));
-        }
-    }
 }
 
 /// The start of the slot that `seconds` is in.

@@ -26,7 +26,20 @@ pub(crate) struct Config {
     pub(crate) slurm: Slurm,
     pub(crate) queue: Queue,
     pub(crate) carbon: Vec<Destination>,
+    pub(crate) collectors: Collectors,
     pub(crate) log: Log,
+}
+
+/// Which figures are published: `[collectors.NAME]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Collectors {
+    pub(crate) sched_stats: OnOff,
+}
+
+/// A collector that has no more to it than being on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OnOff {
+    pub(crate) enabled: bool,
 }
 
 /// What keeps ticks until every destination is done with them.
@@ -136,6 +149,7 @@ impl Default for Config {
                 replay_rate: None,
             },
             carbon: Vec::new(),
+            collectors: Collectors { sched_stats: OnOff { enabled: true } },
             log: Log { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
         }
     }
@@ -186,6 +200,9 @@ impl Config {
             log.set("level", log_level, &mut self.log.level);
             log.set("format", log_format, &mut self.log.format);
             log.end();
+        }
+        if let Some(collectors) = top.section("collectors") {
+            self.collectors.apply(collectors);
         }
         if let Some(mut queue) = top.section("queue") {
             let limits = &mut self.queue.limits;
@@ -310,6 +327,22 @@ impl Config {
             }]));
         }
         Ok(self)
+    }
+}
+
+impl Collectors {
+    fn apply(&mut self, mut all: Section<'_, '_>) {
+        self.sched_stats.apply(all.section("sched_stats"));
+        all.end();
+    }
+}
+
+impl OnOff {
+    fn apply(&mut self, table: Option<Section<'_, '_>>) {
+        if let Some(mut table) = table {
+            table.set_flag("enabled", &mut self.enabled);
+            table.end();
+        }
     }
 }
 

@@ -4,14 +4,34 @@
 
 use std::time::Duration;
 
-use carbon::{Status, path};
+use carbon::{Batch, Status, path};
 use tokio::time::Instant;
 
-use crate::collectors::{Figure, Rollup};
+use crate::collectors::{Figure, Paths, Points, Rollup};
 use crate::naming::{self, Prefix};
 
 /// The family's component behind the prefix.
-pub(crate) const FAMILY: &str = "slurm_graphite";
+const FAMILY: &str = "slurm_graphite";
+
+/// Every path of these figures.
+pub(crate) const PATHS: &[Paths] = &[
+    Paths {
+        below: "slurm_graphite.<host>",
+        about: "The daemon itself: every tick, also when its reading failed. Counters run since its start.",
+        leaves: &FIGURES,
+    },
+    Paths {
+        below: "slurm_graphite.<host>.queue",
+        about: "What keeps ticks until every destination is done with them.",
+        leaves: &QUEUE_FIGURES,
+    },
+    Paths {
+        below: "slurm_graphite.<host>.carbon.<destination>",
+        about: "One destination, under its `name` (its address by default). A character that a path cannot hold \
+                becomes `_`, and the name gets six hexadecimal digits of its own hash.",
+        leaves: &DESTINATION_FIGURES,
+    },
+];
 
 /// How often memory is looked at: it costs more than all the rest.
 const MEMORY_EVERY: Duration = Duration::from_secs(60);
@@ -51,7 +71,7 @@ pub(crate) struct DestinationHealth {
 }
 
 #[rustfmt::skip]
-pub(crate) const FIGURES: &[Figure<Health>] = &[
+const FIGURES: &[Figure<Health>] = &[
     Figure { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| flag(h.slurmctld_up),
         meaning: "whether this tick's reading succeeded" },
     Figure { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| h.reading_duration.and_then(count),
@@ -79,7 +99,7 @@ pub(crate) const FIGURES: &[Figure<Health>] = &[
 ];
 
 #[rustfmt::skip]
-pub(crate) const DESTINATION_FIGURES: &[Figure<DestinationHealth>] = &[
+const DESTINATION_FIGURES: &[Figure<DestinationHealth>] = &[
     Figure { leaf: "connected", unit: "0 or 1", rollup: Rollup::Average, value: |d| flag(d.status.connected),
         meaning: "whether a connection stands" },
     Figure { leaf: "connects", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.connects),
@@ -111,7 +131,7 @@ pub(crate) const DESTINATION_FIGURES: &[Figure<DestinationHealth>] = &[
 ];
 
 #[rustfmt::skip]
-pub(crate) const QUEUE_FIGURES: &[Figure<QueueHealth>] = &[
+const QUEUE_FIGURES: &[Figure<QueueHealth>] = &[
     Figure { leaf: "durable", unit: "0 or 1", rollup: Rollup::Average, value: |q| flag(q.durable),
         meaning: "whether ticks are kept on disk; 0 without queue.dir" },
     Figure { leaf: "undurable", unit: "count", rollup: Rollup::Last, value: |q| count(q.undurable),
@@ -143,18 +163,15 @@ impl Health {
         host: &str,
         queue: &QueueHealth,
         destinations: &[(String, DestinationHealth)],
-        mut push: impl FnMut(String, f64),
+        batch: &mut Batch,
     ) {
-        let family = format!("{prefix}.{FAMILY}.{}", path::component(host));
-        let own = FIGURES.iter().filter_map(|figure| figure.point(&family, self));
-        own.for_each(|(path, value)| push(path, value));
-        let queue_family = format!("{family}.queue");
-        let own = QUEUE_FIGURES.iter().filter_map(|figure| figure.point(&queue_family, queue));
-        own.for_each(|(path, value)| push(path, value));
+        let mut points = Points::new(prefix, batch);
+        let family = format!("{FAMILY}.{}", path::component(host));
+        points.push(&family, FIGURES, self);
+        points.push(&format!("{family}.queue"), QUEUE_FIGURES, queue);
         for (name, health) in destinations {
-            let family = format!("{family}.carbon.{}", path::component(name));
-            let points = DESTINATION_FIGURES.iter().filter_map(|figure| figure.point(&family, health));
-            points.for_each(|(path, value)| push(path, value));
+            let below = format!("{family}.carbon.{}", path::component(name));
+            points.push(&below, DESTINATION_FIGURES, health);
         }
     }
 }
@@ -203,15 +220,17 @@ mod tests {
 
     #[test]
     fn a_failed_reading_has_no_duration_and_everything_else() {
-        let mut points = Vec::new();
+        let mut batch = Batch::new(60);
         let destination = DestinationHealth { status: Status::default(), now: 60 };
         let destinations = [("carbon.example.org:2004".to_owned(), destination)];
         let queue = QueueHealth::default();
-        Health::default()
-            .points("cluster", "node1", &queue, &destinations, |path, value| points.push((path, value)));
-        assert!(points.iter().all(|(path, _)| path::check(path).is_ok()));
-        assert!(points.contains(&("cluster.slurm_graphite.node1.gauge-slurmctld_up".into(), 0.0)));
-        assert!(!points.iter().any(|(path, _)| path.ends_with("reading_duration")));
+        Health::default().points("cluster", "node1", &queue, &destinations, &mut batch);
+        assert_eq!(batch.refused(), 0);
+        let points = batch.points();
+        let up =
+            points.iter().find(|p| p.path() == "cluster.slurm_graphite.node1.gauge-slurmctld_up").unwrap();
+        assert!(up.value().abs() < f64::EPSILON);
+        assert!(!points.iter().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
             points.len(),
             FIGURES.len() - 3 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,

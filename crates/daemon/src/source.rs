@@ -90,6 +90,17 @@ pub(crate) struct Wanted {
     pub(crate) reset: bool,
 }
 
+impl Wanted {
+    /// What two ask for, in one request.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            rpc: self.rpc || other.rpc,
+            names: self.names || other.names,
+            reset: self.reset || other.reset,
+        }
+    }
+}
+
 /// A running source.
 #[derive(Debug)]
 pub(crate) struct Source {

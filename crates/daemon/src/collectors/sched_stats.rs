@@ -4,16 +4,32 @@
 
 use slurm_snapshot::Statistics;
 
-use super::{Collector, Figure, Rollup};
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
 use crate::derive;
 
+const FAMILY: &str = "slurm_sched_stats";
+
 pub(super) const COLLECTOR: Collector = Collector {
-    family: "slurm_sched_stats",
-    about: "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not print \
-            has no point: there is no mean of no cycles. \"The last reset\" is midnight UTC, slurmctld's start or \
-            `sdiag --reset`, whichever came last.",
-    figures: FIGURES,
+    name: "sched_stats",
+    paths: &[Paths {
+        below: FAMILY,
+        about: "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
+                print has no point: there is no mean of no cycles. \"The last reset\" is midnight UTC, slurmctld's \
+                start or `sdiag --reset`, whichever came last.",
+        leaves: &FIGURES,
+    }],
+    start: |settings| settings.collectors.sched_stats.enabled.then(|| Box::new(SchedStats) as _),
 };
+
+struct SchedStats;
+
+impl Collect for SchedStats {
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        if let Some(statistics) = round.reading.and_then(|reading| reading.statistics.as_ref()) {
+            points.push(FAMILY, FIGURES, statistics);
+        }
+    }
+}
 
 #[rustfmt::skip]
 const FIGURES: &[Figure<Statistics>] = &[

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::collectors::{COLLECTORS, Figure, Rollup};
+use crate::collectors::{COLLECTORS, Leaf, Paths, Rollup};
 use crate::health;
 
 /// The whole document.
@@ -14,46 +14,26 @@ pub(super) fn document() -> String {
          *Roll-up* is the `aggregationMethod` that suits the figure; config/carbon/storage-aggregation.conf has \
          them.\n",
     );
-    for collector in COLLECTORS {
-        section(&mut text, &format!("cluster.{}", collector.family), collector.about, collector.figures);
+    for Paths { below, about, leaves } in every_path() {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "\n## cluster.{below}\n\n{about}\n\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n"
+        );
+        for Leaf { leaf, unit, rollup, meaning } in leaves.leaves() {
+            let rollup = match rollup {
+                Rollup::Average => "average",
+                Rollup::Last => "last",
+                Rollup::Max => "max",
+            };
+            let _ = writeln!(text, "| `{leaf}` | {unit} | {rollup} | {meaning} |");
+        }
     }
-    let own = format!("cluster.{}.<host>", health::FAMILY);
-    section(
-        &mut text,
-        &own,
-        "The daemon itself: every tick, also when its reading failed. Counters run since its start.",
-        health::FIGURES,
-    );
-    section(
-        &mut text,
-        &format!("{own}.queue"),
-        "What keeps ticks until every destination is done with them.",
-        health::QUEUE_FIGURES,
-    );
-    section(
-        &mut text,
-        &format!("{own}.carbon.<destination>"),
-        "One destination, under its `name` (its address by default). A character that a path cannot hold becomes \
-         `_`, and the name gets six hexadecimal digits of its own hash.",
-        health::DESTINATION_FIGURES,
-    );
     text
 }
 
-fn section<T>(text: &mut String, family: &str, about: &str, figures: &[Figure<T>]) {
-    // Writing to a String cannot fail.
-    let _ = write!(
-        text,
-        "\n## {family}\n\n{about}\n\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n"
-    );
-    for Figure { leaf, unit, rollup, meaning, .. } in figures {
-        let rollup = match rollup {
-            Rollup::Average => "average",
-            Rollup::Last => "last",
-            Rollup::Max => "max",
-        };
-        let _ = writeln!(text, "| `{leaf}` | {unit} | {rollup} | {meaning} |");
-    }
+fn every_path() -> impl Iterator<Item = &'static Paths> {
+    COLLECTORS.iter().flat_map(|collector| collector.paths).chain(health::PATHS)
 }
 
 #[cfg(test)]
@@ -75,21 +55,11 @@ mod tests {
     #[test]
     fn carbon_rolls_every_figure_up_as_it_says() {
         let rules = include_str!("../../../../config/carbon/storage-aggregation.conf");
-        let own = [(
-            format!("{}.node1", health::FAMILY),
-            health::FIGURES.iter().map(|f| (f.leaf, f.rollup)).collect(),
-        )];
-        let destinations = [(
-            format!("{}.node1.carbon.x", health::FAMILY),
-            health::DESTINATION_FIGURES.iter().map(|f| (f.leaf, f.rollup)).collect::<Vec<_>>(),
-        )];
-        let collectors = COLLECTORS
-            .iter()
-            .map(|c| (c.family.to_owned(), c.figures.iter().map(|f| (f.leaf, f.rollup)).collect::<Vec<_>>()));
-        for (family, figures) in collectors.chain(own).chain(destinations) {
-            for (leaf, rollup) in figures {
+        for paths in every_path() {
+            let below = paths.below.replace(['<', '>'], "");
+            for Leaf { leaf, rollup, .. } in paths.leaves.leaves() {
                 for prefix in ["cluster", "cluster.sandbox"] {
-                    let path = format!("{prefix}.{family}.gauge-{leaf}");
+                    let path = format!("{prefix}.{below}.gauge-{leaf}");
                     assert_eq!(aggregation(rules, &path), Some(rollup), "{path}");
                 }
             }

@@ -1,13 +1,15 @@
 //! `once`: one tick as plaintext lines on stdout, and with `--carbon` to Carbon, confirmed by the barrier.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use carbon::{Batch, Queue, Sender};
 use slurm_snapshot::Reading;
 
-use super::{block_on, collect, load, log_errors, no_cluster, print, read_or_advise, slot};
+use super::{block_on, load, log_errors, no_cluster, print, read_or_advise, slot};
 use crate::cli::Options;
+use crate::collectors::{Collecting, Round};
 use crate::config::Config;
 use crate::naming;
 use crate::source::{Wanted, recording};
@@ -16,22 +18,44 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
     let config = load(options)?;
     log_errors(options, &config);
     if let Some(file) = replay {
-        return recording::readings(file)?.try_for_each(|reading| print_lines(&batch(&config, &reading?)?));
+        let mut ticks = Ticks::new(&config);
+        return recording::readings(file)?.try_for_each(|reading| print_lines(&ticks.batch(reading?)?));
     }
     block_on(async {
-        let reading = read_or_advise(config.slurm.clone(), Wanted::default()).await?;
-        let batch = batch(&config, &reading)?;
+        let mut ticks = Ticks::new(&config);
+        let reading = read_or_advise(config.slurm.clone(), ticks.wanted()).await?;
+        let batch = ticks.batch(*reading)?;
         print_lines(&batch)?;
         send(&config, batch).await
     })
 }
 
-/// The points of `reading` under the timestamp of its slot.
-pub(super) fn batch(config: &Config, reading: &Reading) -> Result<Batch> {
-    let prefix = config.prefix.fill(reading.cluster.as_deref(), &naming::host()).ok_or_else(no_cluster)?;
-    let mut batch = Batch::new(slot(reading.time, config.interval));
-    collect(&mut batch, &prefix, reading);
-    Ok(batch)
+/// Readings as ticks, each under the timestamp of its slot.
+pub(super) struct Ticks<'a> {
+    config: &'a Config,
+    collecting: Collecting,
+}
+
+impl<'a> Ticks<'a> {
+    /// Begins with nothing read and nothing remembered.
+    pub(super) fn new(config: &'a Config) -> Self {
+        Self { config, collecting: Collecting::start(config.interval, &config.collectors, |_| None) }
+    }
+
+    fn wanted(&self) -> Wanted {
+        self.collecting.wanted()
+    }
+
+    /// The tick of the next reading.
+    pub(super) fn batch(&mut self, reading: Reading) -> Result<Batch> {
+        let cluster = reading.cluster.as_deref();
+        let prefix = self.config.prefix.fill(cluster, &naming::host()).ok_or_else(no_cluster)?;
+        let timestamp = slot(reading.time, self.config.interval);
+        let mut batch = Batch::new(timestamp);
+        let round = Round { timestamp, reading: Some(&Arc::new(reading)) };
+        self.collecting.collect(&round, &prefix, &mut batch);
+        Ok(batch)
+    }
 }
 
 fn print_lines(batch: &Batch) -> Result<()> {

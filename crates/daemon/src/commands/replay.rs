@@ -24,13 +24,14 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
         let limits = Limits { max_age: Duration::MAX, ..config.queue.limits.clone() };
         let queue = Queue::open(None, limits, &names);
         let senders: Vec<Sender> = config.carbon.iter().map(|to| Sender::start(to.clone(), &queue)).collect();
-        let mut ticks = 0_u64;
+        let mut ticks = once::Ticks::new(&config);
+        let mut sent = 0_u64;
         for reading in recording::readings(file)? {
             while senders.iter().any(|sender| sender.status().due >= AHEAD) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            queue.push(&once::batch(&config, &reading?)?);
-            ticks += 1;
+            queue.push(&ticks.batch(reading?)?);
+            sent += 1;
         }
         let mut failed = Vec::new();
         for (to, sender) in config.carbon.iter().zip(senders) {
@@ -46,7 +47,7 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
         if !failed.is_empty() {
             bail!("not confirmed: {}", failed.join("; "));
         }
-        info!(ticks, "the recording is sent and confirmed");
+        info!(ticks = sent, "the recording is sent and confirmed");
         Ok(())
     })
 }

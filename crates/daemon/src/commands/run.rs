@@ -4,23 +4,27 @@
 //! destination's queue, and the ticks go on whatever those do.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use carbon::{Batch, Destination, Queue, Sender};
+use slurm_snapshot::Reading;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, trace, warn};
 
-use super::{block_on, collect, load};
+use super::{block_on, load};
 use crate::cli::Options;
 use crate::clock::{self, Alarm};
+use crate::collectors::{Collecting, Round};
 use crate::config::Config;
 use crate::grid::{Grid, Tick};
 use crate::health::{DestinationHealth, Health};
+use crate::memory::Memories;
 use crate::naming;
 use crate::notify::Notify;
-use crate::source::{Outcome, Source, Wanted};
+use crate::source::{Outcome, Source};
 use crate::telemetry::Logging;
 
 /// How long libslurm may look for its configuration; it gives up by itself after a minute.
@@ -100,6 +104,8 @@ struct Daemon {
     /// When systemd's watchdog must be fed at the latest, Unix time.
     feed: Option<Duration>,
     source: Source,
+    collecting: Collecting,
+    memories: Memories,
     queue: Queue,
     senders: Vec<(Destination, Sender)>,
     notify: Notify,
@@ -129,6 +135,7 @@ impl Daemon {
             Queue::open(config.queue.dir.clone(), config.queue.limits.clone(), &names(&config.carbon));
         let senders =
             config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone(), &queue))).collect();
+        let memories = Memories::new(config.queue.dir.clone());
         info!(
             interval = config.interval,
             prefix = %config.prefix,
@@ -140,6 +147,8 @@ impl Daemon {
             feed: Some(Duration::ZERO),
             grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
+            collecting: start_collecting(&config, &memories),
+            memories,
             queue,
             senders,
             notify: Notify::from_env(),
@@ -191,7 +200,7 @@ impl Daemon {
             self.finish_pending();
             self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
             self.emit(tick.timestamp, None);
-        } else if self.source.ask(Wanted::default()) {
+        } else if self.source.ask(self.collecting.wanted()) {
             self.asked = true;
             self.pending = Some(tick.timestamp);
         }
@@ -240,7 +249,7 @@ impl Daemon {
 
     /// Makes the tick's batch and hands it to every destination.
     fn emit(&mut self, timestamp: i64, outcome: Option<Outcome>) {
-        let reading = outcome.and_then(Result::ok);
+        let reading: Option<Arc<Reading>> = outcome.and_then(Result::ok).map(Arc::from);
         self.health.ticks_run += 1;
         self.health.slurmctld_up = reading.is_some();
         self.health.reading_duration = reading.as_ref().map(|reading| reading.elapsed);
@@ -254,8 +263,10 @@ impl Daemon {
             return;
         };
         let mut batch = Batch::new(timestamp);
-        if let Some(reading) = &reading {
-            collect(&mut batch, &prefix, reading);
+        let round = Round { timestamp, reading: reading.as_ref() };
+        self.collecting.collect(&round, &prefix, &mut batch);
+        for (name, memory) in self.collecting.changed_memories() {
+            self.memories.save(name, memory);
         }
         let destinations: Vec<(String, DestinationHealth)> = self
             .senders
@@ -265,7 +276,7 @@ impl Daemon {
             })
             .collect();
         let queue = self.queue.status();
-        self.health.points(&prefix, &self.host, &queue, &destinations, |path, value| batch.push(path, value));
+        self.health.points(&prefix, &self.host, &queue, &destinations, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         // The record of what was collected, which a test holds against what has arrived.
         trace!(timestamp, lines = carbon::lines(&batch), "tick collected");
@@ -298,6 +309,8 @@ impl Daemon {
         if config.log != self.config.log {
             logging.change(config.log);
         }
+        let collects_otherwise =
+            (&config.collectors, &config.slurm) != (&self.config.collectors, &self.config.slurm);
         if config.interval != self.config.interval {
             self.finish_pending();
             self.grid = Grid::new(config.interval, clock::now());
@@ -314,6 +327,9 @@ impl Daemon {
             warn!("queue.dir changes with the next start of the daemon");
         }
         self.change_destinations(&config);
+        if collects_otherwise || config.interval != self.config.interval {
+            self.collecting = start_collecting(&config, &self.memories);
+        }
         self.config = config;
         info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
     }
@@ -361,6 +377,10 @@ impl Daemon {
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
     }
+}
+
+fn start_collecting(config: &Config, memories: &Memories) -> Collecting {
+    Collecting::start(config.interval, &config.collectors, |name| memories.load(name))
 }
 
 fn names(destinations: &[Destination]) -> Vec<String> {

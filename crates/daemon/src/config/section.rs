@@ -58,19 +58,52 @@ impl<'p, 't> Section<'p, 't> {
         *target = self.take(key, parse).or_else(|| target.take());
     }
 
+    /// Reads true or false.
+    pub(super) fn set_flag(&mut self, key: &'static str, target: &mut bool) {
+        let parse = |value: &DeValue<'_>| value.as_bool().ok_or_else(|| wanted("true or false", value));
+        if let Some(value) = self.take_value(key, parse) {
+            *target = value;
+        }
+    }
+
+    /// Reads a whole number that `parse` accepts.
+    pub(super) fn set_number<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(i64) -> Result<T, String>,
+        target: &mut T,
+    ) {
+        let parse = |value: &DeValue<'_>| match value {
+            DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
+                .map_err(|error| error.to_string())
+                .and_then(parse),
+            other => Err(wanted("a whole number", other)),
+        };
+        if let Some(value) = self.take_value(key, parse) {
+            *target = value;
+        }
+    }
+
     fn take<T, E: Display>(
         &mut self,
         key: &'static str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
+        self.take_value(key, |value| match value {
+            DeValue::String(text) => parse(text).map_err(|error| error.to_string()),
+            other => Err(wanted("a text in quotes", other)),
+        })
+    }
+
+    fn take_value<T>(
+        &mut self,
+        key: &'static str,
+        parse: impl FnOnce(&DeValue<'_>) -> Result<T, String>,
+    ) -> Option<T> {
         self.known.push(key);
         let value = self.table.remove(key)?;
         let line = line_of(self.text, value.span().start);
-        let parsed = match value.get_ref() {
-            DeValue::String(text) => parse(text).map_err(|error| error.to_string()),
-            other => Err(format!("a text in quotes is wanted, not {} {}", article(other), other.type_str())),
-        };
-        parsed.map_err(|text| self.problem_at(line, key, text)).ok()
+        parse(value.get_ref()).map_err(|text| self.problem_at(line, key, text)).ok()
     }
 
     /// A table of this table.
@@ -154,6 +187,7 @@ impl Problem {
     }
 }
 
-fn article(value: &DeValue<'_>) -> &'static str {
-    if value.type_str().starts_with(['a', 'i']) { "an" } else { "a" }
+fn wanted(what: &str, instead: &DeValue<'_>) -> String {
+    let article = if instead.type_str().starts_with(['a', 'i']) { "an" } else { "a" };
+    format!("{what} is wanted, not {article} {}", instead.type_str())
 }
