@@ -11,7 +11,14 @@ use slurm_snapshot::Reading;
 
 use crate::config::Collectors;
 use crate::source::Wanted;
+use crate::survey::{Findings, Needs};
 
+mod controllers;
+mod jobs;
+mod licenses;
+mod nodes;
+mod partitions;
+mod reservations;
 mod sched_stats;
 
 /// One published figure of a `T`.
@@ -84,8 +91,10 @@ pub(crate) struct Settings<'a> {
 pub(crate) struct Round<'a> {
     /// Its planned moment, Unix seconds.
     pub(crate) timestamp: i64,
-    /// Absent when slurmctld was not read in time.
+    /// The statistics; absent when slurmctld was not read in time, and in a survey's round.
     pub(crate) reading: Option<&'a Arc<Reading>>,
+    /// What a survey has found out; empty in a tick's own round.
+    pub(crate) findings: &'a Findings,
 }
 
 /// A collector at work.
@@ -93,6 +102,17 @@ pub(crate) trait Collect: Send {
     /// What the reading must hold for it.
     fn wanted(&self) -> Wanted {
         Wanted::default()
+    }
+
+    /// What it needs to know of the cluster itself. One that needs nothing takes part in every tick's round, one that
+    /// does in survey rounds alone.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// Seconds between two survey rounds, of one that takes part in them.
+    fn every(&self) -> u32 {
+        0
     }
 
     /// The round's points.
@@ -111,7 +131,15 @@ pub(crate) struct Points<'a> {
 }
 
 /// Every collector there is, in the documentation's order.
-pub(crate) const COLLECTORS: &[Collector] = &[sched_stats::COLLECTOR];
+pub(crate) const COLLECTORS: &[Collector] = &[
+    sched_stats::COLLECTOR,
+    jobs::COLLECTOR,
+    nodes::COLLECTOR,
+    partitions::COLLECTOR,
+    licenses::COLLECTOR,
+    reservations::COLLECTOR,
+    controllers::COLLECTOR,
+];
 
 /// The collectors of a configuration.
 pub(crate) struct Collecting(Vec<(&'static str, Box<dyn Collect>)>);
@@ -136,10 +164,34 @@ impl Collecting {
         self.0.iter().map(|(_, collector)| collector.wanted()).fold(Wanted::default(), Wanted::and)
     }
 
-    /// Every collector's points of `round`.
+    /// Every collector's points of a tick's own round.
     pub(crate) fn collect(&mut self, round: &Round<'_>, prefix: &str, batch: &mut Batch) {
+        self.collect_from(|collector| collector.needs().is_empty(), round, prefix, batch);
+    }
+
+    /// The points of a survey's round, of the collectors that it was for.
+    pub(crate) fn collect_survey(&mut self, due: Due, round: &Round<'_>, prefix: &str, batch: &mut Batch) {
+        self.collect_from(|collector| due.includes(collector), round, prefix, batch);
+    }
+
+    /// What a survey must find out, and after how many seconds the first of the collectors that it is for is due
+    /// again; `None` when it would be for none.
+    pub(crate) fn survey(&self, due: Due) -> Option<(Needs, u32)> {
+        let due = || self.0.iter().map(|(_, running)| &**running).filter(|running| due.includes(*running));
+        let every = due().map(Collect::every).min()?;
+        Some((due().map(Collect::needs).fold(Needs::default(), Needs::and), every))
+    }
+
+    fn collect_from(
+        &mut self,
+        which: impl Fn(&dyn Collect) -> bool,
+        round: &Round<'_>,
+        prefix: &str,
+        batch: &mut Batch,
+    ) {
         let mut points = Points { prefix, batch };
-        self.0.iter_mut().for_each(|(_, collector)| collector.collect(round, &mut points));
+        let running = self.0.iter_mut().map(|(_, collector)| collector);
+        running.filter(|running| which(&***running)).for_each(|running| running.collect(round, &mut points));
     }
 
     /// What must be remembered, by the collector's name, where it has changed.
@@ -147,6 +199,25 @@ impl Collecting {
         self.0
             .iter_mut()
             .filter_map(|(name, collector)| collector.changed_memory().map(|memory| (*name, memory)))
+    }
+}
+
+/// The collectors that a survey is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Those whose interval divides this tick, Unix seconds.
+    At(i64),
+    /// All that take part in surveys.
+    Always,
+}
+
+impl Due {
+    fn includes(self, collector: &dyn Collect) -> bool {
+        let is_due = match self {
+            Self::At(timestamp) => timestamp.rem_euclid(i64::from(collector.every().max(1))) == 0,
+            Self::Always => true,
+        };
+        is_due && !collector.needs().is_empty()
     }
 }
 
@@ -175,9 +246,45 @@ impl<T: ?Sized> Leaves for &[Figure<T>] {
     }
 }
 
+/// The points that a running collector makes of a survey's round, for its tests.
+#[cfg(test)]
+fn surveyed(collector: &mut dyn Collect, timestamp: i64, findings: &Findings) -> Vec<String> {
+    let mut batch = Batch::new(timestamp);
+    let mut points = Points::new("c", &mut batch);
+    collector.collect(&Round { timestamp, reading: None, findings }, &mut points);
+    assert_eq!(batch.refused(), 0);
+    batch.points().iter().map(|point| format!("{} {}", point.path(), point.value())).collect()
+}
+
+/// A collector that begins with this configuration, for its tests.
+#[cfg(test)]
+fn started(collector: &Collector, toml: &str) -> Option<Box<dyn Collect>> {
+    let config = crate::config::Config::of(toml);
+    (collector.start)(&Settings { interval: config.interval, collectors: &config.collectors, memory: None })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn out_of_the_box_slurmctld_is_asked_for_its_statistics_alone() {
+        let config = crate::config::Config::default();
+        let collecting = Collecting::start(30, &config.collectors, |_| None);
+        assert_eq!(collecting.survey(Due::Always), None);
+    }
+
+    #[test]
+    fn a_survey_is_for_those_whose_interval_divides_the_tick() {
+        let config = crate::config::Config::of(
+            "[collectors.nodes]\nenabled = true\n[collectors.jobs]\nenabled = true\ninterval = \"5m\"",
+        );
+        let collecting = Collecting::start(30, &config.collectors, |_| None);
+        let due = |at| collecting.survey(Due::At(at)).map(|(needs, every)| (needs.jobs, needs.nodes, every));
+        assert_eq!(due(30), None);
+        assert_eq!(due(60), Some((false, true, 60)));
+        assert_eq!(due(300), Some((true, true, 60)));
+    }
 
     #[test]
     fn every_file_of_the_folder_is_in_the_table() {

@@ -31,9 +31,47 @@ pub(crate) struct Config {
 }
 
 /// Which figures are published: `[collectors.NAME]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collectors {
+    /// Of all time, the share that slurmctld may spend on one expensive reply: more than 0, at most 1.
+    pub(crate) max_duty: f64,
+    /// More threads than these at work in slurmctld, and it is not asked for an expensive reply.
+    pub(crate) max_threads: u32,
     pub(crate) sched_stats: OnOff,
+    pub(crate) jobs: Jobs,
+    pub(crate) nodes: Nodes,
+    pub(crate) partitions: Survey,
+    pub(crate) licenses: Survey,
+    pub(crate) reservations: Survey,
+    pub(crate) controllers: Survey,
+}
+
+/// A collector whose replies cost slurmctld something: off unless asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Survey {
+    pub(crate) enabled: bool,
+    /// Seconds: a multiple of the daemon's interval; `None`: the first one from a minute on.
+    interval: Option<u32>,
+}
+
+/// The queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Jobs {
+    pub(crate) survey: Survey,
+    /// By account too.
+    pub(crate) accounts: bool,
+    /// By QOS too.
+    pub(crate) qos: bool,
+    /// By user, so many of them.
+    pub(crate) users: u16,
+}
+
+/// The nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    pub(crate) survey: Survey,
+    /// Each node by itself too.
+    pub(crate) each: bool,
 }
 
 /// A collector that has no more to it than being on or off.
@@ -149,7 +187,17 @@ impl Default for Config {
                 replay_rate: None,
             },
             carbon: Vec::new(),
-            collectors: Collectors { sched_stats: OnOff { enabled: true } },
+            collectors: Collectors {
+                max_duty: 0.05,
+                max_threads: 100,
+                sched_stats: OnOff { enabled: true },
+                jobs: Jobs { survey: Survey::default(), accounts: false, qos: true, users: 0 },
+                nodes: Nodes::default(),
+                partitions: Survey::default(),
+                licenses: Survey::default(),
+                reservations: Survey::default(),
+                controllers: Survey::default(),
+            },
             log: Log { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
         }
     }
@@ -166,6 +214,12 @@ impl Config {
             None => String::new(),
         };
         Self::parse(&text, flags)
+    }
+
+    /// Of a text that is known to be right.
+    #[cfg(test)]
+    pub(crate) fn of(text: &str) -> Self {
+        Self::parse(text, &Flags::default()).unwrap()
     }
 
     fn parse(text: &str, flags: &Flags) -> Result<Self, Problems> {
@@ -202,7 +256,7 @@ impl Config {
             log.end();
         }
         if let Some(collectors) = top.section("collectors") {
-            self.collectors.apply(collectors);
+            self.collectors.apply(collectors, self.interval);
         }
         if let Some(mut queue) = top.section("queue") {
             let limits = &mut self.queue.limits;
@@ -331,9 +385,50 @@ impl Config {
 }
 
 impl Collectors {
-    fn apply(&mut self, mut all: Section<'_, '_>) {
+    fn apply(&mut self, mut all: Section<'_, '_>, interval: u32) {
+        all.set("max_duty", percent, &mut self.max_duty);
+        all.set_number("max_threads", positive, &mut self.max_threads);
         self.sched_stats.apply(all.section("sched_stats"));
+        if let Some(mut jobs) = all.section("jobs") {
+            jobs.set_flag("accounts", &mut self.jobs.accounts);
+            jobs.set_flag("qos", &mut self.jobs.qos);
+            jobs.set_number("users", users, &mut self.jobs.users);
+            self.jobs.survey.apply(jobs, interval);
+        }
+        if let Some(mut nodes) = all.section("nodes") {
+            nodes.set_flag("each", &mut self.nodes.each);
+            self.nodes.survey.apply(nodes, interval);
+        }
+        for (name, survey) in [
+            ("partitions", &mut self.partitions),
+            ("licenses", &mut self.licenses),
+            ("reservations", &mut self.reservations),
+            ("controllers", &mut self.controllers),
+        ] {
+            if let Some(table) = all.section(name) {
+                survey.apply(table, interval);
+            }
+        }
         all.end();
+    }
+}
+
+impl Survey {
+    /// Seconds between two of its readings, where the daemon has a tick every `interval`.
+    pub(crate) fn interval(self, interval: u32) -> u32 {
+        self.interval.unwrap_or(60).max(1).next_multiple_of(interval.max(1))
+    }
+
+    fn apply(&mut self, mut table: Section<'_, '_>, base: u32) {
+        table.set_flag("enabled", &mut self.enabled);
+        let multiple = |text: &str| {
+            let seconds = interval(text)?;
+            let fits = seconds % base.max(1) == 0;
+            fits.then_some(seconds)
+                .ok_or_else(|| format!("{text:?} is no multiple of interval, which is {base} s"))
+        };
+        table.set_some("interval", multiple, &mut self.interval);
+        table.end();
     }
 }
 
@@ -383,6 +478,29 @@ fn rate(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|&rate| rate > 0)
         .ok_or_else(|| format!("{text:?} is not a number of points a second, such as \"5000\""))
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    text.strip_suffix('%')
+        .and_then(|number| number.trim().parse::<f64>().ok())
+        .filter(|&percent| percent > 0.0 && percent <= 100.0)
+        .map(|percent| percent / 100.0)
+        .ok_or_else(|| format!("{text:?} is not a share from above 0% to 100%, such as \"5%\""))
+}
+
+fn positive(number: i64) -> Result<u32, String> {
+    u32::try_from(number)
+        .ok()
+        .filter(|&number| number > 0)
+        .ok_or_else(|| format!("{number} is not from 1 to {}", u32::MAX))
+}
+
+/// How many users may have paths of their own.
+fn users(number: i64) -> Result<u16, String> {
+    u16::try_from(number)
+        .ok()
+        .filter(|&users| users <= 1000)
+        .ok_or_else(|| format!("{number} is not from 0 to 1000"))
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {

@@ -5,6 +5,12 @@
 
 use slurm_snapshot::{Reading, Release};
 
+/// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
+pub(crate) fn whole(value: u64) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
+    Some(value as f64)
+}
+
 /// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
 pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {
     sum.checked_div(u64::from(count))

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::collectors::{Figure, Paths, Points, Rollup};
 use crate::naming::{self, Prefix};
+use crate::survey::{Kind, Vitals};
 
 /// The family's component behind the prefix.
 const FAMILY: &str = "slurm_graphite";
@@ -30,6 +31,12 @@ pub(crate) const PATHS: &[Paths] = &[
         about: "One destination, under its `name` (its address by default). A character that a path cannot hold \
                 becomes `_`, and the name gets six hexadecimal digits of its own hash.",
         leaves: &DESTINATION_FIGURES,
+    },
+    Paths {
+        below: "slurm_graphite.<host>.reply.<reply>",
+        about: "The expensive replies that collectors have asked for: `jobs`, `nodes`, `licenses`, `reservations`, \
+                `controllers`.",
+        leaves: &REPLY_FIGURES,
     },
 ];
 
@@ -58,6 +65,7 @@ struct Memory {
     looked: Option<Instant>,
     daemon: Option<u64>,
     reader: Option<u64>,
+    second_reader: Option<u64>,
 }
 
 /// The queue, at one moment.
@@ -96,6 +104,8 @@ const FIGURES: &[Figure<Health>] = &[
         meaning: "resident memory of the daemon, looked at once a minute" },
     Figure { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.reader.and_then(count),
         meaning: "resident memory of the reader, looked at once a minute" },
+    Figure { leaf: "second_reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.second_reader.and_then(count),
+        meaning: "resident memory of the reader for expensive replies, where a collector wants them" },
 ];
 
 #[rustfmt::skip]
@@ -144,16 +154,39 @@ const QUEUE_FIGURES: &[Figure<QueueHealth>] = &[
         meaning: "the queue's share of memory" },
 ];
 
+#[rustfmt::skip]
+const REPLY_FIGURES: &[Figure<Vitals>] = &[
+    Figure { leaf: "duration", unit: "µs", rollup: Rollup::Average, value: |v| v.duration.and_then(count),
+        meaning: "the last reading; none when it failed" },
+    Figure { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_ok),
+        meaning: "readings that succeeded" },
+    Figure { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_failed),
+        meaning: "readings that failed" },
+    Figure { leaf: "readings_unchanged", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_unchanged),
+        meaning: "of the good ones, those where nothing had changed: they cost slurmctld next to nothing" },
+    Figure { leaf: "readings_late", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_late),
+        meaning: "readings that came after their slot and were thrown away" },
+    Figure { leaf: "readings_skipped_duty", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_duty),
+        meaning: "readings left out because the last one took too long for `max_duty`" },
+    Figure { leaf: "readings_skipped_busy", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_busy),
+        meaning: "readings left out because slurmctld had more threads than `max_threads` at work, or did not answer" },
+    Figure { leaf: "readings_skipped_round", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_round),
+        meaning: "readings left out because the round before was still under way" },
+    Figure { leaf: "hidden", unit: "0 or 1", rollup: Rollup::Max, value: |v| flag(v.hidden),
+        meaning: "whether PrivateData may hide some of it from us, so that none of it is published" },
+];
+
 impl Health {
     /// Looks at the memory of both processes, where that is due.
-    pub(crate) fn look_at_memory(&mut self, reader: Option<u32>) {
+    pub(crate) fn look_at_memory(&mut self, reader: Option<u32>, second_reader: Option<u32>) {
         let now = Instant::now();
         if self.memory.looked.is_some_and(|looked| now.duration_since(looked) < MEMORY_EVERY) {
             return;
         }
         let daemon = resident("self");
-        let reader = reader.and_then(|pid| resident(&pid.to_string()));
-        self.memory = Memory { looked: Some(now), daemon, reader };
+        let of = |pid: Option<u32>| pid.and_then(|pid| resident(&pid.to_string()));
+        let (reader, second_reader) = (of(reader), of(second_reader));
+        self.memory = Memory { looked: Some(now), daemon, reader, second_reader };
     }
 
     /// Its points below `prefix`, and those of each destination.
@@ -163,6 +196,7 @@ impl Health {
         host: &str,
         queue: &QueueHealth,
         destinations: &[(String, DestinationHealth)],
+        replies: impl Iterator<Item = (Kind, Vitals)>,
         batch: &mut Batch,
     ) {
         let mut points = Points::new(prefix, batch);
@@ -172,6 +206,9 @@ impl Health {
         for (name, health) in destinations {
             let below = format!("{family}.carbon.{}", path::component(name));
             points.push(&below, DESTINATION_FIGURES, health);
+        }
+        for (kind, vitals) in replies {
+            points.push(&format!("{family}.reply.{}", kind.name()), REPLY_FIGURES, &vitals);
         }
     }
 }
@@ -224,7 +261,7 @@ mod tests {
         let destination = DestinationHealth { status: Status::default(), now: 60 };
         let destinations = [("carbon.example.org:2004".to_owned(), destination)];
         let queue = QueueHealth::default();
-        Health::default().points("cluster", "node1", &queue, &destinations, &mut batch);
+        Health::default().points("cluster", "node1", &queue, &destinations, std::iter::empty(), &mut batch);
         assert_eq!(batch.refused(), 0);
         let points = batch.points();
         let up =
@@ -233,7 +270,7 @@ mod tests {
         assert!(!points.iter().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
             points.len(),
-            FIGURES.len() - 3 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
+            FIGURES.len() - 4 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
             "nothing read, looked at or delivered yet"
         );
     }

@@ -15,8 +15,11 @@ mod health;
 mod memory;
 mod naming;
 mod notify;
+mod shares;
 mod source;
+mod survey;
 mod telemetry;
+mod words;
 
 use std::io::Write;
 use std::process::ExitCode;

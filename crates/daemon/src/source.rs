@@ -101,10 +101,19 @@ impl Wanted {
     }
 }
 
+impl From<Wanted> for Request {
+    fn from(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted { reset: true, .. } => Self::Reset { id: 0 },
+            Wanted { rpc, names, .. } => Self::Statistics { id: 0, rpc, names },
+        }
+    }
+}
+
 /// A running source.
 #[derive(Debug)]
 pub(crate) struct Source {
-    requests: mpsc::Sender<Wanted>,
+    requests: mpsc::Sender<Request>,
     outcomes: mpsc::Receiver<Outcome>,
     vitals: Arc<Vitals>,
     task: tokio::task::JoinHandle<()>,
@@ -142,9 +151,10 @@ impl Source {
         Self { requests, outcomes, vitals, task }
     }
 
-    /// Hands a request over. There must be no other on its way: `false` then, and nothing is asked.
-    pub(crate) fn ask(&self, wanted: Wanted) -> bool {
-        self.requests.try_send(wanted).is_ok()
+    /// Hands a request over, whose number is given here. There must be no other on its way: `false` then, and
+    /// nothing is asked.
+    pub(crate) fn ask(&self, request: impl Into<Request>) -> bool {
+        self.requests.try_send(request.into()).is_ok()
     }
 
     /// The outcome of the request on its way. Safe to cancel.
@@ -198,24 +208,24 @@ struct Rest {
 }
 
 enum Event {
-    Asked(Option<Wanted>),
+    Asked(Option<Request>),
     Gone(ProcessError),
     Rested,
 }
 
 impl Keeper {
-    async fn run(mut self, mut asked: mpsc::Receiver<Wanted>, answered: mpsc::Sender<Outcome>) {
+    async fn run(mut self, mut asked: mpsc::Receiver<Request>, answered: mpsc::Sender<Outcome>) {
         self.start_ahead().await;
         loop {
             let rested = self.rest.as_ref().map(|rest| rest.until);
             let event = tokio::select! {
-                wanted = asked.recv() => Event::Asked(wanted),
+                request = asked.recv() => Event::Asked(request),
                 error = gone(self.reader.as_mut()) => Event::Gone(error),
                 () = sleep_until(rested.unwrap_or_else(Instant::now)), if rested.is_some() => Event::Rested,
             };
             match event {
-                Event::Asked(Some(wanted)) => {
-                    let outcome = self.answer(wanted).await;
+                Event::Asked(Some(request)) => {
+                    let outcome = self.answer(request).await;
                     if answered.send(outcome).await.is_err() {
                         return;
                     }
@@ -244,16 +254,12 @@ impl Keeper {
         }
     }
 
-    async fn answer(&mut self, wanted: Wanted) -> Outcome {
+    async fn answer(&mut self, request: Request) -> Outcome {
         self.notice_changed_conf();
         self.notice_stale();
         let deadline = self.slurm.timeout;
         self.id = self.id.wrapping_add(1);
-        let id = self.id;
-        let request = match wanted {
-            Wanted { reset: true, .. } => Request::Reset { id },
-            Wanted { rpc, names, .. } => Request::Statistics { id, rpc, names },
-        };
+        let request = request.with_id(self.id);
         let answer = self.ready().await?.ask(&request, deadline).await;
         match answer {
             Ok(Answer::Reading(reading)) => {

@@ -195,6 +195,21 @@ impl Request {
         serde_json::from_slice(line).map_err(|source| LineError::Format { start: start_of(line), source })
     }
 
+    /// The same request under another number.
+    #[must_use]
+    pub const fn with_id(mut self, number: u64) -> Self {
+        match &mut self {
+            Self::Statistics { id, .. }
+            | Self::Reset { id }
+            | Self::Jobs { id, .. }
+            | Self::Nodes { id, .. }
+            | Self::Licenses { id, .. }
+            | Self::Reservations { id, .. }
+            | Self::Controllers { id } => *id = number,
+        }
+        self
+    }
+
     /// The number that the answer will carry.
     #[must_use]
     pub const fn id(&self) -> u64 {

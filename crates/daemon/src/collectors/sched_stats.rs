@@ -5,7 +5,7 @@
 use slurm_snapshot::Statistics;
 
 use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
-use crate::derive;
+use crate::derive::{self, whole};
 
 const FAMILY: &str = "slurm_sched_stats";
 
@@ -130,12 +130,6 @@ const FIGURES: &[Figure<Statistics>] = &[
     Figure { leaf: "rpc_queue_enabled", unit: "0 or 1", rollup: Rollup::Average, value: |s| s.rpc_queue_enabled.map(|on| u8::from(on).into()),
         meaning: "whether slurmctld queues RPCs by type; from Slurm 24.05" },
 ];
-
-/// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
-fn whole(value: u64) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
-    Some(value as f64)
-}
 
 fn mean(sum: u64, count: u32) -> Option<f64> {
     derive::mean(sum, count).and_then(whole)

@@ -9,10 +9,11 @@ use slurm_snapshot::Reading;
 
 use super::{block_on, load, log_errors, no_cluster, print, read_or_advise, slot};
 use crate::cli::Options;
-use crate::collectors::{Collecting, Round};
-use crate::config::Config;
+use crate::collectors::{Collecting, Due, Round};
+use crate::config::{Collectors, Config};
 use crate::naming;
 use crate::source::{Wanted, recording};
+use crate::survey::{Findings, Survey};
 
 pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
     let config = load(options)?;
@@ -24,7 +25,8 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
     block_on(async {
         let mut ticks = Ticks::new(&config);
         let reading = read_or_advise(config.slurm.clone(), ticks.wanted()).await?;
-        let batch = ticks.batch(*reading)?;
+        let mut batch = ticks.batch(*reading)?;
+        ticks.survey(&mut batch).await;
         print_lines(&batch)?;
         send(&config, batch).await
     })
@@ -34,26 +36,38 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
 pub(super) struct Ticks<'a> {
     config: &'a Config,
     collecting: Collecting,
+    /// That of the last reading.
+    prefix: String,
 }
 
 impl<'a> Ticks<'a> {
     /// Begins with nothing read and nothing remembered.
     pub(super) fn new(config: &'a Config) -> Self {
-        Self { config, collecting: Collecting::start(config.interval, &config.collectors, |_| None) }
+        let collecting = Collecting::start(config.interval, &config.collectors, |_| None);
+        Self { config, collecting, prefix: String::new() }
     }
 
     fn wanted(&self) -> Wanted {
         self.collecting.wanted()
     }
 
+    /// Adds what the collectors of the cluster itself have to say, whenever they would be due.
+    async fn survey(&mut self, batch: &mut Batch) {
+        let Some((needs, _)) = self.collecting.survey(Due::Always) else { return };
+        let Collectors { max_duty, max_threads, .. } = self.config.collectors;
+        let findings = Survey::start(&self.config.slurm, max_duty, max_threads).whole(needs).await;
+        let round = Round { timestamp: batch.timestamp(), reading: None, findings: &findings };
+        self.collecting.collect_survey(Due::Always, &round, &self.prefix, batch);
+    }
+
     /// The tick of the next reading.
     pub(super) fn batch(&mut self, reading: Reading) -> Result<Batch> {
         let cluster = reading.cluster.as_deref();
-        let prefix = self.config.prefix.fill(cluster, &naming::host()).ok_or_else(no_cluster)?;
+        self.prefix = self.config.prefix.fill(cluster, &naming::host()).ok_or_else(no_cluster)?;
         let timestamp = slot(reading.time, self.config.interval);
         let mut batch = Batch::new(timestamp);
-        let round = Round { timestamp, reading: Some(&Arc::new(reading)) };
-        self.collecting.collect(&round, &prefix, &mut batch);
+        let round = Round { timestamp, reading: Some(&Arc::new(reading)), findings: &Findings::default() };
+        self.collecting.collect(&round, &self.prefix, &mut batch);
         Ok(batch)
     }
 }

@@ -17,14 +17,15 @@ use tracing::{debug, error, info, trace, warn};
 use super::{block_on, load};
 use crate::cli::Options;
 use crate::clock::{self, Alarm};
-use crate::collectors::{Collecting, Round};
-use crate::config::Config;
+use crate::collectors::{Collecting, Due, Round};
+use crate::config::{Collectors, Config};
 use crate::grid::{Grid, Tick};
 use crate::health::{DestinationHealth, Health};
 use crate::memory::Memories;
 use crate::naming;
 use crate::notify::Notify;
 use crate::source::{Outcome, Source};
+use crate::survey::{Done, Findings, Survey};
 use crate::telemetry::Logging;
 
 /// How long libslurm may look for its configuration; it gives up by itself after a minute.
@@ -53,6 +54,7 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
                 daemon.woken();
             }
             Event::Answered(outcome) => daemon.answered(outcome),
+            Event::Surveyed(outcome) => daemon.surveyed(outcome),
             Event::Reload => daemon.reload(&options, &logging),
             Event::Stop => return daemon.stop(&mut signals.stop).await,
         }
@@ -93,6 +95,7 @@ impl StopSignals {
 enum Event {
     Woken(std::io::Result<()>),
     Answered(Outcome),
+    Surveyed(Outcome),
     Reload,
     Stop,
 }
@@ -104,6 +107,8 @@ struct Daemon {
     /// When systemd's watchdog must be fed at the latest, Unix time.
     feed: Option<Duration>,
     source: Source,
+    /// For the collectors that want more than the statistics; `None` where there is none.
+    survey: Option<Survey>,
     collecting: Collecting,
     memories: Memories,
     queue: Queue,
@@ -136,6 +141,7 @@ impl Daemon {
         let senders =
             config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone(), &queue))).collect();
         let memories = Memories::new(config.queue.dir.clone());
+        let collecting = start_collecting(&config, &memories);
         info!(
             interval = config.interval,
             prefix = %config.prefix,
@@ -147,7 +153,8 @@ impl Daemon {
             feed: Some(Duration::ZERO),
             grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
-            collecting: start_collecting(&config, &memories),
+            survey: start_survey(&config, &collecting),
+            collecting,
             memories,
             queue,
             senders,
@@ -169,6 +176,7 @@ impl Daemon {
         tokio::select! {
             woken = self.alarm.at(moment) => Event::Woken(woken),
             outcome = self.source.outcome(), if self.asked => Event::Answered(outcome),
+            outcome = surveyed(self.survey.as_mut()) => Event::Surveyed(outcome),
             _ = signals.hangup.recv() => Event::Reload,
             () = signals.stop.recv() => Event::Stop,
         }
@@ -205,6 +213,48 @@ impl Daemon {
             self.pending = Some(tick.timestamp);
         }
         self.tell_status();
+    }
+
+    /// A round of the survey, where one is due; after the tick's own reading, which tells how busy slurmctld is.
+    fn begin_survey(&mut self, timestamp: i64, threads: Option<u32>) {
+        let (Some(survey), Some((needs, every))) =
+            (&mut self.survey, self.collecting.survey(Due::At(timestamp)))
+        else {
+            return;
+        };
+        let until = timestamp.saturating_add(every.into());
+        if let Some(done) = survey.begin(timestamp, until, needs, threads, clock::now()) {
+            self.emit_survey(&done);
+        }
+    }
+
+    fn surveyed(&mut self, outcome: Outcome) {
+        let done = self.survey.as_mut().and_then(|survey| survey.answered(outcome, clock::now()));
+        if let Some(done) = done {
+            self.emit_survey(&done);
+        }
+    }
+
+    /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
+    fn emit_survey(&mut self, Done { timestamp, findings }: &Done) {
+        let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else { return };
+        let mut batch = Batch::new(*timestamp);
+        let round = Round { timestamp: *timestamp, reading: None, findings };
+        self.collecting.collect_survey(Due::At(*timestamp), &round, &prefix, &mut batch);
+        self.keep(&batch);
+    }
+
+    /// Hands a batch to the queue, and to every destination with it.
+    fn keep(&mut self, batch: &Batch) {
+        for (name, memory) in self.collecting.changed_memories() {
+            self.memories.save(name, memory);
+        }
+        if batch.points().is_empty() {
+            return;
+        }
+        // The record of what was collected, which a test holds against what has arrived.
+        trace!(timestamp = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
+        self.queue.push(batch);
     }
 
     /// A tick whose answer did not come in time still has the daemon's own figures.
@@ -254,7 +304,8 @@ impl Daemon {
         self.health.slurmctld_up = reading.is_some();
         self.health.reading_duration = reading.as_ref().map(|reading| reading.elapsed);
         self.health.reader_restarts = self.restarts_before.saturating_add(self.source.restarts());
-        self.health.look_at_memory(self.source.pid());
+        let second_reader = self.survey.as_ref().and_then(Survey::pid);
+        self.health.look_at_memory(self.source.pid(), second_reader);
         if let Some(cluster) = reading.as_ref().and_then(|reading| reading.cluster.as_ref()) {
             self.cluster = Some(cluster.clone());
         }
@@ -263,11 +314,8 @@ impl Daemon {
             return;
         };
         let mut batch = Batch::new(timestamp);
-        let round = Round { timestamp, reading: reading.as_ref() };
+        let round = Round { timestamp, reading: reading.as_ref(), findings: &Findings::default() };
         self.collecting.collect(&round, &prefix, &mut batch);
-        for (name, memory) in self.collecting.changed_memories() {
-            self.memories.save(name, memory);
-        }
         let destinations: Vec<(String, DestinationHealth)> = self
             .senders
             .iter()
@@ -276,11 +324,12 @@ impl Daemon {
             })
             .collect();
         let queue = self.queue.status();
-        self.health.points(&prefix, &self.host, &queue, &destinations, &mut batch);
+        let replies = self.survey.iter().flat_map(Survey::vitals);
+        self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
-        // The record of what was collected, which a test holds against what has arrived.
-        trace!(timestamp, lines = carbon::lines(&batch), "tick collected");
-        self.queue.push(&batch);
+        self.keep(&batch);
+        let statistics = reading.as_ref().and_then(|reading| reading.statistics.as_ref());
+        self.begin_survey(timestamp, statistics.map(|statistics| statistics.server_thread_count));
     }
 
     fn tell_status(&mut self) {
@@ -329,6 +378,7 @@ impl Daemon {
         self.change_destinations(&config);
         if collects_otherwise || config.interval != self.config.interval {
             self.collecting = start_collecting(&config, &self.memories);
+            self.survey = start_survey(&config, &self.collecting);
         }
         self.config = config;
         info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
@@ -355,7 +405,7 @@ impl Daemon {
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
-        drop(self.source);
+        drop((self.source, self.survey));
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {
             let deadline = self.config.drain_timeout;
@@ -381,6 +431,18 @@ impl Daemon {
 
 fn start_collecting(config: &Config, memories: &Memories) -> Collecting {
     Collecting::start(config.interval, &config.collectors, |name| memories.load(name))
+}
+
+fn start_survey(config: &Config, collecting: &Collecting) -> Option<Survey> {
+    let Collectors { max_duty, max_threads, .. } = config.collectors;
+    collecting.survey(Due::Always).map(|_| Survey::start(&config.slurm, max_duty, max_threads))
+}
+
+async fn surveyed(survey: Option<&mut Survey>) -> Outcome {
+    match survey {
+        Some(survey) => survey.outcome().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn names(destinations: &[Destination]) -> Vec<String> {

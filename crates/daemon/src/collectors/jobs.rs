@@ -1,0 +1,283 @@
+//! `slurm_jobs`: the queue, counted by what jobs are doing, where, for whom and why they wait.
+//!
+//! The counts are the reader's, made of every record of the reply; a job that waits in several partitions counts in
+//! each of them and once everywhere else.
+
+use std::collections::BTreeMap;
+
+use carbon::path;
+use slurm_snapshot::{JobTallies, JobTally, Jobs, Moments, Started, Waiting};
+
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings};
+use crate::derive::whole;
+use crate::survey::Needs;
+use crate::words::Words;
+
+/// A queue has these, also when it is empty.
+const ALWAYS: &[&str] = &["pending", "running"];
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "jobs",
+    paths: &[
+        Paths {
+            below: "slurm_jobs.total",
+            about: "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every task of \
+                    a job array is a job, and so is every component of a het job. Jobs that have ended are known to \
+                    slurmctld, and counted here, for MinJobAge (300 s by default).",
+            leaves: &TOTAL,
+        },
+        Paths {
+            below: "slurm_jobs.state.<state>",
+            about: "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
+                    a point in every round; `pending` and `running` always have one.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_jobs.reason.<reason>",
+            about: "Pending jobs by the reason that squeue shows: Priority and Resources are a busy cluster; Dependency, \
+                    JobHeldUser and BeginTime are the users' own wish; everything else is worth a look.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_jobs.waiting",
+            about: "How long pending jobs have waited, and how long those had to that have started since the last \
+                    round. Percentiles are exact (nearest rank). A path without jobs has no point.",
+            leaves: &WAITING,
+        },
+        Paths {
+            below: "slurm_jobs.partition.<partition>.state.<state>",
+            about: "By partition and state.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_jobs.partition.<partition>.waiting",
+            about: "The waiting times of one partition.",
+            leaves: &WAITING,
+        },
+        Paths {
+            below: "slurm_jobs.qos.<qos>.state.<state>",
+            about: "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_jobs.account.<account>.state.<state>",
+            about: "By account and state: `accounts = true`; off by default, for a cluster may have \
+                    thousands. Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
+            leaves: &TALLY,
+        },
+    ],
+    start,
+};
+
+fn start(settings: &Settings<'_>) -> Option<Box<dyn Collect>> {
+    let config = settings.collectors.jobs;
+    config.survey.enabled.then(|| {
+        Box::new(JobsCollector {
+            needs: Needs { jobs: true, accounts: config.accounts, qos: config.qos, ..Needs::default() },
+            every: config.survey.interval(settings.interval),
+            words: Words::default(),
+            last_update: None,
+        }) as _
+    })
+}
+
+struct JobsCollector {
+    needs: Needs,
+    every: u32,
+    words: Words,
+    /// That of the last round: the same reply again tells of no new start.
+    last_update: Option<i64>,
+}
+
+/// The waits of one level at one moment.
+struct Waits {
+    submitted: Option<Moments>,
+    eligible: Option<Moments>,
+    started: Option<Started>,
+    now: i64,
+}
+
+#[rustfmt::skip]
+const TALLY: &[Figure<JobTally>] = &[
+    Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| whole(t.jobs),
+        meaning: "jobs; each task of an array is one" },
+    Figure { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| whole(t.cpus),
+        meaning: "CPUs that they have, or ask for while they wait" },
+    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| whole(t.nodes),
+        meaning: "nodes that they have or ask for; a node that several share counts for each" },
+    Figure { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| whole(t.gpus),
+        meaning: "GPUs that they have or ask for" },
+];
+
+#[rustfmt::skip]
+const TOTAL: &[Figure<Jobs>] = &[
+    Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| whole(sum(&j.states)),
+        meaning: "all jobs that slurmctld knows" },
+    Figure { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| whole(j.records),
+        meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
+    Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| whole(j.unparsed),
+        meaning: "texts in the reply that could not be understood; not 0 means that GPUs or array tasks are missing above" },
+];
+
+#[rustfmt::skip]
+const WAITING: &[Figure<Waits>] = &[
+    Figure { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p50),
+        meaning: "half of the pending jobs were submitted no longer ago" },
+    Figure { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p90),
+        meaning: "nine tenths of the pending jobs were submitted no longer ago" },
+    Figure { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.submitted, |m| m.max),
+        meaning: "how long ago the oldest pending job was submitted" },
+    Figure { leaf: "eligible_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p50),
+        meaning: "half of the jobs that could run have waited no longer than this since they could" },
+    Figure { leaf: "eligible_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p90),
+        meaning: "nine tenths of them have waited no longer" },
+    Figure { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
+        meaning: "how long the one has waited that could run first" },
+    Figure { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| whole(s.jobs)),
+        meaning: "jobs that started since the last round" },
+    Figure { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
+        meaning: "half of those had waited no longer than this since they could run" },
+    Figure { leaf: "started_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p90),
+        meaning: "nine tenths of those had waited no longer" },
+    Figure { leaf: "started_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.had_waited(|s| s.max),
+        meaning: "the longest that one of those had waited" },
+];
+
+impl Collect for JobsCollector {
+    fn needs(&self) -> Needs {
+        self.needs
+    }
+
+    fn every(&self) -> u32 {
+        self.every
+    }
+
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        let Some(jobs) = round.findings.jobs() else { return };
+        let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
+        let waits = |waiting: &Waiting, started: Option<Started>| Waits {
+            submitted: waiting.submitted,
+            eligible: waiting.eligible,
+            started: started.filter(|_| is_new),
+            now: round.timestamp,
+        };
+        points.push("slurm_jobs.total", TOTAL, jobs);
+        self.words.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, TALLY);
+        self.words.push(points, "slurm_jobs.reason", &[], &jobs.pending_reasons, TALLY);
+        points.push("slurm_jobs.waiting", WAITING, &waits(&jobs.waiting, jobs.started));
+        for (name, partition) in &jobs.partitions {
+            let level = format!("slurm_jobs.partition.{}", path::component(name));
+            self.words.push(points, &format!("{level}.state"), ALWAYS, &partition.states, TALLY);
+            points.push(&format!("{level}.waiting"), WAITING, &waits(&partition.waiting, partition.started));
+        }
+        self.push_names(points, "qos", &jobs.qos);
+        self.push_names(points, "account", &jobs.accounts);
+        self.words.end(points, TALLY);
+    }
+}
+
+impl JobsCollector {
+    fn push_names(&mut self, points: &mut Points<'_>, kind: &str, names: &BTreeMap<String, JobTallies>) {
+        for (name, states) in names {
+            let level = match name.as_str() {
+                // At another level, where it is nobody's name.
+                "" => format!("slurm_jobs.no_{kind}.state"),
+                name => format!("slurm_jobs.{kind}.{}.state", path::component(name)),
+            };
+            self.words.push(points, &level, ALWAYS, states, TALLY);
+        }
+    }
+}
+
+impl Waits {
+    fn since(&self, moments: Option<Moments>, which: fn(&Moments) -> i64) -> Option<f64> {
+        let since = which(moments.as_ref().filter(|moments| moments.jobs > 0)?);
+        // slurmctld's clock may be a little ahead of ours.
+        whole(u64::try_from(self.now.saturating_sub(since)).unwrap_or(0))
+    }
+
+    fn had_waited(&self, which: fn(&Started) -> u64) -> Option<f64> {
+        self.started.as_ref().filter(|started| started.jobs > 0).map(which).and_then(whole)
+    }
+}
+
+fn sum(states: &JobTallies) -> u64 {
+    states.values().fold(0, |sum, tally| sum.saturating_add(tally.jobs))
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::{PartitionJobs, Reply};
+
+    use super::super::{started, surveyed};
+    use super::*;
+    use crate::survey::Findings;
+
+    fn tallies(jobs: &[(&str, u64)]) -> JobTallies {
+        jobs.iter()
+            .map(|(word, jobs)| ((*word).to_owned(), JobTally { jobs: *jobs, ..JobTally::default() }))
+            .collect()
+    }
+
+    fn queue() -> Jobs {
+        let submitted = Moments { jobs: 3, p50: 940, p90: 400, max: 100 };
+        let started = Started { jobs: 2, p50: 5, p90: 7, max: 7 };
+        let waiting = Waiting { submitted: Some(submitted), eligible: None };
+        let partition = PartitionJobs {
+            states: tallies(&[("pending", 3)]),
+            waiting: waiting.clone(),
+            started: Some(started),
+        };
+        Jobs {
+            last_update: 990,
+            states: tallies(&[("pending", 3), ("completing", 1)]),
+            pending_reasons: tallies(&[("Dependency", 3)]),
+            waiting,
+            started: Some(started),
+            partitions: BTreeMap::from([("gpu.a".to_owned(), partition)]),
+            qos: BTreeMap::from([("".to_owned(), tallies(&[("pending", 3)]))]),
+            ..Jobs::default()
+        }
+    }
+
+    #[test]
+    fn it_is_off_unless_asked_for() {
+        assert!(started(&COLLECTOR, "").is_none());
+    }
+
+    #[test]
+    fn a_queue_becomes_paths_by_state_reason_and_partition() {
+        let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true").unwrap();
+        let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Jobs(Box::new(queue()))));
+        for expected in [
+            "c.slurm_jobs.total.gauge-jobs 4",
+            "c.slurm_jobs.state.completing.gauge-jobs 1",
+            "c.slurm_jobs.state.running.gauge-jobs 0",
+            "c.slurm_jobs.reason.Dependency.gauge-jobs 3",
+            "c.slurm_jobs.waiting.gauge-wait_max 900",
+            "c.slurm_jobs.waiting.gauge-started 2",
+            "c.slurm_jobs.no_qos.state.pending.gauge-jobs 3",
+        ] {
+            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
+        }
+        assert!(
+            points
+                .iter()
+                .any(|p| p.starts_with("c.slurm_jobs.partition.gpu_a-") && p.ends_with("wait_p50 60"))
+        );
+        assert!(
+            !points.iter().any(|point| point.contains("eligible")),
+            "no job that could run is no wait of 0 s"
+        );
+    }
+
+    #[test]
+    fn the_same_reply_again_tells_of_no_new_start_and_of_longer_waits() {
+        let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true").unwrap();
+        let findings = Findings::of(Reply::Jobs(Box::new(queue())));
+        surveyed(&mut *collector, 1000, &findings);
+        let again = surveyed(&mut *collector, 1060, &findings);
+        assert!(again.contains(&"c.slurm_jobs.waiting.gauge-wait_max 960".to_owned()), "{again:#?}");
+        assert!(!again.iter().any(|point| point.contains("started")));
+    }
+}

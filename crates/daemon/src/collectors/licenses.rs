@@ -1,0 +1,53 @@
+//! `slurm_licenses`: what slurmctld hands out besides nodes.
+
+use carbon::path;
+use slurm_snapshot::License;
+
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
+use crate::survey::Needs;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "licenses",
+    paths: &[Paths {
+        below: "slurm_licenses.<license>",
+        about: "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.",
+        leaves: &FIGURES,
+    }],
+    start: |settings| {
+        let config = settings.collectors.licenses;
+        config.enabled.then(|| Box::new(Licenses { every: config.interval(settings.interval) }) as _)
+    },
+};
+
+struct Licenses {
+    every: u32,
+}
+
+#[rustfmt::skip]
+const FIGURES: &[Figure<License>] = &[
+    Figure { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| Some(l.total.into()),
+        meaning: "all there are" },
+    Figure { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| Some(l.used.into()),
+        meaning: "held by jobs" },
+    Figure { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| Some(l.free.into()),
+        meaning: "to be had" },
+    Figure { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| Some(l.reserved.into()),
+        meaning: "set aside by reservations" },
+];
+
+impl Collect for Licenses {
+    fn needs(&self) -> Needs {
+        Needs { licenses: true, ..Needs::default() }
+    }
+
+    fn every(&self) -> u32 {
+        self.every
+    }
+
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        let Some(licenses) = round.findings.licenses() else { return };
+        for license in &licenses.licenses {
+            points.push(&format!("slurm_licenses.{}", path::component(&license.name)), FIGURES, license);
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! `slurm_nodes`: nodes, CPUs, memory and GPUs by what they are doing, and how long nodes have been out of it.
+//!
+//! A node counts once here, whatever partitions it is in; FUTURE nodes only as `future`.
+
+use carbon::path;
+use slurm_snapshot::{NodeRow, NodeTally, Nodes, Shares};
+
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings};
+use crate::derive::whole;
+use crate::shares::SHARES;
+use crate::survey::Needs;
+use crate::words::Words;
+
+const HOUR: i64 = 3600;
+const DAY: i64 = 24 * HOUR;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "nodes",
+    paths: &[
+        Paths {
+            below: "slurm_nodes.total",
+            about: "Nodes: `[collectors.nodes]`, off by default. Each counts once, whatever partitions it is in.",
+            leaves: &SHARES,
+        },
+        Paths {
+            below: "slurm_nodes.records",
+            about: "Nodes that are not in the total, and what could not be read.",
+            leaves: &RECORDS,
+        },
+        Paths {
+            below: "slurm_nodes.state.<state>",
+            about: "By the one state that sinfo shows (`sinfo -o %T`), in lower case and without its suffix. From the \
+                    first node in a state on there is a point in every round.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_nodes.flag.<flag>",
+            about: "By the flags beside the state: `drain`, `no_respond`, `maintenance`, `reserved`, `planned`, \
+                    `powered_down`, `powering_up` and so on. A node may have several.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_nodes.gpu.<type>",
+            about: "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.",
+            leaves: &GPUS,
+        },
+        Paths {
+            below: "slurm_nodes.drained",
+            about: "How long nodes have been drained or draining: what nobody has looked at.",
+            leaves: &OUT,
+        },
+        Paths { below: "slurm_nodes.down", about: "How long nodes have been down.", leaves: &OUT },
+        Paths {
+            below: "slurm_nodes.node.<node>",
+            about: "Each node by itself: `each = true`, off by default, because it makes 20 paths for each node.",
+            leaves: &SHARES,
+        },
+        Paths { below: "slurm_nodes.node_state.<node>", about: "Beside those, of each node.", leaves: &ROW },
+    ],
+    start: |settings: &Settings<'_>| {
+        let config = settings.collectors.nodes;
+        config.survey.enabled.then(|| {
+            Box::new(NodesCollector {
+                each: config.each,
+                every: config.survey.interval(settings.interval),
+                words: Words::default(),
+            }) as _
+        })
+    },
+};
+
+struct NodesCollector {
+    each: bool,
+    every: u32,
+    words: Words,
+}
+
+/// Since when some nodes have been out, seen from a moment.
+struct Out {
+    since: Vec<i64>,
+    now: i64,
+}
+
+#[rustfmt::skip]
+const TALLY: &[Figure<NodeTally>] = &[
+    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| whole(t.nodes.total),
+        meaning: "nodes" },
+    Figure { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| whole(t.cpus.total),
+        meaning: "their CPUs" },
+    Figure { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| whole(t.gpus.total),
+        meaning: "their GPUs" },
+];
+
+#[rustfmt::skip]
+const RECORDS: &[Figure<Nodes>] = &[
+    Figure { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| whole(n.future),
+        meaning: "FUTURE nodes: configured, and not there yet" },
+    Figure { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| whole(n.blank),
+        meaning: "records that slurmctld sent empty" },
+    Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| whole(n.unparsed),
+        meaning: "texts in the reply that could not be understood; not 0 means that GPUs are missing" },
+];
+
+#[rustfmt::skip]
+const GPUS: &[Figure<Shares>] = &[
+    Figure { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| whole(s.allocated),
+        meaning: "GPUs that jobs have" },
+    Figure { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| whole(s.idle),
+        meaning: "GPUs that jobs could have" },
+    Figure { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| whole(s.other),
+        meaning: "GPUs whose node is down or drained" },
+    Figure { leaf: "total", unit: "count", rollup: Rollup::Average, value: |s| whole(s.total),
+        meaning: "all of them" },
+];
+
+#[rustfmt::skip]
+const OUT: &[Figure<Out>] = &[
+    Figure { leaf: "over_1h", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(HOUR),
+        meaning: "nodes for over an hour" },
+    Figure { leaf: "over_1d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(DAY),
+        meaning: "nodes for over a day" },
+    Figure { leaf: "over_7d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(7 * DAY),
+        meaning: "nodes for over a week" },
+];
+
+#[rustfmt::skip]
+const ROW: &[Figure<NodeRow>] = &[
+    Figure { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.state.starts_with("down")),
+        meaning: "whether it is down" },
+    Figure { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "drain")),
+        meaning: "whether it is drained or draining" },
+    Figure { leaf: "no_respond", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "no_respond")),
+        meaning: "whether its slurmd does not respond" },
+    Figure { leaf: "cpu_load", unit: "load", rollup: Rollup::Average, value: |r| r.cpu_load.map(|load| f64::from(load) / 100.0),
+        meaning: "load average of its last minute" },
+];
+
+impl Collect for NodesCollector {
+    fn needs(&self) -> Needs {
+        Needs { nodes: true, node_rows: self.each, ..Needs::default() }
+    }
+
+    fn every(&self) -> u32 {
+        self.every
+    }
+
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        let Some(nodes) = round.findings.nodes() else { return };
+        let now = round.timestamp;
+        points.push("slurm_nodes.total", SHARES, &nodes.total);
+        points.push("slurm_nodes.records", RECORDS, nodes);
+        self.words.push(points, "slurm_nodes.state", &[], &nodes.states, TALLY);
+        self.words.push(points, "slurm_nodes.flag", &[], &nodes.flags, TALLY);
+        for (kind, shares) in &nodes.gpus {
+            match kind.as_str() {
+                "" => points.push("slurm_nodes.untyped_gpu", GPUS, shares),
+                kind => points.push(&format!("slurm_nodes.gpu.{}", path::component(kind)), GPUS, shares),
+            }
+        }
+        for (below, since) in
+            [("slurm_nodes.drained", &nodes.drain_since), ("slurm_nodes.down", &nodes.down_since)]
+        {
+            points.push(below, OUT, &Out { since: since.clone(), now });
+        }
+        for row in nodes.rows.iter().filter(|_| self.each) {
+            let name = path::component(&row.name);
+            points.push(&format!("slurm_nodes.node.{name}"), SHARES, &row.tally);
+            points.push(&format!("slurm_nodes.node_state.{name}"), ROW, row);
+        }
+    }
+}
+
+impl Out {
+    /// How many of them; `since` is in order, the oldest first.
+    fn longer_than(&self, seconds: i64) -> Option<f64> {
+        let count = self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds);
+        u64::try_from(count).ok().and_then(whole)
+    }
+}
+
+fn is(on: bool) -> Option<f64> {
+    Some(u8::from(on).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Reply;
+
+    use super::super::{started, surveyed};
+    use super::*;
+    use crate::survey::Findings;
+
+    #[test]
+    fn nodes_become_totals_states_and_how_long_they_are_out() {
+        let tally = NodeTally { nodes: Shares::new(1, 3, true), ..NodeTally::default() };
+        let nodes = Nodes {
+            total: tally,
+            states: [("mixed".to_owned(), tally)].into(),
+            gpus: [("".to_owned(), Shares::new(2, 4, false))].into(),
+            drain_since: vec![0, 9 * DAY, 10 * DAY - HOUR],
+            ..Nodes::default()
+        };
+        let mut collector = started(&COLLECTOR, "[collectors.nodes]\nenabled = true").unwrap();
+        let points = surveyed(&mut *collector, 10 * DAY, &Findings::of(Reply::Nodes(Box::new(nodes))));
+        for expected in [
+            "c.slurm_nodes.total.gauge-nodes_allocated 1",
+            "c.slurm_nodes.total.gauge-nodes_idle 2",
+            "c.slurm_nodes.state.mixed.gauge-nodes 3",
+            "c.slurm_nodes.untyped_gpu.gauge-other 2",
+            "c.slurm_nodes.drained.gauge-over_1h 2",
+            "c.slurm_nodes.drained.gauge-over_1d 1",
+            "c.slurm_nodes.drained.gauge-over_7d 1",
+            "c.slurm_nodes.down.gauge-over_1h 0",
+        ] {
+            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! `slurm_reservations`: what is set aside, now and soon.
+
+use slurm_snapshot::Reservation;
+
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
+use crate::derive::whole;
+use crate::survey::Needs;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "reservations",
+    paths: &[
+        Paths {
+            below: "slurm_reservations.all",
+            about: "All reservations together: `[collectors.reservations]`, off by default. Reservations come with new \
+                    names, and a path for each would be a file for ever.",
+            leaves: &FIGURES,
+        },
+        Paths {
+            below: "slurm_reservations.maint",
+            about: "Those with the flag MAINT alone: when the next maintenance begins.",
+            leaves: &FIGURES,
+        },
+    ],
+    start: |settings| {
+        let config = settings.collectors.reservations;
+        config.enabled.then(|| Box::new(Reservations { every: config.interval(settings.interval) }) as _)
+    },
+};
+
+struct Reservations {
+    every: u32,
+}
+
+/// Some reservations at one moment.
+struct Seen {
+    reservations: Vec<Reservation>,
+    now: i64,
+}
+
+#[rustfmt::skip]
+const FIGURES: &[Figure<Seen>] = &[
+    Figure { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| whole(s.reservations.len().try_into().unwrap_or(u64::MAX)),
+        meaning: "reservations, of at most 1,000" },
+    Figure { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| whole(s.active().fold(0, |sum, _| sum + 1)),
+        meaning: "those that have begun and not ended" },
+    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| whole(s.active().map(|r| u64::from(r.nodes)).sum()),
+        meaning: "nodes of the active ones; a node in two counts twice" },
+    Figure { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| whole(s.active().map(|r| u64::from(r.cores)).sum()),
+        meaning: "cores of the active ones" },
+    Figure { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
+        meaning: "until the next one begins; none when none is to come" },
+    Figure { leaf: "seconds_to_end", unit: "s", rollup: Rollup::Average, value: |s| s.soonest_end(),
+        meaning: "until the next active one ends; none when none is active" },
+];
+
+impl Collect for Reservations {
+    fn needs(&self) -> Needs {
+        Needs { reservations: true, ..Needs::default() }
+    }
+
+    fn every(&self) -> u32 {
+        self.every
+    }
+
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        let Some(all) = round.findings.reservations() else { return };
+        let now = round.timestamp;
+        let maint = all.reservations.iter().filter(|reservation| reservation.maint).cloned().collect();
+        points.push("slurm_reservations.all", FIGURES, &Seen { reservations: all.reservations.clone(), now });
+        points.push("slurm_reservations.maint", FIGURES, &Seen { reservations: maint, now });
+    }
+}
+
+impl Seen {
+    fn active(&self) -> impl Iterator<Item = &Reservation> {
+        self.reservations.iter().filter(|reservation| {
+            let begun = reservation.start_time.is_some_and(|start| start <= self.now);
+            begun && reservation.end_time.is_none_or(|end| end > self.now)
+        })
+    }
+
+    /// Seconds to the soonest of such moments that is still to come.
+    fn soonest(&self, of: fn(&Reservation) -> Option<i64>) -> Option<f64> {
+        self.to_soonest(self.reservations.iter().filter_map(of))
+    }
+
+    fn soonest_end(&self) -> Option<f64> {
+        self.to_soonest(self.active().filter_map(|reservation| reservation.end_time))
+    }
+
+    fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<f64> {
+        let soonest = moments.filter(|&moment| moment > self.now).min()?;
+        u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Reply;
+
+    use super::super::{started, surveyed};
+    use super::*;
+    use crate::survey::Findings;
+
+    #[test]
+    fn the_next_maintenance_is_told_apart() {
+        let of = |start, end, maint| Reservation {
+            nodes: 2,
+            start_time: Some(start),
+            end_time: Some(end),
+            maint,
+            ..Reservation::default()
+        };
+        let all = slurm_snapshot::Reservations {
+            reservations: vec![of(100, 5000, false), of(4000, 9000, true), of(100, 900, false)],
+            ..slurm_snapshot::Reservations::default()
+        };
+        let mut collector = started(&COLLECTOR, "[collectors.reservations]\nenabled = true").unwrap();
+        let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Reservations(all)));
+        for expected in [
+            "c.slurm_reservations.all.gauge-count 3",
+            "c.slurm_reservations.all.gauge-active 1",
+            "c.slurm_reservations.all.gauge-nodes 2",
+            "c.slurm_reservations.all.gauge-seconds_to_end 4000",
+            "c.slurm_reservations.maint.gauge-seconds_to_start 3000",
+        ] {
+            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
+        }
+        assert!(
+            !points.iter().any(|point| point.starts_with("c.slurm_reservations.maint.gauge-seconds_to_end"))
+        );
+    }
+}

@@ -1,0 +1,506 @@
+//! The cluster itself: jobs, nodes, licences and so on, through a reader of its own, so that the scheduler's
+//! statistics are never late because of them.
+//!
+//! A round begins at a tick that is due for some collector, asks for one reply after the other, each once whoever
+//! wants it, and its points carry that tick's timestamp. Care for slurmctld comes first: a reply is left out while
+//! its duty is used up or slurmctld is busy, and a round that is still under way when the next is due is not
+//! doubled. What slurmctld may keep from us is not used at all: a part must not look like the whole.
+
+mod pace;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slurm_snapshot::{Controller, Jobs, Licenses, Nodes, Reading, Reply, Request, Reservations};
+use tracing::{debug, info, warn};
+
+use self::pace::Pace;
+use crate::clock;
+use crate::config::Slurm;
+use crate::source::{Outcome, Source};
+
+/// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
+/// tens of seconds while thousands of jobs start.
+const PATIENCE: u32 = 4;
+
+/// libslurm may look for its configuration for a minute.
+const START_DEADLINE: Duration = Duration::from_secs(70);
+
+/// What collectors need to know of the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    pub(crate) jobs: bool,
+    pub(crate) accounts: bool,
+    pub(crate) qos: bool,
+    pub(crate) users: bool,
+    pub(crate) nodes: bool,
+    pub(crate) partitions: bool,
+    pub(crate) node_rows: bool,
+    pub(crate) licenses: bool,
+    pub(crate) reservations: bool,
+    pub(crate) controllers: bool,
+}
+
+impl Needs {
+    /// What two need.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            jobs: self.jobs || other.jobs,
+            accounts: self.accounts || other.accounts,
+            qos: self.qos || other.qos,
+            users: self.users || other.users,
+            nodes: self.nodes || other.nodes,
+            partitions: self.partitions || other.partitions,
+            node_rows: self.node_rows || other.node_rows,
+            licenses: self.licenses || other.licenses,
+            reservations: self.reservations || other.reservations,
+            controllers: self.controllers || other.controllers,
+        }
+    }
+
+    /// Whether it is nothing but the statistics.
+    pub(crate) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    const fn of(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Jobs => self.jobs,
+            Kind::Nodes => self.nodes || self.partitions,
+            Kind::Licenses => self.licenses,
+            Kind::Reservations => self.reservations,
+            Kind::Controllers => self.controllers,
+        }
+    }
+}
+
+/// A kind of reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Jobs,
+    Nodes,
+    Licenses,
+    Reservations,
+    Controllers,
+}
+
+/// All of them, in the order in which a round asks: the cheap ones first.
+const KINDS: [Kind; 5] = [Kind::Controllers, Kind::Licenses, Kind::Reservations, Kind::Nodes, Kind::Jobs];
+
+impl Kind {
+    /// Its name in logs and paths.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Jobs => "jobs",
+            Self::Nodes => "nodes",
+            Self::Licenses => "licenses",
+            Self::Reservations => "reservations",
+            Self::Controllers => "controllers",
+        }
+    }
+
+    /// Whether some of it may be kept from us.
+    fn is_hidden(self, reading: &Reading, needs: Needs) -> bool {
+        let words: &[&str] = match self {
+            Self::Jobs => &["jobs"],
+            Self::Nodes if needs.partitions => &["nodes", "partitions"],
+            Self::Nodes => &["nodes"],
+            Self::Reservations => &["reservations"],
+            Self::Licenses | Self::Controllers => return false,
+        };
+        // Not told yet: nothing is sure.
+        reading
+            .visibility
+            .as_ref()
+            .is_none_or(|visibility| words.iter().any(|word| visibility.may_hide(word)))
+    }
+
+    fn request(self, needs: Needs, since: Option<i64>) -> Request {
+        let id = 0;
+        match self {
+            Self::Jobs => Request::Jobs {
+                id,
+                since,
+                accounts: needs.accounts,
+                qos: needs.qos,
+                users: needs.users,
+                names: needs.users,
+            },
+            Self::Nodes => Request::Nodes { id, since, partitions: needs.partitions, rows: needs.node_rows },
+            Self::Licenses => Request::Licenses { id, since },
+            Self::Reservations => Request::Reservations { id, since },
+            Self::Controllers => Request::Controllers { id },
+        }
+    }
+}
+
+/// What a round has found out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings([Option<Arc<Reading>>; KINDS.len()]);
+
+impl Findings {
+    pub(crate) fn jobs(&self) -> Option<&Jobs> {
+        match self.reply(Kind::Jobs) {
+            Some(Reply::Jobs(jobs)) => Some(jobs),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn nodes(&self) -> Option<&Nodes> {
+        match self.reply(Kind::Nodes) {
+            Some(Reply::Nodes(nodes)) => Some(nodes),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn licenses(&self) -> Option<&Licenses> {
+        match self.reply(Kind::Licenses) {
+            Some(Reply::Licenses(licenses)) => Some(licenses),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn reservations(&self) -> Option<&Reservations> {
+        match self.reply(Kind::Reservations) {
+            Some(Reply::Reservations(reservations)) => Some(reservations),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn controllers(&self) -> Option<&[Controller]> {
+        match self.reply(Kind::Controllers) {
+            Some(Reply::Controllers(controllers)) => Some(controllers),
+            _ => None,
+        }
+    }
+
+    /// One reply, as if a round had found out nothing else.
+    #[cfg(test)]
+    pub(crate) fn of(reply: Reply) -> Self {
+        let kind = match reply {
+            Reply::Jobs(_) | Reply::Unchanged => Kind::Jobs,
+            Reply::Nodes(_) => Kind::Nodes,
+            Reply::Licenses(_) => Kind::Licenses,
+            Reply::Reservations(_) => Kind::Reservations,
+            Reply::Controllers(_) => Kind::Controllers,
+        };
+        let mut findings = Self::default();
+        findings.add(kind, reply);
+        findings
+    }
+
+    /// The same with one more.
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, kind: Kind, reply: Reply) {
+        let release = slurm_snapshot::Release::new(22, 5);
+        let reading = Reading {
+            id: 0,
+            time: 0.0,
+            elapsed: 0,
+            release,
+            cluster: None,
+            max_server_threads: None,
+            statistics: None,
+            reply: Some(reply),
+            visibility: None,
+        };
+        self.set(kind, Some(Arc::new(reading)));
+    }
+
+    fn reply(&self, kind: Kind) -> Option<&Reply> {
+        self.0.get(kind as usize).and_then(Option::as_ref).and_then(|reading| reading.reply.as_ref())
+    }
+
+    fn set(&mut self, kind: Kind, reading: Option<Arc<Reading>>) {
+        if let Some(place) = self.0.get_mut(kind as usize) {
+            *place = reading;
+        }
+    }
+}
+
+/// How one kind of reply is doing; counters run since the daemon's start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Vitals {
+    /// µs of the last reading.
+    pub(crate) duration: Option<u64>,
+    pub(crate) readings_ok: u64,
+    pub(crate) readings_failed: u64,
+    /// Of the good ones, those that said that nothing had changed.
+    pub(crate) readings_unchanged: u64,
+    pub(crate) skipped_duty: u64,
+    pub(crate) skipped_busy: u64,
+    pub(crate) skipped_round: u64,
+    pub(crate) readings_late: u64,
+    /// Whether slurmctld may keep some of it from us, so that none of it is published.
+    pub(crate) hidden: bool,
+}
+
+/// What a round is for.
+#[derive(Clone, Debug)]
+struct Round {
+    timestamp: i64,
+    /// After this its points would be late: the slot of the collector that asked is over. Unix time.
+    until: i64,
+    needs: Needs,
+    left: Vec<Kind>,
+    findings: Findings,
+}
+
+/// One kind of reply: when it may come, what it was last, how it is doing.
+#[derive(Debug, Default)]
+struct Topic {
+    pace: Pace,
+    /// The last full reply, and what it was asked with.
+    kept: Option<(Needs, Arc<Reading>)>,
+    vitals: Vitals,
+    said: Said,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Said {
+    #[default]
+    Nothing,
+    Good,
+    Failed,
+    Hidden,
+}
+
+/// A round that is over.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// Its tick, Unix seconds.
+    pub(crate) timestamp: i64,
+    pub(crate) findings: Findings,
+}
+
+/// The reader for the cluster itself, and the round that is under way.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    source: Source,
+    max_duty: f64,
+    max_threads: u32,
+    topics: [Topic; KINDS.len()],
+    round: Option<Round>,
+    asked: Option<Kind>,
+    said_busy: bool,
+}
+
+impl Survey {
+    /// Starts its reader.
+    pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
+        let slurm = Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() };
+        Self {
+            source: Source::start(slurm, START_DEADLINE),
+            max_duty,
+            max_threads,
+            topics: Default::default(),
+            round: None,
+            asked: None,
+            said_busy: false,
+        }
+    }
+
+    /// A tick that is due for collectors with these `needs`, of which the soonest has its next slot at `until`.
+    /// `threads`: what slurmctld had at work when last read; `None` when it did not answer, and must not get more work.
+    pub(crate) fn begin(
+        &mut self,
+        timestamp: i64,
+        until: i64,
+        needs: Needs,
+        threads: Option<u32>,
+        now: Duration,
+    ) -> Option<Done> {
+        let wanted = KINDS.into_iter().filter(|kind| needs.of(*kind));
+        if self.round.is_some() {
+            debug!("the last round is still under way; this one is left out");
+            wanted.for_each(|kind| count(&mut self.topic(kind).vitals.skipped_round));
+            return None;
+        }
+        let busy = threads.is_none_or(|threads| threads > self.max_threads);
+        self.say_busy(busy, threads);
+        let mut left = Vec::new();
+        for kind in wanted {
+            let topic = self.topic(kind);
+            if busy {
+                count(&mut topic.vitals.skipped_busy);
+            } else if topic.pace.allows(now) {
+                left.push(kind);
+            } else {
+                count(&mut topic.vitals.skipped_duty);
+            }
+        }
+        left.reverse();
+        self.round = Some(Round { timestamp, until, needs, left, findings: Findings::default() });
+        self.go_on(now)
+    }
+
+    /// The outcome of what was asked last; waits for ever when nothing was. Safe to cancel.
+    pub(crate) async fn outcome(&mut self) -> Outcome {
+        if self.asked.is_none() {
+            return std::future::pending().await;
+        }
+        self.source.outcome().await
+    }
+
+    /// Takes an outcome, and goes on to the next reply or ends the round.
+    pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<Done> {
+        let (Some(kind), Some(mut round)) = (self.asked.take(), self.round.take()) else { return None };
+        let needs = round.needs;
+        let max_duty = self.max_duty;
+        let topic = self.topic(kind);
+        let took = topic.pace.since_asked(now);
+        topic.pace.answered(took, max_duty);
+        let reading = topic.take(kind, needs, outcome);
+        if i64::try_from(now.as_secs()).is_ok_and(|now| now >= round.until) {
+            count(&mut topic.vitals.readings_late);
+            debug!(reply = kind.name(), "it came after its slot and is thrown away");
+        } else {
+            round.findings.set(kind, reading);
+        }
+        self.round = Some(round);
+        self.go_on(now)
+    }
+
+    /// A whole round, for a command that ends afterwards.
+    pub(crate) async fn whole(mut self, needs: Needs) -> Findings {
+        let mut done = self.begin(0, i64::MAX, needs, Some(0), clock::now());
+        loop {
+            match done {
+                Some(done) => return done.findings,
+                None => {
+                    let outcome = self.outcome().await;
+                    done = self.answered(outcome, clock::now());
+                }
+            }
+        }
+    }
+
+    /// How each kind is doing that was ever asked for.
+    pub(crate) fn vitals(&self) -> impl Iterator<Item = (Kind, Vitals)> + '_ {
+        KINDS.into_iter().filter_map(|kind| {
+            let topic = self.topics.get(kind as usize)?;
+            let known = topic.said != Said::Nothing || topic.vitals.skipped_busy > 0;
+            known.then_some((kind, topic.vitals))
+        })
+    }
+
+    /// The reader's process id, while there is one.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.source.pid()
+    }
+
+    fn go_on(&mut self, now: Duration) -> Option<Done> {
+        let mut round = self.round.take()?;
+        while let Some(kind) = round.left.pop() {
+            let needs = round.needs;
+            let topic = self.topic(kind);
+            let request = kind.request(needs, topic.since(needs));
+            topic.pace.ask(now);
+            if self.source.ask(request) {
+                self.asked = Some(kind);
+                self.round = Some(round);
+                return None;
+            }
+        }
+        Some(Done { timestamp: round.timestamp, findings: round.findings })
+    }
+
+    fn topic(&mut self, kind: Kind) -> &mut Topic {
+        let [jobs, nodes, licenses, reservations, controllers] = &mut self.topics;
+        match kind {
+            Kind::Jobs => jobs,
+            Kind::Nodes => nodes,
+            Kind::Licenses => licenses,
+            Kind::Reservations => reservations,
+            Kind::Controllers => controllers,
+        }
+    }
+
+    fn say_busy(&mut self, busy: bool, threads: Option<u32>) {
+        if threads.is_none() {
+            // That it does not answer has been said.
+            return;
+        }
+        if busy && !self.said_busy {
+            warn!(
+                threads,
+                limit = self.max_threads,
+                "slurmctld is busy; it is asked for its statistics alone until it is not"
+            );
+        } else if !busy && self.said_busy {
+            info!(threads, "slurmctld is no longer busy; it is asked for everything again");
+        }
+        self.said_busy = busy;
+    }
+}
+
+impl Topic {
+    /// What may be left out of the answer if it has not changed: only a reply with all that is needed now.
+    fn since(&self, needs: Needs) -> Option<i64> {
+        let (had, reading) = self.kept.as_ref()?;
+        if *had != needs {
+            return None;
+        }
+        match reading.reply.as_ref()? {
+            Reply::Jobs(jobs) => Some(jobs.last_update),
+            Reply::Nodes(nodes) => {
+                let partitions = nodes.partitions.as_ref().map(|partitions| partitions.last_update);
+                Some(partitions.unwrap_or(i64::MAX).min(nodes.last_update))
+            }
+            Reply::Licenses(licenses) => Some(licenses.last_update),
+            Reply::Reservations(reservations) => Some(reservations.last_update),
+            Reply::Controllers(_) | Reply::Unchanged => None,
+        }
+    }
+
+    /// What the outcome is worth: a reading to publish, or nothing.
+    fn take(&mut self, kind: Kind, needs: Needs, outcome: Outcome) -> Option<Arc<Reading>> {
+        let reading = match outcome {
+            Ok(reading) => reading,
+            Err(error) => {
+                count(&mut self.vitals.readings_failed);
+                self.vitals.duration = None;
+                // A controller that came back may be another, with other moments.
+                self.kept = None;
+                if self.said != Said::Failed {
+                    warn!(reply = kind.name(), %error, "no reading; trying again when it is due");
+                }
+                self.said = Said::Failed;
+                return None;
+            }
+        };
+        count(&mut self.vitals.readings_ok);
+        self.vitals.duration = Some(reading.elapsed);
+        self.vitals.hidden = kind.is_hidden(&reading, needs);
+        if self.vitals.hidden {
+            if self.said != Said::Hidden {
+                warn!(
+                    reply = kind.name(),
+                    "slurm.conf's PrivateData may keep some of it from this user, and a part must not look like the whole: nothing of it is published. {}",
+                    HIDDEN_REMEDY
+                );
+            }
+            self.said = Said::Hidden;
+            return None;
+        }
+        if self.said != Said::Good {
+            info!(reply = kind.name(), elapsed_us = reading.elapsed, "slurmctld answers");
+        }
+        self.said = Said::Good;
+        if matches!(reading.reply, Some(Reply::Unchanged)) {
+            count(&mut self.vitals.readings_unchanged);
+            return self.kept.as_ref().map(|(_, kept)| Arc::clone(kept));
+        }
+        let reading: Arc<Reading> = Arc::from(reading);
+        self.kept = Some((needs, Arc::clone(&reading)));
+        Some(reading)
+    }
+}
+
+/// What an administrator does about PrivateData.
+pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
+    `sacctmgr modify user NAME set adminlevel=operator`.";
+
+fn count(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}

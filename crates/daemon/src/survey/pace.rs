@@ -1,0 +1,95 @@
+//! How often one expensive reply may be asked for, so that it costs slurmctld no more than its share of time.
+//!
+//! A reply that took 3 s comes at most once a minute at a duty of 5 %. Pure: moments come as arguments.
+
+use std::time::Duration;
+
+/// The pace of one reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// When it was last asked for, Unix time.
+    asked: Option<Duration>,
+    /// When it may be asked for again, Unix time.
+    next: Duration,
+}
+
+impl Pace {
+    /// Whether it may be asked for at `now`. A clock that was set back counts as time gone by.
+    pub(super) fn allows(&self, now: Duration) -> bool {
+        now >= self.next || self.asked.is_some_and(|asked| now < asked)
+    }
+
+    /// It is asked for.
+    pub(super) const fn ask(&mut self, now: Duration) {
+        self.asked = Some(now);
+        self.next = now;
+    }
+
+    /// How long ago it was asked for.
+    pub(super) fn since_asked(&self, now: Duration) -> Duration {
+        self.asked.map_or(Duration::ZERO, |asked| now.saturating_sub(asked))
+    }
+
+    /// The answer, or what came instead of one, took `duration`; from start to start there is now at least
+    /// `duration / max_duty`.
+    pub(super) fn answered(&mut self, duration: Duration, max_duty: f64) {
+        let Some(asked) = self.asked else { return };
+        let period = duration.as_secs_f64() / max_duty.clamp(f64::MIN_POSITIVE, 1.0);
+        // A year: what is longer than that is no period, and a Duration has an end.
+        self.next = asked.saturating_add(Duration::from_secs_f64(period.min(31_536_000.0)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_reply_that_took_3_s_comes_once_a_minute() {
+        let mut pace = Pace::default();
+        assert!(pace.allows(at(1000)));
+        pace.ask(at(1000));
+        pace.answered(at(3), 0.05);
+        assert!(!pace.allows(at(1059)));
+        assert!(pace.allows(at(1060)));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_does_not_silence_it_for_years() {
+        let mut pace = Pace::default();
+        pace.ask(at(1_000_000));
+        pace.answered(at(3), 0.05);
+        assert!(pace.allows(at(5000)));
+    }
+
+    proptest! {
+        #[test]
+        fn its_share_of_time_is_never_more_than_allowed(
+            duty in 0.001_f64..=1.0,
+            durations in proptest::collection::vec(0_u64..5_000, 1..200),
+        ) {
+            let mut pace = Pace::default();
+            let mut now = at(1_700_000_000);
+            let start = now;
+            let mut busy = Duration::ZERO;
+            for milliseconds in durations {
+                while !pace.allows(now) {
+                    now += at(1);
+                }
+                pace.ask(now);
+                let duration = Duration::from_millis(milliseconds);
+                busy += duration;
+                pace.answered(duration, duty);
+            }
+            while !pace.allows(now) {
+                now += at(1);
+            }
+            prop_assert!(busy.as_secs_f64() <= (now - start).as_secs_f64() * duty + 1e-6);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Words that come and go: the states, flags and reasons of jobs and nodes, each a level of paths.
+//!
+//! A word that nothing has any more is a count of 0, and a graph must show that rather than its last value: from
+//! the first time that a word was seen it has a point in every round until the daemon ends. Words that were never
+//! seen make no path.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carbon::path;
+
+use crate::collectors::{Figure, Points};
+
+/// The words seen so far, each with the level that it is below.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    seen: BTreeMap<String, BTreeSet<String>>,
+    /// Levels that were spoken of in this round.
+    spoken: BTreeSet<String>,
+}
+
+impl Words {
+    /// The figures of each word below `level`; those of `always`, and those seen before, as nothing where they are
+    /// not there.
+    pub(crate) fn push<T: Default>(
+        &mut self,
+        points: &mut Points<'_>,
+        level: &str,
+        always: &[&str],
+        words: &BTreeMap<String, T>,
+        figures: &[Figure<T>],
+    ) {
+        let seen = self.seen.entry(level.to_owned()).or_default();
+        seen.extend(always.iter().map(|word| (*word).to_owned()));
+        for word in words.keys() {
+            if !seen.contains(word) {
+                seen.insert(word.clone());
+            }
+        }
+        let nothing = T::default();
+        for word in &*seen {
+            let of = words.get(word).unwrap_or(&nothing);
+            points.push(&format!("{level}.{}", path::component(word)), figures, of);
+        }
+        self.spoken.insert(level.to_owned());
+    }
+
+    /// Ends the round: what was seen below levels that nobody spoke of, a partition without a job or a user who
+    /// went home, is nothing too.
+    pub(crate) fn end<T: Default>(&mut self, points: &mut Points<'_>, figures: &[Figure<T>]) {
+        let nothing = T::default();
+        for (level, words) in self.seen.iter().filter(|(level, _)| !self.spoken.contains(*level)) {
+            for word in words {
+                points.push(&format!("{level}.{}", path::component(word)), figures, &nothing);
+            }
+        }
+        self.spoken.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collectors::Rollup;
+
+    const FIGURES: &[Figure<u32>] = &[Figure {
+        leaf: "jobs",
+        unit: "count",
+        rollup: Rollup::Average,
+        meaning: "",
+        value: |n| Some((*n).into()),
+    }];
+
+    fn round(words: &mut Words, levels: &[(&str, &[(&str, u32)])]) -> Vec<(String, f64)> {
+        let mut batch = carbon::Batch::new(0);
+        let mut points = Points::new("c", &mut batch);
+        for (level, now) in levels {
+            let now = now.iter().map(|(word, n)| ((*word).to_owned(), *n)).collect();
+            words.push(&mut points, level, &["running"], &now, FIGURES);
+        }
+        words.end(&mut points, FIGURES);
+        batch.points().iter().map(|point| (point.path().to_owned(), point.value())).collect()
+    }
+
+    #[test]
+    fn a_state_that_nobody_is_in_any_more_is_a_zero_and_no_hole() {
+        let mut words = Words::default();
+        let first = round(&mut words, &[("s", &[("pending", 3)])]);
+        assert_eq!(first, [("c.s.pending.gauge-jobs".into(), 3.0), ("c.s.running.gauge-jobs".into(), 0.0)]);
+        let second = round(&mut words, &[("s", &[("running", 2)])]);
+        assert_eq!(second, [("c.s.pending.gauge-jobs".into(), 0.0), ("c.s.running.gauge-jobs".into(), 2.0)]);
+    }
+
+    #[test]
+    fn a_level_that_is_gone_is_zeroes() {
+        let mut words = Words::default();
+        round(&mut words, &[("p.debug", &[("pending", 3)]), ("p.gpu", &[])]);
+        let second = round(&mut words, &[("p.gpu", &[])]);
+        assert_eq!(second.len(), 3);
+        assert!(second.contains(&("c.p.debug.pending.gauge-jobs".into(), 0.0)));
+    }
+}
