@@ -19,7 +19,7 @@ pub struct Imitation {
 }
 
 impl Imitation {
-    /// Writes a script. `body` is shell: `hello` says hello, `ask` waits for a request, `answer` answers it (its
+    /// Writes a script. `body` is shell: `hello` says hello, `ask` waits for a request (`$line`), `answer` answers it (its
     /// number is `$id`, and also the `jobs_submitted` of the answer), `serve` does both for ever, and `$start` is
     /// 1 at the first start, then 2 and so on.
     ///
@@ -30,19 +30,8 @@ impl Imitation {
         let release = Release::new(22, 5);
         let hello = Answer::Hello(Hello { protocol: PROTOCOL, release, api_version: 0x26_0000 });
         let statistics = Statistics { jobs_submitted: ID, ..Statistics::default() };
-        let reading = Answer::Reading(Box::new(Reading {
-            id: u64::from(ID),
-            time: 1_700_000_000.0,
-            elapsed: 100,
-            release,
-            cluster: Some("imitation".to_owned()),
-            max_server_threads: None,
-            statistics: Some(statistics),
-            reply: None,
-            visibility: None,
-        }));
-        let (hello, reading) = (serde_json::to_string(&hello)?, serde_json::to_string(&reading)?);
-        let reading = reading.replace(&ID.to_string(), "'\"$id\"'");
+        let hello = serde_json::to_string(&hello)?;
+        let answer = Self::answer(Reading { statistics: Some(statistics), ..Self::reading() })?;
         let text = format!(
             "\
 #!/bin/sh
@@ -51,7 +40,7 @@ start=0
 while read -r _; do start=$((start + 1)); done < \"$0.starts\"
 hello() {{ echo '{hello}'; }}
 ask() {{ read -r line || exit 0; id=${{line#*'\"id\":'}}; id=${{id%%[!0-9]*}}; }}
-answer() {{ echo '{reading}'; }}
+answer() {{ {answer}; }}
 serve() {{ while ask; do answer; done; }}
 {body}
 "
@@ -59,6 +48,31 @@ serve() {{ while ask; do answer; done; }}
         fs::write(&script, text)?;
         fs::set_permissions(&script, Permissions::from_mode(0o755))?;
         Ok(Self { script })
+    }
+
+    /// A reading of nothing.
+    #[must_use]
+    pub fn reading() -> Reading {
+        Reading {
+            id: u64::from(ID),
+            time: 1_700_000_000.0,
+            elapsed: 100,
+            release: Release::new(22, 5),
+            cluster: Some("imitation".to_owned()),
+            max_server_threads: None,
+            statistics: None,
+            reply: None,
+            visibility: None,
+        }
+    }
+
+    /// The shell command that answers with `reading`, under the request's number.
+    ///
+    /// # Errors
+    /// It cannot be put into JSON.
+    pub fn answer(reading: Reading) -> Result<String> {
+        let line = serde_json::to_string(&Answer::Reading(Box::new(reading)))?;
+        Ok(format!("echo '{}'", line.replace(&ID.to_string(), "'\"$id\"'")))
     }
 
     /// One that does everything right.

@@ -41,9 +41,20 @@ impl Recorded {
     /// A figure of the daemon's own.
     #[must_use]
     pub fn own(&self, leaf: &str) -> Values {
-        let is_it = |path: &str| path.starts_with("cluster.slurm_graphite.") && !path.contains(".carbon.");
+        let is_it = |path: &str| {
+            path.starts_with("cluster.slurm_graphite.")
+                && ![".carbon.", ".reply."].iter().any(|below| path.contains(below))
+        };
         let leaf = format!(".gauge-{leaf}");
         let found = self.series.iter().find(|(path, _)| is_it(path) && path.ends_with(&leaf));
+        found.map(|(_, values)| values.clone()).unwrap_or_default()
+    }
+
+    /// A figure of how one kind of expensive reply is doing.
+    #[must_use]
+    pub fn reply(&self, reply: &str, leaf: &str) -> Values {
+        let end = format!(".reply.{reply}.gauge-{leaf}");
+        let found = self.series.iter().find(|(path, _)| path.ends_with(&end));
         found.map(|(_, values)| values.clone()).unwrap_or_default()
     }
 
@@ -57,6 +68,12 @@ impl Recorded {
     #[must_use]
     pub fn statistics(&self, leaf: &str) -> Values {
         self.series(&format!("cluster.slurm_sched_stats.gauge-{leaf}"))
+    }
+
+    /// All paths below `prefix`.
+    #[must_use]
+    pub fn below(&self, prefix: &str) -> Vec<&str> {
+        self.series.keys().map(String::as_str).filter(|path| path.starts_with(prefix)).collect()
     }
 
     /// Lines with a point that had been sent before, and lines that are none.

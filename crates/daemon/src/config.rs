@@ -236,6 +236,7 @@ impl Config {
         }
         config.apply_flags(flags, &mut problems);
         config.check_lengths(&mut problems);
+        config.check_intervals(&mut problems);
         if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
     }
 
@@ -256,7 +257,7 @@ impl Config {
             log.end();
         }
         if let Some(collectors) = top.section("collectors") {
-            self.collectors.apply(collectors, self.interval);
+            self.collectors.apply(collectors);
         }
         if let Some(mut queue) = top.section("queue") {
             let limits = &mut self.queue.limits;
@@ -370,6 +371,25 @@ impl Config {
         }
     }
 
+    /// That surveys fall on ticks.
+    fn check_intervals(&self, problems: &mut Vec<Problem>) {
+        let (own, base) = (&self.collectors, self.interval);
+        for (name, survey) in [
+            ("jobs", own.jobs.survey),
+            ("nodes", own.nodes.survey),
+            ("partitions", own.partitions),
+            ("licenses", own.licenses),
+            ("reservations", own.reservations),
+            ("controllers", own.controllers),
+        ] {
+            if let Some(seconds) = survey.interval.filter(|seconds| seconds % base.max(1) != 0) {
+                let text = format!("{seconds} s is no multiple of interval, which is {base} s");
+                let key = format!("collectors.{name}.interval");
+                problems.push(Problem { place: Place::Whole, key, text });
+            }
+        }
+    }
+
     /// That a daemon has somewhere to send to.
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
@@ -385,7 +405,7 @@ impl Config {
 }
 
 impl Collectors {
-    fn apply(&mut self, mut all: Section<'_, '_>, interval: u32) {
+    fn apply(&mut self, mut all: Section<'_, '_>) {
         all.set("max_duty", percent, &mut self.max_duty);
         all.set_number("max_threads", positive, &mut self.max_threads);
         self.sched_stats.apply(all.section("sched_stats"));
@@ -393,11 +413,11 @@ impl Collectors {
             jobs.set_flag("accounts", &mut self.jobs.accounts);
             jobs.set_flag("qos", &mut self.jobs.qos);
             jobs.set_number("users", users, &mut self.jobs.users);
-            self.jobs.survey.apply(jobs, interval);
+            self.jobs.survey.apply(jobs);
         }
         if let Some(mut nodes) = all.section("nodes") {
             nodes.set_flag("each", &mut self.nodes.each);
-            self.nodes.survey.apply(nodes, interval);
+            self.nodes.survey.apply(nodes);
         }
         for (name, survey) in [
             ("partitions", &mut self.partitions),
@@ -406,7 +426,7 @@ impl Collectors {
             ("controllers", &mut self.controllers),
         ] {
             if let Some(table) = all.section(name) {
-                survey.apply(table, interval);
+                survey.apply(table);
             }
         }
         all.end();
@@ -419,15 +439,9 @@ impl Survey {
         self.interval.unwrap_or(60).max(1).next_multiple_of(interval.max(1))
     }
 
-    fn apply(&mut self, mut table: Section<'_, '_>, base: u32) {
+    fn apply(&mut self, mut table: Section<'_, '_>) {
         table.set_flag("enabled", &mut self.enabled);
-        let multiple = |text: &str| {
-            let seconds = interval(text)?;
-            let fits = seconds % base.max(1) == 0;
-            fits.then_some(seconds)
-                .ok_or_else(|| format!("{text:?} is no multiple of interval, which is {base} s"))
-        };
-        table.set_some("interval", multiple, &mut self.interval);
+        table.set_some("interval", interval, &mut self.interval);
         table.end();
     }
 }

@@ -161,3 +161,29 @@ fn the_shipped_file_names_every_key_with_its_default() {
         );
     }
 }
+
+#[test]
+fn a_survey_falls_on_ticks_whichever_of_file_and_flags_has_the_last_word() {
+    let text = "[collectors.jobs]\ninterval = \"10s\"";
+    assert_eq!(problems(text), ["collectors.jobs.interval: 10 s is no multiple of interval, which is 30 s"]);
+    let flags = Flags { interval: Some("5s".to_owned()), ..Flags::default() };
+    assert!(Config::parse(text, &flags).is_ok());
+}
+
+#[test]
+fn a_survey_comes_every_minute_or_at_the_first_multiple_after_it() {
+    let of = |interval| Config::default().collectors.nodes.survey.interval(interval);
+    assert_eq!([1, 30, 45, 60, 300].map(of), [60, 60, 90, 60, 300]);
+}
+
+#[test]
+fn shares_and_numbers_are_checked() {
+    for text in
+        ["max_duty = \"0%\"", "max_duty = \"101%\"", "max_duty = 5", "max_threads = 0", "max_threads = \"9\""]
+    {
+        assert_eq!(problems(&format!("[collectors]\n{text}")).len(), 1, "{text}");
+    }
+    for text in ["users = -1", "users = 1001", "qos = 1", "interval = 60"] {
+        assert_eq!(problems(&format!("[collectors.jobs]\n{text}")).len(), 1, "{text}");
+    }
+}

@@ -1,0 +1,117 @@
+//! The expensive replies, by readers that are imitated: slow ones, overloaded and secretive slurmctlds. Whatever
+//! happens to them, the statistics have their point in every second ([`Daemon::check_ticks`]).
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sandbox::{Daemon, Folder, Imitation};
+use slurm_snapshot::{JobTally, Jobs, Reading, Reply, Statistics, Visibility};
+
+const JOBS: &str = "cluster.slurm_jobs.";
+const EVERY_2_S: &str = "[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n";
+const NO_CAP: &str =
+    "[collectors]\nmax_duty = \"100%\"\n[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n";
+const SOON: Duration = Duration::from_secs(8);
+
+fn queue() -> Reading {
+    let pending = JobTally { jobs: 5, ..JobTally::default() };
+    let states = BTreeMap::from([("pending".to_owned(), pending)]);
+    let jobs = Jobs { last_update: 1_700_000_000, states, ..Jobs::default() };
+    let visibility = Visibility { private: Vec::new(), privileged: Some(false) };
+    Reading { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(visibility), ..Imitation::reading() }
+}
+
+/// A daemon whose reader answers a request for jobs with the shell commands `jobs`.
+fn daemon(folder: &Folder, collectors: &str, jobs: &str) -> Daemon {
+    let body = format!("hello; while ask; do case $line in *'\"jobs\"'*) {jobs} ;; *) answer ;; esac; done");
+    let reader = Imitation::new(folder, "reader", &body).unwrap();
+    Daemon::start_surveying(folder, &reader.toml(), collectors).unwrap()
+}
+
+#[test]
+fn a_job_dump_that_takes_long_costs_the_statistics_no_slot_and_comes_seldom() {
+    let folder = Folder::new().unwrap();
+    let jobs = format!("sleep 3; {}", Imitation::answer(queue()).unwrap());
+    let mut daemon = daemon(&folder, EVERY_2_S, &jobs);
+    daemon.ticks(12).unwrap();
+    daemon.check_ticks().unwrap();
+    let recorded = daemon.recorded().unwrap();
+    assert!(recorded.own("slurmctld_up").values().all(|&up| up > 0.5));
+    // 3 s at 5 % come once a minute, and the answer came after its slot.
+    let last = |leaf: &str| recorded.reply("jobs", leaf).last_key_value().map(|(_, &value)| value);
+    assert_eq!(last("readings_ok"), Some(1.0));
+    assert_eq!(last("readings_late"), Some(1.0));
+    assert!(last("readings_skipped_duty").is_some_and(|skipped| skipped >= 2.0));
+    assert_eq!(recorded.below(JOBS), [""; 0]);
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn the_queue_comes_under_the_tick_that_asked_and_again_when_nothing_has_changed() {
+    let folder = Folder::new().unwrap();
+    let unchanged = Reading { reply: Some(Reply::Unchanged), ..queue() };
+    let jobs = format!(
+        "case $line in *'\"since\"'*) {} ;; *) {} ;; esac",
+        Imitation::answer(unchanged).unwrap(),
+        Imitation::answer(queue()).unwrap()
+    );
+    let mut daemon = daemon(&folder, NO_CAP, &jobs);
+    let pending = format!("{JOBS}state.pending.gauge-jobs");
+    let points = daemon
+        .until("three rounds", SOON, |recorded| Some(recorded.series(&pending)).filter(|all| all.len() >= 3))
+        .unwrap();
+    assert!(points.iter().all(|(at, &jobs)| at % 2 == 0 && jobs == 5.0), "{points:?}");
+    let recorded = daemon.recorded().unwrap();
+    assert!(recorded.reply("jobs", "readings_unchanged").values().any(|&unchanged| unchanged > 0.0));
+    daemon.check_ticks().unwrap();
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn what_private_data_hides_is_not_published_as_a_part() {
+    let folder = Folder::new().unwrap();
+    let visibility = Visibility { private: vec!["jobs".to_owned()], privileged: None };
+    let hidden = Reading { visibility: Some(visibility), ..queue() };
+    let mut daemon = daemon(&folder, NO_CAP, &Imitation::answer(hidden).unwrap());
+    daemon.said(0.0, "PrivateData may keep some of it from this user", SOON).unwrap();
+    daemon.ticks(5).unwrap();
+    let recorded = daemon.recorded().unwrap();
+    assert_eq!(recorded.below(JOBS), [""; 0]);
+    assert!(recorded.reply("jobs", "hidden").values().any(|&hidden| hidden > 0.5));
+    let said = daemon.entries().iter().filter(|entry| entry.message.contains("PrivateData")).count();
+    assert_eq!(said, 1, "said once, not every round");
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn a_busy_slurmctld_is_asked_for_its_statistics_alone() {
+    let folder = Folder::new().unwrap();
+    let busy = Statistics { server_thread_count: 200, ..Statistics::default() };
+    let busy = Imitation::answer(Reading { statistics: Some(busy), ..Imitation::reading() }).unwrap();
+    let body = format!(
+        "hello; while ask; do case $line in *'\"jobs\"'*) {} ;; *) {busy} ;; esac; done",
+        Imitation::answer(queue()).unwrap()
+    );
+    let reader = Imitation::new(&folder, "reader", &body).unwrap();
+    let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), NO_CAP).unwrap();
+    daemon.said(0.0, "slurmctld is busy", SOON).unwrap();
+    daemon.ticks(5).unwrap();
+    let recorded = daemon.recorded().unwrap();
+    assert_eq!(recorded.below(JOBS), [""; 0]);
+    assert!(recorded.reply("jobs", "readings_skipped_busy").values().any(|&skipped| skipped >= 2.0));
+    assert_eq!(recorded.reply("jobs", "readings_ok").values().copied().fold(0.0, f64::max), 0.0);
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn a_reader_that_dies_of_the_job_dump_takes_nothing_else_with_it() {
+    let folder = Folder::new().unwrap();
+    let mut daemon = daemon(&folder, NO_CAP, "exit 1");
+    daemon.said(0.0, "no reading; trying again when it is due", SOON).unwrap();
+    daemon.ticks(6).unwrap();
+    daemon.check_ticks().unwrap();
+    let recorded = daemon.recorded().unwrap();
+    assert!(recorded.own("slurmctld_up").values().all(|&up| up > 0.5));
+    daemon.stop().unwrap();
+}
