@@ -57,7 +57,13 @@ pub(crate) enum Command {
         reset: bool,
     },
     /// Print every metric path with its unit and meaning, as Markdown
-    Metrics,
+    Metrics {
+        #[command(flatten)]
+        options: Options,
+        /// Count the series that this configuration makes on this cluster instead; nothing is sent
+        #[arg(long)]
+        count: bool,
+    },
     /// Print the rules for Carbon's storage-schemas.conf that fit this configuration
     StorageSchemas {
         #[command(flatten)]

@@ -1,6 +1,7 @@
 //! What each command does: one file a command, and what they share.
 
 mod check;
+mod count;
 mod metrics;
 mod once;
 mod replay;
@@ -32,7 +33,8 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Once { options, replay } => once::once(&options, replay.as_deref()),
         Command::Check { options, connect } => check::check(&options, connect),
         Command::Stats { options, json, reset } => stats::stats(&options, json, reset),
-        Command::Metrics => print(&metrics::document()),
+        Command::Metrics { options, count: true } => count::count(&options),
+        Command::Metrics { count: false, .. } => print(&metrics::document()),
         Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options)?)),
     }
 }

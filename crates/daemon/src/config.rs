@@ -405,6 +405,14 @@ impl Config {
 }
 
 impl Collectors {
+    /// How many kinds of expensive replies are wanted.
+    pub(crate) fn replies(&self) -> usize {
+        let jobs = self.jobs.survey.enabled || self.partitions.enabled;
+        let nodes = self.nodes.survey.enabled || self.partitions.enabled;
+        let others = [self.licenses, self.reservations, self.controllers].map(|survey| survey.enabled);
+        [jobs, nodes].into_iter().chain(others).filter(|wanted| *wanted).count()
+    }
+
     fn apply(&mut self, mut all: Section<'_, '_>) {
         all.set("max_duty", percent, &mut self.max_duty);
         all.set_number("max_threads", positive, &mut self.max_threads);

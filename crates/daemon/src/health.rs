@@ -8,6 +8,7 @@ use carbon::{Batch, Status, path};
 use tokio::time::Instant;
 
 use crate::collectors::{Figure, Paths, Points, Rollup};
+use crate::config::Config;
 use crate::naming::{self, Prefix};
 use crate::survey::{Kind, Vitals};
 
@@ -211,6 +212,14 @@ impl Health {
             points.push(&format!("{family}.reply.{}", kind.name()), REPLY_FIGURES, &vitals);
         }
     }
+}
+
+/// How many series these figures make, at most.
+pub(crate) fn series(config: &Config) -> usize {
+    let destinations = DESTINATION_FIGURES.len().saturating_mul(config.carbon.len());
+    let replies = REPLY_FIGURES.len().saturating_mul(config.collectors.replies());
+    let own = FIGURES.len().saturating_add(QUEUE_FIGURES.len());
+    own.saturating_add(destinations).saturating_add(replies)
 }
 
 /// The longest path that this prefix and this destination can make, with a cluster's name of ordinary length.

@@ -47,12 +47,13 @@ impl<'a> Ticks<'a> {
         Self { config, collecting, prefix: String::new() }
     }
 
-    fn wanted(&self) -> Wanted {
+    /// What a reading must hold.
+    pub(super) fn wanted(&self) -> Wanted {
         self.collecting.wanted()
     }
 
     /// Adds what the collectors of the cluster itself have to say, whenever they would be due.
-    async fn survey(&mut self, batch: &mut Batch) {
+    pub(super) async fn survey(&mut self, batch: &mut Batch) {
         let Some((needs, _)) = self.collecting.survey(Due::Always) else { return };
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         let findings = Survey::start(&self.config.slurm, max_duty, max_threads).whole(needs).await;
