@@ -10,7 +10,7 @@ int main(int argc, char **argv)
 	static char *environment[] = { "PATH=/usr/bin:/bin", NULL };
 	long jobs;
 
-	if (argc != 4)
+	if (argc != 3)
 		return 64;
 	slurm_init(NULL);
 	for (jobs = atol(argv[2]); jobs > 0; jobs--) {
@@ -33,8 +33,6 @@ int main(int argc, char **argv)
 		job.num_tasks = 1;
 		job.min_cpus = 1;
 		job.time_limit = 1440;
-		if (atoi(argv[3]))
-			job.shared = 0;
 		if (slurm_submit_batch_job(&job, &reply)) {
 			perror("slurm_submit_batch_job");
 			return 1;

@@ -1,0 +1,125 @@
+//! The large cluster: its configuration, its jobs, and what bare C and Slurm's own commands take for it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Folder, Slurm, find_program};
+
+use crate::reader::{Cost, median};
+
+/// Keys of the sandbox's slurm.conf that a large cluster has otherwise.
+const OTHERWISE: [&str; 4] = ["NodeName", "PartitionName", "SchedulerParameters", "MessageTimeout"];
+
+/// Starts munged and slurmctld with `nodes` CLOUD nodes that never boot.
+pub(crate) fn start(folder: &Folder, nodes: u32) -> Result<Slurm> {
+    let mut slurm = Slurm::new(folder)?;
+    let text = fs::read_to_string(slurm.conf())?;
+    let mut conf: String = text
+        .lines()
+        .filter(|line| !OTHERWISE.iter().any(|key| line.starts_with(key)))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    conf.push_str(&format!(
+        "\
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+SuspendTime=86400
+ResumeTimeout=65000
+SuspendRate=0
+ResumeRate=0
+SlurmdTimeout=0
+TreeWidth=65533
+PrivateData=cloud
+MessageTimeout=100
+MaxJobCount=250000
+Licenses=matlab:10
+SchedulerParameters=defer,default_queue_depth=20000,partition_job_depth=20000,sched_min_interval=1000000,max_sched_time=50,bf_interval=30,bf_max_time=10,bf_max_job_test=2000,max_rpc_cnt=0
+NodeName=n[1-{nodes}] NodeAddr=127.0.0.1 CPUs=32 RealMemory=64000 State=CLOUD
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=EXCLUSIVE
+PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN
+"
+    ));
+    fs::write(slurm.conf(), conf)?;
+    slurm.munged.start()?;
+    slurm.slurmctld.start()?;
+    Ok(slurm)
+}
+
+/// Submits that many separate jobs to a partition.
+pub(crate) fn submit(folder: &Folder, slurm: &Slurm, partition: &str, jobs: u32) -> Result<()> {
+    let program = compile(folder, "submit", include_str!("submit.c"))?;
+    let output = sandbox::command(folder.path(), &program)
+        .args([partition, &jobs.to_string()])
+        .env("SLURM_CONF", slurm.conf())
+        .output()?;
+    ensure!(output.status.success(), "submit: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// What the bare C loop takes: the medians.
+pub(crate) fn floor(folder: &Folder, slurm: &Slurm, rounds: usize) -> Result<Cost> {
+    let program = compile(folder, "floor", include_str!("floor.c"))?;
+    let output = sandbox::command(folder.path(), &program)
+        .arg(rounds.to_string())
+        .env("SLURM_CONF", slurm.conf())
+        .output()?;
+    ensure!(output.status.success(), "floor: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows: Vec<Vec<f64>> = text
+        .lines()
+        .map(|line| line.split(' ').map(|word| word.parse().context("not a figure")).collect())
+        .collect::<Result<_>>()?;
+    let column = |index: usize| median(rows.iter().filter_map(|row| row.get(index).copied()).collect());
+    let peak = rows.iter().filter_map(|row| row.get(3)).fold(0.0_f64, |most, kib| most.max(*kib));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "KiB of memory, positive")]
+    Ok(Cost { cpu: column(1)?, wall: column(2)?, peak_kib: peak as u32 })
+}
+
+/// What one of Slurm's own commands takes.
+pub(crate) fn forked(folder: &Folder, slurm: &Slurm, words: &[&str]) -> Result<Cost> {
+    let output = sandbox::command(folder.path(), &find_program("python3")?)
+        .args(["-c", include_str!("forked.py")])
+        .args(words)
+        .env("SLURM_CONF", slurm.conf())
+        .output()?;
+    ensure!(output.status.success(), "forked.py: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut words = text.split_whitespace().map(str::parse::<f64>);
+    let mut word = || words.next().context("a figure is missing")?.context("not a figure");
+    let (cpu, wall, kib) = (word()?, word()?, word()?);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "KiB of memory, positive")]
+    Ok(Cost { cpu, wall, peak_kib: kib as u32 })
+}
+
+/// Calls by message type, from slurmctld's own table.
+pub(crate) fn calls(slurm: &Slurm) -> Result<BTreeMap<String, u64>> {
+    Ok(slurm.sdiag()?.by_type.into_iter().map(|row| (row.name, row.count)).collect())
+}
+
+/// Changes something small, so that the next reply is a whole one.
+pub(crate) fn touch(slurm: &Slurm, round: usize) -> Result<()> {
+    slurm.run("scontrol", &["update", "jobid=1", &format!("comment=round{round}")])?;
+    slurm.run("scontrol", &["update", "nodename=n2", &format!("comment=round{round}")])?;
+    slurm.run("scontrol", &["update", "partitionname=debug", &format!("maxnodes={}", 1000 + round)])?;
+    // Moments are whole seconds: a change in the second of the last reply would not be one.
+    sandbox::wait::pause(Duration::from_millis(1100));
+    Ok(())
+}
+
+fn compile(folder: &Folder, name: &str, source: &str) -> Result<PathBuf> {
+    let (file, program) = (folder.path().join(format!("{name}.c")), folder.path().join(name));
+    if program.exists() {
+        return Ok(program);
+    }
+    fs::write(&file, source)?;
+    let status = sandbox::command(folder.path(), &find_program("gcc")?)
+        .args(["-O2", "-o"])
+        .args([&program, &file])
+        .arg("-lslurm")
+        .status()?;
+    ensure!(status.success(), "gcc: {status}");
+    Ok(program)
+}

@@ -1,0 +1,149 @@
+//! `make bench-scale`: a cluster of 5,000 nodes and 100,000 waiting jobs, on this host alone: what one full survey
+//! costs beside a bare C loop that makes the same calls and frees the replies, and whether the scheduler's
+//! statistics lose a slot meanwhile, also while 5,000 jobs start at once and hold the scheduler's lock.
+//!
+//! Nothing of the cluster runs but slurmctld: the nodes are CLOUD nodes that never boot.
+
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod reader;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Daemon, Folder, Slurm};
+
+use self::reader::{Cost, Reader};
+
+const JOBS: u32 = 100_000;
+const NODES: u32 = 5_000;
+/// Measurements of each, of which the median counts.
+const ROUNDS: usize = 5;
+
+/// The aims: beside the C loop.
+const MOST_CPU: f64 = 1.2;
+const MOST_WALL: f64 = 1.2;
+const MOST_MEMORY: f64 = 1.15;
+
+fn main() -> ExitCode {
+    let Err(error) = bench() else { return ExitCode::SUCCESS };
+    // Nobody is left to be told when stderr is closed.
+    let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn bench() -> Result<()> {
+    let (jobs, nodes) = (from_env("SCALE_JOBS", JOBS)?, from_env("SCALE_NODES", NODES)?);
+    let seconds = from_env("SCALE_SECONDS", 600)?;
+    let folder = Folder::new()?;
+    let slurm = cluster::start(&folder, nodes)?;
+    let begun = Instant::now();
+    cluster::submit(&folder, &slurm, "blocked", jobs)?;
+    say(&format!("{nodes} nodes, {jobs} waiting jobs, submitted in {} s\n\n", begun.elapsed().as_secs()))?;
+
+    let floor = cluster::floor(&folder, &slurm, ROUNDS)?;
+    let squeue = cluster::forked(&folder, &slurm, &["squeue", "-h", "-o", "%i %T"])?;
+    let mut reader = Reader::start(&slurm)?;
+    let idle = reader.rss_kib()?;
+    let ours = reader.surveys(&slurm, ROUNDS)?;
+    let unchanged = reader.unchanged()?;
+    let after = reader.rss_kib()?;
+    drop(reader);
+    say(&table(&floor, &ours, &unchanged, squeue))?;
+    say(&format!(
+        "\nThe reader's memory: {idle} KiB before, at most {} KiB, {after} KiB afterwards.\n\n",
+        ours.peak_kib
+    ))?;
+    judge(&floor, &ours)?;
+    ensure!(after < idle + 8 * 1024, "the reader keeps {after} KiB, of {idle} before");
+    grid(&folder, &slurm, nodes, seconds)
+}
+
+/// Ten minutes of a daemon that collects everything, in which as many jobs as there are nodes start at once.
+fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> {
+    let toml = format!("conf = {:?}\n", slurm.conf());
+    let mut collectors = "[collectors]\nmax_threads = 1000\n".to_owned();
+    for name in ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"] {
+        collectors.push_str(&format!("[collectors.{name}]\nenabled = true\ninterval = \"10s\"\n"));
+    }
+    let before = cluster::calls(slurm)?;
+    let mut daemon = Daemon::start_surveying(folder, &toml, &collectors)?;
+    let half = usize::try_from(seconds / 2)?;
+    daemon.ticks(half)?;
+    let burst = Instant::now();
+    cluster::submit(folder, slurm, "debug", nodes)?;
+    let burst = burst.elapsed().as_secs();
+    daemon.ticks(half.saturating_sub(usize::try_from(burst)?).max(20))?;
+    daemon.check_ticks()?;
+    let recorded = daemon.recorded()?;
+    let failed = recorded.own("slurmctld_up").values().filter(|&&up| up < 0.5).count();
+    let ticks = recorded.own("ticks_run").len();
+    say(&format!("{ticks} ticks of 1 s, {failed} of them without statistics.\n"))?;
+    say("| reply | readings | unchanged | late | skipped for duty |\n|---|---|---|---|---|\n")?;
+    let mut asked = Vec::new();
+    for reply in ["jobs", "nodes", "licenses", "reservations", "controllers"] {
+        let last = |leaf: &str| recorded.reply(reply, leaf).last_key_value().map_or(0.0, |(_, &value)| value);
+        let [ok, unchanged, late, duty] =
+            ["readings_ok", "readings_unchanged", "readings_late", "readings_skipped_duty"].map(last);
+        say(&format!("| {reply} | {ok} | {unchanged} | {late} | {duty} |\n"))?;
+        asked.push((reply, ok));
+    }
+    daemon.stop()?;
+    let after = cluster::calls(slurm)?;
+    say("\n| RPC | in slurmctld's table |\n|---|---|\n")?;
+    for (name, count) in &after {
+        let count = count.saturating_sub(before.get(name).copied().unwrap_or(0));
+        if count > 0 {
+            say(&format!("| {name} | {count} |\n"))?;
+        }
+    }
+    ensure!(failed == 0, "{failed} of {ticks} ticks had no statistics");
+    ensure!(asked.iter().all(|(_, ok)| *ok > 0.0), "a reply that never came: {asked:?}");
+    Ok(())
+}
+
+fn table(floor: &Cost, ours: &Cost, unchanged: &Cost, squeue: Cost) -> String {
+    let row = |name: &str, cost: &Cost| {
+        format!(
+            "| {name} | {:.1} ms | {:.2} | {:.1} ms | {:.2} | {:.0} MB |\n",
+            cost.cpu / 1e3,
+            cost.cpu / floor.cpu,
+            cost.wall / 1e3,
+            cost.wall / floor.wall,
+            f64::from(cost.peak_kib) * 1024.0 / 1e6
+        )
+    };
+    [
+        "| | CPU | beside the C loop | wall | beside it | most memory |\n|---|---|---|---|---|---|\n"
+            .to_owned(),
+        row("a bare C loop: nodes, partitions, jobs, freed", floor),
+        row("slurm-graphite-reader: the same, counted", ours),
+        row("slurm-graphite-reader, nothing changed", unchanged),
+        row("squeue alone", &squeue),
+    ]
+    .concat()
+}
+
+fn judge(floor: &Cost, ours: &Cost) -> Result<()> {
+    let (cpu, wall) = (ours.cpu / floor.cpu, ours.wall / floor.wall);
+    let memory = f64::from(ours.peak_kib) / f64::from(floor.peak_kib);
+    ensure!(cpu <= MOST_CPU, "{cpu:.2} times the C loop's CPU, not {MOST_CPU}");
+    ensure!(wall <= MOST_WALL, "{wall:.2} times the C loop's wall time, not {MOST_WALL}");
+    ensure!(memory <= MOST_MEMORY, "{memory:.2} times the C loop's memory, not {MOST_MEMORY}");
+    Ok(())
+}
+
+fn from_env(name: &str, default: u32) -> Result<u32> {
+    match std::env::var(name) {
+        Ok(text) => text.parse().with_context(|| format!("{name}={text}")),
+        Err(_) => Ok(default),
+    }
+}
+
+fn say(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
+}
