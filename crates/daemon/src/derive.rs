@@ -3,7 +3,11 @@
 //! sdiag's figures are integer divisions, digit for digit as in sdiag.c, and `None` where it prints no line. Interval
 //! figures are exact, and `None` where the two readings do not belong together. Nothing is published for `None`.
 
-use slurm_snapshot::{Reading, Release};
+mod span;
+
+use slurm_snapshot::Release;
+
+pub(crate) use self::span::{Reset, Span, reset, span};
 
 /// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
 pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {
@@ -17,37 +21,6 @@ pub(crate) fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64)
     let window = req_time.checked_sub(req_time_start).filter(|&seconds| seconds > 60)?;
     // sdiag cuts the quotient to a uint32_t; it is never larger than the cycles.
     u32::try_from(i64::from(cycles) / (window / 60)).ok()
-}
-
-/// How many intervals may lie between two readings that are compared.
-const FARTHEST: u32 = 3;
-
-/// The time between two readings of one slurmctld.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Span {
-    /// Wall time between the two replies, s; more than 0.
-    pub(crate) seconds: f64,
-    /// Why the counters began anew within it.
-    pub(crate) reset: Option<Reset>,
-}
-
-/// What makes slurmctld's counters begin anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reset {
-    /// Midnight UTC: the scheduler's counters, not those of RPCs.
-    Midnight,
-    /// `sdiag --reset`, by anybody: all of them.
-    Command,
-    /// slurmctld started, or another controller took over: all of them.
-    Restart,
-}
-
-/// What lies between two readings; `None` where they are more than three intervals apart, of two clusters or
-/// releases, or where a clock was set meanwhile.
-pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
-    let seconds = now.time - before.time;
-    let near = seconds > 0.0 && seconds <= f64::from(interval.saturating_mul(FARTHEST)) + 1.0;
-    (near && before.release == now.release).then_some(Span { seconds, reset: None })
 }
 
 /// The growth of `schedule_cycle_sum`, µs, which is a `u32` in slurmctld up to 25.05 and wraps after 71.6 minutes.
