@@ -143,13 +143,12 @@ fn restarted(old: &Statistics, new: &Statistics) -> bool {
 }
 
 /// Whether this process is older than its counters. A reset is the first RPC that the tables count after it; a
-/// slurmctld that starts hears from its nodes before.
+/// slurmctld that starts hears from others first. The moment of the last backfill cycle tells nothing: a slurmctld
+/// that starts knows it from its saved state (22.05).
 fn by_command(new: &Statistics) -> bool {
     let since = new.req_time_start;
-    let older = |moment: Option<i64>| moment.is_some_and(|moment| moment < since);
     let first = new.rpc.as_ref().and_then(|tables| tables.types.first());
-    older(new.bf_when_last_cycle)
-        || older(new.job_states_ts)
+    new.job_states_ts.is_some_and(|counted| counted < since)
         || (new.schedule_cycle_counter == 0 && new.schedule_cycle_last > 0)
         || (new.bf_cycle_counter == 0 && new.bf_table_size > 0)
         || first.is_some_and(|row| row.id == STATS_INFO)
