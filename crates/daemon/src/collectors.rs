@@ -12,6 +12,9 @@ use slurm_snapshot::Reading;
 use crate::config::Collectors;
 use crate::source::Wanted;
 
+mod health;
+mod sched_exit;
+mod sched_interval;
 mod sched_stats;
 
 /// One published figure of a `T`.
@@ -111,7 +114,8 @@ pub(crate) struct Points<'a> {
 }
 
 /// Every collector there is, in the documentation's order.
-pub(crate) const COLLECTORS: &[Collector] = &[sched_stats::COLLECTOR];
+pub(crate) const COLLECTORS: &[Collector] =
+    &[sched_stats::COLLECTOR, sched_interval::COLLECTOR, sched_exit::COLLECTOR, health::COLLECTOR];
 
 /// The collectors of a configuration.
 pub(crate) struct Collecting(Vec<(&'static str, Box<dyn Collect>)>);

@@ -34,6 +34,9 @@ pub(crate) struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Collectors {
     pub(crate) sched_stats: OnOff,
+    pub(crate) sched_interval: OnOff,
+    pub(crate) sched_exit: OnOff,
+    pub(crate) health: OnOff,
 }
 
 /// A collector that has no more to it than being on or off.
@@ -149,7 +152,7 @@ impl Default for Config {
                 replay_rate: None,
             },
             carbon: Vec::new(),
-            collectors: Collectors { sched_stats: OnOff { enabled: true } },
+            collectors: Collectors::default(),
             log: Log { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
         }
     }
@@ -330,9 +333,19 @@ impl Config {
     }
 }
 
+impl Default for Collectors {
+    fn default() -> Self {
+        let on = OnOff { enabled: true };
+        Self { sched_stats: on, sched_interval: on, sched_exit: on, health: on }
+    }
+}
+
 impl Collectors {
     fn apply(&mut self, mut all: Section<'_, '_>) {
         self.sched_stats.apply(all.section("sched_stats"));
+        self.sched_interval.apply(all.section("sched_interval"));
+        self.sched_exit.apply(all.section("sched_exit"));
+        self.health.apply(all.section("health"));
         all.end();
     }
 }

@@ -3,10 +3,12 @@
 //! sdiag's figures are integer divisions, digit for digit as in sdiag.c, and `None` where it prints no line. Interval
 //! figures are exact, and `None` where the two readings do not belong together. Nothing is published for `None`.
 
+mod interval;
 mod span;
 
-use slurm_snapshot::Release;
+use slurm_snapshot::{Reading, Statistics};
 
+pub(crate) use self::interval::{Interval, whole};
 pub(crate) use self::span::{Reset, Span, reset, span};
 
 /// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
@@ -23,13 +25,19 @@ pub(crate) fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64)
     u32::try_from(i64::from(cycles) / (window / 60)).ok()
 }
 
-/// The growth of `schedule_cycle_sum`, µs, which is a `u32` in slurmctld up to 25.05 and wraps after 71.6 minutes.
-pub(crate) fn cycle_sum_grown(before: u64, now: u64, release: Release) -> Option<u64> {
-    if release >= Release::new(25, 11) {
-        return now.checked_sub(before);
-    }
-    let (before, now) = (u32::try_from(before).ok()?, u32::try_from(now).ok()?);
-    Some(now.wrapping_sub(before).into())
+/// How much of the queue the last backfill cycle came to; `None` while one is running, and of an empty queue.
+pub(crate) fn bf_coverage(statistics: &Statistics) -> Option<f64> {
+    let known = statistics.bf_active == 0 && statistics.bf_queue_len > 0;
+    known.then(|| f64::from(statistics.bf_last_depth_try) / f64::from(statistics.bf_queue_len))
+}
+
+/// slurmctld's limit where it does not tell another.
+const MAX_SERVER_THREADS: u32 = 256;
+
+/// How much of slurmctld's threads for RPCs is in use.
+pub(crate) fn threads_fraction(reading: &Reading, statistics: &Statistics) -> Option<f64> {
+    let most = reading.max_server_threads.unwrap_or(MAX_SERVER_THREADS);
+    (most > 0).then(|| f64::from(statistics.server_thread_count) / f64::from(most))
 }
 
 #[cfg(test)]

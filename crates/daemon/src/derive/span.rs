@@ -6,7 +6,10 @@
 use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
 
 /// How many intervals may lie between two readings that are compared.
-const FARTHEST: u32 = 3;
+const FARTHEST: f64 = 3.0;
+
+/// How much of one at least: a rate over a moment, after an answer that was nearly late, would be noise.
+const NEAREST: f64 = 0.25;
 
 /// How much faster than the other a clock may run that is being adjusted and not set.
 const SLEW: f64 = 0.01;
@@ -36,12 +39,13 @@ pub(crate) enum Reset {
     Restart,
 }
 
-/// What lies between two readings; `None` where they are more than three intervals apart, of two clusters or
-/// releases, or where a clock was set meanwhile.
+/// What lies between two readings; `None` where they are more than three intervals apart or nearly at once, of two
+/// clusters or releases, or where a clock was set meanwhile.
 pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
     let (old, new) = statistics(before, now)?;
     let seconds = now.time - before.time;
-    let near = seconds > 0.0 && seconds <= f64::from(interval.saturating_mul(FARTHEST)) + 1.0;
+    let tick = f64::from(interval);
+    let near = seconds > 0.0 && (tick * NEAREST..=tick * FARTHEST + 1.0).contains(&seconds);
     // What was read within the second of a reset could not tell another reset in that same second.
     let settled = old.req_time_start > 0 && old.req_time != old.req_time_start;
     let usable = near && settled && before.release == now.release && clocks_agree(before, now, old, new);
