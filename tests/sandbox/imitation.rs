@@ -33,6 +33,7 @@ impl Imitation {
         let reading = Answer::Reading(Box::new(Reading {
             id: u64::from(ID),
             time: 1_700_000_000.0,
+            uptime: None,
             elapsed: 100,
             release,
             cluster: Some("imitation".to_owned()),

@@ -4,8 +4,9 @@
 //! libslurm only as [`Rpcs`], so that tests have it without a cluster.
 
 use std::io::{self, Read, Write};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use slurm_snapshot::{Answer, Failure, Hello, LineError, Reading, Release, Request, Statistics};
 
 use crate::client::{CallError, Client};
@@ -117,7 +118,8 @@ impl<R: Rpcs> Server<'_, R> {
             Request::Reset { .. } => self.rpcs.reset().map(|()| None),
         };
         let elapsed = before.elapsed();
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Right behind each other: the daemon holds them against each other to see that the first was set.
+        let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
         match result {
             Ok(mut statistics) => {
                 if let (Request::Statistics { names: true, .. }, Some(statistics)) =
@@ -128,6 +130,7 @@ impl<R: Rpcs> Server<'_, R> {
                 Answer::Reading(Box::new(Reading {
                     id,
                     time: time.as_secs_f64(),
+                    uptime: Some(uptime),
                     elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
                     release: self.release,
                     cluster: self.cluster(),
@@ -160,6 +163,12 @@ impl<R: Rpcs> Server<'_, R> {
             user.name = self.users.name(user.id, now);
         }
     }
+}
+
+/// Seconds since this host was started.
+fn uptime() -> f64 {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::try_from(now).unwrap_or_default().as_secs_f64()
 }
 
 /// A line for the daemon's log. That nobody reads it is no reason to stop.

@@ -111,6 +111,7 @@ mod tests {
         Arc::new(Reading {
             id: 0,
             time,
+            uptime: None,
             elapsed: 400,
             release: Release::new(24, 11),
             cluster: None,

@@ -1,7 +1,7 @@
 //! What lies between two readings: how long it was, and whether slurmctld's counters began anew within it.
 //!
-//! Two clocks are held against each other, so that a step of either makes no figure. Whatever is in doubt is a reset,
-//! or no span at all: an interval without a figure is no harm, a wrong one is.
+//! The clocks are held against each other, so that a step of any makes no figure. Whatever is in doubt is a reset, or
+//! no span at all: an interval without a figure is no harm, a wrong one is.
 
 use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
 
@@ -22,7 +22,7 @@ const DAY: i64 = 86_400;
 /// The time between two readings of one slurmctld.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
-    /// Wall time between the two replies, s; more than 0.
+    /// Real time between the two replies, s; more than 0.
     pub(crate) seconds: f64,
     /// Why the counters began anew within it.
     pub(crate) reset: Option<Reset>,
@@ -43,12 +43,14 @@ pub(crate) enum Reset {
 /// clusters or releases, or where a clock was set meanwhile.
 pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
     let (old, new) = statistics(before, now)?;
-    let seconds = now.time - before.time;
+    let wall = now.time - before.time;
+    let seconds = now.uptime.zip(before.uptime).map_or(wall, |(now, before)| now - before);
     let tick = f64::from(interval);
     let near = seconds > 0.0 && (tick * NEAREST..=tick * FARTHEST + 1.0).contains(&seconds);
+    let unset = (wall - seconds).abs() < slack(seconds) && agrees(seconds, before, now, old, new);
     // What was read within the second of a reset could not tell another reset in that same second.
     let settled = old.req_time_start > 0 && old.req_time != old.req_time_start;
-    let usable = near && settled && before.release == now.release && clocks_agree(before, now, old, new);
+    let usable = near && unset && settled && before.release == now.release;
     usable.then(|| Span { seconds, reset: began_anew(old, new) })
 }
 
@@ -64,14 +66,18 @@ fn statistics<'a>(before: &'a Reading, now: &'a Reading) -> Option<(&'a Statisti
     before.statistics.as_ref().zip(now.statistics.as_ref()).filter(|_| !another)
 }
 
-/// Whether the same time went by on slurmctld's clock, which tells whole seconds, and on the reader's, which knows that
-/// slurmctld answered between the request and the reply.
-fn clocks_agree(before: &Reading, now: &Reading, old: &Statistics, new: &Statistics) -> bool {
+/// How far two clocks may differ over so many seconds.
+fn slack(seconds: f64) -> f64 {
+    0.05 + seconds * SLEW
+}
+
+/// Whether so much time went by on slurmctld's clock too, which tells whole seconds; it answered between the request
+/// and the reply.
+fn agrees(seconds: f64, before: &Reading, now: &Reading, old: &Statistics, new: &Statistics) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "moments of this century are exact")]
     let there = new.req_time.saturating_sub(old.req_time) as f64;
-    let here = now.time - before.time;
-    let slack = 0.05 + here.abs() * SLEW;
-    here - elapsed(now) - slack < there + 1.0 && here + elapsed(before) + slack > there - 1.0
+    let slack = slack(seconds);
+    seconds - elapsed(now) - slack < there + 1.0 && seconds + elapsed(before) + slack > there - 1.0
 }
 
 /// How long the RPC took, s.
