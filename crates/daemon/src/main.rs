@@ -17,6 +17,8 @@ mod naming;
 mod notify;
 mod source;
 mod telemetry;
+#[cfg(test)]
+mod walks;
 
 use std::io::Write;
 use std::process::ExitCode;

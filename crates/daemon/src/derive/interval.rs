@@ -53,23 +53,26 @@ impl Interval {
     pub(crate) fn new(old: &Statistics, new: &Statistics, release: Release, seconds: f64) -> Self {
         let grown = |of: fn(&Statistics) -> u32| of(new).wrapping_sub(of(old));
         let main_time = cycle_sum_grown(old.schedule_cycle_sum, new.schedule_cycle_sum, release);
-        let main_most = most_time(seconds, new.schedule_cycle_max);
+        let main_count = grown(|s| s.schedule_cycle_counter);
+        let main_most = most_time(seconds, main_count, new.schedule_cycle_max);
         // Where the sum may have wrapped once more than is seen, nothing is known.
         let unique = |time: u64| {
             release >= WIDE_CYCLE_SUM || time.checked_add(1 << 32).is_some_and(|more| more > main_most)
         };
         let bf_time = new.bf_cycle_sum.checked_sub(old.bf_cycle_sum);
+        let bf_count = grown(|s| s.bf_cycle_counter);
+        let bf_most = most_time(seconds, bf_count, new.bf_cycle_max);
         let between_cycles = old.bf_active == 0 && new.bf_active == 0;
         Self {
             seconds,
             main: Cycles {
-                count: grown(|s| s.schedule_cycle_counter),
+                count: main_count,
                 time: main_time.filter(|&time| time <= main_most && unique(time)),
                 depth: grown(|s| s.schedule_cycle_depth),
             },
             bf: Cycles {
-                count: grown(|s| s.bf_cycle_counter),
-                time: bf_time.filter(|&time| time <= most_time(seconds, new.bf_cycle_max)),
+                count: bf_count,
+                time: bf_time.filter(|&time| time <= bf_most),
                 depth: grown(|s| s.bf_depth_sum),
             },
             bf_depth_try: grown(|s| s.bf_depth_try_sum),
@@ -124,12 +127,14 @@ fn cycle_sum_grown(old: u64, new: u64, release: Release) -> Option<u64> {
     Some(new.wrapping_sub(old).into())
 }
 
-/// The most that a scheduler can have worked, µs: all the time, and what its longest cycle may have begun before.
-fn most_time(seconds: f64, longest: u32) -> u64 {
-    // Its clock and the reader's do not run alike to the last.
+/// The most that so many cycles can have taken, µs: no more than the longest each, and together all the time with what
+/// one of them may have begun before.
+fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
+    // slurmctld's clock and the reader's do not run alike to the last.
     let wall = seconds * 1.01e6 + 1e6;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the range of u64")]
-    (wall as u64).saturating_add(longest.into())
+    let wall = (wall as u64).saturating_add(longest.into());
+    wall.min(u64::from(cycles) * u64::from(longest))
 }
 
 /// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
