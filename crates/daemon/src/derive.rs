@@ -8,8 +8,8 @@ mod span;
 
 use slurm_snapshot::{Reading, Statistics};
 
-pub(crate) use self::interval::{Interval, whole};
-pub(crate) use self::span::{Reset, Span, reset, span};
+pub(crate) use self::interval::{Cycles, Interval, Jobs, whole};
+pub(crate) use self::span::{Reset, reset, span};
 
 /// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
 pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {
