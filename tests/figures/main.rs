@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod grid;
+mod interval;
 mod observation;
 mod recording;
 mod rpcs;
