@@ -163,3 +163,185 @@ fn by_command(new: &Statistics) -> bool {
         || (new.bf_cycle_counter == 0 && new.bf_table_size > 0)
         || first.is_some_and(|row| row.id == STATS_INFO)
 }
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Release;
+
+    use super::*;
+
+    const MIDNIGHT: i64 = 20_000 * DAY;
+
+    fn rpc(rows: &[(u16, u32)]) -> Option<RpcTables> {
+        let row = |&(id, count): &(u16, u32)| RpcType { id, count, time: u64::from(count), queue: None };
+        Some(RpcTables { types: rows.iter().map(row).collect(), ..RpcTables::default() })
+    }
+
+    /// A slurmctld that has run for an hour.
+    fn running() -> Statistics {
+        Statistics {
+            req_time: MIDNIGHT + 3600,
+            req_time_start: MIDNIGHT + 5,
+            schedule_cycle_last: 85,
+            schedule_cycle_max: 900,
+            schedule_cycle_counter: 11,
+            jobs_submitted: 3,
+            bf_cycle_counter: 2,
+            bf_table_size: 1,
+            bf_when_last_cycle: Some(MIDNIGHT + 3597),
+            bf_backfilled_jobs: 1,
+            job_states_ts: Some(MIDNIGHT + 3579),
+            rpc: rpc(&[(1002, 1), (4003, 3), (2035, 100)]),
+            ..Statistics::default()
+        }
+    }
+
+    fn reading(statistics: Statistics) -> Reading {
+        let time = f64::from(u32::try_from(statistics.req_time).unwrap()) + 0.5;
+        Reading {
+            id: 1,
+            time,
+            uptime: None,
+            elapsed: 400,
+            release: Release::new(22, 5),
+            cluster: None,
+            max_server_threads: None,
+            statistics: Some(statistics),
+        }
+    }
+
+    fn between(old: Statistics, new: Statistics) -> Option<Span> {
+        span(&reading(old), &reading(new), 30)
+    }
+
+    #[test]
+    fn what_22_05_keeps_tells_a_reset_by_command_from_a_restart() {
+        // Both recorded in the sandbox; after the restart the moment of the last backfill cycle is an old one.
+        let reset = Statistics {
+            req_time: MIDNIGHT + 3630,
+            req_time_start: MIDNIGHT + 3620,
+            schedule_cycle_last: 85,
+            bf_table_size: 1,
+            bf_when_last_cycle: Some(MIDNIGHT + 3597),
+            job_states_ts: Some(MIDNIGHT + 3609),
+            rpc: rpc(&[(2035, 1)]),
+            ..Statistics::default()
+        };
+        assert_eq!(between(running(), reset.clone()).unwrap().reset, Some(Reset::Command));
+        let restart = Statistics {
+            schedule_cycle_last: 0,
+            bf_table_size: 0,
+            job_states_ts: Some(MIDNIGHT + 3620),
+            rpc: rpc(&[(2035, 3), (2001, 3)]),
+            ..reset.clone()
+        };
+        assert_eq!(between(running(), restart.clone()).unwrap().reset, Some(Reset::Restart));
+        // Later, after cycles of both schedulers, only the order of the RPCs is left.
+        let later = Statistics {
+            schedule_cycle_last: 93,
+            schedule_cycle_counter: 3,
+            bf_cycle_counter: 3,
+            bf_table_size: 1,
+            job_states_ts: Some(MIDNIGHT + 3621),
+            ..reset
+        };
+        assert_eq!(between(running(), later.clone()).unwrap().reset, Some(Reset::Command));
+        let restarted = Statistics { rpc: rpc(&[(1002, 1), (2035, 1)]), ..later };
+        assert_eq!(between(running(), restarted).unwrap().reset, Some(Reset::Restart));
+    }
+
+    #[test]
+    fn midnight_is_what_leaves_the_rpcs_alone_however_late_a_busy_slurmctld_does_it() {
+        let evening = Statistics {
+            req_time: MIDNIGHT - 10,
+            req_time_start: MIDNIGHT - 50_000,
+            job_states_ts: Some(MIDNIGHT - 30),
+            ..running()
+        };
+        let anew = Statistics {
+            req_time: MIDNIGHT + 60,
+            req_time_start: MIDNIGHT + 55,
+            schedule_cycle_counter: 0,
+            schedule_cycle_max: 0,
+            bf_cycle_counter: 0,
+            jobs_submitted: 0,
+            ..evening.clone()
+        };
+        assert_eq!(between(evening.clone(), anew.clone()).unwrap().reset, Some(Reset::Midnight));
+        let command = Statistics { rpc: rpc(&[(2035, 1)]), bf_backfilled_jobs: 0, ..anew.clone() };
+        assert_eq!(between(evening.clone(), command).unwrap().reset, Some(Reset::Command));
+        let unlike = Statistics { req_time_start: MIDNIGHT - 5, ..anew };
+        assert_ne!(between(evening, unlike).unwrap().reset, Some(Reset::Midnight), "before midnight");
+    }
+
+    #[test]
+    fn a_counter_that_went_down_is_a_reset_whatever_req_time_start_says() {
+        let changes: [fn(&mut Statistics); 6] = [
+            |s| s.schedule_cycle_counter -= 1,
+            |s| s.jobs_submitted = 0,
+            |s| s.bf_backfilled_jobs = 0,
+            |s| s.schedule_cycle_max = 5,
+            |s| s.rpc = rpc(&[(1002, 1), (4003, 2), (2035, 101)]),
+            |s| s.rpc = rpc(&[(1002, 1), (2035, 101)]),
+        ];
+        for (index, change) in changes.into_iter().enumerate() {
+            let mut new = Statistics { req_time: MIDNIGHT + 3630, ..running() };
+            assert_eq!(between(running(), new.clone()).unwrap().reset, None);
+            change(&mut new);
+            assert!(between(running(), new).unwrap().reset.is_some(), "change {index}");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_passes_its_end_is_no_reset() {
+        let old = Statistics { jobs_submitted: u32::MAX - 2, bf_depth_sum: u32::MAX, ..running() };
+        let new = Statistics { req_time: MIDNIGHT + 3630, jobs_submitted: 4, bf_depth_sum: 9, ..old.clone() };
+        assert_eq!(between(old, new).unwrap().reset, None);
+    }
+
+    #[test]
+    fn a_slurmctld_that_has_not_looked_at_its_clock_yet_is_told_once() {
+        let fresh = Statistics { req_time: MIDNIGHT + 3630, rpc: rpc(&[]), ..Statistics::default() };
+        assert_eq!(between(running(), fresh.clone()).unwrap().reset, Some(Reset::Restart));
+        let counting =
+            Statistics { req_time: MIDNIGHT + 3660, req_time_start: MIDNIGHT + 3631, ..fresh.clone() };
+        assert_eq!(reset(&reading(fresh.clone()), &reading(counting.clone())), None, "the same process");
+        assert_eq!(between(fresh, counting), None, "since when is not known");
+    }
+
+    #[test]
+    fn what_does_not_belong_together_has_no_span() {
+        let (old, now) = (reading(running()), reading(Statistics { req_time: MIDNIGHT + 3630, ..running() }));
+        assert_eq!(span(&old, &now, 30).map(|span| span.seconds), Some(30.0));
+        assert_eq!(span(&old, &now, 9), None, "more than three intervals");
+        assert_eq!(span(&old, &now, 300), None, "nearly at once");
+        assert_eq!(span(&now, &old, 30), None, "backwards");
+        let changed = |change: fn(&mut Reading)| {
+            let mut now = now.clone();
+            change(&mut now);
+            span(&old, &now, 30)
+        };
+        assert_eq!(changed(|now| now.time += 3.0), None, "the reader's clock was set");
+        assert_eq!(changed(|now| now.release = Release::new(22, 6)), None);
+        assert_eq!(changed(|now| now.statistics = None), None, "a reset's answer");
+        let clusters = |old: &str, new: &str| {
+            let named =
+                |reading: &Reading, name: &str| Reading { cluster: Some(name.to_owned()), ..reading.clone() };
+            span(&named(&self::reading(running()), old), &named(&now, new), 30)
+        };
+        assert!(clusters("a", "a").is_some());
+        assert_eq!(clusters("a", "b"), None);
+    }
+
+    #[test]
+    fn a_clock_that_slurmctld_and_the_reader_share_is_not_believed_when_it_is_set() {
+        let up = |reading: Reading, uptime| Reading { uptime: Some(uptime), ..reading };
+        let old = up(reading(running()), 500.0);
+        // 30 s went by, and the clock of both was set 40 s forward.
+        let now = up(reading(Statistics { req_time: MIDNIGHT + 3670, ..running() }), 530.0);
+        assert_eq!(span(&old, &now, 30), None);
+        let unset = up(reading(Statistics { req_time: MIDNIGHT + 3630, ..running() }), 530.001);
+        let seconds = span(&old, &unset, 30).unwrap().seconds;
+        assert!((seconds - 30.001).abs() < 1e-9, "{seconds}");
+    }
+}
