@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use slurm_snapshot::{Answer, Failure, Hello, LineError, Reading, Release, Request, Statistics};
 
 use crate::client::{CallError, Client};
-use crate::names::UserNames;
+use crate::names::{self, UserNames};
 
 /// The longest request line; the daemon's have less than 100 bytes.
 const MAX_LINE: usize = 64 * 1024;
@@ -80,11 +80,20 @@ pub fn serve(
     rpcs: &mut impl Rpcs,
     hello: Hello,
     input: impl Read,
+    output: impl Write,
+) -> Result<(), ServeError> {
+    serve_with(rpcs, UserNames::new(names::host), hello, input, output)
+}
+
+fn serve_with(
+    rpcs: &mut impl Rpcs,
+    users: UserNames,
+    hello: Hello,
+    input: impl Read,
     mut output: impl Write,
 ) -> Result<(), ServeError> {
     let mut requests = Requests { input, bytes: Vec::with_capacity(4096) };
-    let mut server =
-        Server { rpcs, release: hello.release, cluster: None, tries: 0, users: UserNames::default() };
+    let mut server = Server { rpcs, release: hello.release, cluster: None, tries: 0, users };
     let mut line = Vec::with_capacity(16 * 1024);
     send(&Answer::Hello(hello), &mut line, &mut output)?;
     while let Some(request) = requests.next()? {
@@ -125,7 +134,8 @@ impl<R: Rpcs> Server<'_, R> {
                 if let (Request::Statistics { names: true, .. }, Some(statistics)) =
                     (request, &mut statistics)
                 {
-                    self.name_users(statistics);
+                    let tables = statistics.rpc.iter_mut();
+                    tables.for_each(|tables| self.users.fill(&mut tables.users, Instant::now()));
                 }
                 Answer::Reading(Box::new(Reading {
                     id,
@@ -155,13 +165,6 @@ impl<R: Rpcs> Server<'_, R> {
             }
         }
         self.cluster.clone()
-    }
-
-    fn name_users(&mut self, statistics: &mut Statistics) {
-        let now = Instant::now();
-        for user in statistics.rpc.iter_mut().flat_map(|tables| &mut tables.users) {
-            user.name = self.users.name(user.id, now);
-        }
     }
 }
 
@@ -311,6 +314,21 @@ mod tests {
             .map(|tables| tables.users.into_iter().map(|user| user.name).collect())
             .collect();
         assert_eq!(names, [vec![None, None], vec![Some("root".to_owned()), None]]);
+    }
+
+    #[test]
+    fn a_name_service_that_never_answers_holds_up_no_answer() {
+        let hung = UserNames::new(|_| {
+            loop {
+                std::thread::park();
+            }
+        });
+        let mut script = Script { cluster: vec![true], ..Script::default() };
+        let input = "{\"statistics\":{\"id\":1,\"rpc\":true,\"names\":true}}\n".repeat(3);
+        let mut output = Vec::new();
+        serve_with(&mut script, hung, HELLO, input.as_bytes(), &mut output).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        assert_eq!(text.matches("\"looking_up\":true").count(), 6, "{text}");
     }
 
     #[test]
