@@ -58,13 +58,16 @@ pub fn check(path: &str) -> Result<(), PathError> {
 #[must_use]
 pub fn component(name: &str) -> Cow<'_, str> {
     let legal = !name.is_empty() && name.len() <= MAX_COMPONENT && name.chars().all(is_safe);
-    if legal && !ends_like_a_hash(name) {
-        return Cow::Borrowed(name);
-    }
+    if legal && !ends_like_a_hash(name) { Cow::Borrowed(name) } else { Cow::Owned(marked(name)) }
+}
+
+/// `name` as [`component`] has it when it had to be changed, for a legal name that would be taken for something else.
+#[must_use]
+pub fn marked(name: &str) -> String {
     let kept: String =
         name.chars().map(|c| if is_safe(c) { c } else { '_' }).take(MAX_COMPONENT - HASH_SUFFIX).collect();
     let kept = if kept.is_empty() { "_" } else { &kept };
-    Cow::Owned(format!("{kept}-{:06x}", hash(name) & 0x00ff_ffff))
+    format!("{kept}-{:06x}", hash(name) & 0x00ff_ffff)
 }
 
 /// `-` and six hexadecimal digits.
@@ -121,6 +124,13 @@ mod tests {
         assert_ne!(component("john@doe"), changed);
         // A user who is really called what another one became.
         assert_ne!(component(&changed), changed);
+    }
+
+    #[test]
+    fn a_marked_name_is_nobody_elses_component() {
+        assert_eq!(marked("john.doe"), component("john.doe"));
+        assert_ne!(marked("uid_1000"), "uid_1000");
+        assert_ne!(component(&marked("uid_1000")), marked("uid_1000"));
     }
 
     #[test]

@@ -13,9 +13,12 @@ use crate::config::Collectors;
 use crate::source::Wanted;
 
 mod health;
+mod rpc_stats;
 mod sched_exit;
 mod sched_interval;
 mod sched_stats;
+
+pub(crate) use rpc_stats::MOST_USERS;
 
 /// One published figure of a `T`.
 pub(crate) struct Figure<T: ?Sized> {
@@ -114,8 +117,13 @@ pub(crate) struct Points<'a> {
 }
 
 /// Every collector there is, in the documentation's order.
-pub(crate) const COLLECTORS: &[Collector] =
-    &[sched_stats::COLLECTOR, sched_interval::COLLECTOR, sched_exit::COLLECTOR, health::COLLECTOR];
+pub(crate) const COLLECTORS: &[Collector] = &[
+    sched_stats::COLLECTOR,
+    sched_interval::COLLECTOR,
+    sched_exit::COLLECTOR,
+    rpc_stats::COLLECTOR,
+    health::COLLECTOR,
+];
 
 /// The collectors of a configuration.
 pub(crate) struct Collecting(Vec<(&'static str, Box<dyn Collect>)>);
@@ -176,6 +184,14 @@ impl<T: ?Sized> Leaves for &[Figure<T>] {
             Leaf { leaf, unit, rollup, meaning }
         };
         self.iter().map(leaf).collect()
+    }
+}
+
+/// Figures of two types below one level.
+impl<A: ?Sized, B: ?Sized> Leaves for (&[Figure<A>], &[Figure<B>]) {
+    fn leaves(&self) -> Vec<Leaf> {
+        let (first, second) = (Leaves::leaves(&self.0), Leaves::leaves(&self.1));
+        first.into_iter().chain(second).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 use self::section::{Section, line_of};
+use crate::collectors::MOST_USERS;
 use crate::health;
 use crate::naming::Prefix;
 
@@ -37,6 +38,15 @@ pub(crate) struct Collectors {
     pub(crate) sched_interval: OnOff,
     pub(crate) sched_exit: OnOff,
     pub(crate) health: OnOff,
+    pub(crate) rpc_stats: RpcStats,
+}
+
+/// `[collectors.rpc_stats]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RpcStats {
+    pub(crate) enabled: bool,
+    /// How many users of an interval get paths of their own; 0: no path for any user.
+    pub(crate) users: usize,
 }
 
 /// A collector that has no more to it than being on or off.
@@ -336,7 +346,8 @@ impl Config {
 impl Default for Collectors {
     fn default() -> Self {
         let on = OnOff { enabled: true };
-        Self { sched_stats: on, sched_interval: on, sched_exit: on, health: on }
+        let rpc_stats = RpcStats { enabled: true, users: 0 };
+        Self { sched_stats: on, sched_interval: on, sched_exit: on, health: on, rpc_stats }
     }
 }
 
@@ -346,6 +357,7 @@ impl Collectors {
         self.sched_interval.apply(all.section("sched_interval"));
         self.sched_exit.apply(all.section("sched_exit"));
         self.health.apply(all.section("health"));
+        self.rpc_stats.apply(all.section("rpc_stats"));
         all.end();
     }
 }
@@ -354,6 +366,16 @@ impl OnOff {
     fn apply(&mut self, table: Option<Section<'_, '_>>) {
         if let Some(mut table) = table {
             table.set_flag("enabled", &mut self.enabled);
+            table.end();
+        }
+    }
+}
+
+impl RpcStats {
+    fn apply(&mut self, table: Option<Section<'_, '_>>) {
+        if let Some(mut table) = table {
+            table.set_flag("enabled", &mut self.enabled);
+            table.set_number("users", rpc_users, &mut self.users);
             table.end();
         }
     }
@@ -396,6 +418,13 @@ fn rate(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|&rate| rate > 0)
         .ok_or_else(|| format!("{text:?} is not a number of points a second, such as \"5000\""))
+}
+
+fn rpc_users(number: i64) -> Result<usize, String> {
+    usize::try_from(number)
+        .ok()
+        .filter(|&users| users <= MOST_USERS)
+        .ok_or_else(|| format!("{number} is not from 0 to {MOST_USERS}; slurmctld's table has no more users"))
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
