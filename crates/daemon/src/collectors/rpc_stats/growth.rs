@@ -1,7 +1,8 @@
 //! What slurmctld's RPC tables grew by between two readings: exact, or nothing at all.
 //!
 //! slurmctld never takes a row out of a table and never lets it shrink, except when it empties all of them: rows that are
-//! gone or smaller mean that two tables do not belong together, whatever else the readings say.
+//! gone or smaller mean that two tables do not belong together, whatever else the readings say. A count, which is a
+//! `u32` there, may pass its end.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -32,7 +33,9 @@ impl Calls {
 
     fn since(self, before: Self) -> Option<Self> {
         let time = self.time.checked_sub(before.time)?;
-        Some(Self { time, count: self.count.checked_sub(before.count)? })
+        let around = self.count.saturating_add(1 << 32).checked_sub(before.count);
+        let around = around.filter(|&grown| grown <= u64::from(u32::MAX / 2));
+        Some(Self { time, count: self.count.checked_sub(before.count).or(around)? })
     }
 }
 
