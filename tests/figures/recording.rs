@@ -97,6 +97,15 @@ fn a_recording_gives_the_points_of_its_reading() {
         points.keys().filter(|path| path.starts_with(FAMILY)).cloned().collect()
     };
     assert!(here(&points).len() >= 46, "{points:?}");
+    for row in statistics["rpc"]["types"].as_array().unwrap() {
+        let id = u32::try_from(row["id"].as_u64().unwrap()).unwrap();
+        let release = reading["release"].as_str().unwrap().parse().unwrap();
+        let name = slurm_snapshot::rpc_name(id, release).unwrap();
+        for (leaf, member) in [("count", "count"), ("total_time", "time")] {
+            let point = points.get(&format!("cluster.slurm_rpc_stats.type.{name}.gauge-{leaf}"));
+            assert_eq!(point.map(|point| point.1), row[member].as_f64(), "{name} {leaf}");
+        }
+    }
     // What takes two readings is not in one.
     assert!(
         !points.keys().any(|path| path.contains("per_minute") && !path.starts_with(FAMILY)),
