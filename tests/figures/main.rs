@@ -5,6 +5,7 @@ mod grid;
 mod interval;
 mod observation;
 mod recording;
+mod rpc_tables;
 mod rpcs;
 mod stats;
 
