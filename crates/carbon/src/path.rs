@@ -41,7 +41,9 @@ pub fn check(path: &str) -> Result<(), PathError> {
         if component.is_empty() {
             return Err(PathError::Empty);
         }
-        if let Some(character) = component.chars().find(|&c| !is_safe(c)) {
+        if !component.bytes().all(|byte| is_safe(byte.into()))
+            && let Some(character) = component.chars().find(|&c| !is_safe(c))
+        {
             return Err(PathError::Character(character));
         }
         if component.len() > MAX_COMPONENT {

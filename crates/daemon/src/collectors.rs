@@ -171,7 +171,8 @@ impl Points<'_> {
     pub(crate) fn push<T: ?Sized>(&mut self, below: &str, figures: &[Figure<T>], of: &T) {
         for figure in figures {
             if let Some(value) = (figure.value)(of) {
-                self.batch.push(format!("{}.{below}.gauge-{}", self.prefix, figure.leaf), value);
+                // Put together in one piece: format! takes twice as long, of thousands of points a tick.
+                self.batch.push([self.prefix, ".", below, ".gauge-", figure.leaf].concat(), value);
             }
         }
     }
