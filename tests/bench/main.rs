@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod memory;
+mod rpc;
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +19,7 @@ use sandbox::{Process, Sandbox, find_program, proc, wait};
 /// Seconds, and as many ticks.
 const LENGTH: u32 = 120;
 /// Until caches and allocators have settled.
-const WARM_UP: Duration = Duration::from_secs(5);
+pub(crate) const WARM_UP: Duration = Duration::from_secs(5);
 
 /// The aims: CPU and memory beside the floor's, and how much cheaper than forking sdiag.
 const MOST_CPU: f64 = 1.5;
@@ -40,8 +41,12 @@ fn bench() -> Result<()> {
     say(&tick.table())?;
     let growth = memory::growth(&sandbox)?;
     say(&growth.table())?;
+    // Last: the tables of slurmctld stay full.
+    let full = rpc::full(&sandbox)?;
+    say(&full.table())?;
     tick.judge()?;
-    growth.judge()
+    growth.judge()?;
+    full.judge()
 }
 
 /// What a tick of each contender costs.
@@ -169,7 +174,7 @@ fn durable(sandbox: &Sandbox) -> Result<Process> {
 }
 
 /// The CPU time of all threads that a process has now.
-fn cpu(pid: u32) -> Result<Duration> {
+pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     let mut total = 0_u64;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
         let schedstat = fs::read_to_string(task?.path().join("schedstat"))?;
@@ -184,7 +189,7 @@ pub(crate) fn reader_of(daemon: u32) -> Result<u32> {
     proc::children(daemon).first().copied().context("the collector has no reader")
 }
 
-fn compile_floor(sandbox: &Sandbox) -> Result<std::path::PathBuf> {
+pub(crate) fn compile_floor(sandbox: &Sandbox) -> Result<std::path::PathBuf> {
     let (source, program) = (sandbox.path("floor.c"), sandbox.path("floor"));
     fs::write(&source, include_str!("floor.c"))?;
     let status = sandbox::command(sandbox.folder.path(), &find_program("gcc")?)

@@ -4,6 +4,7 @@ mod absent;
 mod check;
 mod once;
 mod text;
+mod watch;
 
 use std::fs;
 use std::path::Path;

@@ -44,11 +44,11 @@ impl Table {
             FIGURES.iter().filter(|figure| figure.in_sdiag(sdiag).is_none()).map(|f| f.leaf).collect();
         let mut others = BTreeMap::new();
         for (path, file) in carbon.paths() {
-            let (family, leaf) = path.rsplit_once(".gauge-").unwrap_or(("", &path));
+            let leaf = path.rsplit_once(".gauge-").map_or("", |(_, leaf)| leaf);
             let title = match leaf {
                 _ if path.contains(".slurm_graphite.") => COLLECTOR,
                 _ if !path.starts_with(STATISTICS) => {
-                    *others.entry(family.to_owned()).or_default() += 1;
+                    *others.entry(family(&path)).or_default() += 1;
                     continue;
                 }
                 // slurmctld's first second can have points of these; a row of holes would say nothing.
@@ -127,6 +127,13 @@ impl Row {
             graph: graph(&slots),
         }
     }
+}
+
+/// A path up to its family, whatever dimensions come below that.
+fn family(path: &str) -> String {
+    let mut below = false;
+    let up_to_it = |part: &&str| !std::mem::replace(&mut below, part.starts_with("slurm_"));
+    path.split('.').take_while(up_to_it).collect::<Vec<_>>().join(".")
 }
 
 /// Eight heights from the smallest to the largest value; a hole is a dot.

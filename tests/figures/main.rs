@@ -2,8 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod grid;
+mod interval;
 mod observation;
 mod recording;
+mod rpc_tables;
 mod rpcs;
 mod stats;
 

@@ -9,6 +9,8 @@ use serde_json::Value;
 use crate::SOON;
 use crate::observation::path;
 
+const FAMILY: &str = "cluster.slurm_sched_stats.gauge-";
+
 /// Leaves that are not called as the reply's member.
 const RENAMED: [(&str, &str); 24] = [
     ("main_last_cycle", "schedule_cycle_last"),
@@ -71,8 +73,8 @@ fn a_recording_gives_the_points_of_its_reading() {
             "{timestamp}, {time}"
         );
     }
-    for (path, (_, value)) in &points {
-        let leaf = path.strip_prefix("cluster.slurm_sched_stats.gauge-").unwrap();
+    let members = points.iter().filter_map(|(path, point)| Some((path.strip_prefix(FAMILY)?, point)));
+    for (leaf, (_, value)) in members {
         let member = RENAMED.iter().find(|(name, _)| *name == leaf).map_or(leaf, |(_, member)| member);
         let divisor = match leaf {
             "bf_table_size_mean" => "bf_table_size_sum",
@@ -87,18 +89,31 @@ fn a_recording_gives_the_points_of_its_reading() {
             }
             _ => recorded / statistics["bf_cycle_counter"].as_i64().unwrap(),
         };
-        assert_eq!(*value, expected as f64, "{path}");
+        assert_eq!(*value, expected as f64, "{leaf}");
     }
     // Younger than a minute, so without the figure that wants more.
     assert!(!points.contains_key(&path("main_cycles_per_minute")));
-    assert!(points.len() >= 46, "{}", points.len());
+    let here = |points: &BTreeMap<String, (i64, f64)>| -> Vec<String> {
+        points.keys().filter(|path| path.starts_with(FAMILY)).cloned().collect()
+    };
+    assert!(here(&points).len() >= 46, "{points:?}");
+    for row in statistics["rpc"]["types"].as_array().unwrap() {
+        let id = u32::try_from(row["id"].as_u64().unwrap()).unwrap();
+        let release = reading["release"].as_str().unwrap().parse().unwrap();
+        let name = slurm_snapshot::rpc_name(id, release).unwrap();
+        for (leaf, member) in [("count", "count"), ("total_time", "time")] {
+            let point = points.get(&format!("cluster.slurm_rpc_stats.type.{name}.gauge-{leaf}"));
+            assert_eq!(point.map(|point| point.1), row[member].as_f64(), "{name} {leaf}");
+        }
+    }
+    // What takes two readings is not in one.
+    assert!(
+        !points.keys().any(|path| path.contains("per_minute") && !path.starts_with(FAMILY)),
+        "{points:?}"
+    );
     // And the recording says what the live command says.
-    let live = points_of_paths(&run(&["once", "--slurm-conf", &conf]));
-    assert_eq!(points.keys().cloned().collect::<Vec<_>>(), live);
-}
-
-fn points_of_paths(text: &str) -> Vec<String> {
-    points(text).into_keys().collect()
+    let live = self::points(&run(&["once", "--slurm-conf", &conf]));
+    assert_eq!(here(&points), here(&live));
 }
 
 /// Timestamp and value by path.

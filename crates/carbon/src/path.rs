@@ -41,7 +41,9 @@ pub fn check(path: &str) -> Result<(), PathError> {
         if component.is_empty() {
             return Err(PathError::Empty);
         }
-        if let Some(character) = component.chars().find(|&c| !is_safe(c)) {
+        if !component.bytes().all(|byte| is_safe(byte.into()))
+            && let Some(character) = component.chars().find(|&c| !is_safe(c))
+        {
             return Err(PathError::Character(character));
         }
         if component.len() > MAX_COMPONENT {
@@ -58,13 +60,16 @@ pub fn check(path: &str) -> Result<(), PathError> {
 #[must_use]
 pub fn component(name: &str) -> Cow<'_, str> {
     let legal = !name.is_empty() && name.len() <= MAX_COMPONENT && name.chars().all(is_safe);
-    if legal && !ends_like_a_hash(name) {
-        return Cow::Borrowed(name);
-    }
+    if legal && !ends_like_a_hash(name) { Cow::Borrowed(name) } else { Cow::Owned(marked(name)) }
+}
+
+/// `name` as [`component`] has it when it had to be changed, for a legal name that would be taken for something else.
+#[must_use]
+pub fn marked(name: &str) -> String {
     let kept: String =
         name.chars().map(|c| if is_safe(c) { c } else { '_' }).take(MAX_COMPONENT - HASH_SUFFIX).collect();
     let kept = if kept.is_empty() { "_" } else { &kept };
-    Cow::Owned(format!("{kept}-{:06x}", hash(name) & 0x00ff_ffff))
+    format!("{kept}-{:06x}", hash(name) & 0x00ff_ffff)
 }
 
 /// `-` and six hexadecimal digits.
@@ -121,6 +126,13 @@ mod tests {
         assert_ne!(component("john@doe"), changed);
         // A user who is really called what another one became.
         assert_ne!(component(&changed), changed);
+    }
+
+    #[test]
+    fn a_marked_name_is_nobody_elses_component() {
+        assert_eq!(marked("john.doe"), component("john.doe"));
+        assert_ne!(marked("uid_1000"), "uid_1000");
+        assert_ne!(component(&marked("uid_1000")), marked("uid_1000"));
     }
 
     #[test]

@@ -55,6 +55,14 @@ pub(crate) enum Command {
         /// Reset slurmctld's counters instead; for an operator of the cluster
         #[arg(long)]
         reset: bool,
+        /// Again every so many seconds, with what happened in between; on a terminal like a small top, q to end
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            conflicts_with_all = ["json", "reset"],
+            value_parser = clap::value_parser!(u32).range(1..=3600)
+        )]
+        watch: Option<u32>,
     },
     /// Print every metric path with its unit and meaning, as Markdown
     Metrics {

@@ -2,12 +2,15 @@
 
 mod check;
 mod count;
+#[cfg(test)]
+mod fuzz;
 mod metrics;
 mod once;
 mod replay;
 mod run;
 mod stats;
 mod storage_schemas;
+mod watch;
 
 use std::future::Future;
 use std::io::Write;
@@ -32,7 +35,8 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
         Command::Once { options, replay } => once::once(&options, replay.as_deref()),
         Command::Check { options, connect } => check::check(&options, connect),
-        Command::Stats { options, json, reset } => stats::stats(&options, json, reset),
+        Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
+        Command::Stats { options, json, reset, watch: None } => stats::stats(&options, json, reset),
         Command::Metrics { options, count: true } => count::count(&options),
         Command::Metrics { count: false, .. } => print(&metrics::document()),
         Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options)?)),

@@ -3,6 +3,7 @@
 //! A file and flags are read together, and *all* that is wrong with them is reported at once, each problem with
 //! its place; nothing is started over a configuration with a problem. Defaults are nowhere else.
 
+mod collectors;
 mod section;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
+pub(crate) use self::collectors::Collectors;
 use self::section::{Section, line_of};
 use crate::health;
 use crate::naming::Prefix;
@@ -28,56 +30,6 @@ pub(crate) struct Config {
     pub(crate) carbon: Vec<Destination>,
     pub(crate) collectors: Collectors,
     pub(crate) log: Log,
-}
-
-/// Which figures are published: `[collectors.NAME]`.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Collectors {
-    /// Of all time, the share that slurmctld may spend on one expensive reply: more than 0, at most 1.
-    pub(crate) max_duty: f64,
-    /// More threads than these at work in slurmctld, and it is not asked for an expensive reply.
-    pub(crate) max_threads: u32,
-    pub(crate) sched_stats: OnOff,
-    pub(crate) jobs: Jobs,
-    pub(crate) nodes: Nodes,
-    pub(crate) partitions: Survey,
-    pub(crate) licenses: Survey,
-    pub(crate) reservations: Survey,
-    pub(crate) controllers: Survey,
-}
-
-/// A collector whose replies cost slurmctld something: off unless asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Survey {
-    pub(crate) enabled: bool,
-    /// Seconds: a multiple of the daemon's interval; `None`: the first one from a minute on.
-    interval: Option<u32>,
-}
-
-/// The queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Jobs {
-    pub(crate) survey: Survey,
-    /// By account too.
-    pub(crate) accounts: bool,
-    /// By QOS too.
-    pub(crate) qos: bool,
-    /// By user, so many of them.
-    pub(crate) users: u16,
-}
-
-/// The nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Nodes {
-    pub(crate) survey: Survey,
-    /// Each node by itself too.
-    pub(crate) each: bool,
-}
-
-/// A collector that has no more to it than being on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OnOff {
-    pub(crate) enabled: bool,
 }
 
 /// What keeps ticks until every destination is done with them.
@@ -187,17 +139,7 @@ impl Default for Config {
                 replay_rate: None,
             },
             carbon: Vec::new(),
-            collectors: Collectors {
-                max_duty: 0.05,
-                max_threads: 100,
-                sched_stats: OnOff { enabled: true },
-                jobs: Jobs { survey: Survey::default(), accounts: false, qos: true, users: 0 },
-                nodes: Nodes::default(),
-                partitions: Survey::default(),
-                licenses: Survey::default(),
-                reservations: Survey::default(),
-                controllers: Survey::default(),
-            },
+            collectors: Collectors::default(),
             log: Log { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
         }
     }
@@ -236,7 +178,7 @@ impl Config {
         }
         config.apply_flags(flags, &mut problems);
         config.check_lengths(&mut problems);
-        config.check_intervals(&mut problems);
+        config.collectors.check_intervals(config.interval, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
     }
 
@@ -371,25 +313,6 @@ impl Config {
         }
     }
 
-    /// That surveys fall on ticks.
-    fn check_intervals(&self, problems: &mut Vec<Problem>) {
-        let (own, base) = (&self.collectors, self.interval);
-        for (name, survey) in [
-            ("jobs", own.jobs.survey),
-            ("nodes", own.nodes.survey),
-            ("partitions", own.partitions),
-            ("licenses", own.licenses),
-            ("reservations", own.reservations),
-            ("controllers", own.controllers),
-        ] {
-            if let Some(seconds) = survey.interval.filter(|seconds| seconds % base.max(1) != 0) {
-                let text = format!("{seconds} s is no multiple of interval, which is {base} s");
-                let key = format!("collectors.{name}.interval");
-                problems.push(Problem { place: Place::Whole, key, text });
-            }
-        }
-    }
-
     /// That a daemon has somewhere to send to.
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
@@ -401,65 +324,6 @@ impl Config {
             }]));
         }
         Ok(self)
-    }
-}
-
-impl Collectors {
-    /// How many kinds of expensive replies are wanted.
-    pub(crate) fn replies(&self) -> usize {
-        let jobs = self.jobs.survey.enabled || self.partitions.enabled;
-        let nodes = self.nodes.survey.enabled || self.partitions.enabled;
-        let others = [self.licenses, self.reservations, self.controllers].map(|survey| survey.enabled);
-        [jobs, nodes].into_iter().chain(others).filter(|wanted| *wanted).count()
-    }
-
-    fn apply(&mut self, mut all: Section<'_, '_>) {
-        all.set("max_duty", percent, &mut self.max_duty);
-        all.set_number("max_threads", positive, &mut self.max_threads);
-        self.sched_stats.apply(all.section("sched_stats"));
-        if let Some(mut jobs) = all.section("jobs") {
-            jobs.set_flag("accounts", &mut self.jobs.accounts);
-            jobs.set_flag("qos", &mut self.jobs.qos);
-            jobs.set_number("users", users, &mut self.jobs.users);
-            self.jobs.survey.apply(jobs);
-        }
-        if let Some(mut nodes) = all.section("nodes") {
-            nodes.set_flag("each", &mut self.nodes.each);
-            self.nodes.survey.apply(nodes);
-        }
-        for (name, survey) in [
-            ("partitions", &mut self.partitions),
-            ("licenses", &mut self.licenses),
-            ("reservations", &mut self.reservations),
-            ("controllers", &mut self.controllers),
-        ] {
-            if let Some(table) = all.section(name) {
-                survey.apply(table);
-            }
-        }
-        all.end();
-    }
-}
-
-impl Survey {
-    /// Seconds between two of its readings, where the daemon has a tick every `interval`.
-    pub(crate) fn interval(self, interval: u32) -> u32 {
-        self.interval.unwrap_or(60).max(1).next_multiple_of(interval.max(1))
-    }
-
-    fn apply(&mut self, mut table: Section<'_, '_>) {
-        table.set_flag("enabled", &mut self.enabled);
-        table.set_some("interval", interval, &mut self.interval);
-        table.end();
-    }
-}
-
-impl OnOff {
-    fn apply(&mut self, table: Option<Section<'_, '_>>) {
-        if let Some(mut table) = table {
-            table.set_flag("enabled", &mut self.enabled);
-            table.end();
-        }
     }
 }
 
@@ -500,29 +364,6 @@ fn rate(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|&rate| rate > 0)
         .ok_or_else(|| format!("{text:?} is not a number of points a second, such as \"5000\""))
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    text.strip_suffix('%')
-        .and_then(|number| number.trim().parse::<f64>().ok())
-        .filter(|&percent| percent > 0.0 && percent <= 100.0)
-        .map(|percent| percent / 100.0)
-        .ok_or_else(|| format!("{text:?} is not a share from above 0% to 100%, such as \"5%\""))
-}
-
-fn positive(number: i64) -> Result<u32, String> {
-    u32::try_from(number)
-        .ok()
-        .filter(|&number| number > 0)
-        .ok_or_else(|| format!("{number} is not from 1 to {}", u32::MAX))
-}
-
-/// How many users may have paths of their own.
-fn users(number: i64) -> Result<u16, String> {
-    u16::try_from(number)
-        .ok()
-        .filter(|&users| users <= 1000)
-        .ok_or_else(|| format!("{number} is not from 0 to 1000"))
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {

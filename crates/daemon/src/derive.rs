@@ -3,13 +3,13 @@
 //! sdiag's figures are integer divisions, digit for digit as in sdiag.c, and `None` where it prints no line. Interval
 //! figures are exact, and `None` where the two readings do not belong together. Nothing is published for `None`.
 
-use slurm_snapshot::{Reading, Release};
+mod interval;
+mod span;
 
-/// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
-pub(crate) fn whole(value: u64) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
-    Some(value as f64)
-}
+use slurm_snapshot::{Reading, Statistics};
+
+pub(crate) use self::interval::{Cycles, Interval, Jobs, whole};
+pub(crate) use self::span::{Reset, reset, span};
 
 /// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
 pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {
@@ -25,44 +25,19 @@ pub(crate) fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64)
     u32::try_from(i64::from(cycles) / (window / 60)).ok()
 }
 
-/// How many intervals may lie between two readings that are compared.
-const FARTHEST: u32 = 3;
-
-/// The time between two readings of one slurmctld.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Span {
-    /// Wall time between the two replies, s; more than 0.
-    pub(crate) seconds: f64,
-    /// Why the counters began anew within it.
-    pub(crate) reset: Option<Reset>,
+/// How much of the queue the last backfill cycle came to; `None` while one is running, and of an empty queue.
+pub(crate) fn bf_coverage(statistics: &Statistics) -> Option<f64> {
+    let known = statistics.bf_active == 0 && statistics.bf_queue_len > 0;
+    known.then(|| f64::from(statistics.bf_last_depth_try) / f64::from(statistics.bf_queue_len))
 }
 
-/// What makes slurmctld's counters begin anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reset {
-    /// Midnight UTC: the scheduler's counters, not those of RPCs.
-    Midnight,
-    /// `sdiag --reset`, by anybody: all of them.
-    Command,
-    /// slurmctld started, or another controller took over: all of them.
-    Restart,
-}
+/// slurmctld's limit where it does not tell another.
+const MAX_SERVER_THREADS: u32 = 256;
 
-/// What lies between two readings; `None` where they are more than three intervals apart, of two clusters or
-/// releases, or where a clock was set meanwhile.
-pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
-    let seconds = now.time - before.time;
-    let near = seconds > 0.0 && seconds <= f64::from(interval.saturating_mul(FARTHEST)) + 1.0;
-    (near && before.release == now.release).then_some(Span { seconds, reset: None })
-}
-
-/// The growth of `schedule_cycle_sum`, µs, which is a `u32` in slurmctld up to 25.05 and wraps after 71.6 minutes.
-pub(crate) fn cycle_sum_grown(before: u64, now: u64, release: Release) -> Option<u64> {
-    if release >= Release::new(25, 11) {
-        return now.checked_sub(before);
-    }
-    let (before, now) = (u32::try_from(before).ok()?, u32::try_from(now).ok()?);
-    Some(now.wrapping_sub(before).into())
+/// How much of slurmctld's threads for RPCs is in use.
+pub(crate) fn threads_fraction(reading: &Reading, statistics: &Statistics) -> Option<f64> {
+    let most = reading.max_server_threads.unwrap_or(MAX_SERVER_THREADS);
+    (most > 0).then(|| f64::from(statistics.server_thread_count) / f64::from(most))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use carbon::{Batch, Status, path};
 use tokio::time::Instant;
 
-use crate::collectors::{Figure, Paths, Points, Rollup};
+use crate::collectors::{Figure, Paths, Points, Rollup, count};
 use crate::config::Config;
 use crate::naming::{self, Prefix};
 use crate::survey::{Kind, Vitals};
@@ -240,11 +240,6 @@ fn resident(process: &str) -> Option<u64> {
     let statm = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
-}
-
-fn count(value: u64) -> Option<f64> {
-    #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53")]
-    Some(value as f64)
 }
 
 fn size(value: usize) -> Option<f64> {

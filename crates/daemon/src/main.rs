@@ -19,6 +19,8 @@ mod shares;
 mod source;
 mod survey;
 mod telemetry;
+#[cfg(test)]
+mod walks;
 mod words;
 
 use std::io::Write;

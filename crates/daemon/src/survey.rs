@@ -196,6 +196,7 @@ impl Findings {
         let reading = Reading {
             id: 0,
             time: 0.0,
+            uptime: None,
             elapsed: 0,
             release,
             cluster: None,
@@ -313,7 +314,7 @@ impl Survey {
         let wanted = KINDS.into_iter().filter(|kind| needs.of(*kind));
         if self.round.is_some() {
             debug!("the last round is still under way; this one is left out");
-            wanted.for_each(|kind| count(&mut self.topic(kind).vitals.skipped_round));
+            wanted.for_each(|kind| one_more(&mut self.topic(kind).vitals.skipped_round));
             return None;
         }
         let busy = threads.is_none_or(|threads| threads > self.max_threads);
@@ -322,11 +323,11 @@ impl Survey {
         for kind in wanted {
             let topic = self.topic(kind);
             if busy {
-                count(&mut topic.vitals.skipped_busy);
+                one_more(&mut topic.vitals.skipped_busy);
             } else if topic.pace.allows(now) {
                 left.push(kind);
             } else {
-                count(&mut topic.vitals.skipped_duty);
+                one_more(&mut topic.vitals.skipped_duty);
             }
         }
         left.reverse();
@@ -352,7 +353,7 @@ impl Survey {
         topic.pace.answered(took, max_duty);
         let reading = topic.take(kind, needs, outcome);
         if i64::try_from(now.as_secs()).is_ok_and(|now| now >= round.until) {
-            count(&mut topic.vitals.readings_late);
+            one_more(&mut topic.vitals.readings_late);
             debug!(reply = kind.name(), "it came after its slot and is thrown away");
         } else {
             round.findings.set(kind, reading);
@@ -458,7 +459,7 @@ impl Topic {
         let reading = match outcome {
             Ok(reading) => reading,
             Err(error) => {
-                count(&mut self.vitals.readings_failed);
+                one_more(&mut self.vitals.readings_failed);
                 self.vitals.duration = None;
                 // A controller that came back may be another, with other moments.
                 self.kept = None;
@@ -469,7 +470,7 @@ impl Topic {
                 return None;
             }
         };
-        count(&mut self.vitals.readings_ok);
+        one_more(&mut self.vitals.readings_ok);
         self.vitals.duration = Some(reading.elapsed);
         self.vitals.hidden = kind.is_hidden(&reading, needs);
         if self.vitals.hidden {
@@ -488,7 +489,7 @@ impl Topic {
         }
         self.said = Said::Good;
         if matches!(reading.reply, Some(Reply::Unchanged)) {
-            count(&mut self.vitals.readings_unchanged);
+            one_more(&mut self.vitals.readings_unchanged);
             return self.kept.as_ref().map(|(_, kept)| Arc::clone(kept));
         }
         let reading: Arc<Reading> = Arc::from(reading);
@@ -501,6 +502,6 @@ impl Topic {
 pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
     `sacctmgr modify user NAME set adminlevel=operator`.";
 
-fn count(counter: &mut u64) {
+fn one_more(counter: &mut u64) {
     *counter = counter.saturating_add(1);
 }

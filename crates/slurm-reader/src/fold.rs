@@ -121,8 +121,9 @@ impl Fold {
             jobs.partitions.insert(readable(&name), partition);
         }
         let users = self.users.into_iter();
-        jobs.users =
-            users.map(|(id, row)| UserJobs { id, name: None, states: tallies(&row, words) }).collect();
+        jobs.users = users
+            .map(|(id, row)| UserJobs { id, name: None, looking_up: false, states: tallies(&row, words) })
+            .collect();
         jobs.users.sort_unstable_by_key(|user| user.id);
         self.states.finish(&mut jobs);
         jobs

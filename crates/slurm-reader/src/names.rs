@@ -1,84 +1,320 @@
-//! User names, looked up on the reader's host and remembered for ten minutes.
+//! User names, looked up by a thread of their own and remembered.
 //!
-//! A lookup may ask a directory server and block for as long as that does; the daemon's deadline covers it.
+//! A lookup may ask a directory server and block for as long as that does, or for ever: answers to the daemon never wait
+//! for one. Only a reader's first reading gives them a moment, so that `stats` and `once`, which read once, have names.
+//! "Not answered yet" and "no such user" are two things: the daemon must not make a path of the first. A name once
+//! known stays until another takes its place, whatever fails or is deleted meanwhile.
 
 use std::collections::HashMap;
+use std::io;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::unistd::{Uid, User};
+use slurm_snapshot::{RpcUser, UserJobs};
 
+/// When an answer is asked for anew.
 const REMEMBERED: Duration = Duration::from_secs(600);
+
+/// When a lookup that failed is tried again.
+const RETRIED: Duration = Duration::from_secs(30);
+
+/// How long the first reading waits for the names in it.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// More users than have jobs on any cluster at a time.
 const MOST: usize = 65_536;
 
+/// The name of a user, `None` where there is no such user; the error: nobody knows now.
+type Found = Result<Option<String>, ()>;
+
+/// Asks the host's name services.
+pub(crate) fn host(id: u32) -> Found {
+    match User::from_uid(Uid::from_raw(id)) {
+        Ok(user) => Ok(user.map(|user| user.name)),
+        // Some services say so where POSIX wants success without a result.
+        Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
+        Err(_) => Err(()),
+    }
+}
+
+/// A row of some reply that is a user's.
+pub(crate) trait OfUser {
+    fn id(&self) -> u32;
+    /// His name, if he has one, and whether that is not known yet.
+    fn name(&mut self, name: Option<String>, looking_up: bool);
+}
+
+impl OfUser for RpcUser {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn name(&mut self, name: Option<String>, looking_up: bool) {
+        (self.name, self.looking_up) = (name, looking_up);
+    }
+}
+
+impl OfUser for UserJobs {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn name(&mut self, name: Option<String>, looking_up: bool) {
+        (self.name, self.looking_up) = (name, looking_up);
+    }
+}
+
 /// A memory of user names.
-#[derive(Debug, Default)]
 pub(crate) struct UserNames {
-    known: HashMap<u32, (Instant, Option<String>)>,
+    known: HashMap<u32, Known>,
+    look_up: fn(u32) -> Found,
+    helper: Option<Helper>,
+    /// Lookups under way.
+    asked: usize,
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct Known {
+    /// `None` until there is one.
+    answer: Option<Option<String>>,
+    asked: bool,
+    /// When to ask again.
+    due: Option<Instant>,
+}
+
+struct Helper {
+    ids: Sender<u32>,
+    found: Receiver<(u32, Found)>,
 }
 
 impl UserNames {
-    /// The name of user `id`; `None` where this host knows no such user.
-    pub(crate) fn name(&mut self, id: u32, now: Instant) -> Option<String> {
-        self.name_from(id, now, |id| match User::from_uid(Uid::from_raw(id)) {
-            Ok(user) => Ok(user.map(|user| user.name)),
-            Err(errno) => Err(errno),
-        })
+    /// Nothing is known yet. The thread starts with the first question.
+    pub(crate) fn new(look_up: fn(u32) -> Found) -> Self {
+        Self { known: HashMap::new(), look_up, helper: None, asked: 0, patience: PATIENCE }
     }
 
-    /// The same, by `look_up`; when that fails, the name last known stays.
-    fn name_from<E>(
-        &mut self,
-        id: u32,
-        now: Instant,
-        look_up: impl FnOnce(u32) -> Result<Option<String>, E>,
-    ) -> Option<String> {
-        let last = match self.known.get(&id) {
-            Some((since, name)) if now.saturating_duration_since(*since) < REMEMBERED => return name.clone(),
-            Some((_, name)) => name.clone(),
-            None => None,
-        };
-        let name = look_up(id).unwrap_or(last);
-        if self.known.len() >= MOST {
-            self.known.clear();
+    /// Gives `users` the names that are known now and has the others looked up.
+    pub(crate) fn fill(&mut self, users: &mut [impl OfUser], now: Instant) {
+        self.take_answers(now);
+        self.ask(users, now);
+        self.wait(now);
+        for user in &mut *users {
+            let answer = self.known.get(&user.id()).and_then(|known| known.answer.clone());
+            let looking_up = answer.is_none();
+            user.name(answer.flatten(), looking_up);
         }
-        self.known.insert(id, (now, name.clone()));
-        name
+        if self.known.len() > MOST {
+            let mut present: Vec<u32> = users.iter().map(OfUser::id).collect();
+            present.sort_unstable();
+            self.known.retain(|id, _| present.binary_search(id).is_ok());
+        }
     }
+
+    fn ask(&mut self, users: &[impl OfUser], now: Instant) {
+        for user in users {
+            let known = self.known.entry(user.id()).or_default();
+            if known.asked || known.due.is_some_and(|due| now < due) {
+                continue;
+            }
+            // Without a thread, for want of memory perhaps, the next reading tries again.
+            let Some(helper) = started(&mut self.helper, self.look_up) else { return };
+            known.asked = helper.ids.send(user.id()).is_ok();
+            self.asked += usize::from(known.asked);
+        }
+    }
+
+    /// Only once in a reader's life.
+    fn wait(&mut self, now: Instant) {
+        let patience = std::mem::take(&mut self.patience);
+        let begin = Instant::now();
+        while self.asked > 0 && begin.elapsed() < patience {
+            let left = patience.saturating_sub(begin.elapsed());
+            match self.helper.as_ref().map(|helper| helper.found.recv_timeout(left)) {
+                Some(Ok((id, found))) => self.take(id, found, now),
+                Some(Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected)) | None => return,
+            }
+        }
+    }
+
+    fn take_answers(&mut self, now: Instant) {
+        while let Some(Ok((id, found))) = self.helper.as_ref().map(|helper| helper.found.try_recv()) {
+            self.take(id, found, now);
+        }
+    }
+
+    fn take(&mut self, id: u32, found: Found, now: Instant) {
+        self.asked = self.asked.saturating_sub(1);
+        let Some(known) = self.known.get_mut(&id) else { return };
+        known.asked = false;
+        let Ok(name) = found else {
+            known.due = now.checked_add(RETRIED);
+            return;
+        };
+        known.due = now.checked_add(REMEMBERED);
+        if name.is_some() || known.answer.is_none() {
+            known.answer = Some(name);
+        }
+    }
+}
+
+fn started(helper: &mut Option<Helper>, look_up: fn(u32) -> Found) -> Option<&Helper> {
+    if helper.is_none() {
+        *helper = start(look_up).ok();
+    }
+    helper.as_ref()
+}
+
+/// The thread ends with its questions, or with the process: nobody waits for it.
+fn start(look_up: fn(u32) -> Found) -> io::Result<Helper> {
+    let (ids, asked) = mpsc::channel();
+    let (answers, found) = mpsc::channel();
+    thread::Builder::new().name("names".to_owned()).spawn(move || {
+        while let Ok(id) = asked.recv() {
+            if answers.send((id, look_up(id))).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(Helper { ids, found })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Condvar, Mutex};
+
     use super::*;
 
-    #[test]
-    fn root_has_a_name_everywhere() {
-        let mut names = UserNames::default();
-        assert_eq!(names.name(0, Instant::now()).as_deref(), Some("root"));
-        assert_eq!(names.name(u32::MAX - 7, Instant::now()), None);
+    /// A name service that answers when it is let go.
+    struct Slow {
+        open: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Slow {
+        const fn new() -> Self {
+            Self { open: Mutex::new(false), changed: Condvar::new() }
+        }
+
+        fn pass(&self) {
+            let mut open = self.open.lock().unwrap();
+            while !*open {
+                open = self.changed.wait(open).unwrap();
+            }
+        }
+
+        fn let_go(&self) {
+            *self.open.lock().unwrap() = true;
+            self.changed.notify_all();
+        }
+    }
+
+    fn row(id: u32) -> RpcUser {
+        RpcUser { id, ..RpcUser::default() }
+    }
+
+    /// (name, still being looked up) of user `id` in the next reading.
+    fn read(names: &mut UserNames, id: u32, now: Instant) -> (Option<String>, bool) {
+        let mut users = [row(id)];
+        names.fill(&mut users, now);
+        let [user] = users;
+        (user.name, user.looking_up)
+    }
+
+    /// Until the thread has answered.
+    fn settled(names: &mut UserNames, id: u32, now: Instant) -> Option<String> {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(10) {
+            names.take_answers(now);
+            if names.asked == 0 {
+                return read(names, id, now).0;
+            }
+            thread::yield_now();
+        }
+        panic!("no answer");
     }
 
     #[test]
-    fn a_name_is_asked_for_again_after_ten_minutes_and_kept_when_nobody_answers() {
-        let mut names = UserNames::default();
-        let start = Instant::now();
-        let of = |name: &str| Ok::<_, ()>(Some(name.to_owned()));
-        assert_eq!(names.name_from(7, start, |_| of("ann")).as_deref(), Some("ann"));
-        let soon = start + Duration::from_secs(599);
-        assert_eq!(names.name_from(7, soon, |_| of("bob")).as_deref(), Some("ann"));
-        let later = start + REMEMBERED;
-        assert_eq!(names.name_from(7, later, |_| Err(())).as_deref(), Some("ann"));
-        let much_later = later + REMEMBERED;
-        assert_eq!(names.name_from(7, much_later, |_| of("bob")).as_deref(), Some("bob"));
+    fn root_has_a_name_everywhere_and_the_first_reading_has_it() {
+        let mut names = UserNames::new(host);
+        let mut users = [row(0), row(u32::MAX - 7)];
+        names.fill(&mut users, Instant::now());
+        assert_eq!(
+            users.map(|user| (user.name, user.looking_up)),
+            [(Some("root".into()), false), (None, false)]
+        );
+    }
+
+    #[test]
+    fn a_slow_name_service_delays_the_first_reading_by_half_a_second_and_no_other() {
+        static SLOW: Slow = Slow::new();
+        let mut names = UserNames::new(|_| {
+            SLOW.pass();
+            Ok(Some("ann".into()))
+        });
+        let now = Instant::now();
+        let timed = |names: &mut UserNames, id| {
+            let begin = Instant::now();
+            (read(names, id, now), begin.elapsed())
+        };
+        let (first, took) = timed(&mut names, 7);
+        assert_eq!(first, (None, true), "not asked for long enough is not: no such user");
+        assert!(took >= PATIENCE && took < PATIENCE * 4, "{took:?}");
+        for id in [7, 8, 9] {
+            let (later, took) = timed(&mut names, id);
+            assert_eq!(later, (None, true));
+            assert!(took < PATIENCE / 2, "{took:?}");
+        }
+        SLOW.let_go();
+        assert_eq!(settled(&mut names, 7, now).as_deref(), Some("ann"));
+        assert_eq!(read(&mut names, 7, now), (Some("ann".into()), false));
+    }
+
+    #[test]
+    fn a_name_is_asked_for_again_after_ten_minutes_and_kept_when_nobody_answers_or_knows() {
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        let mut names = UserNames::new(|_| match ASKED.fetch_add(1, Ordering::Relaxed) {
+            0 => Err(()),
+            1 => Ok(Some("ann".into())),
+            2 => Err(()),
+            3 => Ok(None),
+            _ => Ok(Some("bob".into())),
+        });
+        let mut now = Instant::now();
+        let mut after = |names: &mut UserNames, more: Duration| {
+            now += more;
+            read(names, 7, now);
+            settled(names, 7, now)
+        };
+        assert_eq!(after(&mut names, Duration::ZERO), None);
+        assert_eq!(after(&mut names, RETRIED / 2), None, "not tried at every tick");
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        assert_eq!(after(&mut names, RETRIED).as_deref(), Some("ann"));
+        assert_eq!(after(&mut names, REMEMBERED / 2).as_deref(), Some("ann"));
+        assert_eq!(ASKED.load(Ordering::Relaxed), 2);
+        assert_eq!(after(&mut names, REMEMBERED).as_deref(), Some("ann"), "nobody answers");
+        assert_eq!(after(&mut names, RETRIED).as_deref(), Some("ann"), "nobody knows him any more");
+        assert_eq!(after(&mut names, REMEMBERED).as_deref(), Some("bob"));
+        assert_eq!(ASKED.load(Ordering::Relaxed), 5);
+    }
+
+    #[test]
+    fn a_user_of_whom_nobody_could_be_asked_is_not_one_without_a_name() {
+        let mut names = UserNames::new(|_| Err(()));
+        assert_eq!(read(&mut names, 7, Instant::now()), (None, true));
     }
 
     #[test]
     fn the_memory_is_bounded() {
-        let mut names = UserNames::default();
+        let mut names = UserNames::new(|_| Ok(None));
         let now = Instant::now();
-        for id in 0..100_000 {
-            names.name_from(id, now, |_| Ok::<_, ()>(None));
+        for first in (0..20_000).step_by(200) {
+            let mut users: Vec<RpcUser> = (first..first + 200).map(row).collect();
+            names.fill(&mut users, now);
             assert!(names.known.len() <= MOST);
         }
     }

@@ -93,7 +93,7 @@ unsafe fn users(reply: &stats_info_response_msg_t) -> Vec<RpcUser> {
     // SAFETY: the caller promises that rpc_user_time is NULL or rpc_user_size long.
     let times = unsafe { slice(reply.rpc_user_time, size, MAX_USERS) };
     let rows = ids.iter().zip(counts).zip(times);
-    rows.map(|((&id, &count), &time)| RpcUser { id, name: None, count, time }).collect()
+    rows.map(|((&id, &count), &time)| RpcUser { id, count, time, ..RpcUser::default() }).collect()
 }
 
 /// # Safety
@@ -181,7 +181,7 @@ mod tests {
         let tables = copied(&reply);
         let row = |id, count, time| RpcType { id, count, time, queue: None };
         assert_eq!(tables.types, [row(2035, 3, u64::MAX), row(1008, u32::MAX, 9)]);
-        let user = |id, count, time| RpcUser { id, name: None, count, time };
+        let user = |id, count, time| RpcUser { id, count, time, ..RpcUser::default() };
         assert_eq!(tables.users, [user(0, 1, 3), user(u32::MAX, 2, 4)]);
         assert_eq!(tables.pending, [PendingRpc { id: 6009, count: 12 }]);
     }

@@ -6,14 +6,15 @@
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use slurm_snapshot::{
-    Answer, Failure, Hello, Jobs, LineError, Reading, Release, Reply, Request, Statistics, Visibility,
+    Answer, Failure, Hello, LineError, Reading, Release, Reply, Request, Statistics, Visibility,
 };
 
 use crate::client::{CallError, Client};
 use crate::conf::Conf;
 use crate::fold::Wishes;
-use crate::names::UserNames;
+use crate::names::{self, UserNames};
 
 /// The longest request line; the daemon's have less than 100 bytes.
 const MAX_LINE: usize = 64 * 1024;
@@ -105,11 +106,20 @@ pub fn serve(
     rpcs: &mut impl Rpcs,
     hello: Hello,
     input: impl Read,
+    output: impl Write,
+) -> Result<(), ServeError> {
+    serve_with(rpcs, UserNames::new(names::host), hello, input, output)
+}
+
+fn serve_with(
+    rpcs: &mut impl Rpcs,
+    users: UserNames,
+    hello: Hello,
+    input: impl Read,
     mut output: impl Write,
 ) -> Result<(), ServeError> {
     let mut requests = Requests { input, bytes: Vec::with_capacity(4096) };
-    let mut server =
-        Server { rpcs, release: hello.release, conf: None, tries: 0, users: UserNames::default() };
+    let mut server = Server { rpcs, release: hello.release, conf: None, tries: 0, users };
     let mut line = Vec::with_capacity(16 * 1024);
     send(&Answer::Hello(hello), &mut line, &mut output)?;
     while let Some(request) = requests.next()? {
@@ -155,16 +165,22 @@ impl<R: Rpcs> Server<'_, R> {
             _ => reply = Some(self.rpcs.load(request, &controllers)?),
         }
         let elapsed = before.elapsed();
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Right behind each other: the daemon holds them against each other to see that the first was set.
+        let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
         let visibility = self.visibility(request);
         match (request, &mut statistics, &mut reply) {
-            (Request::Statistics { names: true, .. }, Some(statistics), _) => self.name_users(statistics),
-            (Request::Jobs { names: true, .. }, _, Some(Reply::Jobs(jobs))) => self.name_job_users(jobs),
+            (Request::Statistics { names: true, .. }, Some(Statistics { rpc: Some(tables), .. }), _) => {
+                self.users.fill(&mut tables.users, Instant::now());
+            }
+            (Request::Jobs { names: true, .. }, _, Some(Reply::Jobs(jobs))) => {
+                self.users.fill(&mut jobs.users, Instant::now());
+            }
             _ => {}
         }
         Ok(Reading {
             id: request.id(),
             time: time.as_secs_f64(),
+            uptime: Some(uptime),
             elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
             release: self.release,
             cluster: self.cluster(),
@@ -223,20 +239,12 @@ impl<R: Rpcs> Server<'_, R> {
             Err(error) => log(&error),
         }
     }
+}
 
-    fn name_job_users(&mut self, jobs: &mut Jobs) {
-        let now = Instant::now();
-        for user in &mut jobs.users {
-            user.name = self.users.name(user.id, now);
-        }
-    }
-
-    fn name_users(&mut self, statistics: &mut Statistics) {
-        let now = Instant::now();
-        for user in statistics.rpc.iter_mut().flat_map(|tables| &mut tables.users) {
-            user.name = self.users.name(user.id, now);
-        }
-    }
+/// Seconds since this host was started.
+fn uptime() -> f64 {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::try_from(now).unwrap_or_default().as_secs_f64()
 }
 
 /// A line for the daemon's log. That nobody reads it is no reason to stop.
@@ -276,7 +284,7 @@ impl<R: Read> Requests<R> {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{Controller, PROTOCOL, RpcTables, RpcUser, UserJobs};
+    use slurm_snapshot::{Controller, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
 
     use super::*;
 
@@ -424,6 +432,21 @@ mod tests {
         let (answers, _) = answers(&mut script, "{\"controllers\":{\"id\":1}}\n");
         let [_, Answer::Reading(reading)] = answers.as_slice() else { panic!("{answers:?}") };
         assert_eq!(reading.reply, Some(Reply::Controllers(vec![Controller::default()])));
+    }
+
+    #[test]
+    fn a_name_service_that_never_answers_holds_up_no_answer() {
+        let hung = UserNames::new(|_| {
+            loop {
+                std::thread::park();
+            }
+        });
+        let mut script = Script { cluster: vec![true], ..Script::default() };
+        let input = "{\"statistics\":{\"id\":1,\"rpc\":true,\"names\":true}}\n".repeat(3);
+        let mut output = Vec::new();
+        serve_with(&mut script, hung, HELLO, input.as_bytes(), &mut output).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        assert_eq!(text.matches("\"looking_up\":true").count(), 6, "{text}");
     }
 
     #[test]

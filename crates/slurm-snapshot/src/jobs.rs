@@ -96,6 +96,9 @@ pub struct UserJobs {
     /// User name, where names were asked for and the reader's host knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The name was asked for, and no answer has come yet: whether there is one is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub looking_up: bool,
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
 }

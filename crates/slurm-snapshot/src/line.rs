@@ -125,6 +125,9 @@ pub struct Reading {
     pub id: u64,
     /// When the reply had come: Unix time in seconds on the reader's clock.
     pub time: f64,
+    /// The same moment in seconds since the reader's host was started, on a clock that nobody sets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uptime: Option<f64>,
     /// How long the RPC took, µs.
     pub elapsed: u64,
     /// Release of the libslurm that read it.
@@ -271,6 +274,7 @@ mod tests {
         let reading = Reading {
             id: 3,
             time: 1_700_000_000.123_456,
+            uptime: Some(86_400.5),
             elapsed: 412,
             release: Release::new(22, 5),
             cluster: Some("sandbox".into()),

@@ -162,6 +162,9 @@ pub struct RpcUser {
     /// User name, where names were asked for and the reader's host knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Whether the name is still being looked up; no name otherwise means that there is none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub looking_up: bool,
     /// RPCs served.
     pub count: u32,
     /// Time spent on them, µs.

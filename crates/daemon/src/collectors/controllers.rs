@@ -2,9 +2,8 @@
 
 use slurm_snapshot::Controller;
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
-use crate::derive::whole;
-use crate::survey::Needs;
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
+use crate::survey::{Findings, Needs};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "controllers",
@@ -28,7 +27,7 @@ struct Controllers {
 const FIGURES: &[Figure<Controller>] = &[
     Figure { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| Some(u8::from(c.up).into()),
         meaning: "whether it answered" },
-    Figure { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| whole(c.elapsed).filter(|_| c.up),
+    Figure { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| count(c.elapsed).filter(|_| c.up),
         meaning: "how long its answer took; none when there was none" },
 ];
 
@@ -42,7 +41,7 @@ impl Collect for Controllers {
     }
 
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        for controller in round.findings.controllers().unwrap_or_default() {
+        for controller in round.findings.and_then(Findings::controllers).unwrap_or_default() {
             let name = match controller.index {
                 0 => "primary".to_owned(),
                 index => format!("backup{index}"),

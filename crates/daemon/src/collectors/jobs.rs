@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use carbon::path;
 use slurm_snapshot::{JobTallies, JobTally, Jobs, Moments, Started, Waiting};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings};
-use crate::derive::whole;
-use crate::survey::Needs;
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
+use crate::survey::{Findings, Needs};
 use crate::words::Words;
 
 /// A queue has these, also when it is empty.
@@ -99,23 +98,23 @@ struct Waits {
 
 #[rustfmt::skip]
 const TALLY: &[Figure<JobTally>] = &[
-    Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| whole(t.jobs),
+    Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| count(t.jobs),
         meaning: "jobs; each task of an array is one" },
-    Figure { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| whole(t.cpus),
+    Figure { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus),
         meaning: "CPUs that they have, or ask for while they wait" },
-    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| whole(t.nodes),
+    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes),
         meaning: "nodes that they have or ask for; a node that several share counts for each" },
-    Figure { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| whole(t.gpus),
+    Figure { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus),
         meaning: "GPUs that they have or ask for" },
 ];
 
 #[rustfmt::skip]
 const TOTAL: &[Figure<Jobs>] = &[
-    Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| whole(sum(&j.states)),
+    Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(sum(&j.states)),
         meaning: "all jobs that slurmctld knows" },
-    Figure { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| whole(j.records),
+    Figure { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
         meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
-    Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| whole(j.unparsed),
+    Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| count(j.unparsed),
         meaning: "texts in the reply that could not be understood; not 0 means that GPUs or array tasks are missing above" },
 ];
 
@@ -133,7 +132,7 @@ const WAITING: &[Figure<Waits>] = &[
         meaning: "nine tenths of them have waited no longer" },
     Figure { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
         meaning: "how long the one has waited that could run first" },
-    Figure { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| whole(s.jobs)),
+    Figure { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| count(s.jobs)),
         meaning: "jobs that started since the last round" },
     Figure { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
         meaning: "half of those had waited no longer than this since they could run" },
@@ -153,7 +152,7 @@ impl Collect for JobsCollector {
     }
 
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(jobs) = round.findings.jobs() else { return };
+        let Some(jobs) = round.findings.and_then(Findings::jobs) else { return };
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
         let waits = |waiting: &Waiting, started: Option<Started>| Waits {
             submitted: waiting.submitted,
@@ -193,11 +192,11 @@ impl Waits {
     fn since(&self, moments: Option<Moments>, which: fn(&Moments) -> i64) -> Option<f64> {
         let since = which(moments.as_ref().filter(|moments| moments.jobs > 0)?);
         // slurmctld's clock may be a little ahead of ours.
-        whole(u64::try_from(self.now.saturating_sub(since)).unwrap_or(0))
+        count(u64::try_from(self.now.saturating_sub(since)).unwrap_or(0))
     }
 
     fn had_waited(&self, which: fn(&Started) -> u64) -> Option<f64> {
-        self.started.as_ref().filter(|started| started.jobs > 0).map(which).and_then(whole)
+        self.started.as_ref().filter(|started| started.jobs > 0).map(which).and_then(count)
     }
 }
 

@@ -4,7 +4,7 @@ use carbon::path;
 use slurm_snapshot::License;
 
 use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
-use crate::survey::Needs;
+use crate::survey::{Findings, Needs};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "licenses",
@@ -45,7 +45,7 @@ impl Collect for Licenses {
     }
 
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(licenses) = round.findings.licenses() else { return };
+        let Some(licenses) = round.findings.and_then(Findings::licenses) else { return };
         for license in &licenses.licenses {
             points.push(&format!("slurm_licenses.{}", path::component(&license.name)), FIGURES, license);
         }

@@ -5,10 +5,9 @@
 use carbon::path;
 use slurm_snapshot::{NodeRow, NodeTally, Nodes, Shares};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings};
-use crate::derive::whole;
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
 use crate::shares::SHARES;
-use crate::survey::Needs;
+use crate::survey::{Findings, Needs};
 use crate::words::Words;
 
 const HOUR: i64 = 3600;
@@ -83,33 +82,33 @@ struct Out {
 
 #[rustfmt::skip]
 const TALLY: &[Figure<NodeTally>] = &[
-    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| whole(t.nodes.total),
+    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.total),
         meaning: "nodes" },
-    Figure { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| whole(t.cpus.total),
+    Figure { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.total),
         meaning: "their CPUs" },
-    Figure { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| whole(t.gpus.total),
+    Figure { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.total),
         meaning: "their GPUs" },
 ];
 
 #[rustfmt::skip]
 const RECORDS: &[Figure<Nodes>] = &[
-    Figure { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| whole(n.future),
+    Figure { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| count(n.future),
         meaning: "FUTURE nodes: configured, and not there yet" },
-    Figure { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| whole(n.blank),
+    Figure { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| count(n.blank),
         meaning: "records that slurmctld sent empty" },
-    Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| whole(n.unparsed),
+    Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| count(n.unparsed),
         meaning: "texts in the reply that could not be understood; not 0 means that GPUs are missing" },
 ];
 
 #[rustfmt::skip]
 const GPUS: &[Figure<Shares>] = &[
-    Figure { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| whole(s.allocated),
+    Figure { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| count(s.allocated),
         meaning: "GPUs that jobs have" },
-    Figure { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| whole(s.idle),
+    Figure { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| count(s.idle),
         meaning: "GPUs that jobs could have" },
-    Figure { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| whole(s.other),
+    Figure { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| count(s.other),
         meaning: "GPUs whose node is down or drained" },
-    Figure { leaf: "total", unit: "count", rollup: Rollup::Average, value: |s| whole(s.total),
+    Figure { leaf: "total", unit: "count", rollup: Rollup::Average, value: |s| count(s.total),
         meaning: "all of them" },
 ];
 
@@ -145,7 +144,7 @@ impl Collect for NodesCollector {
     }
 
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(nodes) = round.findings.nodes() else { return };
+        let Some(nodes) = round.findings.and_then(Findings::nodes) else { return };
         let now = round.timestamp;
         points.push("slurm_nodes.total", SHARES, &nodes.total);
         points.push("slurm_nodes.records", RECORDS, nodes);
@@ -173,8 +172,8 @@ impl Collect for NodesCollector {
 impl Out {
     /// How many of them; `since` is in order, the oldest first.
     fn longer_than(&self, seconds: i64) -> Option<f64> {
-        let count = self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds);
-        u64::try_from(count).ok().and_then(whole)
+        let longer = self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds);
+        u64::try_from(longer).ok().and_then(count)
     }
 }
 

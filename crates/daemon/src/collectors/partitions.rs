@@ -5,10 +5,9 @@
 use carbon::path;
 use slurm_snapshot::{JobTally, Partition, PartitionJobs};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
-use crate::derive::whole;
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
 use crate::shares::SHARES;
-use crate::survey::Needs;
+use crate::survey::{Findings, Needs};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "partitions",
@@ -74,14 +73,16 @@ impl Collect for Partitions {
     }
 
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(partitions) = round.findings.nodes().and_then(|nodes| nodes.partitions.as_ref()) else {
+        let Some(partitions) =
+            round.findings.and_then(Findings::nodes).and_then(|nodes| nodes.partitions.as_ref())
+        else {
             return;
         };
         for partition in &partitions.partitions {
             let below = format!("slurm_partitions.{}", path::component(&partition.name));
             points.push(&below, STATE, partition);
             points.push(&below, SHARES, &partition.total);
-            if let Some(jobs) = round.findings.jobs() {
+            if let Some(jobs) = round.findings.and_then(Findings::jobs) {
                 let none = PartitionJobs::default();
                 points.push(&below, JOBS, jobs.partitions.get(&partition.name).unwrap_or(&none));
             }
@@ -94,5 +95,5 @@ fn is(partition: &Partition, state: &str) -> Option<f64> {
 }
 
 fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<f64> {
-    whole(jobs.states.get(state).map_or(0, of))
+    count(jobs.states.get(state).map_or(0, of))
 }

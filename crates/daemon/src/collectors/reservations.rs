@@ -2,9 +2,8 @@
 
 use slurm_snapshot::Reservation;
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
-use crate::derive::whole;
-use crate::survey::Needs;
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
+use crate::survey::{Findings, Needs};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "reservations",
@@ -39,13 +38,13 @@ struct Seen {
 
 #[rustfmt::skip]
 const FIGURES: &[Figure<Seen>] = &[
-    Figure { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| whole(s.reservations.len().try_into().unwrap_or(u64::MAX)),
+    Figure { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| count(s.reservations.len().try_into().unwrap_or(u64::MAX)),
         meaning: "reservations, of at most 1,000" },
-    Figure { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| whole(s.active().fold(0, |sum, _| sum + 1)),
+    Figure { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().fold(0, |sum, _| sum + 1)),
         meaning: "those that have begun and not ended" },
-    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| whole(s.active().map(|r| u64::from(r.nodes)).sum()),
+    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.nodes)).sum()),
         meaning: "nodes of the active ones; a node in two counts twice" },
-    Figure { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| whole(s.active().map(|r| u64::from(r.cores)).sum()),
+    Figure { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.cores)).sum()),
         meaning: "cores of the active ones" },
     Figure { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
         meaning: "until the next one begins; none when none is to come" },
@@ -63,7 +62,7 @@ impl Collect for Reservations {
     }
 
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(all) = round.findings.reservations() else { return };
+        let Some(all) = round.findings.and_then(Findings::reservations) else { return };
         let now = round.timestamp;
         let maint = all.reservations.iter().filter(|reservation| reservation.maint).cloned().collect();
         points.push("slurm_reservations.all", FIGURES, &Seen { reservations: all.reservations.clone(), now });
@@ -90,7 +89,7 @@ impl Seen {
 
     fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<f64> {
         let soonest = moments.filter(|&moment| moment > self.now).min()?;
-        u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(whole)
+        u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(count)
     }
 }
 

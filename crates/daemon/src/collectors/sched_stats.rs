@@ -4,8 +4,8 @@
 
 use slurm_snapshot::Statistics;
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
-use crate::derive::{self, whole};
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
+use crate::derive;
 
 const FAMILY: &str = "slurm_sched_stats";
 
@@ -71,7 +71,7 @@ const FIGURES: &[Figure<Statistics>] = &[
         meaning: "longest cycle of the main scheduler since the last reset" },
     Figure { leaf: "main_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.schedule_cycle_counter.into()),
         meaning: "cycles of the main scheduler since the last reset" },
-    Figure { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| whole(s.schedule_cycle_sum),
+    Figure { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| count(s.schedule_cycle_sum),
         meaning: "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up to Slurm 25.05" },
     Figure { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s.schedule_cycle_sum, s.schedule_cycle_counter),
         meaning: "mean cycle of the main scheduler since the last reset" },
@@ -99,7 +99,7 @@ const FIGURES: &[Figure<Statistics>] = &[
         meaning: "last backfill cycle, without the time it slept and let others work" },
     Figure { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| Some(s.bf_cycle_max.into()),
         meaning: "longest backfill cycle since the last reset" },
-    Figure { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| whole(s.bf_cycle_sum),
+    Figure { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| count(s.bf_cycle_sum),
         meaning: "sum of the backfill cycles since the last reset" },
     Figure { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s.bf_cycle_sum, s.bf_cycle_counter),
         meaning: "mean backfill cycle since the last reset" },
@@ -131,13 +131,13 @@ const FIGURES: &[Figure<Statistics>] = &[
         meaning: "whether slurmctld queues RPCs by type; from Slurm 24.05" },
 ];
 
-fn mean(sum: u64, count: u32) -> Option<f64> {
-    derive::mean(sum, count).and_then(whole)
+fn mean(sum: u64, cycles: u32) -> Option<f64> {
+    derive::mean(sum, cycles).and_then(count)
 }
 
 /// A fresh slurmctld counts since 0 for about a second: that is no moment.
 fn moment(seconds: Option<i64>) -> Option<f64> {
-    seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|&seconds| seconds > 0).and_then(whole)
+    seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|&seconds| seconds > 0).and_then(count)
 }
 
 fn main_cycles_per_minute(s: &Statistics) -> Option<f64> {

@@ -13,7 +13,7 @@ use crate::collectors::{Collecting, Due, Round};
 use crate::config::{Collectors, Config};
 use crate::naming;
 use crate::source::{Wanted, recording};
-use crate::survey::{Findings, Survey};
+use crate::survey::Survey;
 
 pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
     let config = load(options)?;
@@ -57,7 +57,7 @@ impl<'a> Ticks<'a> {
         let Some((needs, _)) = self.collecting.survey(Due::Always) else { return };
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         let findings = Survey::start(&self.config.slurm, max_duty, max_threads).whole(needs).await;
-        let round = Round { timestamp: batch.timestamp(), reading: None, findings: &findings };
+        let round = Round::survey(batch.timestamp(), &findings);
         self.collecting.collect_survey(Due::Always, &round, &self.prefix, batch);
     }
 
@@ -67,7 +67,8 @@ impl<'a> Ticks<'a> {
         self.prefix = self.config.prefix.fill(cluster, &naming::host()).ok_or_else(no_cluster)?;
         let timestamp = slot(reading.time, self.config.interval);
         let mut batch = Batch::new(timestamp);
-        let round = Round { timestamp, reading: Some(&Arc::new(reading)), findings: &Findings::default() };
+        let reading = Arc::new(reading);
+        let round = Round::tick(timestamp, Some(&reading));
         self.collecting.collect(&round, &self.prefix, &mut batch);
         Ok(batch)
     }

@@ -25,7 +25,7 @@ use crate::memory::Memories;
 use crate::naming;
 use crate::notify::Notify;
 use crate::source::{Outcome, Source};
-use crate::survey::{Done, Findings, Survey};
+use crate::survey::{Done, Survey};
 use crate::telemetry::Logging;
 
 /// How long libslurm may look for its configuration; it gives up by itself after a minute.
@@ -239,7 +239,7 @@ impl Daemon {
     fn emit_survey(&mut self, Done { timestamp, findings }: &Done) {
         let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else { return };
         let mut batch = Batch::new(*timestamp);
-        let round = Round { timestamp: *timestamp, reading: None, findings };
+        let round = Round::survey(*timestamp, findings);
         self.collecting.collect_survey(Due::At(*timestamp), &round, &prefix, &mut batch);
         self.keep(&batch);
     }
@@ -314,7 +314,7 @@ impl Daemon {
             return;
         };
         let mut batch = Batch::new(timestamp);
-        let round = Round { timestamp, reading: reading.as_ref(), findings: &Findings::default() };
+        let round = Round::tick(timestamp, reading.as_ref());
         self.collecting.collect(&round, &prefix, &mut batch);
         let destinations: Vec<(String, DestinationHealth)> = self
             .senders

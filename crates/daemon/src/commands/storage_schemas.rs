@@ -8,21 +8,31 @@ pub(super) fn document(config: &Config) -> String {
     // Whisper wants every archive's step to be a multiple of the finer one's.
     let middle = 300_u32.next_multiple_of(interval);
     let coarse = 3600_u32.next_multiple_of(middle);
-    let mut archives = vec![(coarse, "3y"), (middle, "90d"), (interval, "1d")];
-    // Whisper takes no two of one step: of those the longest.
-    archives.dedup_by_key(|(step, _)| *step);
-    let archives: Vec<String> =
-        archives.iter().rev().map(|(seconds, kept)| format!("{}:{kept}", step(*seconds))).collect();
+    let users = retentions(vec![(middle, "30d"), (interval, "1d")]);
+    let all = retentions(vec![(coarse, "3y"), (middle, "90d"), (interval, "1d")]);
     let pattern = pattern(&config.prefix.to_string());
     format!(
         "# For Carbon's storage-schemas.conf: an interval of {interval} s. The first rule that matches wins, so put this above\n\
          # any other that could; Carbon reads it again within a minute, and applies it only to series that do not exist\n\
          # yet: have it there before the first start.\n\
+         # Users come and go, and each has files of his own where [collectors.rpc_stats] says users: a month of them is enough.\n\
+         [slurm_graphite_users]\n\
+         pattern = {pattern}rpc_stats\\.user\\.\n\
+         retentions = {users}\n\
+         \n\
          [slurm_graphite]\n\
          pattern = {pattern}\n\
-         retentions = {}\n",
-        archives.join(",")
+         retentions = {all}\n"
     )
+}
+
+/// Archives as Carbon has them, from the coarsest.
+fn retentions(mut archives: Vec<(u32, &str)>) -> String {
+    // Whisper takes no two of one step: of those the longest.
+    archives.dedup_by_key(|(step, _)| *step);
+    let archives: Vec<String> =
+        archives.iter().rev().map(|(seconds, kept)| format!("{}:{kept}", step(*seconds))).collect();
+    archives.join(",")
 }
 
 /// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both forms.
@@ -58,25 +68,44 @@ mod tests {
     fn steps_divide_each_other_for_every_interval() {
         for interval in 1..=3600 {
             let text = document(&Config { interval, ..Config::default() });
-            let steps: Vec<u32> = text
-                .lines()
-                .find_map(|line| line.strip_prefix("retentions = "))
-                .unwrap()
-                .split(',')
-                .map(|archive| {
-                    let step = archive.split(':').next().unwrap();
-                    let (number, unit) = step.split_at(step.len() - 1);
-                    number.parse::<u32>().unwrap()
-                        * match unit {
-                            "s" => 1,
-                            "m" => 60,
-                            _ => 3600,
-                        }
-                })
-                .collect();
-            assert_eq!(steps[0], interval);
-            assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] % pair[0] == 0), "{text}");
+            let rules: Vec<Vec<u32>> =
+                text.lines().filter_map(|line| line.strip_prefix("retentions = ")).map(steps_of).collect();
+            assert_eq!(rules.len(), 2);
+            for steps in rules {
+                assert_eq!(steps[0], interval);
+                assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] % pair[0] == 0), "{text}");
+            }
         }
+    }
+
+    fn steps_of(retentions: &str) -> Vec<u32> {
+        let step = |archive: &str| {
+            let (number, unit) =
+                archive.split(':').next().unwrap().split_at_checked(archive.find(':').unwrap() - 1).unwrap();
+            number.parse::<u32>().unwrap()
+                * match unit {
+                    "s" => 1,
+                    "m" => 60,
+                    _ => 3600,
+                }
+        };
+        retentions.split(',').map(step).collect()
+    }
+
+    #[test]
+    fn users_have_a_rule_above_the_one_that_would_take_them_too() {
+        let text = document(&Config::default());
+        let first = |path: &str| {
+            text.split("\n[").skip(1).find(|rule| {
+                let pattern = rule.lines().find_map(|line| line.strip_prefix("pattern = ")).unwrap();
+                regex::Regex::new(pattern).unwrap().is_match(path)
+            })
+        };
+        let is_users = |path| first(path).unwrap().starts_with("slurm_graphite_users]");
+        assert!(is_users("cluster.slurm_rpc_stats.user.ann.gauge-count"));
+        assert!(is_users("cluster.sandbox.slurm_rpc_stats.user.ann.gauge-count"));
+        assert!(!is_users("cluster.slurm_rpc_stats.others.gauge-count"));
+        assert!(!is_users("cluster.slurm_sched_stats.gauge-x"));
     }
 
     #[test]

@@ -54,6 +54,15 @@ fn what_is_no_toml_is_said_with_its_line() {
 }
 
 #[test]
+fn more_users_than_slurmctld_has_are_refused() {
+    let users = |number: &str| problems(&format!("[collectors.rpc_stats]\nusers = {number}"));
+    for number in ["-1", "201", "9999999999999999999999", "1.5", "\"10\""] {
+        assert_eq!(users(number).len(), 1, "{number}");
+    }
+    assert_eq!(users("200"), [""; 0]);
+}
+
+#[test]
 fn illegal_prefixes_and_impossible_intervals_are_refused() {
     for prefix in ["", "a..b", "a b", ".a", "a/b", "{host", "{hosts}", "é"] {
         assert_eq!(problems(&format!("prefix = {prefix:?}")).len(), 1, "{prefix}");
@@ -152,6 +161,7 @@ fn the_shipped_file_names_every_key_with_its_default() {
         "address",
         "name",
         "protocol",
+        "users",
         "connect_timeout",
         "stall_timeout",
     ] {

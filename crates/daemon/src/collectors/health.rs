@@ -1,0 +1,149 @@
+//! `slurm_health`: a few figures that an alert can stand on, also at ticks without a reading.
+
+use std::sync::Arc;
+
+use slurm_snapshot::{Reading, Statistics};
+
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
+use crate::derive;
+
+const FAMILY: &str = "slurm_health";
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "health",
+    paths: &[Paths {
+        below: FAMILY,
+        about: "Figures to put an alert on, each with the threshold that an experienced administrator would begin \
+                with. `up` and `seconds_since_reading` are there at every tick; that they are missing altogether means \
+                that the daemon or Carbon is away. See also `slurm_sched_interval`: `bf_last_cycle_age`, \
+                `main_mean_cycle`, `main_busy_fraction`.",
+        leaves: &FIGURES,
+    }],
+    start: |settings| {
+        let enabled = settings.collectors.health.enabled;
+        enabled.then(|| Box::new(Health { tick: settings.interval, before: None, last: None }) as _)
+    },
+};
+
+struct Health {
+    /// Seconds between two ticks.
+    tick: u32,
+    before: Option<Arc<Reading>>,
+    /// The tick of the last good reading, Unix seconds.
+    last: Option<i64>,
+}
+
+/// What is known of one tick.
+#[derive(Default)]
+struct Known {
+    up: bool,
+    seconds_since_reading: Option<f64>,
+    threads_fraction: Option<f64>,
+    agent_queue_per_minute: Option<f64>,
+    dbd_agent_queue_per_minute: Option<f64>,
+}
+
+impl Collect for Health {
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        let known = match round.reading.and_then(|reading| Some((reading, reading.statistics.as_ref()?))) {
+            Some((reading, statistics)) => {
+                self.last = Some(round.timestamp);
+                let before = self.before.replace(Arc::clone(reading));
+                let growth = |of| before.as_deref().and_then(|before| growth(before, reading, self.tick, of));
+                Known {
+                    up: true,
+                    seconds_since_reading: Some(0.0),
+                    threads_fraction: derive::threads_fraction(reading, statistics),
+                    agent_queue_per_minute: growth(|s| s.agent_queue_size),
+                    dbd_agent_queue_per_minute: growth(|s| s.dbd_agent_queue_size),
+                }
+            }
+            None => Known {
+                seconds_since_reading: self.last.map(|last| since(last, round.timestamp)),
+                ..Known::default()
+            },
+        };
+        points.push(FAMILY, FIGURES, &known);
+    }
+}
+
+/// How a queue's length changed, 1/min; below 0 where it became shorter.
+fn growth(before: &Reading, now: &Reading, tick: u32, of: fn(&Statistics) -> u32) -> Option<f64> {
+    let span = derive::span(before, now, tick).filter(|span| span.reset.is_none())?;
+    let (old, new) = (of(before.statistics.as_ref()?), of(now.statistics.as_ref()?));
+    Some((f64::from(new) - f64::from(old)) * 60.0 / span.seconds)
+}
+
+/// 0 where the clock was set back meanwhile.
+fn since(last: i64, timestamp: i64) -> f64 {
+    u64::try_from(timestamp.saturating_sub(last)).map_or(0.0, derive::whole)
+}
+
+#[rustfmt::skip]
+const FIGURES: &[Figure<Known>] = &[
+    Figure { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| Some(u8::from(k.up).into()),
+        meaning: "whether slurmctld answered at this tick. Alert: 0 for 3 ticks" },
+    Figure { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| k.seconds_since_reading,
+        meaning: "since the last tick at which slurmctld answered, 0 when it did now; none before the first answer. Alert: above 300" },
+    Figure { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.threads_fraction,
+        meaning: "server_thread_count by max_server_threads, 256 where slurmctld does not tell another. Warn: above 0.5 for 5 minutes, see slurm_rpc_stats for who it is; alert: above 0.9, new RPCs wait" },
+    Figure { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.agent_queue_per_minute,
+        meaning: "growth of agent_queue_size, the messages that wait to be sent to nodes; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, nodes do not answer" },
+    Figure { leaf: "dbd_agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.dbd_agent_queue_per_minute,
+        meaning: "growth of dbd_agent_queue_size; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, slurmdbd or its database is away or slow; accounting is lost when the queue reaches MaxDBDMsgs" },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carbon::Batch;
+
+    fn lines(health: &mut Health, timestamp: i64, reading: Option<&Arc<Reading>>) -> String {
+        let mut batch = Batch::new(timestamp);
+        health.collect(&Round::tick(timestamp, reading), &mut Points::new("c", &mut batch));
+        carbon::lines(&batch)
+    }
+
+    fn reading(time: f64, threads: u32, dbd: u32) -> Arc<Reading> {
+        let text = format!(
+            r#"{{"reading":{{"id":1,"time":{time},"elapsed":400,"release":"22.05","statistics":{}}}}}"#,
+            serde_json::to_string(&Statistics {
+                #[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
+                req_time: time as i64,
+                req_time_start: 100,
+                server_thread_count: threads,
+                dbd_agent_queue_size: dbd,
+                ..Statistics::default()
+            })
+            .unwrap()
+        );
+        match slurm_snapshot::Answer::parse(text.as_bytes()).unwrap() {
+            slurm_snapshot::Answer::Reading(reading) => Arc::from(reading),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_outage_is_told_at_every_tick_and_never_as_a_success() {
+        let mut health = Health { tick: 30, before: None, last: None };
+        assert_eq!(lines(&mut health, 960, None), "c.slurm_health.gauge-up 0 960\n", "nothing was read yet");
+        lines(&mut health, 990, Some(&reading(990.0, 64, 0)));
+        let away = lines(&mut health, 1020, None) + &lines(&mut health, 1050, None);
+        assert!(away.contains("gauge-up 0 1050") && away.contains("seconds_since_reading 60 1050"), "{away}");
+        assert!(!away.contains("threads"), "{away}");
+        let back = lines(&mut health, 1080, Some(&reading(1080.0, 64, 45)));
+        assert!(back.contains("gauge-up 1 ") && back.contains("since_reading 0 "), "{back}");
+        assert!(back.contains("threads_fraction 0.25 "), "{back}");
+        assert!(back.contains("gauge-dbd_agent_queue_per_minute 30 "), "over 90 s: {back}");
+        let late = lines(&mut health, 2000, Some(&reading(2000.0, 64, 45)));
+        assert!(!late.contains("per_minute"), "too far apart: {late}");
+    }
+
+    #[test]
+    fn a_queue_that_becomes_shorter_is_below_zero() {
+        let mut health = Health { tick: 30, before: None, last: None };
+        lines(&mut health, 990, Some(&reading(990.0, 1, 90)));
+        let shorter = lines(&mut health, 1020, Some(&reading(1020.0, 1, 30)));
+        assert!(shorter.contains("gauge-dbd_agent_queue_per_minute -120 "), "{shorter}");
+    }
+}

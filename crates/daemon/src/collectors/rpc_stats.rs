@@ -1,0 +1,344 @@
+//! `slurm_rpc_stats`: slurmctld's RPC tables as sdiag prints them, and what they grew by since the last reading.
+//!
+//! Types of messages are bounded by Slurm. Users are not: they have paths only where `users` says how many, the others are
+//! one sum, and that sum and theirs are always the whole table. Interval figures are sums of rows' own growth, so that
+//! they do not jump when a user changes sides.
+
+mod growth;
+mod members;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, RpcUser, rpc_name};
+
+use self::growth::{Calls, Tables};
+pub(crate) use self::members::MOST_USERS;
+use self::members::{Candidate, Members};
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
+use crate::derive::{self, Reset};
+use crate::source::Wanted;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "rpc_stats",
+    paths: &[
+        Paths {
+            below: "slurm_rpc_stats.type.<type>",
+            about: "The RPCs that slurmctld has served, by message type, as `sdiag` has them, for instance \
+                    `slurm_rpc_stats.type.REQUEST_JOB_INFO`; a type that this program does not know is `type_NUMBER`. \
+                    slurmctld counts at most 100 types, and not anew at midnight: only since its start or `sdiag --reset`. \
+                    The figures *of the interval* are the growth between two readings; across a reset there are none.",
+            leaves: &(CALLS, QUEUE),
+        },
+        Paths {
+            below: "slurm_rpc_stats.total",
+            about: "All message types of that table together.",
+            leaves: &TOTAL,
+        },
+        Paths {
+            below: "slurm_rpc_stats.user.<user>",
+            about: "The same by user: only where `users` in `[collectors.rpc_stats]` is more than 0, for every path is a \
+                    file for ever. The first `users` by RPC time of an interval have paths for at least a day from then \
+                    on, and `root` and `slurm` always. Within any 30 days at most 5 × `users` (and those two) are given \
+                    paths, the last fifth only to users who keep slurmctld busy for a tenth of an interval; whoever comes \
+                    later is in `others`. With 6 figures each that makes (5 × `users` + 2) × 6 + 7 files in 30 days: 319 \
+                    for 10 users; `slurm-graphite storage-schemas` keeps them for 30 days instead of three years. \
+                    It needs `queue.dir` to hold across restarts. A character that a path cannot hold becomes `_`, and \
+                    the name gets six hexadecimal digits of its own hash. A user without a name is `uid_NUMBER`, and so is \
+                    the second of two who have the same.",
+            leaves: &CALLS,
+        },
+        Paths {
+            below: "slurm_rpc_stats.others",
+            about: "Every user without a path of his own, so that the users and these are the whole table: also those \
+                    whose names are still being looked up. Where a user changes sides, the counts since the start move \
+                    with him; the figures of the interval do not jump.",
+            leaves: &(CALLS, MEMBERS),
+        },
+        Paths {
+            below: "slurm_rpc_stats.pending.<type>",
+            about: "Messages from slurmctld to nodes that wait for an agent, by type. A type of which none waits has no \
+                    point.",
+            leaves: &PENDING,
+        },
+        Paths {
+            below: "slurm_rpc_stats.pending_total",
+            about: "All of those messages.",
+            leaves: &PENDING_TOTAL,
+        },
+    ],
+    start,
+};
+
+fn start(settings: &Settings<'_>) -> Option<Box<dyn Collect>> {
+    let config = settings.collectors.rpc_stats;
+    config.enabled.then(|| Box::new(RpcStats::new(settings.interval, config.users, settings.memory)) as _)
+}
+
+struct RpcStats {
+    interval: u32,
+    before: Option<Before>,
+    /// `None` where no user is wanted.
+    members: Option<Members>,
+    timestamp: i64,
+}
+
+/// The last reading that had tables.
+struct Before {
+    reading: Arc<Reading>,
+    tables: Tables,
+}
+
+/// What the tables grew by, and in how long, s.
+struct Growth {
+    tables: Tables,
+    seconds: f64,
+}
+
+/// One row, or a sum of some.
+#[derive(Default)]
+struct Row {
+    calls: Calls,
+    interval: Option<Interval>,
+    queue: Option<RpcQueue>,
+}
+
+/// What a row grew by.
+#[derive(Clone, Copy)]
+struct Interval {
+    calls: Calls,
+    /// What the whole table grew by.
+    all: Calls,
+    seconds: f64,
+}
+
+struct Total {
+    row: Row,
+    types: usize,
+    users: usize,
+}
+
+struct Pending {
+    count: u64,
+    dumped: usize,
+}
+
+impl RpcStats {
+    fn new(interval: u32, users: usize, memory: Option<&str>) -> Self {
+        let members = (users > 0).then(|| Members::new(users, memory));
+        Self { interval, before: None, members, timestamp: 0 }
+    }
+
+    /// What has grown since the last reading, unless something lies between.
+    fn growth(&self, reading: &Reading, tables: &Tables) -> Option<Growth> {
+        let before = self.before.as_ref()?;
+        let span = derive::span(&before.reading, reading, self.interval)?;
+        // Midnight does not touch these tables.
+        matches!(span.reset, None | Some(Reset::Midnight)).then_some(())?;
+        Some(Growth { tables: tables.since(&before.tables)?, seconds: span.seconds })
+    }
+}
+
+impl Collect for RpcStats {
+    fn wanted(&self) -> Wanted {
+        Wanted { rpc: true, names: self.members.is_some(), ..Wanted::default() }
+    }
+
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        self.timestamp = round.timestamp;
+        let Some(reading) = round.reading else { return };
+        let Some(rpc) = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref()) else {
+            return;
+        };
+        let tables = Tables::of(rpc);
+        let growth = self.growth(reading, &tables);
+        push_types(reading.release, rpc, &tables, growth.as_ref(), points);
+        if let Some(members) = &mut self.members {
+            push_users(members, round.timestamp, rpc, &tables, growth.as_ref(), points);
+        }
+        push_pending(reading.release, rpc, points);
+        self.before = Some(Before { reading: Arc::clone(reading), tables });
+    }
+
+    fn changed_memory(&mut self) -> Option<String> {
+        self.members.as_mut()?.changed_memory(self.timestamp)
+    }
+}
+
+fn push_types(
+    release: Release,
+    rpc: &RpcTables,
+    tables: &Tables,
+    growth: Option<&Growth>,
+    points: &mut Points<'_>,
+) {
+    let grown =
+        growth.map(|growth| (&growth.tables.types, Calls::sum(growth.tables.types.values()), growth.seconds));
+    let mut queues: BTreeMap<u16, &RpcQueue> =
+        rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
+    for (id, calls) in &tables.types {
+        let interval = grown
+            .and_then(|(types, all, seconds)| types.get(id).map(|&calls| Interval { calls, all, seconds }));
+        let row = Row { calls: *calls, interval, queue: queues.remove(id).cloned() };
+        let below = format!("slurm_rpc_stats.type.{}", type_name((*id).into(), release));
+        points.push(&below, CALLS, &row);
+        points.push(&below, QUEUE, &row);
+    }
+    let row = Row {
+        calls: Calls::sum(tables.types.values()),
+        interval: grown.map(|(_, all, seconds)| Interval { calls: all, all, seconds }),
+        queue: None,
+    };
+    let total = Total { row, types: tables.types.len(), users: tables.users.len() };
+    points.push("slurm_rpc_stats.total", TOTAL, &total);
+}
+
+fn push_users(
+    members: &mut Members,
+    now: i64,
+    rpc: &RpcTables,
+    tables: &Tables,
+    growth: Option<&Growth>,
+    points: &mut Points<'_>,
+) {
+    let grown =
+        growth.map(|growth| (&growth.tables.users, Calls::sum(growth.tables.users.values()), growth.seconds));
+    let users: BTreeMap<u32, &RpcUser> = rpc.users.iter().map(|user| (user.id, user)).collect();
+    let candidates: Vec<Candidate<'_>> = users
+        .values()
+        .map(|user| Candidate { user, grown: grown.and_then(|(users, ..)| users.get(&user.id).copied()) })
+        .collect();
+    members.update(now, growth.map(|growth| growth.seconds), &candidates);
+
+    let none = grown.map(|(_, all, seconds)| Interval { calls: Calls::default(), all, seconds });
+    let mut others = Row { interval: none, ..Row::default() };
+    let mut without = 0_usize;
+    for Candidate { user, grown } in candidates {
+        let calls = tables.users.get(&user.id).copied().unwrap_or_default();
+        if let Some(path) = members.member(user, now) {
+            let interval = none.and_then(|none| Some(Interval { calls: grown?, ..none }));
+            let row = Row { calls, interval, queue: None };
+            points.push(&format!("slurm_rpc_stats.user.{path}"), CALLS, &row);
+        } else {
+            without += 1;
+            others.calls += calls;
+            if let (Some(interval), Some(grown)) = (&mut others.interval, grown) {
+                interval.calls += grown;
+            }
+        }
+    }
+    points.push("slurm_rpc_stats.others", CALLS, &others);
+    points.push("slurm_rpc_stats.others", MEMBERS, &without);
+}
+
+fn push_pending(release: Release, rpc: &RpcTables, points: &mut Points<'_>) {
+    let mut types: BTreeMap<u32, u64> = BTreeMap::new();
+    for row in &rpc.pending {
+        let count = types.entry(row.id).or_default();
+        *count = count.saturating_add(row.count.into());
+    }
+    let count = types.values().fold(0_u64, |sum, &count| sum.saturating_add(count));
+    for (id, count) in types {
+        points.push(&format!("slurm_rpc_stats.pending.{}", type_name(id, release)), PENDING, &count);
+    }
+    let dumped = rpc.dumped.len();
+    points.push("slurm_rpc_stats.pending_total", PENDING_TOTAL, &Pending { count, dumped });
+}
+
+fn type_name(id: u32, release: Release) -> String {
+    rpc_name(id, release).map_or_else(|| format!("type_{id}"), str::to_owned)
+}
+
+#[rustfmt::skip]
+const CALLS: &[Figure<Row>] = &[
+    Figure { leaf: "count", unit: "count", rollup: Rollup::Last, value: |r| count(r.calls.count),
+        meaning: "RPCs served since slurmctld's start or sdiag --reset" },
+    Figure { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| count(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
+        meaning: "mean time of one of those, truncated: sdiag's ave_time" },
+    Figure { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| count(r.calls.time),
+        meaning: "time of all of those" },
+    Figure { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
+        meaning: "RPCs served in the interval, per minute" },
+    Figure { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
+        meaning: "mean time of an RPC of the interval; none without an RPC" },
+    Figure { leaf: "time_share", unit: "0-1", rollup: Rollup::Average, value: time_share,
+        meaning: "share of the time that slurmctld spent on all RPCs of the interval" },
+];
+
+#[rustfmt::skip]
+const QUEUE: &[Figure<Row>] = &[
+    Figure { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.queued.into()),
+        meaning: "RPCs of this type in slurmctld's RPC queue; from Slurm 24.05, where enable_rpc_queue is set, as are the next three" },
+    Figure { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |r| r.queue.as_ref().and_then(|q| count(q.dropped)),
+        meaning: "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset" },
+    Figure { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.cycle_last.into()),
+        meaning: "RPCs served in the last cycle of the queue" },
+    Figure { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |r| r.queue.as_ref().map(|q| q.cycle_max.into()),
+        meaning: "most RPCs served in a cycle of the queue" },
+];
+
+#[rustfmt::skip]
+const TOTAL: &[Figure<Total>] = &[
+    Figure { leaf: "count", unit: "count", rollup: Rollup::Last, value: |t| count(t.row.calls.count),
+        meaning: "RPCs served since slurmctld's start or sdiag --reset" },
+    Figure { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |t| count(t.row.calls.time),
+        meaning: "time of all of those" },
+    Figure { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: |t| calls_per_minute(&t.row),
+        meaning: "RPCs served in the interval, per minute" },
+    Figure { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: |t| interval_mean_time(&t.row),
+        meaning: "mean time of an RPC of the interval" },
+    Figure { leaf: "busy", unit: "count", rollup: Rollup::Average, value: busy,
+        meaning: "RPC time of the interval per time: how many RPCs were being served at once, on average" },
+    Figure { leaf: "types", unit: "count", rollup: Rollup::Average, value: |t| length(t.types),
+        meaning: "rows of the table of types; at 100 it is full, and further types are counted nowhere" },
+    Figure { leaf: "users", unit: "count", rollup: Rollup::Average, value: |t| length(t.users),
+        meaning: "rows of the table of users; at 200 it is full, and further users are counted nowhere" },
+];
+
+#[rustfmt::skip]
+const MEMBERS: &[Figure<usize>] = &[
+    Figure { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| length(users),
+        meaning: "how many users these are" },
+];
+
+#[rustfmt::skip]
+const PENDING: &[Figure<u64>] = &[
+    Figure { leaf: "count", unit: "count", rollup: Rollup::Average, value: |&messages| count(messages),
+        meaning: "messages of this type that wait" },
+];
+
+#[rustfmt::skip]
+const PENDING_TOTAL: &[Figure<Pending>] = &[
+    Figure { leaf: "count", unit: "count", rollup: Rollup::Average, value: |p| count(p.count),
+        meaning: "messages that wait; growing means that nodes do not answer" },
+    Figure { leaf: "dumped", unit: "count", rollup: Rollup::Average, value: |p| length(p.dumped),
+        meaning: "how many of them slurmctld shows with their nodes in `sdiag` and `slurm-graphite stats`: at most 25" },
+];
+
+fn calls_per_minute(row: &Row) -> Option<f64> {
+    let interval = row.interval?;
+    Some(count(interval.calls.count)? * 60.0 / interval.seconds)
+}
+
+fn interval_mean_time(row: &Row) -> Option<f64> {
+    ratio(row.interval?.calls.time, row.interval?.calls.count)
+}
+
+fn time_share(row: &Row) -> Option<f64> {
+    ratio(row.interval?.calls.time, row.interval?.all.time)
+}
+
+fn busy(total: &Total) -> Option<f64> {
+    let interval = total.row.interval?;
+    Some(count(interval.all.time)? / 1e6 / interval.seconds)
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    if whole == 0 { None } else { Some(count(part)? / count(whole)?) }
+}
+
+fn length(rows: usize) -> Option<f64> {
+    u32::try_from(rows).ok().map(f64::from)
+}

@@ -1,0 +1,80 @@
+//! What slurmctld's RPC tables grew by between two readings: exact, or nothing at all.
+//!
+//! slurmctld never takes a row out of a table and never lets it shrink, except when it empties all of them: rows that are
+//! gone or smaller mean that two tables do not belong together, whatever else the readings say. A count, which is a
+//! `u32` there, may pass its end.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use slurm_snapshot::RpcTables;
+
+/// RPCs, and the time spent on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Calls {
+    /// µs. First, as rows are ranked by it.
+    pub(super) time: u64,
+    pub(super) count: u64,
+}
+
+impl AddAssign for Calls {
+    fn add_assign(&mut self, more: Self) {
+        self.time = self.time.saturating_add(more.time);
+        self.count = self.count.saturating_add(more.count);
+    }
+}
+
+impl Calls {
+    pub(super) fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut sum = Self::default();
+        all.into_iter().for_each(|calls| sum += *calls);
+        sum
+    }
+
+    fn since(self, before: Self) -> Option<Self> {
+        let time = self.time.checked_sub(before.time)?;
+        let around = self.count.saturating_add(1 << 32).checked_sub(before.count);
+        let around = around.filter(|&grown| grown <= u64::from(u32::MAX / 2));
+        Some(Self { time, count: self.count.checked_sub(before.count).or(around)? })
+    }
+}
+
+/// The rows of one table by their number; two rows of one number, which slurmctld never makes, are one.
+type Table<K> = BTreeMap<K, Calls>;
+
+/// The tables of one reading, or what they grew by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tables {
+    pub(super) types: Table<u16>,
+    pub(super) users: Table<u32>,
+}
+
+impl Tables {
+    pub(super) fn of(tables: &RpcTables) -> Self {
+        let types = tables.types.iter().map(|row| (row.id, row.count, row.time));
+        let users = tables.users.iter().map(|row| (row.id, row.count, row.time));
+        Self { types: table(types), users: table(users) }
+    }
+
+    /// The growth since `before`, row by row; a row that was not there yet has grown from 0.
+    pub(super) fn since(&self, before: &Self) -> Option<Self> {
+        Some(Self { types: grown(&before.types, &self.types)?, users: grown(&before.users, &self.users)? })
+    }
+}
+
+fn table<K: Ord>(rows: impl Iterator<Item = (K, u32, u64)>) -> Table<K> {
+    let mut table = Table::new();
+    for (id, count, time) in rows {
+        *table.entry(id).or_default() += Calls { time, count: count.into() };
+    }
+    table
+}
+
+fn grown<K: Ord + Copy>(before: &Table<K>, now: &Table<K>) -> Option<Table<K>> {
+    if before.keys().any(|id| !now.contains_key(id)) {
+        return None;
+    }
+    let since =
+        |(&id, calls): (&K, &Calls)| Some((id, calls.since(before.get(&id).copied().unwrap_or_default())?));
+    now.iter().map(since).collect()
+}

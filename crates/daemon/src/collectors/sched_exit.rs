@@ -1,0 +1,144 @@
+//! `slurm_sched_exit`: why the cycles of both schedulers ended, from Slurm 23.11 on.
+//!
+//! A reason that is newer than this program keeps its number.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use slurm_snapshot::{Reading, Statistics, bf_exit_name, schedule_exit_name};
+
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
+use crate::derive;
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "sched_exit",
+    paths: &[
+        Paths {
+            below: "slurm_sched_exit.main.<reason>",
+            about: "Why the cycles of the main scheduler ended: `end` (it was through), `max_depth` \
+                    (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` (licenses), \
+                    `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and `exit_N` for what \
+                    a newer slurmctld may add. From Slurm 23.11. Cycles that end otherwise than by `end` leave jobs \
+                    unseen: for long more than a tenth of them means that the limit is too low for the queue.",
+            leaves: &FIGURES,
+        },
+        Paths {
+            below: "slurm_sched_exit.bf.<reason>",
+            about: "The same of the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
+                    (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
+                    `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `exit_N`.",
+            leaves: &FIGURES,
+        },
+    ],
+    start: |settings| {
+        let enabled = settings.collectors.sched_exit.enabled;
+        enabled.then(|| Box::new(SchedExit { tick: settings.interval, before: None }) as _)
+    },
+};
+
+struct SchedExit {
+    /// Seconds between two ticks.
+    tick: u32,
+    before: Option<Arc<Reading>>,
+}
+
+/// The cycles that ended for one reason.
+struct Ended {
+    count: u32,
+    interval_count: Option<u32>,
+}
+
+struct Scheduler {
+    below: &'static str,
+    /// The reason at an index.
+    reason: fn(usize) -> Cow<'static, str>,
+    /// The counts, by reason.
+    exits: fn(&Statistics) -> Option<&[u32]>,
+}
+
+const SCHEDULERS: [Scheduler; 2] = [
+    Scheduler {
+        below: "slurm_sched_exit.main",
+        reason: schedule_exit_name,
+        exits: |s| s.schedule_exit.as_deref(),
+    },
+    Scheduler { below: "slurm_sched_exit.bf", reason: bf_exit_name, exits: |s| s.bf_exit.as_deref() },
+];
+
+impl Collect for SchedExit {
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        let Some(reading) = round.reading else { return };
+        let Some(new) = &reading.statistics else { return };
+        let before = self.before.replace(Arc::clone(reading));
+        let old = before.as_deref().filter(|before| {
+            derive::span(before, reading, self.tick).is_some_and(|span| span.reset.is_none())
+        });
+        let old = old.and_then(|before| before.statistics.as_ref());
+        for Scheduler { below, reason, exits } in SCHEDULERS {
+            let before = old.and_then(exits);
+            for (index, &count) in exits(new).unwrap_or_default().iter().enumerate() {
+                let before = before.and_then(|before| before.get(index));
+                let ended = Ended { count, interval_count: before.and_then(|&old| count.checked_sub(old)) };
+                points.push(&format!("{below}.{}", reason(index)), FIGURES, &ended);
+            }
+        }
+    }
+}
+
+#[rustfmt::skip]
+const FIGURES: &[Figure<Ended>] = &[
+    Figure { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| Some(e.count.into()),
+        meaning: "cycles that ended for this reason since the last reset" },
+    Figure { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| e.interval_count.map(f64::from),
+        meaning: "of those, the ones since the last reading" },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use carbon::Batch;
+    use slurm_snapshot::Release;
+
+    fn reading(time: f64, main: &[u32], bf: &[u32]) -> Arc<Reading> {
+        let statistics = Statistics {
+            #[expect(clippy::cast_possible_truncation, reason = "whole seconds")]
+            req_time: time as i64,
+            req_time_start: 1,
+            schedule_exit: Some(main.to_vec()),
+            bf_exit: Some(bf.to_vec()),
+            ..Statistics::default()
+        };
+        Arc::new(Reading {
+            id: 0,
+            time,
+            uptime: None,
+            elapsed: 400,
+            release: Release::new(24, 11),
+            cluster: None,
+            max_server_threads: None,
+            statistics: Some(statistics),
+            reply: None,
+            visibility: None,
+        })
+    }
+
+    fn points(exits: &mut SchedExit, reading: &Arc<Reading>) -> Vec<String> {
+        let mut batch = Batch::new(60);
+        exits.collect(&Round::tick(60, Some(reading)), &mut Points::new("c", &mut batch));
+        carbon::lines(&batch).lines().map(|line| line.trim_end_matches(" 60").to_owned()).collect()
+    }
+
+    #[test]
+    fn a_reason_that_no_table_has_is_published_under_its_number() {
+        let mut exits = SchedExit { tick: 30, before: None };
+        assert_eq!(
+            points(&mut exits, &reading(30.0, &[7], &[])),
+            ["c.slurm_sched_exit.main.end.gauge-count 7"]
+        );
+        let found = points(&mut exits, &reading(60.0, &[9, 0, 0, 0, 0, 0, 4], &[3]));
+        assert!(found.contains(&"c.slurm_sched_exit.main.end.gauge-interval_count 2".into()), "{found:?}");
+        assert!(found.contains(&"c.slurm_sched_exit.main.exit_6.gauge-count 4".into()), "{found:?}");
+        assert!(!found.iter().any(|point| point.contains("exit_6.gauge-interval")), "unknown before");
+        assert!(!found.iter().any(|point| point.contains("bf.end.gauge-interval")), "unknown before");
+    }
+}

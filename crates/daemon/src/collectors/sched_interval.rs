@@ -1,0 +1,174 @@
+//! `slurm_sched_interval`: what the schedulers did since the last reading, exactly, where sdiag's means run since midnight.
+//!
+//! Nothing is published of an interval in which the counters began anew, nor of more than three intervals at once.
+
+use std::sync::Arc;
+
+use slurm_snapshot::{Reading, Statistics};
+
+use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
+use crate::derive::{self, Interval, Reset};
+
+const FAMILY: &str = "slurm_sched_interval";
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "sched_interval",
+    paths: &[Paths {
+        below: FAMILY,
+        about: "What the schedulers did since the last reading, from the growth of slurmctld's counters: exact, not \
+                truncated, and right also where a 32-bit sum wrapped. There is no point of an interval in which the \
+                counters began anew, in which a clock was set, or that is longer than three ticks, and no mean of no \
+                cycles. A cycle counts where it ends: one that is longer than the interval puts all its time there, \
+                so that single busy fractions may be above 1 while their mean over time is right.",
+        leaves: &FIGURES,
+    }],
+    start: |settings| {
+        let enabled = settings.collectors.sched_interval.enabled;
+        enabled.then(|| Box::new(SchedInterval::new(settings.interval)) as _)
+    },
+};
+
+struct SchedInterval {
+    /// Seconds between two ticks.
+    tick: u32,
+    before: Option<Arc<Reading>>,
+    resets: Resets,
+}
+
+/// Resets seen so far.
+#[derive(Clone, Copy, Default)]
+struct Resets {
+    midnight: u64,
+    command: u64,
+    restart: u64,
+}
+
+/// What is known of one tick.
+#[derive(Default)]
+struct Known {
+    interval: Option<Interval>,
+    coverage: Option<f64>,
+    bf_last_cycle_age: Option<f64>,
+    job_states_age: Option<f64>,
+    resets: Resets,
+}
+
+impl SchedInterval {
+    fn new(tick: u32) -> Self {
+        Self { tick, before: None, resets: Resets::default() }
+    }
+
+    fn count(&mut self, reset: Reset) {
+        let counter = match reset {
+            Reset::Midnight => &mut self.resets.midnight,
+            Reset::Command => &mut self.resets.command,
+            Reset::Restart => &mut self.resets.restart,
+        };
+        *counter = counter.saturating_add(1);
+    }
+
+    fn look(&mut self, now: &Reading, new: &Statistics) -> Known {
+        let before = self.before.take();
+        let interval = before.as_deref().and_then(|before| {
+            derive::span(before, now, self.tick).filter(|span| span.reset.is_none()).and_then(|span| {
+                let old = before.statistics.as_ref()?;
+                Some(Interval::new(old, new, now.release, span.seconds))
+            })
+        });
+        if let Some(reset) = before.as_deref().and_then(|before| derive::reset(before, now)) {
+            self.count(reset);
+        }
+        Known {
+            interval,
+            coverage: derive::bf_coverage(new),
+            bf_last_cycle_age: age(new, new.bf_when_last_cycle),
+            job_states_age: age(new, new.job_states_ts),
+            resets: self.resets,
+        }
+    }
+}
+
+impl Collect for SchedInterval {
+    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
+        let known = match round.reading.and_then(|reading| Some((reading, reading.statistics.as_ref()?))) {
+            Some((reading, statistics)) => {
+                let known = self.look(reading, statistics);
+                self.before = Some(Arc::clone(reading));
+                known
+            }
+            None => Known { resets: self.resets, ..Known::default() },
+        };
+        points.push(FAMILY, FIGURES, &known);
+    }
+}
+
+#[rustfmt::skip]
+const FIGURES: &[Figure<Known>] = &[
+    Figure { leaf: "seconds", unit: "s", rollup: Rollup::Average, value: |k| Some(k.interval?.seconds),
+        meaning: "the real time between the two readings" },
+    Figure { leaf: "jobs_submitted_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.submitted),
+        meaning: "jobs submitted" },
+    Figure { leaf: "jobs_started_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.started),
+        meaning: "jobs started; for long far below those submitted means that the queue grows" },
+    Figure { leaf: "jobs_completed_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.completed),
+        meaning: "jobs completed" },
+    Figure { leaf: "jobs_canceled_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.canceled),
+        meaning: "jobs cancelled" },
+    Figure { leaf: "jobs_failed_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.failed),
+        meaning: "jobs that slurmd could not run; more than single ones point at a broken node" },
+    Figure { leaf: "jobs_backfilled_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.backfilled),
+        meaning: "jobs started by backfill" },
+    Figure { leaf: "job_states_age", unit: "s", rollup: Rollup::Average, value: |k| k.job_states_age,
+        meaning: "age of jobs_pending and jobs_running; above 60 slurmctld's background work is held up" },
+    Figure { leaf: "main_cycles", unit: "count", rollup: Rollup::Average, value: |k| Some(k.interval?.main.count.into()),
+        meaning: "main cycles that ended in the interval" },
+    Figure { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |k| k.interval?.main.mean_time(),
+        meaning: "mean of those cycles; for long above 1,000,000 users wait for squeue and sbatch meanwhile" },
+    Figure { leaf: "main_mean_depth", unit: "count", rollup: Rollup::Average, value: |k| k.interval?.main.mean_depth(),
+        meaning: "mean number of jobs that such a cycle looked at" },
+    Figure { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.main.count),
+        meaning: "main cycles a minute; none while jobs wait means that the scheduler is stuck" },
+    Figure { leaf: "main_busy_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
+        meaning: "time in the main scheduler by wall time; for long above 0.5 little is left for RPCs" },
+    Figure { leaf: "bf_cycles", unit: "count", rollup: Rollup::Average, value: |k| Some(k.interval?.bf.count.into()),
+        meaning: "backfill cycles that ended in the interval" },
+    Figure { leaf: "bf_last_cycle_age", unit: "s", rollup: Rollup::Average, value: |k| k.bf_last_cycle_age,
+        meaning: "since the last backfill cycle began; above 600 while jobs wait means that backfill no longer runs" },
+    Figure { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |k| k.interval?.bf.mean_time(),
+        meaning: "mean of those cycles, without the time they slept; near bf_max_time they end before they are through" },
+    Figure { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |k| k.interval?.bf.mean_depth(),
+        meaning: "mean number of jobs that such a cycle looked at" },
+    Figure { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| Some(i.bf_depth_try)),
+        meaning: "mean number of jobs that such a cycle tried to start" },
+    Figure { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_queue_len),
+        meaning: "mean number of jobs pending at such a cycle; no point where a cycle was running at either reading" },
+    Figure { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| Some(i.bf_table_size)),
+        meaning: "mean number of time slots that such a cycle planned with" },
+    Figure { leaf: "bf_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.bf.count),
+        meaning: "backfill cycles a minute" },
+    Figure { leaf: "bf_busy_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
+        meaning: "time in the backfill scheduler, without its sleep, by wall time; for long above 0.8 it does little else than plan" },
+    Figure { leaf: "bf_coverage", unit: "0-1", rollup: Rollup::Average, value: |k| k.coverage,
+        meaning: "jobs that the last backfill cycle tried to start by jobs pending then; for long below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point while a cycle is running" },
+    Figure { leaf: "resets_midnight", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.midnight),
+        meaning: "times that slurmctld began to count anew at midnight UTC, as seen since the daemon's start" },
+    Figure { leaf: "resets_command", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.command),
+        meaning: "times that somebody ran sdiag --reset; another collector that does it at every reading spoils everybody's figures" },
+    Figure { leaf: "resets_restart", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.restart),
+        meaning: "times that slurmctld was started, by scontrol reconfigure too from Slurm 23.11 on, or another controller took over" },
+];
+
+fn rate(known: &Known, of: fn(&Interval) -> u32) -> Option<f64> {
+    known.interval.map(|interval| interval.per_minute(of(&interval)))
+}
+
+fn mean(known: &Known, of: fn(&Interval) -> Option<u32>) -> Option<f64> {
+    let interval = known.interval?;
+    interval.bf.mean_of(of(&interval)?)
+}
+
+/// How long ago a moment was on slurmctld's clock, s.
+fn age(statistics: &Statistics, moment: Option<i64>) -> Option<f64> {
+    let age = statistics.req_time.checked_sub(moment?)?;
+    u64::try_from(age).ok().map(derive::whole)
+}

@@ -1,0 +1,259 @@
+//! What sdiag prints, in its words and order, with the figures of the interval beside where there were two readings.
+//!
+//! A line of sdiag's is never changed, only added to.
+
+use std::borrow::Cow;
+use std::fmt::{Display, Write};
+
+use slurm_snapshot::{Reading, Release, RpcTables, Statistics, bf_exit_name, schedule_exit_name};
+
+use super::compared::{Compared, Row, type_name, user_name};
+use crate::derive::{self, Cycles};
+
+/// The column that figures of the interval end at.
+const BESIDE: usize = 72;
+
+/// The document of a reading.
+pub(in crate::commands) fn document(reading: &Reading, compared: Option<Compared<'_>>) -> String {
+    let mut page = Page { text: String::new(), compared };
+    if let Some(statistics) = &reading.statistics {
+        page.write(reading.release, statistics);
+    }
+    page.text
+}
+
+struct Page<'a> {
+    text: String,
+    compared: Option<Compared<'a>>,
+}
+
+impl Page<'_> {
+    fn line(&mut self, line: impl Display) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    /// A line with its figure of the interval, where there is one.
+    fn with(&mut self, line: impl Display, beside: impl FnOnce(&Compared<'_>) -> Option<f64>) {
+        let mut line = line.to_string();
+        if let Some(value) = self.compared.as_ref().and_then(beside) {
+            let width: usize = line.chars().map(|c| if c == '\t' { 8 } else { 1 }).sum();
+            let _ = write!(line, " {value:>room$.2}", room = BESIDE.saturating_sub(width + 1));
+        }
+        self.line(line);
+    }
+
+    /// A line that sdiag prints only where there is something to say.
+    fn optional(
+        &mut self,
+        label: &str,
+        value: Option<u64>,
+        beside: impl FnOnce(&Compared<'_>) -> Option<f64>,
+    ) {
+        if let Some(value) = value {
+            self.with(format_args!("\t{label}{value}"), beside);
+        }
+    }
+
+    /// A figure that sdiag does not have.
+    fn own(&mut self, label: &str, value: impl FnOnce(&Compared<'_>) -> Option<f64>) {
+        if let Some(value) = self.compared.as_ref().and_then(value) {
+            self.with(format_args!("\t{label}"), |_| Some(value));
+        }
+    }
+
+    fn write(&mut self, release: Release, s: &Statistics) {
+        let line = "*******************************************************";
+        self.line(format_args!("{line}\nsdiag output at {}", moment(s.req_time)));
+        self.line(format_args!("Data since      {}", moment(s.req_time_start)));
+        if let Some(Compared { interval, .. }) = &self.compared {
+            let seconds = interval.seconds;
+            self.line(format_args!("On the right    the last {seconds:.2} s; of jobs, a minute"));
+        }
+        self.line(format_args!("{line}\nServer thread count:  {}", s.server_thread_count));
+        if let Some(enabled) = s.rpc_queue_enabled {
+            self.line(format_args!("RPC queue enabled:    {}", u8::from(enabled)));
+        }
+        self.line(format_args!("Agent queue size:     {}", s.agent_queue_size));
+        self.line(format_args!("Agent count:          {}", s.agent_count));
+        self.line(format_args!("Agent thread count:   {}", s.agent_thread_count));
+        self.line(format_args!("DBD Agent queue size: {}\n", s.dbd_agent_queue_size));
+        self.with(format_args!("Jobs submitted: {}", s.jobs_submitted), |c| c.jobs(|jobs| jobs.submitted));
+        self.with(format_args!("Jobs started:   {}", s.jobs_started), |c| c.jobs(|jobs| jobs.started));
+        self.with(format_args!("Jobs completed: {}", s.jobs_completed), |c| c.jobs(|jobs| jobs.completed));
+        self.with(format_args!("Jobs canceled:  {}", s.jobs_canceled), |c| c.jobs(|jobs| jobs.canceled));
+        self.with(format_args!("Jobs failed:    {}", s.jobs_failed), |c| c.jobs(|jobs| jobs.failed));
+        self.line(format_args!("\nJob states ts:  {}", s.job_states_ts.map_or_else(never, moment)));
+        self.line(format_args!("Jobs pending:   {}", s.jobs_pending));
+        self.line(format_args!("Jobs running:   {}", s.jobs_running));
+        self.main(s);
+        self.backfill(s);
+        let latency = s.gettimeofday_latency;
+        self.line(format_args!("\nLatency for 1000 calls to gettimeofday(): {latency} microseconds"));
+        if let Some(tables) = &s.rpc {
+            self.rpc(tables, release);
+        }
+    }
+
+    fn main(&mut self, s: &Statistics) {
+        self.line("\nMain schedule statistics (microseconds):");
+        self.line(format_args!("\tLast cycle:   {}", s.schedule_cycle_last));
+        self.line(format_args!("\tMax cycle:    {}", s.schedule_cycle_max));
+        let total = s.schedule_cycle_counter;
+        self.with(format_args!("\tTotal cycles: {total}"), |c| Some(c.interval.main.count.into()));
+        let mean = |sum| derive::mean(sum, s.schedule_cycle_counter);
+        self.optional("Mean cycle:   ", mean(s.schedule_cycle_sum), |c| c.interval.main.mean_time());
+        let depth = mean(s.schedule_cycle_depth.into());
+        self.optional("Mean depth cycle:  ", depth, |c| c.interval.main.mean_depth());
+        let a_minute = derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start);
+        self.optional("Cycles per minute: ", a_minute.map(u64::from), |c| c.cycles(&c.interval.main));
+        self.line(format_args!("\tLast queue length: {}", s.schedule_queue_len));
+        self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.main));
+        let exits = |s: &Statistics| s.schedule_exit.clone();
+        self.exits("Main scheduler exit:", s, exits, schedule_exit_name);
+    }
+
+    fn backfill(&mut self, s: &Statistics) {
+        let active = if s.bf_active == 0 {
+            ""
+        } else {
+            " (WARNING: data obtained in the middle of backfilling execution.)"
+        };
+        self.line(format_args!("\nBackfilling stats{active}"));
+        let since_start = s.bf_backfilled_jobs;
+        self.line(format_args!("\tTotal backfilled jobs (since last slurm start): {since_start}"));
+        self.with(
+            format_args!(
+                "\tTotal backfilled jobs (since last stats cycle start): {}",
+                s.bf_last_backfilled_jobs
+            ),
+            |c| c.jobs(|jobs| jobs.backfilled),
+        );
+        let het = s.bf_backfilled_het_jobs;
+        self.line(format_args!("\tTotal backfilled heterogeneous job components: {het}"));
+        let total = s.bf_cycle_counter;
+        self.with(format_args!("\tTotal cycles: {total}"), |c| Some(c.interval.bf.count.into()));
+        self.line(format_args!("\tLast cycle when: {}", s.bf_when_last_cycle.map_or_else(never, moment)));
+        self.line(format_args!("\tLast cycle: {}", s.bf_cycle_last));
+        self.line(format_args!("\tMax cycle:  {}", s.bf_cycle_max));
+        let mean = |sum| derive::mean(sum, s.bf_cycle_counter);
+        self.optional("Mean cycle: ", mean(s.bf_cycle_sum), |c| c.interval.bf.mean_time());
+        self.line(format_args!("\tLast depth cycle: {}", s.bf_last_depth));
+        self.line(format_args!("\tLast depth cycle (try sched): {}", s.bf_last_depth_try));
+        self.optional("Depth Mean: ", mean(s.bf_depth_sum.into()), |c| c.interval.bf.mean_depth());
+        let depth_try = mean(s.bf_depth_try_sum.into());
+        self.optional("Depth Mean (try depth): ", depth_try, |c| {
+            c.interval.bf.mean_of(c.interval.bf_depth_try)
+        });
+        self.line(format_args!("\tLast queue length: {}", s.bf_queue_len));
+        self.optional("Queue length mean: ", mean(s.bf_queue_len_sum.into()), |c| {
+            c.interval.bf.mean_of(c.interval.bf_queue_len?)
+        });
+        self.line(format_args!("\tLast table size: {}", s.bf_table_size));
+        self.optional("Mean table size: ", mean(s.bf_table_size_sum.into()), |c| {
+            c.interval.bf.mean_of(c.interval.bf_table_size)
+        });
+        self.own("Cycles per minute:", |c| c.cycles(&c.interval.bf));
+        self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.bf));
+        self.own("Coverage of the queue (last cycle):", |_| derive::bf_coverage(s));
+        self.exits("Backfill exit", s, |s| s.bf_exit.clone(), bf_exit_name);
+    }
+
+    fn exits(
+        &mut self,
+        title: &str,
+        s: &Statistics,
+        of: fn(&Statistics) -> Option<Vec<u32>>,
+        name: fn(usize) -> Cow<'static, str>,
+    ) {
+        let Some(exits) = of(s) else { return };
+        self.line(format_args!("\n\t{title}"));
+        for (index, &count) in exits.iter().enumerate() {
+            self.with(format_args!("\t\t{}:{count:>2}", name(index)), |c| {
+                let before = of(c.before)?.get(index).copied()?;
+                count.checked_sub(before).map(f64::from)
+            });
+        }
+    }
+
+    fn rpc(&mut self, tables: &RpcTables, release: Release) {
+        let ave = |time: u64, count: u32| derive::mean(time, count).unwrap_or(0);
+        self.line("\nRemote Procedure Call statistics by message type");
+        let grown = self.compared.as_ref().map(Compared::types).unwrap_or_default();
+        for rpc in by_count(&tables.types, |rpc| rpc.count) {
+            let (name, average) = (type_name(rpc.id.into(), release), ave(rpc.time, rpc.count));
+            let mut row =
+                format!("\t{name:<40}({:>5}) count:{:<6} ave_time:{average:<6} ", rpc.id, rpc.count);
+            let _ = write!(row, "total_time:{}", rpc.time);
+            if let Some(queue) = &rpc.queue {
+                let (queued, last, max) = (queue.queued, queue.cycle_last, queue.cycle_max);
+                let _ = write!(row, " queued:{queued} cycle_last:{last} cycle_max:{max}");
+                let _ = write!(row, " dropped:{}", queue.dropped);
+            }
+            add_growth(&mut row, &grown, rpc.id.into());
+            self.line(row);
+        }
+        self.line("\nRemote Procedure Call statistics by user");
+        let grown = self.compared.as_ref().map(Compared::users).unwrap_or_default();
+        for user in by_count(&tables.users, |user| user.count) {
+            let (name, average) = (user_name(user), ave(user.time, user.count));
+            let mut row =
+                format!("\t{name:<16}({:>8}) count:{:<6} ave_time:{average:<6} ", user.id, user.count);
+            let _ = write!(row, "total_time:{}", user.time);
+            add_growth(&mut row, &grown, user.id);
+            self.line(row);
+        }
+        self.line("\nPending RPC statistics");
+        if tables.pending.is_empty() {
+            self.line("\tNo pending RPCs");
+        }
+        for pending in &tables.pending {
+            let name = type_name(pending.id, release);
+            self.line(format_args!("\t{name:<40}({:>5}) count:{:<6}", pending.id, pending.count));
+        }
+        if !tables.dumped.is_empty() {
+            self.line("\nPending RPCs");
+        }
+        for (index, dumped) in tables.dumped.iter().enumerate() {
+            let name = type_name(dumped.id, release);
+            self.line(format_args!("\t{:>2}: {name:<40} {}", index + 1, dumped.hostlist));
+        }
+    }
+}
+
+impl Compared<'_> {
+    /// A minute.
+    fn cycles(&self, cycles: &Cycles) -> Option<f64> {
+        Some(self.interval.per_minute(cycles.count))
+    }
+
+    /// A minute.
+    fn jobs(&self, of: fn(&derive::Jobs) -> u32) -> Option<f64> {
+        Some(self.interval.per_minute(of(&self.interval.jobs)))
+    }
+}
+
+fn add_growth(line: &mut String, grown: &[Row], id: u32) {
+    if let Some(row) = grown.iter().find(|row| row.id == id) {
+        let (rate, share) = (row.per_minute, row.share);
+        let _ = write!(line, " per_minute:{rate:.2} interval_time:{:.0} share:{share:.3}", row.mean);
+    }
+}
+
+/// The most frequent first, as sdiag sorts.
+fn by_count<T>(rows: &[T], count: impl Fn(&T) -> u32) -> Vec<&T> {
+    let mut rows: Vec<&T> = rows.iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(count(row)));
+    rows
+}
+
+fn never() -> String {
+    "N/A".to_owned()
+}
+
+/// As ctime(3) writes it in local time, with the Unix seconds behind it.
+fn moment(unix: i64) -> String {
+    jiff::Timestamp::from_second(unix)
+        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%a %b %d %H:%M:%S %Y").to_string())
+        .map_or_else(|_| unix.to_string(), |local| format!("{local} ({unix})"))
+}

@@ -1,0 +1,147 @@
+//! `stats --watch`: what slurmctld does now, again and again; on a terminal like a small top.
+//!
+//! It goes on while slurmctld is away, and says so. The terminal is given back however it ends.
+
+mod screen;
+mod terminal;
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use slurm_snapshot::Reading;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
+
+use self::screen::{View, screen};
+use self::terminal::Terminal;
+use super::stats::{ALL, Compared, document};
+use super::{IMPATIENT, block_on, load, log_errors};
+use crate::cli::Options;
+use crate::source::{Outcome, Source};
+
+/// Watches until q, Ctrl-C, SIGTERM, or until nobody reads.
+pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
+    let config = load(options)?;
+    block_on(async {
+        let watch = Watch { every, before: None, now: None, trouble: None, asked: None };
+        let source = Source::start(config.slurm.clone(), IMPATIENT);
+        let mut terminal = Terminal::take().context("taking the terminal over")?;
+        if terminal.is_none() {
+            log_errors(options, &config);
+        }
+        let result = watch.go_on(source, terminal.as_mut()).await;
+        drop(terminal);
+        match result {
+            // `stats --watch 5 | head` is no failure.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            result => result.context("writing to stdout"),
+        }
+    })
+}
+
+struct Watch {
+    /// Seconds.
+    every: u32,
+    before: Option<Box<Reading>>,
+    now: Option<Box<Reading>>,
+    /// Why there is no newer reading, and since when.
+    trouble: Option<(String, Instant)>,
+    /// Since when a request is on its way.
+    asked: Option<Instant>,
+}
+
+enum Event {
+    Due,
+    Answered(Outcome),
+    Resized,
+    End,
+}
+
+impl Watch {
+    async fn go_on(mut self, mut source: Source, mut terminal: Option<&mut Terminal>) -> io::Result<()> {
+        let mut due = tokio::time::interval(Duration::from_secs(self.every.into()));
+        due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut resized = signal(SignalKind::window_change())?;
+        loop {
+            let event = tokio::select! {
+                _ = terminate.recv() => Event::End,
+                _ = interrupt.recv() => Event::End,
+                () = end_key(terminal.as_deref_mut()) => Event::End,
+                _ = resized.recv() => Event::Resized,
+                outcome = source.outcome(), if self.asked.is_some() => Event::Answered(outcome),
+                _ = due.tick() => Event::Due,
+            };
+            match event {
+                // One request at a time, however long it takes.
+                Event::Due if self.asked.is_none() && source.ask(ALL) => self.asked = Some(Instant::now()),
+                Event::Due | Event::Resized => {}
+                Event::Answered(outcome) => {
+                    self.asked = None;
+                    self.take(outcome);
+                    if terminal.is_none() {
+                        self.print()?;
+                    }
+                }
+                Event::End => return Ok(()),
+            }
+            if terminal.is_some() {
+                Terminal::draw(&screen(&self.view(), Terminal::size()))?;
+            }
+        }
+    }
+
+    fn take(&mut self, outcome: Outcome) {
+        match outcome {
+            Ok(reading) => {
+                self.before = self.now.replace(reading);
+                self.trouble = None;
+            }
+            Err(error) => {
+                let since = self.trouble.take().map_or_else(Instant::now, |(_, since)| since);
+                self.trouble = Some((error.to_string(), since));
+            }
+        }
+    }
+
+    fn view(&self) -> View<'_> {
+        let failed = self.trouble.as_ref().map(|(why, since)| (why.as_str(), since.elapsed().as_secs()));
+        let waited = self.asked.map(|since| ("waiting for slurmctld", since.elapsed().as_secs()));
+        View {
+            now: self.now.as_deref(),
+            before: self.before.as_deref(),
+            trouble: failed.or_else(|| waited.filter(|(_, seconds)| *seconds >= self.every.into())),
+            every: self.every,
+        }
+    }
+
+    /// One block, with an empty line behind it.
+    fn print(&self) -> io::Result<()> {
+        let text = match (&self.trouble, &self.now) {
+            (Some((why, _)), _) => format!("no reading: {why}\n\n"),
+            (None, Some(now)) => {
+                let before = self.before.as_deref();
+                let compared = before.and_then(|before| Compared::new(before, now, self.every));
+                document(now, compared) + "\n"
+            }
+            (None, None) => return Ok(()),
+        };
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+    }
+}
+
+async fn end_key(terminal: Option<&mut Terminal>) {
+    match terminal {
+        Some(terminal) => terminal.end_key().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A drawing of these, thrown away.
+#[cfg(test)]
+pub(super) fn draw_somehow(before: Option<&Reading>, now: &Reading, every: u32) {
+    screen(&View { now: Some(now), before, trouble: None, every }, screen::USUAL);
+}

@@ -1,0 +1,254 @@
+//! What `stats --watch` draws: lines for a terminal of this size, from one reading and the one before.
+//!
+//! Knows no terminal and no clock. Nothing of slurmctld's or of a name service's reaches the screen as a control
+//! character.
+
+use slurm_snapshot::{Reading, Release, Statistics};
+
+use super::super::stats::{Compared, Row, type_name, user_name};
+use crate::derive::{self, Cycles};
+
+/// A terminal without a size.
+pub(super) const USUAL: Size = Size { width: 80, height: 24 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+/// What is to be seen.
+pub(super) struct View<'a> {
+    /// The last reading that succeeded.
+    pub(super) now: Option<&'a Reading>,
+    /// The one before it.
+    pub(super) before: Option<&'a Reading>,
+    /// Why there is no newer one, and for how many seconds.
+    pub(super) trouble: Option<(&'a str, u64)>,
+    /// Seconds between two readings.
+    pub(super) every: u32,
+}
+
+/// One line, without its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) text: String,
+    pub(super) look: Look,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Plain,
+    /// A heading of columns.
+    Reverse,
+    /// What somebody should see.
+    Bold,
+}
+
+/// The lines, none too long and not too many.
+pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<Line> {
+    let mut lines = vec![head(view)];
+    if let Some((why, seconds)) = view.trouble {
+        lines.push(Line::bold(format!("no reading for {seconds} s: {why}")));
+    }
+    if let Some((reading, statistics)) = view.now.and_then(|now| Some((now, now.statistics.as_ref()?))) {
+        let compared = view.before.and_then(|before| Compared::new(before, reading, view.every));
+        summary(&mut lines, reading, statistics, compared.as_ref());
+        let room = size.height.saturating_sub(lines.len());
+        tables(&mut lines, room, reading.release, statistics, compared.as_ref());
+    }
+    lines.truncate(size.height);
+    lines.iter_mut().for_each(|line| line.fit(size.width));
+    lines
+}
+
+fn head(view: &View<'_>) -> Line {
+    let cluster = view.now.and_then(|now| now.cluster.as_deref()).unwrap_or("the cluster");
+    let at = view.now.and_then(|now| now.statistics.as_ref()).map(|s| clock(s.req_time)).unwrap_or_default();
+    Line::bold(format!("slurmctld of {cluster:<24} {at:<19} every {} s, q to end", view.every))
+}
+
+fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: Option<&Compared<'_>>) {
+    let busy = derive::threads_fraction(reading, s).unwrap_or(0.0) > 0.5;
+    let threads = format!(
+        "server threads {:<5} agents {:<5} agent queue {:<7} DBD queue {:<8}",
+        s.server_thread_count, s.agent_count, s.agent_queue_size, s.dbd_agent_queue_size
+    );
+    lines.push(Line { text: threads, look: if busy { Look::Bold } else { Look::Plain } });
+    lines.push(Line::plain(format!(
+        "jobs           pending {:<9} running {:<9} counted {} s ago",
+        s.jobs_pending,
+        s.jobs_running,
+        s.job_states_ts.map_or_else(|| "-".to_owned(), |at| s.req_time.saturating_sub(at).to_string())
+    )));
+    let jobs = compared.map(|c| (c.interval, c.interval.jobs));
+    let rate = |of: fn(&derive::Jobs) -> u32| number(jobs.map(|(i, jobs)| i.per_minute(of(&jobs))));
+    lines.push(Line::plain(format!(
+        "  a minute submit {:<6} start {:<6} complete {:<6} cancel {:<6} fail {}",
+        rate(|j| j.submitted),
+        rate(|j| j.started),
+        rate(|j| j.completed),
+        rate(|j| j.canceled),
+        rate(|j| j.failed)
+    )));
+    lines.push(Line::plain(String::new()));
+    lines.push(Line::heading(format!(
+        "{:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{:>16}",
+        "scheduler", "last", "mean", "max", "a minute", "busy", "depth", "queue"
+    )));
+    let interval = compared.map(|c| c.interval);
+    let mut scheduler = |name: &str, last: u32, max: u32, depth: u32, queue: u32, cycles: Option<Cycles>| {
+        let both = interval.zip(cycles);
+        let mean = cycles.and_then(|cycles| cycles.mean_time());
+        let a_minute = both.map(|(interval, cycles)| interval.per_minute(cycles.count));
+        let fraction = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
+        let depth = cycles.map_or(Some(depth.into()), |cycles| cycles.mean_depth());
+        lines.push(Line {
+            text: format!(
+                "{name:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{queue:>16}",
+                duration(Some(last.into())),
+                duration(mean),
+                duration(Some(max.into())),
+                number(a_minute),
+                percent(fraction),
+                number(depth)
+            ),
+            look: if fraction > Some(0.5) { Look::Bold } else { Look::Plain },
+        });
+    };
+    let main_depth = derive::mean(s.schedule_cycle_depth.into(), s.schedule_cycle_counter);
+    let main_depth = main_depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or(0);
+    let main = interval.map(|interval| interval.main);
+    scheduler("main", s.schedule_cycle_last, s.schedule_cycle_max, main_depth, s.schedule_queue_len, main);
+    let backfill = interval.map(|interval| interval.bf);
+    scheduler("backfill", s.bf_cycle_last, s.bf_cycle_max, s.bf_last_depth, s.bf_queue_len, backfill);
+    let age = s.bf_when_last_cycle.map(|at| s.req_time.saturating_sub(at));
+    lines.push(Line::plain(format!(
+        "          last began {} ago{}, covered {} of its queue",
+        age.map_or_else(|| "-".to_owned(), |age| format!("{age} s")),
+        if s.bf_active == 0 { "" } else { " and is running" },
+        percent(derive::bf_coverage(s)).trim_start()
+    )));
+}
+
+/// Types and users, as many as there is room for: three of five lines for types where there are more of both.
+fn tables(
+    lines: &mut Vec<Line>,
+    room: usize,
+    release: Release,
+    s: &Statistics,
+    compared: Option<&Compared<'_>>,
+) {
+    let (types, users, of) = match compared {
+        Some(compared) => (compared.types(), compared.users(), format!("{:.0} s", compared.interval.seconds)),
+        None => (all_types(s, release), all_users(s), "all".to_owned()),
+    };
+    // Each table has an empty line and a heading.
+    let Some(rows) = room.checked_sub(4).filter(|&rows| rows >= 2) else { return };
+    let fair = (rows * 3 / 5).max(1);
+    let for_types = types.len().min(fair.max(rows.saturating_sub(users.len())));
+    table(lines, "RPCs by type", &of, &types, for_types);
+    table(lines, "RPCs by user", &of, &users, rows.saturating_sub(for_types));
+}
+
+fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[Row], room: usize) {
+    lines.push(Line::plain(String::new()));
+    lines.push(Line::heading(format!(
+        "{:<42}{:>10}{:>10}{:>10}{:>8}",
+        format!("{title}, {of}"),
+        "a minute",
+        "mean",
+        "time",
+        "share"
+    )));
+    for row in rows.iter().take(room) {
+        let name: String = row.name.chars().take(41).collect();
+        let a_minute = (row.per_minute > 0.0).then_some(row.per_minute);
+        lines.push(Line::plain(format!(
+            "{name:<42}{:>10}{:>10}{:>10}{:>8}",
+            number(a_minute),
+            duration(Some(row.mean)),
+            duration(Some(derive::whole(row.time))),
+            percent(Some(row.share))
+        )));
+    }
+}
+
+/// Since the tables began: for a first reading.
+fn all_types(s: &Statistics, release: Release) -> Vec<Row> {
+    let types = s.rpc.iter().flat_map(|tables| &tables.types);
+    ranked(
+        types.map(|row| (row.id.into(), type_name(row.id.into(), release).into_owned(), row.count, row.time)),
+    )
+}
+
+fn all_users(s: &Statistics) -> Vec<Row> {
+    let users = s.rpc.iter().flat_map(|tables| &tables.users);
+    ranked(users.map(|row| (row.id, user_name(row).into_owned(), row.count, row.time)))
+}
+
+fn ranked(rows: impl Iterator<Item = (u32, String, u32, u64)>) -> Vec<Row> {
+    let mut rows: Vec<Row> = rows
+        .map(|(id, name, count, time)| {
+            let mean = derive::whole(time) / f64::from(count.max(1));
+            Row { id, name, per_minute: 0.0, mean, time, share: 0.0 }
+        })
+        .collect();
+    let all = rows.iter().fold(0_u64, |all, row| all.saturating_add(row.time));
+    rows.iter_mut().for_each(|row| row.share = derive::whole(row.time) / derive::whole(all.max(1)));
+    rows.sort_by(|a, b| b.time.cmp(&a.time).then(a.id.cmp(&b.id)));
+    rows
+}
+
+impl Line {
+    fn plain(text: String) -> Self {
+        Self { text, look: Look::Plain }
+    }
+
+    fn heading(text: String) -> Self {
+        Self { text, look: Look::Reverse }
+    }
+
+    fn bold(text: String) -> Self {
+        Self { text, look: Look::Bold }
+    }
+
+    fn fit(&mut self, width: usize) {
+        let visible = |c: char| if c.is_control() { '?' } else { c };
+        self.text = self.text.chars().take(width).map(visible).collect();
+    }
+}
+
+/// In the unit that leaves up to three digits before the point.
+fn duration(micros: Option<f64>) -> String {
+    match micros {
+        None => "-".to_owned(),
+        Some(micros) if micros < 999.5 => format!("{micros:.0} µs"),
+        Some(micros) if micros < 999_500.0 => format!("{:.1} ms", micros / 1e3),
+        Some(micros) if micros < 999.5e6 => format!("{:.1} s", micros / 1e6),
+        Some(micros) => format!("{:.1} h", micros / 3.6e9),
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    match value {
+        None => "-".to_owned(),
+        Some(value) if value < 999.5 => format!("{value:.1}"),
+        Some(value) if value < 999_500.0 => format!("{:.1}k", value / 1e3),
+        Some(value) => format!("{:.1}M", value / 1e6),
+    }
+}
+
+fn percent(fraction: Option<f64>) -> String {
+    fraction.map_or_else(|| "-".to_owned(), |fraction| format!("{:.1} %", fraction * 100.0))
+}
+
+/// Local date and time.
+fn clock(unix: i64) -> String {
+    jiff::Timestamp::from_second(unix)
+        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

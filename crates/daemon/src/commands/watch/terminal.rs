@@ -1,0 +1,110 @@
+//! A terminal while it is drawn on: no echo, no scrolling back, and as it was when this ends, however it ends.
+//!
+//! The sequences are those of ECMA-48 and of xterm that every terminal in use knows; there are seven of them.
+
+use std::io::{self, IsTerminal, Read, Write};
+
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
+use tokio::task::JoinHandle;
+
+use super::screen::{Line, Look, Size, USUAL};
+
+/// The other screen, without a cursor and without wrapping long lines.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
+
+/// A terminal, taken.
+pub(super) struct Terminal {
+    /// A thread that waits for a key; the runtime's end does not wait for it.
+    keys: JoinHandle<()>,
+    before: Termios,
+}
+
+impl Terminal {
+    /// Takes it over; `None` where stdin or stdout is none, or one that knows no sequences.
+    pub(super) fn take() -> io::Result<Option<Self>> {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        if dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+            return Ok(None);
+        }
+        let before = rustix::termios::tcgetattr(io::stdin())?;
+        let mut taken = before.clone();
+        taken.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        // Ctrl-C still is a signal; Ctrl-Z and Ctrl-\ would leave the terminal as it is now.
+        for code in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
+            taken.special_codes[code] = 0;
+        }
+        taken.special_codes[SpecialCodeIndex::VMIN] = 1;
+        taken.special_codes[SpecialCodeIndex::VTIME] = 0;
+        rustix::termios::tcsetattr(io::stdin(), OptionalActions::Drain, &taken)?;
+        let terminal = Self { keys: tokio::task::spawn_blocking(end_key), before };
+        write(ENTER)?;
+        Ok(Some(terminal))
+    }
+
+    /// Waits for a key that ends the program. Safe to cancel, until it has come.
+    pub(super) async fn end_key(&mut self) {
+        // It can only fail when the runtime ends.
+        let _ = (&mut self.keys).await;
+    }
+
+    /// How large it is now.
+    pub(super) fn size() -> Size {
+        let told = rustix::termios::tcgetwinsize(io::stdout()).ok();
+        let told = told.map(|told| Size { width: told.ws_col.into(), height: told.ws_row.into() });
+        told.filter(|size| size.width > 0 && size.height > 0).unwrap_or(USUAL)
+    }
+
+    /// Draws over what was there.
+    pub(super) fn draw(lines: &[Line]) -> io::Result<()> {
+        write(&drawing(lines))
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Nothing can be done about a terminal that is gone.
+        let _ = write(LEAVE);
+        let _ = rustix::termios::tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
+    }
+}
+
+/// Reads until q, Ctrl-C, Ctrl-D or the end of the input.
+fn end_key() {
+    let mut keys = [0; 64];
+    loop {
+        match io::stdin().read(&mut keys) {
+            Ok(count) => {
+                let pressed = keys.get(..count).unwrap_or_default();
+                if pressed.is_empty() || pressed.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4)) {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn drawing(lines: &[Line]) -> String {
+    let mut text = String::from("\x1b[H");
+    for (index, Line { text: line, look }) in lines.iter().enumerate() {
+        // No newline behind the last: it would scroll.
+        text.push_str(if index > 0 { "\r\n" } else { "" });
+        let (on, off) = match look {
+            Look::Plain => ("", ""),
+            Look::Reverse => ("\x1b[7m", "\x1b[0m"),
+            Look::Bold => ("\x1b[1m", "\x1b[0m"),
+        };
+        for part in [on, line, off, "\x1b[K"] {
+            text.push_str(part);
+        }
+    }
+    text.push_str("\x1b[J");
+    text
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+}

@@ -1,0 +1,146 @@
+//! How far slurmctld's counters went between two readings, exactly: also where one of them wrapped.
+//!
+//! Cycles count where they end, whole: the time of one that is longer than the interval falls into that in which it
+//! ended. What cannot be known exactly is `None`.
+
+use slurm_snapshot::{Release, Statistics};
+
+/// Since when `schedule_cycle_sum` is a `u64` in slurmctld.
+const WIDE_CYCLE_SUM: Release = Release::new(25, 11);
+
+/// One interval of one slurmctld, without a reset in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Interval {
+    /// Wall time, s; more than 0.
+    pub(crate) seconds: f64,
+    /// The main scheduler.
+    pub(crate) main: Cycles,
+    /// The backfill scheduler.
+    pub(crate) bf: Cycles,
+    /// Sum over its cycles of the jobs that it tried to start.
+    pub(crate) bf_depth_try: u32,
+    /// Sum over its cycles of the jobs pending; unknown where a cycle was running at either reading.
+    pub(crate) bf_queue_len: Option<u32>,
+    /// Sum over its cycles of the time slots.
+    pub(crate) bf_table_size: u32,
+    /// What happened to jobs.
+    pub(crate) jobs: Jobs,
+}
+
+/// The cycles of one scheduler that ended in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cycles {
+    pub(crate) count: u32,
+    /// Their time, µs; `None` where it cannot be right.
+    pub(crate) time: Option<u64>,
+    /// The jobs looked at.
+    pub(crate) depth: u32,
+}
+
+/// Jobs in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Jobs {
+    pub(crate) submitted: u32,
+    pub(crate) started: u32,
+    pub(crate) completed: u32,
+    pub(crate) canceled: u32,
+    pub(crate) failed: u32,
+    pub(crate) backfilled: u32,
+}
+
+impl Interval {
+    /// What grew within `seconds`; there was no reset between the two.
+    pub(crate) fn new(old: &Statistics, new: &Statistics, release: Release, seconds: f64) -> Self {
+        let grown = |of: fn(&Statistics) -> u32| of(new).wrapping_sub(of(old));
+        let main_time = cycle_sum_grown(old.schedule_cycle_sum, new.schedule_cycle_sum, release);
+        let main_count = grown(|s| s.schedule_cycle_counter);
+        let main_most = most_time(seconds, main_count, new.schedule_cycle_max);
+        // Where the sum may have wrapped once more than is seen, nothing is known.
+        let unique = |time: u64| {
+            release >= WIDE_CYCLE_SUM || time.checked_add(1 << 32).is_some_and(|more| more > main_most)
+        };
+        let bf_time = new.bf_cycle_sum.checked_sub(old.bf_cycle_sum);
+        let bf_count = grown(|s| s.bf_cycle_counter);
+        let bf_most = most_time(seconds, bf_count, new.bf_cycle_max);
+        let between_cycles = old.bf_active == 0 && new.bf_active == 0;
+        Self {
+            seconds,
+            main: Cycles {
+                count: main_count,
+                time: main_time.filter(|&time| time <= main_most && unique(time)),
+                depth: grown(|s| s.schedule_cycle_depth),
+            },
+            bf: Cycles {
+                count: bf_count,
+                time: bf_time.filter(|&time| time <= bf_most),
+                depth: grown(|s| s.bf_depth_sum),
+            },
+            bf_depth_try: grown(|s| s.bf_depth_try_sum),
+            // A cycle adds its queue when it begins and counts itself when it ends.
+            bf_queue_len: between_cycles.then(|| grown(|s| s.bf_queue_len_sum)),
+            bf_table_size: grown(|s| s.bf_table_size_sum),
+            jobs: Jobs {
+                submitted: grown(|s| s.jobs_submitted),
+                started: grown(|s| s.jobs_started),
+                completed: grown(|s| s.jobs_completed),
+                canceled: grown(|s| s.jobs_canceled),
+                failed: grown(|s| s.jobs_failed),
+                backfilled: grown(|s| s.bf_last_backfilled_jobs),
+            },
+        }
+    }
+
+    /// So many in the interval as a rate, 1/min.
+    pub(crate) fn per_minute(&self, count: impl Into<f64>) -> f64 {
+        count.into() * 60.0 / self.seconds
+    }
+
+    /// Time in these cycles by wall time; above 1 where a cycle was longer than the interval that it ended in.
+    pub(crate) fn busy_fraction(&self, cycles: &Cycles) -> Option<f64> {
+        cycles.time.map(|time| whole(time) / (self.seconds * 1e6))
+    }
+}
+
+impl Cycles {
+    /// µs; `None` when no cycle ended.
+    pub(crate) fn mean_time(&self) -> Option<f64> {
+        self.time.map(whole).and_then(|time| self.mean_of(time))
+    }
+
+    /// `None` when no cycle ended.
+    pub(crate) fn mean_depth(&self) -> Option<f64> {
+        self.mean_of(self.depth)
+    }
+
+    /// `sum` by the number of cycles; `None` when none ended.
+    pub(crate) fn mean_of(&self, sum: impl Into<f64>) -> Option<f64> {
+        (self.count > 0).then(|| sum.into() / f64::from(self.count))
+    }
+}
+
+/// The growth of `schedule_cycle_sum`, µs, which is a `u32` in slurmctld up to 25.05 and wraps after 71.6 minutes.
+fn cycle_sum_grown(old: u64, new: u64, release: Release) -> Option<u64> {
+    if release >= WIDE_CYCLE_SUM {
+        return new.checked_sub(old);
+    }
+    let (old, new) = (u32::try_from(old).ok()?, u32::try_from(new).ok()?);
+    Some(new.wrapping_sub(old).into())
+}
+
+/// The most that so many cycles can have taken, µs: no more than the longest each, and together all the time with what
+/// one of them may have begun before.
+fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
+    // slurmctld's clock and the reader's do not run alike to the last.
+    let wall = seconds * 1.01e6 + 1e6;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the range of u64")]
+    let wall = (wall as u64).saturating_add(longest.into());
+    wall.min(u64::from(cycles) * u64::from(longest))
+}
+
+/// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
+pub(crate) fn whole(value: u64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
+    {
+        value as f64
+    }
+}

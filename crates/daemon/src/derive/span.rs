@@ -1,0 +1,349 @@
+//! What lies between two readings: how long it was, and whether slurmctld's counters began anew within it.
+//!
+//! The clocks are held against each other, so that a step of any makes no figure. Whatever is in doubt is a reset, or
+//! no span at all: an interval without a figure is no harm, a wrong one is.
+
+use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
+
+/// How many intervals may lie between two readings that are compared.
+const FARTHEST: f64 = 3.0;
+
+/// How much of one at least: a rate over a moment, after an answer that was nearly late, would be noise.
+const NEAREST: f64 = 0.25;
+
+/// How much faster than the other a clock may run that is being adjusted and not set.
+const SLEW: f64 = 0.01;
+
+/// `REQUEST_STATS_INFO`, which is also how `sdiag --reset` asks.
+const STATS_INFO: u16 = 2035;
+
+const DAY: i64 = 86_400;
+
+/// The time between two readings of one slurmctld.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Span {
+    /// Real time between the two replies, s; more than 0.
+    pub(crate) seconds: f64,
+    /// Why the counters began anew within it.
+    pub(crate) reset: Option<Reset>,
+}
+
+/// What makes slurmctld's counters begin anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reset {
+    /// Midnight UTC: the scheduler's counters, not those of RPCs.
+    Midnight,
+    /// `sdiag --reset`, by anybody: all of them.
+    Command,
+    /// slurmctld started, or another controller took over: all of them.
+    Restart,
+}
+
+/// What lies between two readings; `None` where they are more than three intervals apart or nearly at once, of two
+/// clusters or releases, or where a clock was set meanwhile.
+pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
+    let (old, new) = statistics(before, now)?;
+    let wall = now.time - before.time;
+    let seconds = now.uptime.zip(before.uptime).map_or(wall, |(now, before)| now - before);
+    let tick = f64::from(interval);
+    let near = seconds > 0.0 && (tick * NEAREST..=tick * FARTHEST + 1.0).contains(&seconds);
+    let unset = (wall - seconds).abs() < slack(seconds) && agrees(seconds, before, now, old, new);
+    // What was read within the second of a reset could not tell another reset in that same second.
+    let settled = old.req_time_start > 0 && old.req_time != old.req_time_start;
+    let usable = near && unset && settled && before.release == now.release;
+    usable.then(|| Span { seconds, reset: began_anew(old, new) })
+}
+
+/// Why the counters began anew between two readings, however far apart.
+pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
+    let (old, new) = statistics(before, now)?;
+    began_anew(old, new)
+}
+
+/// Both statistics, where they may be compared.
+fn statistics<'a>(before: &'a Reading, now: &'a Reading) -> Option<(&'a Statistics, &'a Statistics)> {
+    let another = matches!((&before.cluster, &now.cluster), (Some(old), Some(new)) if old != new);
+    before.statistics.as_ref().zip(now.statistics.as_ref()).filter(|_| !another)
+}
+
+/// How far two clocks may differ over so many seconds.
+fn slack(seconds: f64) -> f64 {
+    0.05 + seconds * SLEW
+}
+
+/// Whether so much time went by on slurmctld's clock too, which tells whole seconds; it answered between the request
+/// and the reply.
+fn agrees(seconds: f64, before: &Reading, now: &Reading, old: &Statistics, new: &Statistics) -> bool {
+    #[expect(clippy::cast_precision_loss, reason = "moments of this century are exact")]
+    let there = new.req_time.saturating_sub(old.req_time) as f64;
+    let slack = slack(seconds);
+    seconds - elapsed(now) - slack < there + 1.0 && seconds + elapsed(before) + slack > there - 1.0
+}
+
+/// How long the RPC took, s.
+fn elapsed(reading: &Reading) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
+    let micros = reading.elapsed as f64;
+    micros / 1e6
+}
+
+fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {
+    let kept = !kept_went_down(old, new);
+    // A slurmctld counts since 0 until it first looks at its clock, and keeps what it has counted by then.
+    let moved = old.req_time_start != new.req_time_start && old.req_time_start > 0;
+    if !moved && kept && !scheduler_went_down(old, new) {
+        return None;
+    }
+    // It resets itself at its first moment of a day, which may be late when it is busy.
+    let day = |moment: i64| moment.div_euclid(DAY);
+    if moved && kept && day(old.req_time_start) < day(new.req_time_start) && !restarted(old, new) {
+        return Some(Reset::Midnight);
+    }
+    Some(if restarted(old, new) || !by_command(new) { Reset::Restart } else { Reset::Command })
+}
+
+/// What every reset sets to 0 and nothing else lowers; the sums of depths and lengths may wrap within a day.
+fn scheduler_went_down(old: &Statistics, new: &Statistics) -> bool {
+    let counters = |s: &Statistics| {
+        [
+            s.schedule_cycle_counter,
+            s.bf_cycle_counter,
+            s.jobs_submitted,
+            s.jobs_started,
+            s.jobs_completed,
+            s.jobs_canceled,
+            s.jobs_failed,
+            s.bf_last_backfilled_jobs,
+            s.bf_backfilled_het_jobs,
+        ]
+    };
+    counters(old).into_iter().zip(counters(new)).any(|(old, new)| went_down(old, new))
+        || new.bf_cycle_sum < old.bf_cycle_sum
+        || new.schedule_cycle_max < old.schedule_cycle_max
+        || new.bf_cycle_max < old.bf_cycle_max
+}
+
+/// What midnight leaves alone.
+fn kept_went_down(old: &Statistics, new: &Statistics) -> bool {
+    went_down(old.bf_backfilled_jobs, new.bf_backfilled_jobs)
+        || old.rpc.as_ref().zip(new.rpc.as_ref()).is_some_and(|(old, new)| rpcs_went_down(old, new))
+}
+
+fn rpcs_went_down(old: &RpcTables, new: &RpcTables) -> bool {
+    old.types.iter().enumerate().any(|(index, old)| {
+        let same = |row: &&RpcType| row.id == old.id;
+        // slurmctld adds a new type at the end, so that a row stays where it is.
+        let row = new.types.get(index).filter(same).or_else(|| new.types.iter().find(same));
+        row.is_none_or(|new| went_down(old.count, new.count) || new.time < old.time)
+    })
+}
+
+/// Whether a counter was set back; one that has passed `u32::MAX` was not.
+const fn went_down(old: u32, new: u32) -> bool {
+    new.wrapping_sub(old) > u32::MAX / 2
+}
+
+/// Whether what outlives `sdiag --reset` and midnight is lost: that takes another process, or another controller.
+fn restarted(old: &Statistics, new: &Statistics) -> bool {
+    new.req_time_start <= 0
+        || new.req_time_start < old.req_time_start
+        || (old.bf_when_last_cycle.is_some() && new.bf_when_last_cycle.is_none())
+        || (old.bf_table_size > 0 && new.bf_table_size == 0)
+        || (old.schedule_cycle_last > 0 && new.schedule_cycle_last == 0 && new.schedule_cycle_counter == 0)
+}
+
+/// Whether this process is older than its counters. A reset is the first RPC that the tables count after it; a
+/// slurmctld that starts hears from others first. The moment of the last backfill cycle tells nothing: a slurmctld
+/// that starts knows it from its saved state (22.05).
+fn by_command(new: &Statistics) -> bool {
+    let since = new.req_time_start;
+    let first = new.rpc.as_ref().and_then(|tables| tables.types.first());
+    new.job_states_ts.is_some_and(|counted| counted < since)
+        || (new.schedule_cycle_counter == 0 && new.schedule_cycle_last > 0)
+        || (new.bf_cycle_counter == 0 && new.bf_table_size > 0)
+        || first.is_some_and(|row| row.id == STATS_INFO)
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Release;
+
+    use super::*;
+
+    const MIDNIGHT: i64 = 20_000 * DAY;
+
+    fn rpc(rows: &[(u16, u32)]) -> Option<RpcTables> {
+        let row = |&(id, count): &(u16, u32)| RpcType { id, count, time: u64::from(count), queue: None };
+        Some(RpcTables { types: rows.iter().map(row).collect(), ..RpcTables::default() })
+    }
+
+    /// A slurmctld that has run for an hour.
+    fn running() -> Statistics {
+        Statistics {
+            req_time: MIDNIGHT + 3600,
+            req_time_start: MIDNIGHT + 5,
+            schedule_cycle_last: 85,
+            schedule_cycle_max: 900,
+            schedule_cycle_counter: 11,
+            jobs_submitted: 3,
+            bf_cycle_counter: 2,
+            bf_table_size: 1,
+            bf_when_last_cycle: Some(MIDNIGHT + 3597),
+            bf_backfilled_jobs: 1,
+            job_states_ts: Some(MIDNIGHT + 3579),
+            rpc: rpc(&[(1002, 1), (4003, 3), (2035, 100)]),
+            ..Statistics::default()
+        }
+    }
+
+    fn reading(statistics: Statistics) -> Reading {
+        let time = f64::from(u32::try_from(statistics.req_time).unwrap()) + 0.5;
+        Reading {
+            id: 1,
+            time,
+            uptime: None,
+            elapsed: 400,
+            release: Release::new(22, 5),
+            cluster: None,
+            max_server_threads: None,
+            statistics: Some(statistics),
+            reply: None,
+            visibility: None,
+        }
+    }
+
+    fn between(old: Statistics, new: Statistics) -> Option<Span> {
+        span(&reading(old), &reading(new), 30)
+    }
+
+    #[test]
+    fn what_22_05_keeps_tells_a_reset_by_command_from_a_restart() {
+        // Both recorded in the sandbox; after the restart the moment of the last backfill cycle is an old one.
+        let reset = Statistics {
+            req_time: MIDNIGHT + 3630,
+            req_time_start: MIDNIGHT + 3620,
+            schedule_cycle_last: 85,
+            bf_table_size: 1,
+            bf_when_last_cycle: Some(MIDNIGHT + 3597),
+            job_states_ts: Some(MIDNIGHT + 3609),
+            rpc: rpc(&[(2035, 1)]),
+            ..Statistics::default()
+        };
+        assert_eq!(between(running(), reset.clone()).unwrap().reset, Some(Reset::Command));
+        let restart = Statistics {
+            schedule_cycle_last: 0,
+            bf_table_size: 0,
+            job_states_ts: Some(MIDNIGHT + 3620),
+            rpc: rpc(&[(2035, 3), (2001, 3)]),
+            ..reset.clone()
+        };
+        assert_eq!(between(running(), restart.clone()).unwrap().reset, Some(Reset::Restart));
+        // Later, after cycles of both schedulers, only the order of the RPCs is left.
+        let later = Statistics {
+            schedule_cycle_last: 93,
+            schedule_cycle_counter: 3,
+            bf_cycle_counter: 3,
+            bf_table_size: 1,
+            job_states_ts: Some(MIDNIGHT + 3621),
+            ..reset
+        };
+        assert_eq!(between(running(), later.clone()).unwrap().reset, Some(Reset::Command));
+        let restarted = Statistics { rpc: rpc(&[(1002, 1), (2035, 1)]), ..later };
+        assert_eq!(between(running(), restarted).unwrap().reset, Some(Reset::Restart));
+    }
+
+    #[test]
+    fn midnight_is_what_leaves_the_rpcs_alone_however_late_a_busy_slurmctld_does_it() {
+        let evening = Statistics {
+            req_time: MIDNIGHT - 10,
+            req_time_start: MIDNIGHT - 50_000,
+            job_states_ts: Some(MIDNIGHT - 30),
+            ..running()
+        };
+        let anew = Statistics {
+            req_time: MIDNIGHT + 60,
+            req_time_start: MIDNIGHT + 55,
+            schedule_cycle_counter: 0,
+            schedule_cycle_max: 0,
+            bf_cycle_counter: 0,
+            jobs_submitted: 0,
+            ..evening.clone()
+        };
+        assert_eq!(between(evening.clone(), anew.clone()).unwrap().reset, Some(Reset::Midnight));
+        let command = Statistics { rpc: rpc(&[(2035, 1)]), bf_backfilled_jobs: 0, ..anew.clone() };
+        assert_eq!(between(evening.clone(), command).unwrap().reset, Some(Reset::Command));
+        let unlike = Statistics { req_time_start: MIDNIGHT - 5, ..anew };
+        assert_ne!(between(evening, unlike).unwrap().reset, Some(Reset::Midnight), "before midnight");
+    }
+
+    #[test]
+    fn a_counter_that_went_down_is_a_reset_whatever_req_time_start_says() {
+        let changes: [fn(&mut Statistics); 6] = [
+            |s| s.schedule_cycle_counter -= 1,
+            |s| s.jobs_submitted = 0,
+            |s| s.bf_backfilled_jobs = 0,
+            |s| s.schedule_cycle_max = 5,
+            |s| s.rpc = rpc(&[(1002, 1), (4003, 2), (2035, 101)]),
+            |s| s.rpc = rpc(&[(1002, 1), (2035, 101)]),
+        ];
+        for (index, change) in changes.into_iter().enumerate() {
+            let mut new = Statistics { req_time: MIDNIGHT + 3630, ..running() };
+            assert_eq!(between(running(), new.clone()).unwrap().reset, None);
+            change(&mut new);
+            assert!(between(running(), new).unwrap().reset.is_some(), "change {index}");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_passes_its_end_is_no_reset() {
+        let old = Statistics { jobs_submitted: u32::MAX - 2, bf_depth_sum: u32::MAX, ..running() };
+        let new = Statistics { req_time: MIDNIGHT + 3630, jobs_submitted: 4, bf_depth_sum: 9, ..old.clone() };
+        assert_eq!(between(old, new).unwrap().reset, None);
+    }
+
+    #[test]
+    fn a_slurmctld_that_has_not_looked_at_its_clock_yet_is_told_once() {
+        let fresh = Statistics { req_time: MIDNIGHT + 3630, rpc: rpc(&[]), ..Statistics::default() };
+        assert_eq!(between(running(), fresh.clone()).unwrap().reset, Some(Reset::Restart));
+        let counting =
+            Statistics { req_time: MIDNIGHT + 3660, req_time_start: MIDNIGHT + 3631, ..fresh.clone() };
+        assert_eq!(reset(&reading(fresh.clone()), &reading(counting.clone())), None, "the same process");
+        assert_eq!(between(fresh, counting), None, "since when is not known");
+    }
+
+    #[test]
+    fn what_does_not_belong_together_has_no_span() {
+        let (old, now) = (reading(running()), reading(Statistics { req_time: MIDNIGHT + 3630, ..running() }));
+        assert_eq!(span(&old, &now, 30).map(|span| span.seconds), Some(30.0));
+        assert_eq!(span(&old, &now, 9), None, "more than three intervals");
+        assert_eq!(span(&old, &now, 300), None, "nearly at once");
+        assert_eq!(span(&now, &old, 30), None, "backwards");
+        let changed = |change: fn(&mut Reading)| {
+            let mut now = now.clone();
+            change(&mut now);
+            span(&old, &now, 30)
+        };
+        assert_eq!(changed(|now| now.time += 3.0), None, "the reader's clock was set");
+        assert_eq!(changed(|now| now.release = Release::new(22, 6)), None);
+        assert_eq!(changed(|now| now.statistics = None), None, "a reset's answer");
+        let clusters = |old: &str, new: &str| {
+            let named =
+                |reading: &Reading, name: &str| Reading { cluster: Some(name.to_owned()), ..reading.clone() };
+            span(&named(&self::reading(running()), old), &named(&now, new), 30)
+        };
+        assert!(clusters("a", "a").is_some());
+        assert_eq!(clusters("a", "b"), None);
+    }
+
+    #[test]
+    fn a_clock_that_slurmctld_and_the_reader_share_is_not_believed_when_it_is_set() {
+        let up = |reading: Reading, uptime| Reading { uptime: Some(uptime), ..reading };
+        let old = up(reading(running()), 500.0);
+        // 30 s went by, and the clock of both was set 40 s forward.
+        let now = up(reading(Statistics { req_time: MIDNIGHT + 3670, ..running() }), 530.0);
+        assert_eq!(span(&old, &now, 30), None);
+        let unset = up(reading(Statistics { req_time: MIDNIGHT + 3630, ..running() }), 530.001);
+        let seconds = span(&old, &unset, 30).unwrap().seconds;
+        assert!((seconds - 30.001).abs() < 1e-9, "{seconds}");
+    }
+}

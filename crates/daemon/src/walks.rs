@@ -1,0 +1,182 @@
+//! Random walks of slurmctld's counters, read through every collector, against what really happened.
+//!
+//! With wraps, resets at any moment, restarts, clocks that are set and readings that go missing: an interval figure is
+//! exactly right or it is not there, and it is there where nothing stood against it.
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use carbon::Batch;
+use proptest::prelude::*;
+use slurm_snapshot::{Reading, Release};
+
+use self::world::{Event, Truth, Work, World};
+use crate::collectors::{Collecting, Round};
+use crate::config::Collectors;
+use crate::derive::Reset;
+
+/// What happens within one interval, and whether slurmctld is read at its end.
+type Step = (Vec<Event>, bool);
+
+fn work() -> impl Strategy<Value = Event> {
+    let long = prop_oneof![4 => Just(0), 1 => 1_000_000_u32..60_000_000];
+    (0_u32..50, 0.0..1.0, 0_u32..5000, long)
+        .prop_map(|(cycles, share, depth, long)| Event::Work(Work { cycles, share, depth, long }))
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let by = prop_oneof![-100_000_i64..-3, 3_i64..100_000];
+    prop_oneof![
+        60 => work(),
+        2 => Just(Event::Command),
+        2 => Just(Event::Restart),
+        1 => by.clone().prop_map(Event::SetReader),
+        1 => by.clone().prop_map(Event::SetSlurmctld),
+        1 => by.prop_map(Event::SetBoth),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (prop::collection::vec(event(), 0..4), prop::bool::weighted(0.8));
+    prop::collection::vec(step, 2..40)
+}
+
+fn world() -> impl Strategy<Value = World> {
+    let release =
+        prop_oneof![Just(Release::new(22, 5)), Just(Release::new(24, 11)), Just(Release::new(26, 5))];
+    let tick = prop_oneof![Just(1_u32), Just(10), Just(30), Just(60), Just(300), Just(3600)];
+    // Near midnight as often as not.
+    let start = prop_oneof![86_000.0..86_399.9, 0.0..86_400.0];
+    let near_the_end = prop_oneof![0_u32..1000, (u32::MAX - 5000)..=u32::MAX, any::<u32>()];
+    (release, tick, start, [near_the_end.clone(), near_the_end.clone(), near_the_end], any::<bool>())
+        .prop_map(|(release, tick, start, counters, uptime)| {
+            World::new(release, tick, start, counters, uptime)
+        })
+}
+
+/// One tick through the collectors: the leaves of one family.
+fn published(
+    collecting: &mut Collecting,
+    timestamp: i64,
+    reading: Option<&Arc<Reading>>,
+) -> BTreeMap<String, f64> {
+    let mut batch = Batch::new(timestamp);
+    collecting.collect(&Round::tick(timestamp, reading), "c", &mut batch);
+    assert_eq!(batch.refused(), 0, "NaN or infinity");
+    let family = batch.points().iter().filter_map(|point| {
+        assert!(point.value() >= 0.0 || point.path().contains("queue_per_minute"), "{point:?}");
+        let leaf = point.path().strip_prefix("c.slurm_sched_interval.gauge-")?;
+        Some((leaf.to_owned(), point.value()))
+    });
+    family.collect()
+}
+
+const RESETS: [(&str, Reset); 3] = [
+    ("resets_midnight", Reset::Midnight),
+    ("resets_command", Reset::Command),
+    ("resets_restart", Reset::Restart),
+];
+
+/// The figures of an interval; the others are of one reading.
+const OF_ONE: [&str; 3] = ["bf_coverage", "bf_last_cycle_age", "job_states_age"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn an_interval_figure_is_exactly_right_or_absent(mut world in world(), steps in steps()) {
+        let mut collecting = Collecting::start(world.tick, &Collectors::default(), |_| None);
+        let mut last: Option<(Arc<Reading>, Truth)> = None;
+        let mut resets = BTreeMap::new();
+        for (index, (events, read)) in steps.into_iter().enumerate() {
+            world.live(&events);
+            let timestamp = i64::try_from(index).unwrap();
+            if !read {
+                let found = published(&mut collecting, timestamp, None);
+                prop_assert!(found.keys().all(|leaf| leaf.starts_with("resets_")), "{found:?}");
+                continue;
+            }
+            let reading = Arc::new(world.reading());
+            let mut found = published(&mut collecting, timestamp, Some(&reading));
+            let mut more = |leaf| {
+                let count = found.remove(leaf).unwrap_or(0.0);
+                count > resets.insert(leaf, count).unwrap_or(0.0)
+            };
+            let counted: Vec<Reset> =
+                RESETS.into_iter().filter(|(leaf, _)| more(*leaf)).map(|(_, kind)| kind).collect();
+            found.retain(|leaf, _| !OF_ONE.contains(&leaf.as_str()));
+            if let Some((before, then)) = &last {
+                check(before, then, &world, &found, &counted)?;
+            } else {
+                prop_assert!(found.is_empty(), "{found:?} of one reading");
+            }
+            last = Some((reading, world.truth.clone()));
+            world.truth.forget_moments();
+        }
+    }
+}
+
+/// One reading's figures against what happened since the one before.
+fn check(
+    before: &Reading,
+    then: &Truth,
+    world: &World,
+    found: &BTreeMap<String, f64>,
+    counted: &[Reset],
+) -> Result<(), TestCaseError> {
+    let truth = &world.truth;
+    let (old, tick) = (before.statistics.as_ref().unwrap(), f64::from(world.tick));
+    let seconds = truth.replied - then.replied;
+    let settled = old.req_time_start > 0 && old.req_time_start != old.req_time;
+    if !truth.resets.is_empty()
+        || world.surely_seen_as_set(seconds)
+        || seconds > 3.0 * tick + 1.5 + seconds * 0.01
+    {
+        prop_assert!(found.is_empty(), "{found:?} across {:?} or a clock that was set", truth.resets);
+    }
+    if let ([only], true, true) = (truth.resets.as_slice(), settled, !world.ever_set) {
+        prop_assert_eq!(counted, &[*only]);
+    }
+    if truth.resets.is_empty() && !world.ever_set && settled {
+        prop_assert!(counted.is_empty(), "{counted:?} of nothing");
+        let surely = seconds > 0.26 * tick && seconds < 3.0 * tick;
+        prop_assert!(!surely || !found.is_empty(), "nothing after {seconds} s");
+    }
+    let Some(&measured) = found.get("seconds") else {
+        prop_assert!(found.is_empty(), "{found:?}");
+        return Ok(());
+    };
+    prop_assert!((measured - seconds).abs() <= 2.1 + 0.011 * seconds, "{measured} of {seconds} s");
+    prop_assert!(world.any_set() || (measured - seconds).abs() < 1e-3, "{measured} of {seconds} s");
+    let grown = |of: fn(&Truth) -> u64| u32::try_from(of(truth) - of(then)).unwrap();
+    let (cycles, depth) = (grown(|t| t.main_cycles), grown(|t| t.main_depth));
+    let main_time = truth.main_time - then.main_time;
+    let exactly = |leaf: &str, value: Option<f64>| {
+        let same = match (found.get(leaf), value) {
+            (Some(found), Some(value)) => (found - value).abs() <= value.abs() * 1e-12,
+            (found, value) => found.is_none() && value.is_none(),
+        };
+        prop_assert!(same, "{leaf}: {:?} for {value:?}", found.get(leaf));
+        Ok(())
+    };
+    let float = |value: u64| value.to_string().parse::<f64>().unwrap();
+    let mean = |sum: f64, count: u32| (count > 0).then(|| sum / f64::from(count));
+    exactly("main_cycles", Some(cycles.into()))?;
+    exactly("main_cycles_per_minute", Some(f64::from(cycles) * 60.0 / measured))?;
+    exactly("main_mean_depth", mean(depth.into(), cycles))?;
+    // In longer ones a u32 of µs may have wrapped once more than it seems.
+    if world.is_wide() || seconds < 1000.0 || found.contains_key("main_busy_fraction") {
+        exactly("main_busy_fraction", Some(float(main_time) / (measured * 1e6)))?;
+        exactly("main_mean_cycle", mean(float(main_time), cycles))?;
+    }
+    let bf_cycles = grown(|t| t.bf_cycles);
+    let bf_time = truth.bf_time - then.bf_time;
+    exactly("bf_busy_fraction", Some(float(bf_time) / (measured * 1e6)))?;
+    exactly("bf_mean_cycle", mean(float(bf_time), bf_cycles))?;
+    exactly("bf_depth_mean_try", mean(grown(|t| t.bf_depth_try).into(), bf_cycles))?;
+    exactly("bf_queue_length_mean", mean(grown(|t| t.bf_queue_len).into(), bf_cycles))?;
+    let jobs = grown(|t| t.jobs);
+    exactly("jobs_submitted_per_minute", Some(f64::from(jobs) * 60.0 / measured))?;
+    exactly("jobs_backfilled_per_minute", Some(f64::from(jobs) * 60.0 / measured))
+}

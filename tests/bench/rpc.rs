@@ -1,0 +1,323 @@
+//! What full RPC tables cost: points of 100 types and 200 users from a recording, and a whole tick beside the bare C loop
+//! where slurmctld's own table of users is full.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write, copy, sink};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Process, Sandbox, find_program, wait};
+use slurm_snapshot::{Answer, Reading, Release, RpcTables, RpcType, RpcUser, Statistics, rpc_name};
+
+use crate::{compile_floor, cpu, reader_of};
+
+/// Readings of the recording, and between which of them it is looked at: both while the queue is as full as it gets.
+const READINGS: u32 = 1600;
+const FIRST: u64 = 300;
+const LAST: u64 = 1400;
+
+const USERS: u32 = 200;
+const TYPES: usize = 100;
+
+/// Ticks of a second beside the C loop.
+const LENGTH: u32 = 60;
+
+/// The aims: µs of CPU for deriving and encoding, and the whole tick beside the floor's.
+const MOST_DERIVE: f64 = 1000.0;
+const MOST_CPU: f64 = 2.5;
+
+/// What full tables cost, µs of CPU a tick.
+pub(crate) struct Full {
+    /// A replayed reading, from its line to the socket.
+    replayed: f64,
+    /// The same readings without the collector.
+    without: f64,
+    points: u64,
+    live: Option<Live>,
+}
+
+/// A live tick, where somebody may be 200 users.
+struct Live {
+    floor: f64,
+    daemon: f64,
+    reader: f64,
+    types: usize,
+    users: usize,
+}
+
+pub(crate) fn full(sandbox: &Sandbox) -> Result<Full> {
+    let recording = sandbox.path("full.json");
+    record(&recording)?;
+    let (replayed, points) = replay(sandbox, "full", true)?;
+    let (without, _) = replay(sandbox, "without", false)?;
+    let live = if rustix::process::getuid().is_root() { Some(live(sandbox)?) } else { None };
+    Ok(Full { replayed, without, points, live })
+}
+
+impl Full {
+    pub(crate) fn table(&self) -> String {
+        let Self { replayed, without, points, live } = self;
+        let mut text = format!(
+            "| a tick of {TYPES} types and {USERS} users | CPU |\n|---|---|\n\
+             | replayed: parsed, derived, encoded and sent, {points} points | {replayed:.0} µs |\n\
+             | the same lines without slurm_rpc_stats | {without:.0} µs |\n\
+             | **deriving, encoding and sending them** | {:.0} µs |\n",
+            replayed - without
+        );
+        match live {
+            Some(Live { floor, daemon, reader, types, users }) => {
+                let row = |name: &str, cpu: f64| format!("| {name} | {cpu:.0} µs | {:.2} |\n", cpu / floor);
+                text += &format!(
+                    "\n| a live tick of {types} types and {users} users | CPU | beside the C loop |\n|---|---|---|\n"
+                );
+                text += &row("a bare C loop", *floor);
+                text += &row("slurm-graphite-reader", *reader);
+                text += &row("slurm-graphite, every user with paths", *daemon);
+                text += &row("**both together**", daemon + reader);
+            }
+            None => text += "\nOnly root can fill slurmctld's table of users: no live tick.\n",
+        }
+        text + "\n"
+    }
+
+    pub(crate) fn judge(&self) -> Result<()> {
+        let derive = self.replayed - self.without;
+        ensure!(derive <= MOST_DERIVE, "{derive:.0} µs for full tables, not {MOST_DERIVE}");
+        if let Some(Live { floor, daemon, reader, .. }) = self.live {
+            let ratio = (daemon + reader) / floor;
+            ensure!(ratio <= MOST_CPU, "{ratio:.2} times the C loop's CPU with full tables, not {MOST_CPU}");
+        }
+        Ok(())
+    }
+}
+
+/// Readings whose tables are full and grow.
+fn record(file: &std::path::Path) -> Result<()> {
+    let release = Release::new(24, 11);
+    let known = (1000..u16::MAX).filter(|&id| rpc_name(id.into(), release).is_some());
+    let ids: Vec<u16> = known.take(TYPES).collect();
+    let mut out = BufWriter::new(File::create(file)?);
+    for number in 1..=READINGS {
+        let moment = 1_700_028_000 + 30 * i64::from(number);
+        let time = |id: u32| u64::from(number) * u64::from(700 + id);
+        let kind = |&id: &u16| RpcType { id, count: number * 3, time: time(id.into()), queue: None };
+        let user = |id: u32| RpcUser {
+            id,
+            name: Some(if id == 0 { "root".to_owned() } else { format!("first.last{id}") }),
+            count: number * 2,
+            time: time(id),
+            ..RpcUser::default()
+        };
+        let rpc = RpcTables {
+            types: ids.iter().map(kind).collect(),
+            users: (0..USERS).map(user).collect(),
+            ..RpcTables::default()
+        };
+        let reading = Reading {
+            id: number.into(),
+            time: f64::from(u32::try_from(moment)?) + 0.1,
+            elapsed: 500,
+            release,
+            cluster: Some("sandbox".to_owned()),
+            max_server_threads: None,
+            uptime: None,
+            reply: None,
+            visibility: None,
+            statistics: Some(Statistics {
+                req_time: moment,
+                req_time_start: 1_700_020_000,
+                rpc: Some(rpc),
+                ..Statistics::default()
+            }),
+        };
+        serde_json::to_writer(&mut out, &Answer::Reading(Box::new(reading)))?;
+        out.write_all(b"\n")?;
+    }
+    out.flush().context("writing the recording")
+}
+
+/// µs of CPU and the points of a replayed tick.
+fn replay(sandbox: &Sandbox, name: &str, enabled: bool) -> Result<(f64, u64)> {
+    let peer = Peer::start()?;
+    let config = sandbox.path(&format!("{name}.toml"));
+    std::fs::write(
+        &config,
+        format!(
+            "prefix = \"cluster\"\n[[carbon]]\naddress = {:?}\n[queue]\nresend_window = \"0s\"\nreplay_rate = \"100000000\"\n\
+             [collectors.rpc_stats]\nenabled = {enabled}\nusers = {USERS}\n",
+            peer.address
+        ),
+    )?;
+    let (config, recording) = (config.display().to_string(), sandbox.path("full.json").display().to_string());
+    let once = ["once", "--config", &config, "--replay", &recording];
+    let points = if enabled { points(sandbox, &once)? } else { 0 };
+    let mut process = sandbox
+        .slurm_graphite(name, &["run", "--config", &config, "--prefix", "cluster", "--replay", &recording])?;
+    let pid = process.pid().context("the replay has ended")?;
+    let at = |ticks: u64| -> Result<(u64, Duration)> {
+        wait::until(&format!("{ticks} replayed ticks"), Duration::from_secs(120), || peer.ticks() >= ticks)?;
+        Ok((peer.ticks(), cpu(pid)?))
+    };
+    let (first, last) = (at(FIRST)?, at(LAST)?);
+    process.stop()?;
+    let ticks = u32::try_from(last.0.saturating_sub(first.0))?;
+    let spent = last.1.checked_sub(first.1).context("CPU time went back")?;
+    Ok((spent.as_secs_f64() * 1e6 / f64::from(ticks), points))
+}
+
+/// The lines of the last tick of a recording.
+fn points(sandbox: &Sandbox, once: &[&str]) -> Result<u64> {
+    let text = sandbox::Invocation::new(&sandbox.folder, once)?.finish()?.stdout;
+    let stamp = |line: &str| line.rsplit(' ').next().map(str::to_owned);
+    let last = text.lines().last().and_then(stamp).context("the recording gave nothing")?;
+    Ok(text.lines().filter(|line| stamp(line).as_ref() == Some(&last)).count() as u64)
+}
+
+/// A peer that tells ticks apart by what every one of them has once, and keeps nothing.
+struct Peer {
+    address: String,
+    ticks: Arc<AtomicU64>,
+}
+
+impl Peer {
+    fn start() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?.to_string();
+        let ticks = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&ticks);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                count(stream, &counted);
+            }
+        });
+        Ok(Self { address, ticks })
+    }
+
+    fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
+    }
+}
+
+/// The first frame of a tick begins with the first figure of the first collector.
+fn count(mut stream: TcpStream, ticks: &AtomicU64) {
+    const HEAD: usize = 128;
+    const FIRST_LEAF: &[u8] = b"gauge-server_thread_count";
+    let mut length = [0; 4];
+    let mut head = [0; HEAD];
+    while stream.read_exact(&mut length).is_ok() {
+        let body = u64::from(u32::from_be_bytes(length));
+        let taken = usize::try_from(body).unwrap_or(HEAD).min(HEAD);
+        let Some(start) = head.get_mut(..taken) else { return };
+        if stream.read_exact(start).is_err() {
+            return;
+        }
+        ticks.fetch_add(
+            u64::from(start.windows(FIRST_LEAF.len()).any(|window| window == FIRST_LEAF)),
+            Ordering::Relaxed,
+        );
+        if copy(&mut (&mut stream).take(body - taken as u64), &mut sink()).is_err() {
+            return;
+        }
+    }
+}
+
+fn live(sandbox: &Sandbox) -> Result<Live> {
+    let peer = Peer::start()?;
+    let config = sandbox.path("live.toml");
+    let conf = sandbox.slurm.conf();
+    std::fs::write(
+        &config,
+        format!(
+            "interval = \"1s\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = {:?}\n[collectors.rpc_stats]\nusers = {USERS}\n",
+            peer.address
+        ),
+    )?;
+    let mut collector =
+        sandbox.slurm_graphite("live", &["run", "--config", &config.display().to_string()])?;
+    collector.line("slurmctld answers", wait::LIMIT)?;
+    fill(sandbox)?;
+    let mut floor = Process::new(&sandbox.folder, "full-floor", compile_floor(sandbox)?)
+        .env("SLURM_CONF", conf.display().to_string());
+    floor.spawn()?;
+    let daemon_pid = collector.pid().context("the collector has ended")?;
+    let all = [floor.pid().context("the C loop has ended")?, daemon_pid, reader_of(daemon_pid)?];
+    let cpus = || all.into_iter().map(cpu).collect::<Result<Vec<Duration>>>();
+    wait::pause(crate::WARM_UP);
+    let before = cpus()?;
+    wait::pause(Duration::from_secs(LENGTH.into()));
+    let after = cpus()?;
+    let each = |index: usize| -> Result<f64> {
+        let spent =
+            after.get(index).zip(before.get(index)).and_then(|(after, before)| after.checked_sub(*before));
+        Ok(spent.context("a contender has ended")?.as_secs_f64() * 1e6 / f64::from(LENGTH))
+    };
+    let sdiag = sandbox.slurm.sdiag()?;
+    ensure!(sdiag.by_user.len() == USERS as usize, "{} users in slurmctld's table", sdiag.by_user.len());
+    let live = Live {
+        floor: each(0)?,
+        daemon: each(1)?,
+        reader: each(2)?,
+        types: sdiag.by_type.len(),
+        users: sdiag.by_user.len(),
+    };
+    collector.stop()?;
+    Ok(live)
+}
+
+/// RPCs of as many users as slurmctld counts, and of what types the commands make.
+fn fill(sandbox: &Sandbox) -> Result<()> {
+    for (program, args) in COMMANDS {
+        // Some are refused, and counted all the same.
+        let _ = sandbox.slurm.run(program, args);
+    }
+    let sinfo = find_program("sinfo")?.display().to_string();
+    for id in 20_001..20_000 + USERS {
+        let (reuid, regid) = (format!("--reuid={id}"), format!("--regid={id}"));
+        sandbox.slurm.run("setpriv", &[&reuid, &regid, "--clear-groups", &sinfo])?;
+    }
+    Ok(())
+}
+
+const COMMANDS: &[(&str, &[&str])] = &[
+    ("sbatch", &["--begin=now+1hour", "--output=/dev/null", "--wrap", "true"]),
+    ("squeue", &[]),
+    ("squeue", &["--steps"]),
+    ("sprio", &[]),
+    ("sshare", &[]),
+    ("scontrol", &["ping"]),
+    ("scontrol", &["show", "config"]),
+    ("scontrol", &["show", "job"]),
+    ("scontrol", &["show", "job", "1"]),
+    ("scontrol", &["show", "node"]),
+    ("scontrol", &["show", "node", "localhost"]),
+    ("scontrol", &["show", "step"]),
+    ("scontrol", &["show", "reservation"]),
+    ("scontrol", &["show", "licenses"]),
+    ("scontrol", &["show", "topology"]),
+    ("scontrol", &["show", "burstbuffer"]),
+    ("scontrol", &["show", "assoc_mgr"]),
+    ("scontrol", &["show", "federation"]),
+    ("scontrol", &["hold", "1"]),
+    ("scontrol", &["release", "1"]),
+    ("scontrol", &["suspend", "1"]),
+    ("scontrol", &["requeue", "1"]),
+    ("scontrol", &["top", "1"]),
+    ("scontrol", &["update", "JobId=1", "Comment=x"]),
+    ("scontrol", &["update", "NodeName=localhost", "Comment=x"]),
+    ("scontrol", &["update", "PartitionName=debug", "MaxTime=INFINITE"]),
+    ("scontrol", &["create", "PartitionName=more", "Nodes=localhost"]),
+    ("scontrol", &["delete", "PartitionName=more"]),
+    (
+        "scontrol",
+        &["create", "ReservationName=r", "StartTime=now+100", "Duration=1", "Users=root", "Nodes=ALL"],
+    ),
+    ("scontrol", &["delete", "ReservationName=r"]),
+    ("scontrol", &["setdebug", "info"]),
+    ("scontrol", &["setdebugflags", "-backfill"]),
+    ("scontrol", &["schedloglevel", "0"]),
+    ("sbatch", &["--test-only", "--wrap", "true"]),
+    ("scancel", &["1"]),
+];
