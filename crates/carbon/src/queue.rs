@@ -269,9 +269,9 @@ impl Place {
         self.shared.state().turn(id, true)
     }
 
-    /// The batch's frames, from memory or from the file. Those that are lost are counted; a disk that does not answer,
-    /// or not now, keeps what it has.
-    pub(crate) async fn frames(&self, turn: &Turn) -> Loaded {
+    /// The batch's frames, from memory or from the file. Those that are lost are counted, and `turn` has the points that
+    /// are left; a disk that does not answer, or not now, keeps what it has.
+    pub(crate) async fn frames(&self, turn: &mut Turn) -> Loaded {
         if let Some(frames) = &turn.frames {
             return Loaded::Frames(Arc::clone(frames));
         }
@@ -282,7 +282,11 @@ impl Place {
             None => Err(StoreError::Gone),
         };
         match loaded {
-            Ok(frames) => Loaded::Frames(frames),
+            Ok(frames) => {
+                turn.points = frames.iter().map(|frame| u64::from(frame.points)).sum();
+                self.shared.state().shrink_batch(turn.id, turn.points);
+                Loaded::Frames(frames)
+            }
             Err(error @ StoreError::Damaged { .. }) => {
                 error!(destination = %self.name, %error, "a kept tick cannot be read, and is lost");
                 self.shared.state().drop_batch(turn.id, Reason::Damaged);

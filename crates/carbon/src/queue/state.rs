@@ -13,7 +13,7 @@ use tracing::{debug, error, info, trace, warn};
 
 use super::{Dropped, Limits, QueueStatus, Turn};
 use crate::ledger::{Ledger, Removed};
-use crate::store::{Changes, Event, Kept, Restored};
+use crate::store::{Changes, Event, Kept, Lost, Restored};
 use crate::wire::Frame;
 
 /// Frames kept in memory beside the file; what does not fit is read again when its turn comes.
@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) done: Vec<(Arc<str>, u64)>,
     pub(super) forget: Vec<u64>,
     pub(super) next_id: u64,
+    /// What an earlier run had kept is among them.
+    restored: bool,
     /// Commits that the file's thread has not answered for.
     pub(super) unanswered: usize,
     /// Some batches were given to the senders without being on disk.
@@ -91,6 +93,7 @@ impl State {
             done: Vec::new(),
             forget: Vec::new(),
             next_id: unix_millis(),
+            restored: false,
             unanswered: 0,
             missed: false,
             status: QueueStatus::default(),
@@ -225,6 +228,20 @@ impl State {
         self.remove(id);
     }
 
+    /// Only `readable` points of a batch are left in the file: who was still to have the others has lost them.
+    pub(super) fn shrink_batch(&mut self, id: u64, readable: u64) {
+        let Some(held) = self.batches.get_mut(&id) else { return };
+        let missing = held.points.saturating_sub(readable);
+        held.points = readable;
+        if missing == 0 {
+            return;
+        }
+        error!(timestamp = held.timestamp, points = missing, "a part of a kept tick is damaged, and is lost");
+        for destination in self.destinations.values_mut().filter(|to| to.ledger.is_due(id)) {
+            destination.dropped.damaged = destination.dropped.damaged.saturating_add(missing);
+        }
+    }
+
     /// Drops what is older than `max_age` beside the newest timestamp.
     pub(super) fn expire(&mut self, now: i64) {
         let max_age = i64::try_from(self.limits.max_age.as_secs()).unwrap_or(i64::MAX);
@@ -267,10 +284,22 @@ impl State {
             self.status.moved_aside = self.status.moved_aside.saturating_add(1);
             error!(ticks_lost = commits, copied_to = %copy.display(), "the end of the queue's log is damaged; what it had is lost");
         }
+        for (name, Lost { batches, points }) in restored.lost {
+            error!(destination = %name, ticks = batches, points, "the queue's file is damaged; these were kept for the destination and are lost");
+            if let Some(Destination { dropped, .. }) = self.destinations.get_mut(&name) {
+                dropped.damaged = dropped.damaged.saturating_add(points);
+            }
+        }
+        let again = std::mem::replace(&mut self.restored, true);
         let (mut ticks, mut oldest) = (0_usize, None::<i64>);
         for (id, summary) in restored.batches {
             self.next_id = self.next_id.max(id.saturating_add(1));
             if self.batches.contains_key(&id) {
+                continue;
+            }
+            if again {
+                // Everybody is done with it.
+                self.forget.push(id);
                 continue;
             }
             ticks += 1;
@@ -285,6 +314,9 @@ impl State {
                 waiting: 0,
             };
             self.batches.insert(id, held);
+        }
+        if again {
+            return;
         }
         for (name, id) in restored.due {
             self.restore_due(&name, id);
@@ -354,23 +386,21 @@ impl State {
                     self.publish(id);
                 }
             }
-            Event::MovedAside { to, error } => {
+            Event::MovedAside { to, error, saved, counted } => {
                 self.status.moved_aside = self.status.moved_aside.saturating_add(1);
-                let lost: Vec<u64> = self
-                    .batches
-                    .iter()
-                    .filter(|(_, held)| held.durable && held.frames.is_none())
-                    .map(|(&id, _)| id)
-                    .collect();
-                error!(%error, moved_to = %to.display(), ticks_lost = lost.len(), "the queue's file is set aside; a new one takes its place");
+                let gone = |(id, held): &(&u64, &Held)| {
+                    held.durable && held.frames.is_none() && !saved.contains(*id)
+                };
+                let lost: Vec<u64> = self.batches.iter().filter(gone).map(|(&id, _)| id).collect();
+                let unknown =
+                    if counted || self.restored { "" } else { "; what else it had cannot be known" };
+                error!(%error, moved_to = %to.display(), ticks_saved = saved.len(), ticks_lost = lost.len(), "the queue's file is set aside; a new one takes its place{unknown}");
                 for id in lost {
                     self.drop_batch(id, Reason::Damaged);
                 }
-                self.forget.clear();
-                self.done.clear();
                 self.missed = true;
-                for held in self.batches.values_mut() {
-                    held.durable = false;
+                for (id, held) in &mut self.batches {
+                    held.durable &= saved.contains(id);
                 }
             }
         }
