@@ -360,3 +360,6 @@ async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>)
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -188,6 +188,13 @@ impl Store {
         Ok((Self { commands }, events))
     }
 
+    /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
+    #[cfg(test)]
+    pub(crate) fn hung() -> (Self, impl Sized) {
+        let (commands, unheard) = channel();
+        (Self { commands }, unheard)
+    }
+
     /// Hands changes over; an event comes for every batch appended.
     pub(crate) fn apply(&self, changes: Changes) {
         // Without its thread there is no file; the queue goes on in memory.
@@ -359,3 +366,6 @@ impl Keeper {
         self.say(Event::Failed { appended, error });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -258,6 +258,13 @@ impl File {
         self.bytes
     }
 
+    /// A full disk, as far as SQLite can tell, or one with room again.
+    #[cfg(test)]
+    pub(super) fn fill(&self, full: bool) {
+        let pages = if full { 1 } else { u32::MAX / 2 };
+        self.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+    }
+
     /// Pages in the file, and the free ones among them.
     fn pages(&self) -> Result<(u64, u64), StoreError> {
         rows::pages(&self.connection).map_err(|source| explain(&self.path, source))

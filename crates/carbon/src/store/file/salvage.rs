@@ -110,9 +110,10 @@ fn open(from: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(from, flags)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Before anything is read, or a file that is too short is refused as a whole.
     connection.execute_batch(
-        "PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -1024; PRAGMA cell_size_check = ON;
-         PRAGMA writable_schema = ON;",
+        "PRAGMA writable_schema = ON; PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -1024;
+         PRAGMA cell_size_check = ON;",
     )?;
     Ok(connection)
 }
