@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Findings, Plan, Stage, now};
+use sandbox::{Findings, Plan, Stage, destination, now};
 
 use crate::side_by_side;
 
@@ -15,15 +15,14 @@ fn an_outage_longer_than_the_caps() {
     ]);
 }
 
-/// Points take many pages: four components as long as they may be.
-fn long_prefix() -> String {
-    format!("prefix = \"{}\"\n", ["long"; 4].map(|word| word.repeat(45)).join("."))
-}
-
+/// Ticks of 75 KB, so that a file of the least size is full after 25: paths as long as they may be, and four places in
+/// the queue, all of the same Carbon, which may have everything several times.
 fn small(stage: &Stage) -> Result<()> {
-    let mut plan = Plan::to(&stage.carbon.address());
-    plan.top = long_prefix();
-    plan.queue = "max_bytes = \"2560KiB\"\n".to_owned();
+    let address = stage.carbon.address();
+    let mut plan = Plan::to(&address);
+    plan.top = format!("prefix = \"{}\"\n", ["long"; 4].map(|word| word.repeat(47)).join("."));
+    plan.destinations.extend(["b", "c", "d"].map(|name| destination(name, &address)));
+    plan.queue = "max_bytes = \"4MiB\"\n".to_owned();
     stage.configure(&plan)
 }
 

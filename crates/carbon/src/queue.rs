@@ -25,6 +25,10 @@ const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
 /// Batches handed to a disk that does not answer; further ones stay in memory only.
 const MOST_UNANSWERED: usize = 64;
 
+/// The least `max_bytes` that is of use with a folder: half of it is for the file's log, and what is left holds 2.7 hours of
+/// ticks of 6 KB at 30 s. With 2.5 MiB it would be half an hour, and a tick of 10,000 points breaks the bound.
+pub const LEAST_FILE_BYTES: u64 = 4 << 20;
+
 /// The bounds of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

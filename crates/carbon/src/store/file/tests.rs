@@ -289,3 +289,12 @@ fn moved_aside_with_its_log() {
     assert!(aside.exists() && !dir.path().join(NAME).exists());
     open(dir.path(), MANY);
 }
+
+#[test]
+fn the_least_bound_still_keeps_hours_of_small_ticks() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), crate::LEAST_FILE_BYTES);
+    let dropped: usize = (1..=1000).map(|id| file.apply(&append(id, 6000)).unwrap().len()).sum();
+    assert!((300..=360).contains(&(1000 - dropped)), "{dropped}");
+    assert!(on_disk(dir.path()) <= crate::LEAST_FILE_BYTES);
+}
