@@ -160,13 +160,15 @@ fn trial(left: &Left, file: &str, seed: u64, n: u64) -> Result<String> {
         ensure!(missing <= one || aside > 0.0, "{what}: {missing} missing, nothing counted");
     }
     if file == FILE {
-        ensure!(exact || aside > 0.0, "{what}: {missing} missing, {damaged} counted, nothing set aside");
+        let unknown = collected.said(0.0, "what else it had cannot be known");
+        ensure!(exact || unknown, "{what}: {missing} missing, {damaged} counted, and nothing else said");
         ensure!(
             missing == 0 || collected.entries().iter().any(|entry| entry.level == "ERROR"),
             "{what}: nothing said"
         );
     }
-    Ok(format!("{what}: {missing} lost, {damaged} counted, {aside} aside"))
+    let unknown = if exact { "" } else { " and said to be more" };
+    Ok(format!("{what}: {missing} lost, {damaged} counted{unknown}, {aside} aside"))
 }
 
 fn known(line: &str, collected: &Collected) -> bool {
