@@ -80,8 +80,6 @@ pub(crate) struct Restored {
     pub(crate) lost: BTreeMap<Arc<str>, Lost>,
     /// Destinations that there are no longer, and how many batches each had not had.
     pub(crate) removed: Vec<(String, u64)>,
-    /// How many commits a damaged log had beyond what could be read, and the copy of it.
-    pub(crate) unread: Option<(usize, PathBuf)>,
 }
 
 /// What a damaged file no longer has.

@@ -280,10 +280,6 @@ impl State {
                 "a destination that is no longer configured is forgotten"
             );
         }
-        if let Some((commits, copy)) = restored.unread {
-            self.status.moved_aside = self.status.moved_aside.saturating_add(1);
-            error!(ticks_lost = commits, copied_to = %copy.display(), "the end of the queue's log is damaged; what it had is lost");
-        }
         for (name, Lost { batches, points }) in restored.lost {
             error!(destination = %name, ticks = batches, points, "the queue's file is damaged; these were kept for the destination and are lost");
             if let Some(Destination { dropped, .. }) = self.destinations.get_mut(&name) {

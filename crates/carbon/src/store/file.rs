@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
 pub(super) use self::salvage::{Salvage, salvage};
@@ -51,6 +52,8 @@ impl File {
                 | OpenFlags::SQLITE_OPEN_CREATE
                 | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(&path, flags)?;
+            // Until it is known that all of its log can be read.
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             connection.execute_batch(
                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;
                  PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
@@ -66,7 +69,14 @@ impl File {
         if version > VERSION {
             return Err(StoreError::Newer { path, version });
         }
-        let unread = log::keep_unread(dir, &commits, read);
+        let unread = commits.iter().filter(|&&commit| commit > read).count();
+        if unread > 0 {
+            let reason = format!("{unread} commits of its log cannot be read");
+            return Err(StoreError::Damaged { path, reason });
+        }
+        connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+            .map_err(|source| explain(&path, source))?;
         let mut file = Self {
             connection,
             path,
@@ -81,7 +91,7 @@ impl File {
         }
         let removed = file.set_destinations(destinations)?;
         let restored = file.restore(removed)?;
-        Ok((file, Restored { unread, ..restored }))
+        Ok((file, restored))
     }
 
     fn create(&mut self) -> Result<(), StoreError> {

@@ -1,10 +1,11 @@
 //! What can still be read of a file that was set aside, taken over into the new one frame by frame.
 //!
-//! The file aside is only read; a person may know more of it. What it was to deliver and no longer has is counted from
+//! The file aside is only read, together with its log in a copy; a person may know more of it. What it was to deliver and no longer has is counted from
 //! the entries of what was due; where those cannot be read either, nobody knows how much it was.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::config::DbConfig;
@@ -12,7 +13,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::rows::{self, Order};
 use super::{Changes, File};
-use crate::store::{Kept, Lost};
+use crate::store::aside::log_of;
+use crate::store::{Kept, Lost, log};
 
 /// Taken over in one commit.
 const AT_ONCE: usize = 256;
@@ -32,8 +34,18 @@ pub(in super::super) struct Salvage {
 /// To whom a batch is due, with its points; empty where that cannot be read.
 type Wanted = BTreeMap<u64, Vec<(Option<Arc<str>>, u64)>>;
 
-/// Takes over what can be read of the file at `from`.
+/// Takes over what can be read of the file at `from`, and of its log.
 pub(in super::super) fn salvage(from: &Path, into: &mut File) -> Salvage {
+    let merged = PathBuf::from(format!("{}.merged", from.display()));
+    let with_log = log::merge(from, &merged).unwrap_or(false);
+    let salvage = salvage_from(if with_log { &merged } else { from }, into);
+    // There is none, or a part of one, where there was no log or no room for it.
+    let _ = fs::remove_file(&merged);
+    let _ = fs::remove_file(log_of(&merged));
+    salvage
+}
+
+fn salvage_from(from: &Path, into: &mut File) -> Salvage {
     let mut salvage = Salvage::default();
     let Ok(connection) = open(from) else { return salvage };
     let (wanted, counted) = wanted(&connection, into);
