@@ -1,8 +1,12 @@
 //! Outages longer than the caps: exactly the oldest ticks are missing, and the counters equal their points.
 
+use std::collections::BTreeSet;
+use std::fs;
+
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Findings, Manner, Plan, Sink, Stage, destination, now};
+use sandbox::{Findings, Folder, Invocation, Manner, Plan, Sink, Stage, destination, now, slurm_graphite};
+use slurm_snapshot::{Answer, Reading, Release, Statistics};
 
 use crate::side_by_side;
 
@@ -12,6 +16,7 @@ fn an_outage_longer_than_the_caps() {
         ("max_bytes of the file", full),
         ("max_age", old),
         ("max_bytes, over two runs", full_and_killed),
+        ("max_age and a recording of three days", recording_of_days),
     ]);
 }
 
@@ -89,4 +94,42 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
         findings.ticks,
         findings.lost.len()
     ))
+}
+
+/// The timestamps are the recording's own: nothing in it is too old.
+fn recording_of_days() -> Result<String> {
+    const READINGS: u32 = 73;
+    let folder = Folder::new()?;
+    let (recording, sink) = (folder.path().join("recording"), Sink::start(Manner::Record)?);
+    let mut text = String::new();
+    for n in 0..READINGS {
+        let reading = Reading {
+            id: n.into(),
+            time: 1_700_000_000.0 + 3600.0 * f64::from(n),
+            elapsed: 100,
+            release: Release::new(22, 5),
+            cluster: None,
+            max_server_threads: None,
+            statistics: Some(Statistics { jobs_submitted: n, ..Statistics::default() }),
+        };
+        text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);
+        text.push('\n');
+    }
+    fs::write(&recording, text)?;
+    let config = folder.path().join("replay.toml");
+    fs::write(&config, format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address())))?;
+    let (config, recording) = (config.display().to_string(), recording.display().to_string());
+    let args =
+        ["run", "--config", &config, "--prefix", "replayed", "--interval", "10s", "--replay", &recording];
+    let replayed = Invocation::of(&folder, &slurm_graphite()?, &args)?.finish()?;
+    ensure!(replayed.code == Some(0), "{}", replayed.stderr);
+    let bytes = sink.bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    let arrived: BTreeSet<&str> = text.lines().collect();
+    for n in 0..READINGS {
+        let line =
+            format!("replayed.slurm_sched_stats.gauge-jobs_submitted {n} {}", 1_700_000_000 + 3600 * n);
+        ensure!(arrived.contains(line.as_str()), "{line} did not arrive");
+    }
+    Ok(format!("{READINGS} readings of 3 days, all arrived"))
 }
