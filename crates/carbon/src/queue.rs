@@ -5,6 +5,7 @@
 //! a second without one, from memory, counted as undurable. Without a folder it is the same queue in memory. What a
 //! destination still has to have is in its ledger, batches and counts in state.rs; the file is the store's.
 
+mod restore;
 mod state;
 
 use std::path::PathBuf;

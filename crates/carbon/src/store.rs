@@ -233,13 +233,6 @@ struct Keeper {
     said: mpsc::UnboundedSender<Event>,
 }
 
-impl Restored {
-    /// As [`Lost::count`].
-    fn lose(&mut self, name: &Arc<str>, points: u64, there: Option<u64>) {
-        Lost::count(&mut self.lost, name, points, there);
-    }
-}
-
 impl Keeper {
     fn run(mut self, commands: &Receiver<Command>) {
         self.open();

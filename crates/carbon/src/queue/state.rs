@@ -13,7 +13,7 @@ use tracing::{debug, error, info, trace, warn};
 
 use super::{Dropped, Limits, QueueStatus, Turn};
 use crate::ledger::{Ledger, Removed};
-use crate::store::{Changes, Event, Kept, Lost, Restored};
+use crate::store::{Changes, Event, Kept};
 use crate::wire::Frame;
 
 /// Frames kept in memory beside the file; what does not fit is read again when its turn comes.
@@ -40,7 +40,7 @@ pub(super) struct State {
     pub(super) forget: Vec<u64>,
     pub(super) next_id: u64,
     /// What an earlier run had kept is among them.
-    restored: bool,
+    pub(super) restored: bool,
     /// Commits that the file's thread has not answered for.
     pub(super) unanswered: usize,
     /// Some batches were given to the senders without being on disk.
@@ -228,20 +228,6 @@ impl State {
         self.remove(id);
     }
 
-    /// Only `readable` points of a batch are left in the file: who was still to have the others has lost them.
-    pub(super) fn shrink_batch(&mut self, id: u64, readable: u64) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        let missing = held.points.saturating_sub(readable);
-        held.points = readable;
-        if missing == 0 {
-            return;
-        }
-        error!(timestamp = held.timestamp, points = missing, "a part of a kept tick is damaged, and is lost");
-        for destination in self.destinations.values_mut().filter(|to| to.ledger.is_due(id)) {
-            destination.dropped.damaged = destination.dropped.damaged.saturating_add(missing);
-        }
-    }
-
     /// Drops what is older than `max_age` beside the newest timestamp.
     pub(super) fn expire(&mut self, now: i64) {
         let max_age = i64::try_from(self.limits.max_age.as_secs()).unwrap_or(i64::MAX);
@@ -269,74 +255,6 @@ impl State {
             let oldest = self.batches.iter().find(|(_, held)| held.frames.is_some()).map(|(&id, _)| id);
             let Some(oldest) = oldest else { return };
             self.drop_batch(oldest, Reason::Full);
-        }
-    }
-
-    fn restore(&mut self, restored: Restored) {
-        for (name, due) in restored.removed {
-            info!(
-                destination = name,
-                not_sent = due,
-                "a destination that is no longer configured is forgotten"
-            );
-        }
-        for (name, Lost { batches, points }) in restored.lost {
-            error!(destination = %name, ticks = batches, points, "the queue's file is damaged; these were kept for the destination and are lost");
-            if let Some(Destination { dropped, .. }) = self.destinations.get_mut(&name) {
-                dropped.damaged = dropped.damaged.saturating_add(points);
-            }
-        }
-        let again = std::mem::replace(&mut self.restored, true);
-        let (mut ticks, mut oldest) = (0_usize, None::<i64>);
-        for (id, summary) in restored.batches {
-            self.next_id = self.next_id.max(id.saturating_add(1));
-            if self.batches.contains_key(&id) {
-                continue;
-            }
-            if again {
-                // Everybody is done with it.
-                self.forget.push(id);
-                continue;
-            }
-            ticks += 1;
-            oldest = Some(oldest.map_or(summary.timestamp, |oldest| oldest.min(summary.timestamp)));
-            let held = Held {
-                timestamp: summary.timestamp,
-                points: summary.points,
-                bytes: summary.bytes,
-                frames: None,
-                durable: true,
-                published: true,
-                waiting: 0,
-            };
-            self.batches.insert(id, held);
-        }
-        if again {
-            return;
-        }
-        for (name, id) in restored.due {
-            self.restore_due(&name, id);
-        }
-        // A batch leaves the file with the last entry of to whom it is due: without one these entries are damaged, and sending
-        // twice does less harm than a loss.
-        let nobodys = self.batches.iter().filter(|(_, held)| held.published && held.waiting == 0);
-        let nobodys: Vec<u64> = nobodys.map(|(&id, _)| id).collect();
-        let names: Vec<Arc<str>> = self.destinations.keys().cloned().collect();
-        for id in nobodys {
-            names.iter().for_each(|name| self.restore_due(name, id));
-        }
-        if ticks > 0 {
-            info!(ticks, oldest, "ticks of an earlier run are in the queue");
-        }
-    }
-
-    fn restore_due(&mut self, name: &Arc<str>, id: u64) {
-        let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) else { return };
-        if let Some(destination) = self.destinations.get_mut(name) {
-            held.waiting += 1;
-            destination.bytes = destination.bytes.saturating_add(held.bytes);
-            destination.ledger.restore(id, held.timestamp);
-            destination.news.notify_one();
         }
     }
 
@@ -383,21 +301,10 @@ impl State {
                 }
             }
             Event::MovedAside { to, error, saved, counted } => {
-                self.status.moved_aside = self.status.moved_aside.saturating_add(1);
-                let gone = |(id, held): &(&u64, &Held)| {
-                    held.durable && held.frames.is_none() && !saved.contains(*id)
-                };
-                let lost: Vec<u64> = self.batches.iter().filter(gone).map(|(&id, _)| id).collect();
                 let unknown =
                     if counted || self.restored { "" } else { "; what else it had cannot be known" };
-                error!(%error, moved_to = %to.display(), ticks_saved = saved.len(), ticks_lost = lost.len(), "the queue's file is set aside; a new one takes its place{unknown}");
-                for id in lost {
-                    self.drop_batch(id, Reason::Damaged);
-                }
-                self.missed = true;
-                for (id, held) in &mut self.batches {
-                    held.durable &= saved.contains(id);
-                }
+                let lost = self.replaced(&saved);
+                error!(%error, moved_to = %to.display(), ticks_saved = saved.len(), ticks_lost = lost, "the queue's file is set aside; a new one takes its place{unknown}");
             }
         }
         self.trim();

@@ -6,6 +6,7 @@
 mod rows;
 mod salvage;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionB
 
 pub(super) use self::salvage::{Salvage, salvage};
 use super::aside::log_of;
-use super::{Changes, NAME, Restored, StoreError, log};
+use super::{Changes, Lost, NAME, Restored, StoreError, Summary, log};
 use crate::wire::Frame;
 
 const VERSION: i64 = 1;
@@ -147,7 +148,7 @@ impl File {
     /// What is in the file. An entry of what is due without all of its points tells what is lost.
     pub(super) fn restore(&mut self, removed: Vec<(String, u64)>) -> Result<Restored, StoreError> {
         let mut restored = Restored { removed, ..Restored::default() };
-        let mut repairs = Vec::new();
+        let (mut repairs, mut wanted) = (Vec::new(), BTreeSet::new());
         let read = rows::summaries(&self.connection, &mut restored.batches).and_then(|()| {
             rows::due(&self.connection, rows::Order::Oldest, |due| {
                 let name = self.destinations.iter().find(|(_, id)| *id == due.destination && due.sound);
@@ -157,9 +158,10 @@ impl File {
                     if let Some(batch) = batch {
                         // A number of points that was flipped: they are counted when the frame is read.
                         batch.points = batch.points.min(due.points);
+                        wanted.insert(due.batch);
                         restored.due.push((Arc::clone(name), due.batch));
                     }
-                    restored.lose(name, due.points, there);
+                    Lost::count(&mut restored.lost, name, due.points, there);
                 }
                 if !due.sound || there.is_none_or(|there| there < due.points) {
                     repairs.push((due, there));
@@ -167,11 +169,30 @@ impl File {
             })
         });
         read.map_err(|source| explain(&self.path, source))?;
+        let strays = self.strays(&mut restored.batches, &wanted);
         // A disk that takes nothing now leaves them to the next start, which counts them again.
         let _ = self.transact(|transaction| {
-            repairs.iter().try_for_each(|(due, there)| rows::correct_due(transaction, due, *there))
+            repairs.iter().try_for_each(|(due, there)| rows::correct_due(transaction, due, *there))?;
+            strays.iter().try_for_each(|batch| rows::delete(transaction, *batch))
         });
         Ok(restored)
+    }
+
+    /// A batch that nobody is to have was due to somebody, unless its very number is what was flipped: then nothing of it
+    /// fits its checksum, and its true number's entry has been counted. Returns such.
+    fn strays(&self, batches: &mut BTreeMap<u64, Summary>, wanted: &BTreeSet<u64>) -> Vec<u64> {
+        let mut strays = Vec::new();
+        batches.retain(|&batch, summary| {
+            if wanted.contains(&batch) {
+                return true;
+            }
+            let (frames, error) = rows::readable(&self.connection, batch);
+            summary.points = frames.values().map(|(_, frame)| u64::from(frame.points)).sum();
+            let is_stray = frames.is_empty() && error.is_none();
+            strays.extend(is_stray.then_some(batch));
+            !is_stray
+        });
+        strays
     }
 
     /// All of `changes` in one commit. Returns the batches that had to make room.

@@ -2,7 +2,7 @@
 //!
 //! It may lie on a file system that hangs, and the ticks are on this thread: it is looked at on another, one look at a
 //! time, and a look that takes longer than a second has seen nothing new. That other thread must be woken, which costs a
-//! third of a tick: while readings come it is done once a minute only.
+//! third of a tick: while readings come it is done now and then only, and at every tick while none come.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{Instant, timeout};
 
-/// While readings come.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// While readings come: at the default interval of 30 s with every second tick.
+const LOOK_EVERY: Duration = Duration::from_secs(31);
 /// How long a request waits for a look.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Where libslurm looks when nothing is said: Debian's and the RPMs' place, and that of a configless host.
@@ -60,7 +60,7 @@ impl Watch {
         self.named.clone().filter(|_| missing).map_or(Ok(()), Err)
     }
 
-    /// Whether it is another than when it was last noted or found changed; `soon` looks at once, not once a minute.
+    /// Whether it is another than when it was last noted or found changed; `soon` looks at once.
     pub(super) async fn has_changed(&mut self, soon: bool) -> bool {
         if !soon && self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
             return false;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_all_is_well_it_is_looked_at_once_a_minute() {
+    async fn while_all_is_well_it_is_looked_at_now_and_then() {
         let folder = tempfile::tempdir().unwrap();
         let conf = folder.path().join("slurm.conf");
         let mut watch = Watch::new(Some(conf.clone()));
@@ -134,7 +134,7 @@ mod tests {
         std::fs::write(&conf, "more").unwrap();
         assert!(!watch.has_changed(false).await);
         tokio::time::advance(LOOK_EVERY).await;
-        assert!(watch.has_changed(false).await, "a minute later");
+        assert!(watch.has_changed(false).await, "later");
         watch.note().await.unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! The file's tests: what is kept comes back, whatever was done to it in between.
 
 use super::*;
+use crate::store::Kept;
 use crate::store::aside::{move_aside, put_back};
-use crate::store::{Kept, Lost, Summary};
 
 const MANY: u64 = 64 << 20;
 
@@ -194,6 +194,19 @@ fn frames_that_are_gone_while_their_entry_remains_are_counted_once() {
     drop(file);
     let (_, restored) = open(dir.path(), MANY);
     assert!(restored.lost.is_empty(), "counted again: {:?}", restored.lost);
+}
+
+#[test]
+fn a_frame_whose_number_was_flipped_is_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), MANY);
+    file.apply(&Changes { append: vec![three(1), three(2)], ..Changes::default() }).unwrap();
+    drop(file);
+    execute(dir.path(), "UPDATE frame SET id = id + (8 << 16) WHERE id >> 16 = 1");
+    let (mut file, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.lost, [(Arc::from("a"), Lost { batches: 1, points: 30 })].into());
+    assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [2]);
+    assert!(file.load(9).is_err());
 }
 
 #[test]
