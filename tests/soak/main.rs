@@ -55,8 +55,8 @@ struct Soak {
     random: fastrand::Rng,
     /// Everything takes as long as it may.
     longest: bool,
-    /// What the fault that goes on has waited for so far, in words.
-    lengths: Vec<String>,
+    /// How long the fault lasts that goes on, in seconds, where it has a length of its own.
+    length: Option<f64>,
 }
 
 impl Soak {
@@ -89,7 +89,7 @@ impl Soak {
         stage.daemon.spawn()?;
         stage.steady()?;
         let longest = std::env::var_os("SOAK_LONGEST").is_some();
-        Ok(Self { stage, forwarder: Some(forwarder), port, random, longest, lengths: Vec::new() })
+        Ok(Self { stage, forwarder: Some(forwarder), port, random, longest, length: None })
     }
 
     /// Waits for a time between these, in seconds.
@@ -102,7 +102,7 @@ impl Soak {
     fn lasts(&mut self, shortest: f64, longest: f64) {
         let random = if self.longest { 1.0 } else { self.random.f64().powi(4) };
         let length = shortest + random * (longest - shortest);
-        self.lengths.push(format!("{length:.0} s"));
+        self.length = Some(length);
         wait::pause(Duration::from_secs_f64(length));
     }
 
@@ -127,18 +127,19 @@ fn soak() -> Result<()> {
     let kind = if longest { "of each kind the longest" } else { "mostly short, some long" };
     say(&format!("soak: {faults} faults, {kind}, SOAK_SEED={seed}, "))?;
     let mut soak = Soak::start(seed)?;
-    let (start, mut by_kind) = (Instant::now(), BTreeMap::<&str, usize>::new());
+    let (start, mut by_kind) = (Instant::now(), BTreeMap::<&str, (usize, f64)>::new());
     for n in 1..=faults {
         let chosen = if longest { FAULTS.get(n - 1) } else { soak.random.choice(FAULTS) };
         let Some(&(name, fault)) = chosen else { break };
         soak.stage.collected.look()?;
         let ticks = soak.stage.collected.counted().count();
         say(&format!("{n:4}  {:5.0} s  {ticks:5} ticks  {name}", start.elapsed().as_secs_f64()))?;
-        soak.lengths.clear();
+        soak.length = None;
         fault(&mut soak).with_context(|| format!("fault {n}, {name}"))?;
-        let lengths = soak.lengths.iter().map(|length| format!(", {length}")).collect::<String>();
-        say(&format!("{lengths}\n"))?;
-        *by_kind.entry(name).or_default() += 1;
+        let length = soak.length.map(|length| format!(", {length:.0} s")).unwrap_or_default();
+        say(&format!("{length}\n"))?;
+        let (times, longest) = by_kind.entry(name).or_default();
+        (*times, *longest) = (*times + 1, longest.max(soak.length.unwrap_or(0.0)));
         // Often the next one meets the daemon while it is not done with the last.
         if soak.random.bool() {
             soak.recovered().with_context(|| format!("after fault {n}, {name}"))?;
@@ -153,8 +154,9 @@ fn soak() -> Result<()> {
     soak.recovered()?;
     let findings = soak.stage.finish()?;
     say(&format!("\n{faults} faults in {:.0} s, SOAK_SEED={seed}\n", start.elapsed().as_secs_f64()))?;
-    for (name, times) in by_kind {
-        say(&format!("{times:6}  {name}\n"))?;
+    for (name, (times, longest)) in by_kind {
+        let longest = if longest > 0.0 { format!(", up to {longest:.0} s") } else { String::new() };
+        say(&format!("{times:6}  {name}{longest}\n"))?;
     }
     say(&format!("{:6}  ticks collected\n{:6}  datapoints checked\n", findings.ticks, findings.checked))?;
     say(&format!("{:6}  lost\n{:6}  wrong\n", findings.missing(), findings.wrong.len()))?;
