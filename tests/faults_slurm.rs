@@ -178,7 +178,9 @@ fn a_slurmctld_that_moved_is_followed() {
     daemon.ticks(1).unwrap();
     let (reader, touched) = (daemon.reader().unwrap(), now());
     fs::write(slurm.conf(), fs::read_to_string(slurm.conf()).unwrap() + "# touched\n").unwrap();
-    daemon.ticks(3).unwrap();
+    // While readings come it is looked at every half a minute.
+    daemon.said(touched, CHANGED, Duration::from_secs(35)).unwrap();
+    daemon.ticks(2).unwrap();
     assert_eq!(daemon.news(touched).unwrap(), [CHANGED, &started]);
     assert_ne!(daemon.reader().unwrap(), reader);
     let up = daemon.recorded().unwrap().own("slurmctld_up");

@@ -50,7 +50,7 @@ fn stop_and_start(stage: &mut Stage) -> Result<()> {
 /// The series are there already: a Carbon as it is shipped makes only 50 new ones a minute and drops the rest.
 fn as_shipped() -> Result<String> {
     let mut stage = Stage::running()?;
-    stage.ticks(2)?;
+    stage.settled()?.clean()?;
     stage.carbon.process.stop()?;
     stage.carbon.limit(Limits::AsShipped)?;
     stage.carbon.process.start()?;

@@ -154,19 +154,20 @@ fn trial(left: &Left, file: &str, seed: u64, n: u64) -> Result<String> {
     let aside = collected.last("queue.gauge-moved_aside").context("no counter")?;
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let exact = (missing as f64 - damaged).abs() < 0.5;
+    let unknown = collected.said(0.0, "what else it had cannot be known");
     // Nothing tells that a log was longer, or that its very last commit was one.
-    if file == LOG && !what.starts_with("cut") {
-        let one = left.collected.counted().next().map_or(0, |(_, points)| points.len());
-        ensure!(missing <= one || aside > 0.0, "{what}: {missing} missing, nothing counted");
-    }
-    if file == FILE {
-        ensure!(exact || aside > 0.0, "{what}: {missing} missing, {damaged} counted, nothing set aside");
-        ensure!(
-            missing == 0 || collected.entries().iter().any(|entry| entry.level == "ERROR"),
-            "{what}: nothing said"
-        );
-    }
-    Ok(format!("{what}: {missing} lost, {damaged} counted, {aside} aside"))
+    let one = left.collected.counted().next().map_or(0, |(_, points)| points.len());
+    let untold = file == LOG && (what.starts_with("cut") || missing <= one);
+    ensure!(
+        exact || unknown || untold,
+        "{what}: {missing} missing, {damaged} counted, and nothing else said"
+    );
+    ensure!(
+        missing == 0 || untold || collected.entries().iter().any(|entry| entry.level == "ERROR"),
+        "{what}: nothing said"
+    );
+    let unknown = if unknown { " and said to be more" } else { "" };
+    Ok(format!("{what}: {missing} lost, {damaged} counted{unknown}, {aside} aside"))
 }
 
 fn known(line: &str, collected: &Collected) -> bool {

@@ -15,7 +15,7 @@ fn more_than_one_hop_or_destination() {
         ("two destinations, one deaf throughout", one_deaf),
         ("carbon-relay onto two caches", carbon_relay),
         ("carbon-c-relay onto two caches, plaintext", c_relay),
-        ("a peer that closes connections", idle),
+        ("a peer that closes connections", closing),
     ]);
 }
 
@@ -100,8 +100,9 @@ fn through(stage: &mut Stage, plan: Plan, fault: impl FnOnce(&mut Stage) -> Resu
     Ok(format!("{findings}, {sizes:?} series"))
 }
 
-/// Closing loses nothing, and costs a bounded number of writes: one and five resends.
-fn idle() -> Result<String> {
+/// Closing loses nothing, however often. One that closes so soon is not idle but failing, and gets everything again each
+/// time; how often what an idle one closes over is written, ledger.rs tells, for whose tests two minutes are no time.
+fn closing() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let sink = Sink::start(Manner::Record)?;
     stage.configure(&Plan {
@@ -110,14 +111,12 @@ fn idle() -> Result<String> {
         ..Plan::default()
     })?;
     stage.daemon.spawn()?;
-    for _ in 0..6 {
+    for _ in 0..7 {
+        let since = now();
         stage.ticks(2)?;
         sink.hang_up();
+        stage.connected(since)?;
     }
-    // 30 s of peace are enough for what was written that often.
-    let often = now();
-    stage.ticks(33)?;
-    sink.hang_up();
     stage.ticks(3)?;
     wait::pause(Duration::from_millis(300));
     stage.daemon.kill()?;
@@ -134,7 +133,6 @@ fn idle() -> Result<String> {
             (most, datapoints) = (most.max(times), datapoints + 1);
         }
     }
-    ensure!((6..=7).contains(&most), "written {most} times at most");
-    ensure!(stage.collected.said(often, "\"connected"), "the last close was not noticed");
+    ensure!((7..=8).contains(&most), "written {most} times at most");
     Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 7 closes"))
 }

@@ -1,4 +1,4 @@
-//! The queue's disk and file: full, locked, of a newer version. The daemon runs whatever it is, and says so.
+//! The queue's disk and file: full, hung, locked, of a newer version. The daemon runs whatever it is, and says so.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::{
-    Carbon, Collected, Folder, Imitation, Invocation, Manner, Process, Sink, Space, Stage, destination,
-    find_program, now, slurm_graphite, wait,
+    Carbon, Collected, Folder, Imitation, Invocation, Manner, Process, Series, Sink, Space, Stage,
+    destination, find_program, now, slurm_graphite, wait,
 };
 
 use crate::{SKIPPED, side_by_side};
@@ -18,6 +18,7 @@ use crate::{SKIPPED, side_by_side};
 fn a_disk_or_file_that_cannot_be_used() {
     side_by_side(&[
         ("the disk full, then freed, then SIGKILL", full),
+        ("the disk hangs, twice, and answers again", hung),
         ("the store locked by another daemon", locked),
         ("the store of a newer version", newer),
     ]);
@@ -61,6 +62,70 @@ fn fill(path: &Path) -> Result<()> {
         while file.write_all(&vec![0; size]).is_ok() {}
     }
     Ok(())
+}
+
+/// In seconds.
+const FROZEN: u32 = 12;
+
+/// A file system that is frozen takes no write until it is thawed, which it is whatever becomes of this test: the
+/// process that does it does not carry the sandbox's mark.
+fn freeze(space: &Space, folder: &Folder) -> Result<()> {
+    let queue = folder.path().join("queue");
+    let queue = queue.display();
+    let script = format!("fsfreeze -f {queue} && sleep {FROZEN}; fsfreeze -u {queue}");
+    space.run(folder, &format!("setsid env -i PATH=\"$PATH\" sh -c '{script}' >/dev/null 2>&1 </dev/null &"))
+}
+
+fn hung() -> Result<String> {
+    let folder = Folder::new()?;
+    let path = folder.path().display();
+    fs::create_dir(folder.path().join("queue"))?;
+    let script = format!(
+        "truncate -s 32M {path}/disk && mkfs.ext4 -q {path}/disk && mount -o loop {path}/disk {path}/queue"
+    );
+    let Some(space) = Space::of_root(&folder, &script)? else {
+        return Ok("skipped: only root with a loop device can freeze a file system".to_owned());
+    };
+    let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
+    carbon.process.start()?;
+    let mut stage = Stage::with(folder, carbon)?;
+    stage.move_into(&space, false)?;
+    stage.daemon.spawn()?;
+    stage.steady()?;
+
+    // In the middle of a run: Carbon goes on getting what is not on disk.
+    let since = now();
+    freeze(&space, &stage.folder)?;
+    stage.said(since, "the queue's disk does not answer")?;
+    stage.ticks(4)?;
+    let newest = stage.collected.newest().context("no ticks")?;
+    let ticks = stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("gauge-ticks_run"));
+    let ticks = ticks.context("no ticks_run")?.1;
+    let stored = || Series::read(&ticks).is_ok_and(|series| series.at(newest).is_some());
+    wait::until("a tick that is not on disk", Duration::from_secs(4), stored)?;
+    ensure!(!stage.collected.said(since, "ticks are kept on disk again"), "it was not frozen long enough");
+    stage.said(since, "ticks are kept on disk again")?;
+    stage.ticks(2)?;
+    let undurable = stage.counter("queue.gauge-undurable")?;
+    ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
+
+    // With ticks of an earlier run that are nowhere but there.
+    stage.carbon.process.kill()?;
+    stage.ticks(3)?;
+    stage.daemon.kill()?;
+    let since = now();
+    stage.daemon.spawn()?;
+    stage.said(since, "ticks of an earlier run are in the queue")?;
+    stage.ticks(1)?;
+    let frozen = now();
+    freeze(&space, &stage.folder)?;
+    stage.said(frozen, "the queue's disk does not answer")?;
+    stage.carbon.process.start()?;
+    stage.connected(frozen)?;
+    stage.said(frozen, "a kept tick cannot be read now")?;
+    stage.said(frozen, "ticks are kept on disk again")?;
+    stage.ticks(2)?;
+    Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
 }
 
 fn locked() -> Result<String> {

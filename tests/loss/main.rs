@@ -12,6 +12,7 @@ mod damage;
 mod destinations;
 mod disk;
 mod network;
+mod reloads;
 mod restarts;
 
 use std::time::Instant;

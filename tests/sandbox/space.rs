@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Folder, Invocation, Process, find_program};
+use crate::{Folder, Invocation, Process, find_program, wait};
 
 /// The holder.
 #[derive(Debug)]
 pub struct Space {
     pid: u32,
+    /// Root of the host, with a mount namespace only.
+    real: bool,
     folder: PathBuf,
     _holder: Process,
 }
@@ -32,7 +34,25 @@ impl Space {
         holder.spawn()?;
         holder.line("made", Duration::from_secs(5))?;
         let pid = holder.pid().context("the holder has ended")?;
-        Ok(Some(Self { pid, folder: folder.path().to_owned(), _holder: holder }))
+        Ok(Some(Self { pid, real: false, folder: folder.path().to_owned(), _holder: holder }))
+    }
+
+    /// Only the mounts are of its own, made by `script`, of devices too, which the host's root alone may. `None` where it
+    /// fails.
+    ///
+    /// # Errors
+    /// There is no unshare(1).
+    pub fn of_root(folder: &Folder, script: &str) -> Result<Option<Self>> {
+        let script = format!("{script} && echo made && exec sleep 100000");
+        let unshare = find_program("unshare")?;
+        let mut holder = Process::new(folder, "mounts", unshare).args(["-m", "sh", "-ec", &script]);
+        holder.spawn()?;
+        let ended = |holder: &mut Process| matches!(holder.exit_status(), Ok(Some(_)));
+        wait::until("mounts", wait::LIMIT, || {
+            ended(&mut holder) || holder.lines().iter().any(|line| line == "made")
+        })?;
+        let Some(pid) = holder.pid() else { return Ok(None) };
+        Ok(Some(Self { pid, real: true, folder: folder.path().to_owned(), _holder: holder }))
     }
 
     /// A program that will run in the mount namespace, and in the network where `net`.
@@ -75,6 +95,9 @@ impl Space {
 
     fn flags(&self, net: bool) -> Vec<String> {
         let pid = self.pid.to_string();
+        if self.real {
+            return ["-m", "-t", &pid, "--"].map(str::to_owned).to_vec();
+        }
         let mut flags = ["--preserve-credentials", "-U", "-m", "-t", &pid].map(str::to_owned).to_vec();
         if net {
             flags.push("-n".to_owned());

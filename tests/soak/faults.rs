@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use anyhow::Result;
+use sandbox::carbon::Limits;
 use sandbox::{Forwarder, Manner, Sink, now};
 
 use crate::{Soak, shell};
@@ -18,6 +19,8 @@ type Fault = fn(&mut Soak) -> Result<()>;
 pub(crate) const FAULTS: &[(&str, Fault)] = &[
     ("Carbon: SIGTERM 0.05-3 s after a write", carbon_ends),
     ("Carbon: SIGKILL", carbon_killed),
+    ("Carbon: SIGTERM, back with its limits as shipped", |soak| carbon_limited(soak, false)),
+    ("Carbon: SIGKILL, back with its limits as shipped", |soak| carbon_limited(soak, true)),
     ("Carbon: SIGSTOP", carbon_frozen),
     ("Carbon and daemon: SIGKILL", both_killed),
     ("port: refused", port_refused),
@@ -51,9 +54,21 @@ fn carbon_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.start()
 }
 
+/// Wide again from the next fault that ends it on. By the first fault all series are there: of new ones it would make
+/// fifty a minute, and drop the others.
+fn carbon_limited(soak: &mut Soak, killed: bool) -> Result<()> {
+    soak.stage.carbon.limit(Limits::AsShipped)?;
+    if killed {
+        carbon_killed(soak)?
+    } else {
+        carbon_ends(soak)?
+    }
+    soak.stage.carbon.limit(Limits::Wide)
+}
+
 fn carbon_frozen(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.freeze()?;
-    soak.pause(3.0, 20.0);
+    soak.lasts(5.0, 40.0);
     soak.stage.carbon.process.thaw()
 }
 
@@ -68,27 +83,27 @@ fn both_killed(soak: &mut Soak) -> Result<()> {
 
 fn port_refused(soak: &mut Soak) -> Result<()> {
     away(soak);
-    soak.pause(2.0, 20.0);
+    soak.lasts(2.0, 60.0);
     back(soak)
 }
 
 fn port_taken(soak: &mut Soak, manner: Manner) -> Result<()> {
     away(soak);
     let sink = Sink::on(soak.port, manner)?;
-    soak.pause(2.0, 12.0);
+    soak.lasts(2.0, 60.0);
     drop(sink);
     back(soak)
 }
 
 fn network_cut(soak: &mut Soak) -> Result<()> {
     shell(&soak.stage.folder, "ip link set lo down")?;
-    soak.pause(1.0, 15.0);
+    soak.lasts(5.0, 90.0);
     shell(&soak.stage.folder, "ip link set lo up")
 }
 
 fn forwarding_stops(soak: &mut Soak, heals: bool) -> Result<()> {
     hold(soak, true);
-    soak.pause(3.0, 20.0);
+    soak.lasts(5.0, 90.0);
     if !heals {
         connection_breaks(soak)?;
     }
@@ -106,7 +121,7 @@ fn name_unknown(soak: &mut Soak) -> Result<()> {
     let hosts = soak.stage.folder.path().join("hosts");
     fs::write(&hosts, UNKNOWN)?;
     connection_breaks(soak)?;
-    soak.pause(2.0, 10.0);
+    soak.lasts(2.0, 30.0);
     Ok(fs::write(&hosts, KNOWN)?)
 }
 
@@ -158,7 +173,7 @@ fn disk_full(soak: &mut Soak) -> Result<()> {
     }
     // An open file would keep its room after its removal.
     drop(file);
-    soak.pause(3.0, 12.0);
+    soak.lasts(3.0, 30.0);
     fs::remove_file(&filler)?;
     soak.stage.ticks(2)?;
     // A log that had room for them already does not grow.

@@ -1,7 +1,8 @@
 //! `make soak`: random faults in random order against one daemon and one Carbon, and not one datapoint lost or wrong.
 //!
-//! SOAK_FAULTS says how many (200), SOAK_SEED repeats a run's order and lengths. It starts itself again in namespaces
-//! of its own, where the loopback network can be cut, a small disk filled and a name taken away.
+//! SOAK_FAULTS says how many (200), SOAK_SEED repeats a run's order and lengths. Most faults are short and some are as long
+//! as they may be; with SOAK_LONGEST all are, each kind once, in the table's order. It starts itself again in
+//! namespaces of its own, where the loopback network can be cut, a small disk filled and a name taken away.
 
 #![forbid(unsafe_code)]
 
@@ -37,7 +38,7 @@ fn enter() -> Result<()> {
     let seed = number("SOAK_SEED", fastrand::u64(..))?;
     let mut inside = command(&std::env::temp_dir(), &find_program("unshare")?);
     inside.args(["-rnm", "--"]).arg(std::env::current_exe()?);
-    let passed = ["SOAK_FAULTS", "SLURM_GRAPHITE_BIN", "SANDBOX_KEEP"].into_iter();
+    let passed = ["SOAK_FAULTS", "SOAK_LONGEST", "SLURM_GRAPHITE_BIN", "SANDBOX_KEEP"].into_iter();
     inside.envs(passed.filter_map(|name| Some((name, std::env::var_os(name)?))));
     inside.env(INSIDE, "1").env("SOAK_SEED", seed.to_string()).env("TMPDIR", std::env::temp_dir());
     let status = inside.status().context("unshare")?;
@@ -52,6 +53,10 @@ struct Soak {
     forwarder: Option<Forwarder>,
     port: u16,
     random: fastrand::Rng,
+    /// Everything takes as long as it may.
+    longest: bool,
+    /// How long the fault lasts that goes on, in seconds, where it has a length of its own.
+    length: Option<f64>,
 }
 
 impl Soak {
@@ -72,18 +77,33 @@ impl Soak {
         let forwarder = Forwarder::start(carbon.pickle_port)?;
         let port = forwarder.port;
         let mut stage = Stage::with(folder, carbon)?;
+        let mut random = fastrand::Rng::with_seed(seed);
         let mut plan = Plan::to(&format!("carbon.sandbox:{port}"));
-        // Longer than any fault, and short enough that all is done with in a quiet minute.
-        plan.queue = "resend_window = \"60s\"\nreplay_rate = \"20000\"\n".to_owned();
+        // A cut that is shorter than this is sat out on the same connection.
+        let stall = random.choice(["3s", "30s"]).unwrap_or("3s");
+        say(&format!("stall_timeout = {stall}\n"))?;
+        plan.destinations = plan.destinations.replace("\"3s\"", &format!("\"{stall}\""));
+        // Longer than any fault: what Carbon is given before one must be kept until after it.
+        plan.queue = "resend_window = \"3m\"\nreplay_rate = \"20000\"\n".to_owned();
         stage.configure(&plan)?;
         stage.daemon.spawn()?;
         stage.steady()?;
-        Ok(Self { stage, forwarder: Some(forwarder), port, random: fastrand::Rng::with_seed(seed) })
+        let longest = std::env::var_os("SOAK_LONGEST").is_some();
+        Ok(Self { stage, forwarder: Some(forwarder), port, random, longest, length: None })
     }
 
     /// Waits for a time between these, in seconds.
     fn pause(&mut self, shortest: f64, longest: f64) {
-        wait::pause(Duration::from_secs_f64(shortest + self.random.f64() * (longest - shortest)));
+        let random = if self.longest { 1.0 } else { self.random.f64() };
+        wait::pause(Duration::from_secs_f64(shortest + random * (longest - shortest)));
+    }
+
+    /// The fault's own length, in seconds: mostly little over the shortest, now and then up to the longest.
+    fn lasts(&mut self, shortest: f64, longest: f64) {
+        let random = if self.longest { 1.0 } else { self.random.f64().powi(4) };
+        let length = shortest + random * (longest - shortest);
+        self.length = Some(length);
+        wait::pause(Duration::from_secs_f64(length));
     }
 
     /// Waits until a tick has seen a connection, and nothing waiting.
@@ -102,17 +122,24 @@ impl Soak {
 
 fn soak() -> Result<()> {
     let seed = number("SOAK_SEED", 0)?;
-    let faults = usize::try_from(number("SOAK_FAULTS", 200)?)?;
-    say(&format!("soak: {faults} faults, SOAK_SEED={seed}\n"))?;
+    let longest = std::env::var_os("SOAK_LONGEST").is_some();
+    let faults = if longest { FAULTS.len() } else { usize::try_from(number("SOAK_FAULTS", 200)?)? };
+    let kind = if longest { "of each kind the longest" } else { "mostly short, some long" };
+    say(&format!("soak: {faults} faults, {kind}, SOAK_SEED={seed}, "))?;
     let mut soak = Soak::start(seed)?;
-    let (start, mut by_kind) = (Instant::now(), BTreeMap::<&str, usize>::new());
+    let (start, mut by_kind) = (Instant::now(), BTreeMap::<&str, (usize, f64)>::new());
     for n in 1..=faults {
-        let Some(&(name, fault)) = soak.random.choice(FAULTS) else { break };
+        let chosen = if longest { FAULTS.get(n - 1) } else { soak.random.choice(FAULTS) };
+        let Some(&(name, fault)) = chosen else { break };
         soak.stage.collected.look()?;
         let ticks = soak.stage.collected.counted().count();
-        say(&format!("{n:4}  {:5.0} s  {ticks:5} ticks  {name}\n", start.elapsed().as_secs_f64()))?;
+        say(&format!("{n:4}  {:5.0} s  {ticks:5} ticks  {name}", start.elapsed().as_secs_f64()))?;
+        soak.length = None;
         fault(&mut soak).with_context(|| format!("fault {n}, {name}"))?;
-        *by_kind.entry(name).or_default() += 1;
+        let length = soak.length.map(|length| format!(", {length:.0} s")).unwrap_or_default();
+        say(&format!("{length}\n"))?;
+        let (times, longest) = by_kind.entry(name).or_default();
+        (*times, *longest) = (*times + 1, longest.max(soak.length.unwrap_or(0.0)));
         // Often the next one meets the daemon while it is not done with the last.
         if soak.random.bool() {
             soak.recovered().with_context(|| format!("after fault {n}, {name}"))?;
@@ -127,8 +154,9 @@ fn soak() -> Result<()> {
     soak.recovered()?;
     let findings = soak.stage.finish()?;
     say(&format!("\n{faults} faults in {:.0} s, SOAK_SEED={seed}\n", start.elapsed().as_secs_f64()))?;
-    for (name, times) in by_kind {
-        say(&format!("{times:6}  {name}\n"))?;
+    for (name, (times, longest)) in by_kind {
+        let longest = if longest > 0.0 { format!(", up to {longest:.0} s") } else { String::new() };
+        say(&format!("{times:6}  {name}{longest}\n"))?;
     }
     say(&format!("{:6}  ticks collected\n{:6}  datapoints checked\n", findings.ticks, findings.checked))?;
     say(&format!("{:6}  lost\n{:6}  wrong\n", findings.missing(), findings.wrong.len()))?;

@@ -3,16 +3,19 @@
 //! **The one rule**: a batch is done when it has been written and the connection then lived for `resend_window`.
 //! A loss of the connection makes everything written less than that before it due again. Some peers close idle
 //! connections, so that a batch is written again at most [`MAX_RESENDS`] times for that; from then on 30 s of
-//! peace are enough. Nothing here knows the network, the disk, a batch's points or a clock: moments come as arguments.
+//! peace are enough. A connection that ends sooner than that after a write was not idle: a port that accepts and closes
+//! may do so a hundred times, and has taken nothing. Nothing here knows the network, the disk, a batch's points or a
+//! clock: moments come as arguments.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How often a batch is written again with the whole window to wait for.
+/// How many connections may close idle after a batch, and it is still written again with the whole window to wait for.
 const MAX_RESENDS: u32 = 5;
-/// How long the connection must live after a batch was written again that often.
+/// How long the connection must live after a batch was written again that often; and one that closes sooner after a
+/// write was not idle.
 const PEACE: Duration = Duration::from_secs(30);
 /// How long what is done may stay: looking through everything at every tick would be waste.
 const SETTLE_EVERY: Duration = Duration::from_secs(10);
@@ -24,6 +27,8 @@ struct Entry {
     fresh: bool,
     written: Option<Instant>,
     writes: u32,
+    /// Connections that had lived for [`PEACE`] after it, and closed within the window.
+    idle_closes: u32,
 }
 
 /// The batches of one destination, by their number in the queue.
@@ -50,7 +55,7 @@ impl Entry {
     }
 
     fn is_done(&self, resend_window: Duration, now: Instant) -> bool {
-        let window = if self.writes > MAX_RESENDS { resend_window.min(PEACE) } else { resend_window };
+        let window = if self.idle_closes >= MAX_RESENDS { resend_window.min(PEACE) } else { resend_window };
         self.written.is_some_and(|written| now.duration_since(written) >= window)
     }
 }
@@ -72,7 +77,7 @@ impl Ledger {
 
     fn insert(&mut self, batch: u64, timestamp: i64, fresh: bool) {
         self.due += 1;
-        self.entries.insert(batch, Entry { timestamp, fresh, written: None, writes: 0 });
+        self.entries.insert(batch, Entry { timestamp, fresh, written: None, writes: 0, idle_closes: 0 });
     }
 
     /// The batch to write next: the newest if it was never written, else the oldest that is due, with whether it
@@ -109,7 +114,10 @@ impl Ledger {
     pub(crate) fn lost(&mut self, now: Instant) -> Vec<u64> {
         let done = self.settle(now);
         for entry in self.entries.values_mut() {
-            entry.written = None;
+            let lived = entry.written.take().map(|written| now.duration_since(written));
+            if lived.is_some_and(|lived| lived >= PEACE) {
+                entry.idle_closes = entry.idle_closes.saturating_add(1);
+            }
         }
         self.due = self.entries.len();
         done
@@ -260,6 +268,21 @@ mod tests {
             ledger.lost(now);
         }
         assert_eq!(writes, 1 + MAX_RESENDS as usize);
+    }
+
+    #[test]
+    fn a_port_that_closes_at_once_does_not_shorten_the_window_for_the_carbon_that_follows() {
+        // A minute of accepting and closing, then one that takes everything, reads nothing for 40 s and is gone.
+        let (mut ledger, mut now) = (ledger([1]), Instant::now());
+        for _ in 0..20 {
+            write_all(&mut ledger, now);
+            now += seconds(3);
+            ledger.lost(now);
+        }
+        write_all(&mut ledger, now);
+        now += seconds(40);
+        assert_eq!(ledger.lost(now), [0; 0]);
+        assert_eq!(write_all(&mut ledger, now), [1]);
     }
 
     #[test]

@@ -21,6 +21,6 @@ mod wire;
 pub use backoff::Backoff;
 pub use connection::{Address, AddressError, Connection, ConnectionError, Timeouts};
 pub use point::{Batch, Point};
-pub use queue::{Dropped, Limits, Queue, QueueStatus};
+pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueStatus};
 pub use sender::{Destination, Drained, Sender, Status};
 pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Protocol, WireError, frames, lines};

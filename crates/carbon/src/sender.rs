@@ -37,7 +37,7 @@ pub struct Destination {
     pub poison_file: Option<PathBuf>,
 }
 
-/// Where a destination stands. Counters run since the sender's start.
+/// Where a destination stands. Counters run since the first start of its sender, over changes of its settings.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// Whether a connection stands.
@@ -110,7 +110,7 @@ struct Shared {
     draining: Notify,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     connected: bool,
     connects: u64,
@@ -132,8 +132,13 @@ impl Sender {
     /// Starts the task; it connects at once, and for ever.
     #[must_use]
     pub fn start(destination: Destination, queue: &Queue) -> Self {
+        Self::go_on(destination, queue, Counters::default())
+    }
+
+    fn go_on(destination: Destination, queue: &Queue, counters: Counters) -> Self {
         let place = queue.place(&destination.name);
-        let shared = Arc::new(Shared { place, counters: Mutex::default(), draining: Notify::new() });
+        let counters = Mutex::new(counters);
+        let shared = Arc::new(Shared { place, counters, draining: Notify::new() });
         let link = Link::new(destination, Arc::clone(&shared));
         Self { shared, task: tokio::spawn(link.run()) }
     }
@@ -171,6 +176,14 @@ impl Sender {
             unconfirmed: share.held.saturating_sub(share.due),
             oldest: share.oldest_due,
         }
+    }
+
+    /// Another task for the same destination under other settings: its place and its counters go on.
+    #[must_use]
+    pub fn change(self, destination: Destination, queue: &Queue) -> Self {
+        let counters = Counters { connected: false, unacked: 0, ..*self.shared.counters() };
+        self.stop();
+        Self::go_on(destination, queue, counters)
     }
 
     /// Ends at once. Its place in the queue stays, and what it had written lately is due again.

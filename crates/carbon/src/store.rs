@@ -9,7 +9,7 @@ mod aside;
 mod file;
 mod log;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
-use self::file::File;
+use self::file::{File, Salvage, salvage};
 use crate::wire::Frame;
 
 /// The file in the queue's folder.
@@ -35,6 +35,12 @@ pub(crate) struct Kept {
     pub(crate) frames: Arc<[Frame]>,
     /// The destinations that have not had it.
     pub(crate) due: Vec<Arc<str>>,
+}
+
+impl Kept {
+    fn points(&self) -> u64 {
+        self.frames.iter().map(|frame| u64::from(frame.points)).sum()
+    }
 }
 
 /// One commit's worth of changes.
@@ -58,8 +64,9 @@ pub(crate) enum Event {
     Committed { appended: Vec<u64>, dropped: Vec<u64>, file_bytes: u64 },
     /// The batches are not on disk.
     Failed { appended: Vec<u64>, error: StoreError },
-    /// The file was moved aside, and everything in it is lost to the queue; a new one is in its place.
-    MovedAside { to: PathBuf, error: StoreError },
+    /// The file was moved aside; a new one is in its place, with the batches that could be saved. `counted`: what else it
+    /// had is known.
+    MovedAside { to: PathBuf, error: StoreError, saved: BTreeSet<u64>, counted: bool },
 }
 
 /// What an earlier run had kept.
@@ -69,10 +76,30 @@ pub(crate) struct Restored {
     pub(crate) batches: BTreeMap<u64, Summary>,
     /// (destination, batch), of the destinations that there are now.
     pub(crate) due: Vec<(Arc<str>, u64)>,
+    /// What each destination was to have, and is no longer there.
+    pub(crate) lost: BTreeMap<Arc<str>, Lost>,
     /// Destinations that there are no longer, and how many batches each had not had.
     pub(crate) removed: Vec<(String, u64)>,
-    /// How many commits a damaged log had beyond what could be read, and the copy of it.
-    pub(crate) unread: Option<(usize, PathBuf)>,
+}
+
+/// What a damaged file no longer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Batches that are gone or not whole.
+    pub(crate) batches: u64,
+    pub(crate) points: u64,
+}
+
+impl Lost {
+    /// `name` was to have a batch of `points`; `there` are left of it, `None` when all of it is gone.
+    fn count(lost: &mut BTreeMap<Arc<str>, Self>, name: &Arc<str>, points: u64, there: Option<u64>) {
+        let missing = points.saturating_sub(there.unwrap_or(0));
+        if missing > 0 {
+            let lost = lost.entry(Arc::clone(name)).or_default();
+            lost.batches = lost.batches.saturating_add(1);
+            lost.points = lost.points.saturating_add(missing);
+        }
+    }
 }
 
 /// A batch without its frames.
@@ -150,12 +177,20 @@ impl Store {
         let (commands, received) = channel();
         let (said, events) = mpsc::unbounded_channel();
         let (dir, owed) = (dir.to_owned(), Changes::default());
-        let keeper = Keeper { dir, max_bytes, destinations, file: None, tried: None, owed, said };
+        let keeper =
+            Keeper { dir, max_bytes, destinations, file: None, tried: None, told: false, owed, said };
         std::thread::Builder::new()
             .name("queue".into())
             .stack_size(256 << 10)
             .spawn(move || keeper.run(&received))?;
         Ok((Self { commands }, events))
+    }
+
+    /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
+    #[cfg(test)]
+    pub(crate) fn hung() -> (Self, impl Sized) {
+        let (commands, unheard) = channel();
+        (Self { commands }, unheard)
     }
 
     /// Hands changes over; an event comes for every batch appended.
@@ -191,6 +226,8 @@ struct Keeper {
     destinations: Vec<Arc<str>>,
     file: Option<File>,
     tried: Option<Instant>,
+    /// What is in the file has been said: whoever listens knows what a damaged one has lost.
+    told: bool,
     /// What was done with batches while the disk took nothing.
     owed: Changes,
     said: mpsc::UnboundedSender<Event>,
@@ -245,29 +282,46 @@ impl Keeper {
         let _ = self.said.send(event);
     }
 
-    /// Opens the file; one that cannot be read is moved aside, once.
+    /// Opens the file; one that cannot be read is replaced.
     fn open(&mut self) {
         self.tried = Some(Instant::now());
-        let opened = match File::open(&self.dir, self.max_bytes, &self.destinations) {
-            Err(error @ (StoreError::Damaged { .. } | StoreError::Newer { .. })) => {
-                self.move_aside(error);
-                File::open(&self.dir, self.max_bytes, &self.destinations)
-            }
-            opened => opened,
-        };
-        match opened {
-            Ok((file, restored)) => {
-                self.file = Some(file);
-                self.say(Event::Opened(restored));
-            }
+        match File::open(&self.dir, self.max_bytes, &self.destinations) {
+            Ok((file, restored)) => self.opened(file, restored),
+            Err(error @ (StoreError::Damaged { .. } | StoreError::Newer { .. })) => self.replace(error),
             Err(error) => self.say(Event::Unavailable(error)),
         }
     }
 
-    fn move_aside(&mut self, error: StoreError) {
+    fn opened(&mut self, file: File, restored: Restored) {
+        (self.file, self.told) = (Some(file), true);
+        self.say(Event::Opened(restored));
+    }
+
+    /// Sets the file aside, makes another, and takes over what can be read.
+    fn replace(&mut self, error: StoreError) {
         self.file = None;
-        match aside::move_aside(&self.dir) {
-            Ok(to) => self.say(Event::MovedAside { to, error }),
+        let to = match aside::move_aside(&self.dir) {
+            Ok(to) => to,
+            Err(error) => return self.say(Event::Unavailable(error)),
+        };
+        let mut file = match File::open(&self.dir, self.max_bytes, &self.destinations) {
+            Ok((file, _)) => file,
+            Err(cause) => {
+                // Nothing can be written now: later it will be tried from the beginning.
+                aside::put_back(&self.dir, &to);
+                return self.say(Event::Unavailable(cause));
+            }
+        };
+        // What a newer version has kept, only that knows.
+        let newer = matches!(error, StoreError::Newer { .. });
+        let Salvage { saved, lost, counted } =
+            if newer { Salvage::default() } else { salvage(&to, &mut file) };
+        self.say(Event::MovedAside { to, error, saved, counted });
+        match file.restore(Vec::new()) {
+            Ok(restored) => {
+                let lost = if self.told { BTreeMap::new() } else { lost };
+                self.opened(file, Restored { lost, ..restored });
+            }
             Err(error) => self.say(Event::Unavailable(error)),
         }
     }
@@ -296,11 +350,13 @@ impl Keeper {
     fn failed(&mut self, appended: Vec<u64>, error: StoreError) {
         if matches!(error, StoreError::Damaged { .. }) {
             let reason = error.to_string();
-            self.move_aside(error);
-            self.open();
+            self.replace(error);
             let path = self.dir.clone();
             return self.say(Event::Failed { appended, error: StoreError::Damaged { path, reason } });
         }
         self.say(Event::Failed { appended, error });
     }
 }
+
+#[cfg(test)]
+mod tests;

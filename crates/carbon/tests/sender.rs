@@ -212,6 +212,27 @@ async fn what_a_stopped_sender_had_written_is_due_for_the_next() {
 }
 
 #[tokio::test]
+async fn counters_go_on_when_a_destination_changes() {
+    let queue = memory();
+    let (first, to) = listener().await;
+    let sender = Sender::start(to, &queue);
+    let mut peer = accept(&first).await;
+    queue.push(&batch(1));
+    read_line(&mut peer).await;
+    until(&sender, |status| status.sent == 1).await;
+    let (second, to) = listener().await;
+    let sender = sender.change(to, &queue);
+    assert!(!sender.status().connected);
+    let mut peer = accept(&second).await;
+    assert_eq!(read_line(&mut peer).await, "a 1 1\n", "what the first address had is not known");
+    queue.push(&batch(2));
+    assert_eq!(read_line(&mut peer).await, "a 1 2\n");
+    until(&sender, |status| status.due == 0).await;
+    let status = sender.status();
+    assert_eq!((status.connects, status.sent, status.resent), (2, 2, 1));
+}
+
+#[tokio::test]
 async fn one_dead_destination_holds_up_nobody() {
     let queue = Queue::open(None, limits(), &["dead".to_owned(), "test".to_owned()]);
     let (listener, destination) = listener().await;

@@ -51,8 +51,8 @@ fn load(options: &Options) -> Result<Config, Problems> {
 fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // Names are looked up there, and nothing else.
-        .max_blocking_threads(8)
+        // What may hang: names are looked up there, slurm.conf is, the configuration is read again.
+        .max_blocking_threads(16)
         .thread_stack_size(256 << 10)
         .build()
         .context("starting the runtime")?;

@@ -179,6 +179,7 @@ impl Config {
         config.apply_flags(flags, &mut problems);
         config.check_lengths(&mut problems);
         config.collectors.check_intervals(config.interval, &mut problems);
+        config.check_file(&mut problems);
         if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
     }
 
@@ -310,6 +311,18 @@ impl Config {
                 problems.push(Problem { place: Place::Whole, key: "prefix".into(), text });
                 return;
             }
+        }
+    }
+
+    /// That the queue's file has room for more than its log.
+    fn check_file(&self, problems: &mut Vec<Problem>) {
+        let least = carbon::LEAST_FILE_BYTES;
+        if self.queue.dir.is_some() && self.queue.limits.max_bytes < least {
+            let text = format!(
+                "a file needs {}MiB or more: its log alone takes 2MiB; smaller ones are for a queue in memory",
+                least >> 20
+            );
+            problems.push(Problem { place: Place::Whole, key: "queue.max_bytes".into(), text });
         }
     }
 

@@ -4,6 +4,7 @@
 //! that may touch the ticks. A [`Source`] is a task of its own that takes one request at a time; asking it never
 //! waits, and exactly one outcome comes back for each request.
 
+mod conf;
 mod locate;
 mod process;
 pub(crate) mod recording;
@@ -11,7 +12,7 @@ pub(crate) mod recording;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use carbon::Backoff;
 use slurm_snapshot::{Answer, Failure, Reading, Request};
@@ -19,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+use self::conf::Watch;
 use self::process::{Heard, Process, ProcessError};
 use crate::config::Slurm;
 
@@ -134,11 +136,11 @@ impl Source {
         let (answered, outcomes) = mpsc::channel(1);
         let vitals = Arc::new(Vitals::default());
         let keeper = Keeper {
+            conf: Watch::new(slurm.conf.clone()),
             slurm,
             start_deadline,
             vitals: Arc::clone(&vitals),
             reader: None,
-            seen: Fingerprint::default(),
             backoff: Backoff::default(),
             rest: None,
             started_before: false,
@@ -190,7 +192,7 @@ struct Keeper {
     start_deadline: Duration,
     vitals: Arc<Vitals>,
     reader: Option<Process>,
-    seen: Fingerprint,
+    conf: Watch,
     backoff: Backoff,
     rest: Option<Rest>,
     started_before: bool,
@@ -255,7 +257,7 @@ impl Keeper {
     }
 
     async fn answer(&mut self, request: Request) -> Outcome {
-        self.notice_changed_conf();
+        self.notice_changed_conf().await;
         self.notice_stale();
         let deadline = self.slurm.timeout;
         self.id = self.id.wrapping_add(1);
@@ -292,8 +294,11 @@ impl Keeper {
         if let Some(rest) = &self.rest {
             return Err(SourceError::Resting(Arc::clone(&rest.error)));
         }
-        self.seen = Fingerprint::of(&self.slurm);
-        match self.start().await {
+        let started = match self.conf.note().await {
+            Ok(()) => self.start().await,
+            Err(missing) => Err(SourceError::NoConf(missing)),
+        };
+        match started {
             Ok(reader) => {
                 if self.started_before {
                     self.vitals.restarts.fetch_add(1, Ordering::Relaxed);
@@ -307,9 +312,6 @@ impl Keeper {
     }
 
     async fn start(&self) -> Result<Process, SourceError> {
-        if let Some(conf) = Fingerprint::explicit(&self.slurm).filter(|conf| !conf.exists()) {
-            return Err(SourceError::NoConf(conf));
-        }
         let programs = locate::readers(&self.slurm)?;
         let mut unfit = Vec::new();
         for program in programs {
@@ -345,15 +347,14 @@ impl Keeper {
 
     /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried
     /// at once.
-    fn notice_changed_conf(&mut self) {
-        let now = Fingerprint::of(&self.slurm);
-        if now == self.seen {
+    async fn notice_changed_conf(&mut self) {
+        let soon = self.reader.is_none() || self.unanswered_since.is_some();
+        if !self.conf.has_changed(soon).await {
             return;
         }
         if self.reader.is_some() {
             info!("slurm.conf has changed; starting another reader");
         }
-        self.seen = now;
         self.replace_reader();
     }
 
@@ -377,29 +378,5 @@ async fn gone(reader: Option<&mut Process>) -> ProcessError {
     match reader {
         Some(reader) => reader.gone().await,
         None => std::future::pending().await,
-    }
-}
-
-/// What can be seen from outside of the slurm.conf that libslurm will read.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Fingerprint(Vec<Option<(SystemTime, u64)>>);
-
-impl Fingerprint {
-    /// Where libslurm looks when nothing is said: Debian's and the RPMs' place, and that of a configless host.
-    const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
-
-    fn explicit(slurm: &Slurm) -> Option<PathBuf> {
-        slurm.conf.clone().or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from))
-    }
-
-    fn of(slurm: &Slurm) -> Self {
-        let look = |path: PathBuf| {
-            let metadata = path.metadata().ok()?;
-            Some((metadata.modified().ok()?, metadata.len()))
-        };
-        match Self::explicit(slurm) {
-            Some(conf) => Self(vec![look(conf)]),
-            None => Self(Self::USUAL.iter().map(|path| look(PathBuf::from(path))).collect()),
-        }
     }
 }

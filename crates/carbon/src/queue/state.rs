@@ -13,7 +13,7 @@ use tracing::{debug, error, info, trace, warn};
 
 use super::{Dropped, Limits, QueueStatus, Turn};
 use crate::ledger::{Ledger, Removed};
-use crate::store::{Changes, Event, Kept, Restored};
+use crate::store::{Changes, Event, Kept};
 use crate::wire::Frame;
 
 /// Frames kept in memory beside the file; what does not fit is read again when its turn comes.
@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) done: Vec<(Arc<str>, u64)>,
     pub(super) forget: Vec<u64>,
     pub(super) next_id: u64,
+    /// What an earlier run had kept is among them.
+    pub(super) restored: bool,
     /// Commits that the file's thread has not answered for.
     pub(super) unanswered: usize,
     /// Some batches were given to the senders without being on disk.
@@ -91,6 +93,7 @@ impl State {
             done: Vec::new(),
             forget: Vec::new(),
             next_id: unix_millis(),
+            restored: false,
             unanswered: 0,
             missed: false,
             status: QueueStatus::default(),
@@ -255,63 +258,6 @@ impl State {
         }
     }
 
-    fn restore(&mut self, restored: Restored) {
-        for (name, due) in restored.removed {
-            info!(
-                destination = name,
-                not_sent = due,
-                "a destination that is no longer configured is forgotten"
-            );
-        }
-        if let Some((commits, copy)) = restored.unread {
-            self.status.moved_aside = self.status.moved_aside.saturating_add(1);
-            error!(ticks_lost = commits, copied_to = %copy.display(), "the end of the queue's log is damaged; what it had is lost");
-        }
-        let (mut ticks, mut oldest) = (0_usize, None::<i64>);
-        for (id, summary) in restored.batches {
-            self.next_id = self.next_id.max(id.saturating_add(1));
-            if self.batches.contains_key(&id) {
-                continue;
-            }
-            ticks += 1;
-            oldest = Some(oldest.map_or(summary.timestamp, |oldest| oldest.min(summary.timestamp)));
-            let held = Held {
-                timestamp: summary.timestamp,
-                points: summary.points,
-                bytes: summary.bytes,
-                frames: None,
-                durable: true,
-                published: true,
-                waiting: 0,
-            };
-            self.batches.insert(id, held);
-        }
-        for (name, id) in restored.due {
-            self.restore_due(&name, id);
-        }
-        // A batch leaves the file with the last entry of to whom it is due: without one these entries are damaged, and sending
-        // twice does less harm than a loss.
-        let nobodys = self.batches.iter().filter(|(_, held)| held.published && held.waiting == 0);
-        let nobodys: Vec<u64> = nobodys.map(|(&id, _)| id).collect();
-        let names: Vec<Arc<str>> = self.destinations.keys().cloned().collect();
-        for id in nobodys {
-            names.iter().for_each(|name| self.restore_due(name, id));
-        }
-        if ticks > 0 {
-            info!(ticks, oldest, "ticks of an earlier run are in the queue");
-        }
-    }
-
-    fn restore_due(&mut self, name: &Arc<str>, id: u64) {
-        let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) else { return };
-        if let Some(destination) = self.destinations.get_mut(name) {
-            held.waiting += 1;
-            destination.bytes = destination.bytes.saturating_add(held.bytes);
-            destination.ledger.restore(id, held.timestamp);
-            destination.news.notify_one();
-        }
-    }
-
     pub(super) fn apply(&mut self, event: Event) {
         match event {
             Event::Opened(restored) => {
@@ -354,24 +300,11 @@ impl State {
                     self.publish(id);
                 }
             }
-            Event::MovedAside { to, error } => {
-                self.status.moved_aside = self.status.moved_aside.saturating_add(1);
-                let lost: Vec<u64> = self
-                    .batches
-                    .iter()
-                    .filter(|(_, held)| held.durable && held.frames.is_none())
-                    .map(|(&id, _)| id)
-                    .collect();
-                error!(%error, moved_to = %to.display(), ticks_lost = lost.len(), "the queue's file is set aside; a new one takes its place");
-                for id in lost {
-                    self.drop_batch(id, Reason::Damaged);
-                }
-                self.forget.clear();
-                self.done.clear();
-                self.missed = true;
-                for held in self.batches.values_mut() {
-                    held.durable = false;
-                }
+            Event::MovedAside { to, error, saved, counted } => {
+                let unknown =
+                    if counted || self.restored { "" } else { "; what else it had cannot be known" };
+                let lost = self.replaced(&saved);
+                error!(%error, moved_to = %to.display(), ticks_saved = saved.len(), ticks_lost = lost, "the queue's file is set aside; a new one takes its place{unknown}");
             }
         }
         self.trim();

@@ -5,10 +5,11 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
@@ -25,6 +26,8 @@ const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long a connection must live after a write before the next failure starts with a short delay again. A port
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
+/// How long is waited for the disk that a poisonous point is put on.
+const APPEND_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a connection was left.
 enum Left {
@@ -50,6 +53,8 @@ pub(super) struct Link {
     poison: Poison,
     backoff: Backoff,
     said_down: bool,
+    /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
+    load_again: Option<Instant>,
 }
 
 /// One connection's life so far.
@@ -68,7 +73,15 @@ impl Life {
 impl Link {
     pub(super) fn new(to: Destination, shared: Arc<Shared>) -> Self {
         let rate = Rate::new(to.replay_rate);
-        Self { to, shared, rate, poison: Poison::default(), backoff: Backoff::default(), said_down: false }
+        Self {
+            to,
+            shared,
+            rate,
+            poison: Poison::default(),
+            backoff: Backoff::default(),
+            said_down: false,
+            load_again: None,
+        }
     }
 
     /// Connects for ever, until the destination is drained.
@@ -189,19 +202,23 @@ impl Link {
                 return Ok(None);
             }
             let now = Instant::now();
-            let Some(turn) = self.shared.place.next() else { return Ok(None) };
+            let Some(mut turn) = self.shared.place.next() else { return Ok(None) };
             if turn.backlog {
-                if let Some(until) = self.rate.wait(now) {
-                    return Ok(Some(until));
+                let until = self.rate.wait(now).max(self.load_again.filter(|&again| again > now));
+                if until.is_some() {
+                    return Ok(until);
                 }
                 self.rate.spend(turn.points, now);
             } else {
                 self.rate.live(turn.points, now);
             }
-            let frames = match self.shared.place.frames(&turn).await {
+            let frames = match self.shared.place.frames(&mut turn).await {
                 Loaded::Frames(frames) => frames,
                 Loaded::Lost => continue,
-                Loaded::NotNow => return Ok(Some(Instant::now() + LOAD_AGAIN_AFTER)),
+                Loaded::NotNow => {
+                    self.load_again = Some(Instant::now() + LOAD_AGAIN_AFTER);
+                    return Ok(self.load_again);
+                }
             };
             for frame in frames.iter() {
                 self.write_frame(connection, turn.id, frame).await?;
@@ -239,8 +256,8 @@ impl Link {
     async fn try_alone(&mut self, connection: &Connection, life: &mut Life) -> Result<bool, ConnectionError> {
         let mut tried = Vec::new();
         let mut wrote = Ok(());
-        for turn in self.turns_to_try() {
-            let frames = match self.shared.place.frames(&turn).await {
+        for mut turn in self.turns_to_try() {
+            let frames = match self.shared.place.frames(&mut turn).await {
                 Loaded::Frames(frames) => frames,
                 Loaded::Lost => {
                     self.poison.clear(turn.id);
@@ -267,7 +284,7 @@ impl Link {
         }
         life.delivered.get_or_insert_with(Instant::now);
         for point in self.poison.lived() {
-            self.put_aside(&point);
+            self.put_aside(&point).await;
         }
         for turn in self.turns_to_try().into_iter().chain(tried) {
             if self.poison.is_over(turn.id) {
@@ -291,23 +308,25 @@ impl Link {
     }
 
     /// A point that Carbon cannot take is kept for a person to look at.
-    fn put_aside(&self, point: &Frame) {
-        let mut counters = self.shared.counters();
-        counters.poisoned = counters.poisoned.saturating_add(point.points.into());
-        drop(counters);
+    async fn put_aside(&self, point: &Frame) {
+        {
+            let mut counters = self.shared.counters();
+            counters.poisoned = counters.poisoned.saturating_add(point.points.into());
+        }
         let destination = &self.to.name;
         let bytes = point.bytes(Protocol::Plaintext).unwrap_or_default();
-        let lines = String::from_utf8_lossy(&bytes);
-        let (point, kept) =
-            (lines.trim_end(), self.to.poison_file.as_ref().map(|file| (file, append(file, &lines))));
-        match kept {
-            Some((file, Ok(()))) => {
+        let lines = String::from_utf8_lossy(&bytes).into_owned();
+        let point = lines.trim_end().to_owned();
+        let Some(file) = &self.to.poison_file else {
+            return error!(%destination, point, "the connection dies of this point; only this line keeps it");
+        };
+        match append(file.clone(), lines).await {
+            Ok(()) => {
                 error!(%destination, point, file = %file.display(), "the connection dies of this point; it is put aside");
             }
-            Some((file, Err(error))) => {
+            Err(error) => {
                 error!(%destination, point, file = %file.display(), %error, "the connection dies of this point; only this line keeps it");
             }
-            None => error!(%destination, point, "the connection dies of this point; only this line keeps it"),
         }
     }
 
@@ -323,7 +342,7 @@ impl Link {
     async fn finish(&mut self, connection: Connection) {
         let mut life = Life { began: Instant::now(), delivered: None };
         // The deadline of the drain is the only bound now.
-        self.rate = Rate::new(Some(u32::MAX));
+        (self.rate, self.load_again) = (Rate::new(Some(u32::MAX)), None);
         let confirmed = match self.write_some(&connection, &mut life).await {
             Ok(_) => self.confirm(connection).await,
             Err(error) => Err(error),
@@ -352,7 +371,11 @@ async fn maybe_sleep_until(moment: Option<Instant>) {
     }
 }
 
-fn append(file: &Path, text: &str) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().create(true).append(true).open(file)?;
-    file.write_all(text.as_bytes())
+/// Not on this thread, which has other destinations and the ticks: the disk may hang.
+async fn append(file: PathBuf, text: String) -> std::io::Result<()> {
+    let write = move || OpenOptions::new().create(true).append(true).open(file)?.write_all(text.as_bytes());
+    match timeout(APPEND_PATIENCE, spawn_blocking(write)).await {
+        Ok(written) => written?,
+        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+    }
 }

@@ -14,6 +14,15 @@ pub(super) fn move_aside(dir: &Path) -> Result<PathBuf, StoreError> {
     Ok(aside)
 }
 
+/// Undoes [`move_aside`]; what has been made in between goes.
+pub(super) fn put_back(dir: &Path, aside: &Path) {
+    let path = dir.join(NAME);
+    // A log of the new file would be taken for the old one's.
+    let _ = fs::remove_file(log_of(&path));
+    let _ = fs::rename(log_of(aside), log_of(&path));
+    let _ = fs::rename(aside, path);
+}
+
 /// A name for what is set aside.
 pub(super) fn aside(dir: &Path) -> PathBuf {
     let seconds =

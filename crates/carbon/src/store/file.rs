@@ -1,38 +1,29 @@
-//! The SQLite file itself: its schema, one transaction for each change, its bounds.
+//! The SQLite file itself: opening it, one transaction for each change, its size. Its rows are in rows.rs.
 //!
-//! `queue.sqlite3` in the queue's folder: a row a frame, and a row for each destination that has not had a batch. Write-ahead
-//! log, a sync for each commit, exclusive locking (so that no shared memory is mapped, and a second daemon is
-//! noticed).
+//! `queue.sqlite3` in the queue's folder. Write-ahead log, a sync for each commit, exclusive locking (so that no shared
+//! memory is mapped, and a second daemon is noticed).
 
+mod rows;
+mod salvage;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
+pub(super) use self::salvage::{Salvage, salvage};
 use super::aside::log_of;
-use super::{Changes, Kept, NAME, Restored, StoreError, Summary, log};
+use super::{Changes, Lost, NAME, Restored, StoreError, Summary, log};
 use crate::wire::Frame;
 
 const VERSION: i64 = 1;
-const PAGE: u64 = 4096;
 /// Free pages that are left in the file: giving them back and taking them again would cost more.
 const FREE_PAGES: u64 = 512;
 /// Pages given back in one step.
 const SHRINK_STEP: u64 = 2048;
-/// What the write-ahead log may take beside the largest batch.
-const LOG_BYTES: u64 = 2 << 20;
-/// A frame's id is its batch's number and its place in it.
-const PART_BITS: u32 = 16;
-
-/// A frame's id, timestamp, points, checksum and body.
-type Row = (u64, i64, u32, u32, Vec<u8>);
-
-const SCHEMA: &str = "
-CREATE TABLE destination (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-CREATE TABLE frame (id INTEGER PRIMARY KEY, timestamp INTEGER NOT NULL, points INTEGER NOT NULL, checksum INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE TABLE due (batch INTEGER NOT NULL, destination INTEGER NOT NULL, PRIMARY KEY (batch, destination)) WITHOUT ROWID;
-";
 
 /// An open file.
 #[derive(Debug)]
@@ -62,6 +53,8 @@ impl File {
                 | OpenFlags::SQLITE_OPEN_CREATE
                 | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(&path, flags)?;
+            // Until it is known that all of its log can be read.
+            connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             connection.execute_batch(
                 "PRAGMA locking_mode = EXCLUSIVE; PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;
                  PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
@@ -77,7 +70,14 @@ impl File {
         if version > VERSION {
             return Err(StoreError::Newer { path, version });
         }
-        let unread = log::keep_unread(dir, &commits, read);
+        let unread = commits.iter().filter(|&&commit| commit > read).count();
+        if unread > 0 {
+            let reason = format!("{unread} commits of its log cannot be read");
+            return Err(StoreError::Damaged { path, reason });
+        }
+        connection
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+            .map_err(|source| explain(&path, source))?;
         let mut file = Self {
             connection,
             path,
@@ -92,12 +92,12 @@ impl File {
         }
         let removed = file.set_destinations(destinations)?;
         let restored = file.restore(removed)?;
-        Ok((file, Restored { unread, ..restored }))
+        Ok((file, restored))
     }
 
     fn create(&mut self) -> Result<(), StoreError> {
         self.transact(|transaction| {
-            transaction.execute_batch(SCHEMA)?;
+            transaction.execute_batch(rows::SCHEMA)?;
             transaction.execute_batch(&format!("PRAGMA user_version = {VERSION}"))
         })
     }
@@ -137,7 +137,7 @@ impl File {
             if !removed.is_empty() {
                 let orphans =
                     "DELETE FROM frame WHERE NOT EXISTS (SELECT 1 FROM due WHERE batch = frame.id >> ?)";
-                transaction.execute(orphans, [PART_BITS])?;
+                transaction.execute(orphans, [rows::PART_BITS])?;
             }
             Ok((removed, known))
         })?;
@@ -145,34 +145,54 @@ impl File {
         Ok(removed)
     }
 
-    fn restore(&self, removed: Vec<(String, u64)>) -> Result<Restored, StoreError> {
-        let read = || -> rusqlite::Result<Restored> {
-            let mut restored = Restored { removed, ..Restored::default() };
-            let mut frames =
-                self.connection.prepare("SELECT id, timestamp, points, length(body) FROM frame")?;
-            let mut rows = frames.query([])?;
-            while let Some(row) = rows.next()? {
-                let (id, timestamp, points, bytes): (u64, i64, u64, usize) =
-                    (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-                let summary = restored
-                    .batches
-                    .entry(id >> PART_BITS)
-                    .or_insert(Summary { timestamp, ..Summary::default() });
-                summary.points = summary.points.saturating_add(points);
-                summary.bytes = summary.bytes.saturating_add(bytes);
-            }
-            let mut due = self.connection.prepare("SELECT batch, destination FROM due")?;
-            let mut rows = due.query([])?;
-            while let Some(row) = rows.next()? {
-                let (batch, destination): (u64, i64) = (row.get(0)?, row.get(1)?);
-                let name = self.destinations.iter().find(|(_, id)| *id == destination);
-                if let Some((name, _)) = name.filter(|_| restored.batches.contains_key(&batch)) {
-                    restored.due.push((Arc::clone(name), batch));
+    /// What is in the file. An entry of what is due without all of its points tells what is lost.
+    pub(super) fn restore(&mut self, removed: Vec<(String, u64)>) -> Result<Restored, StoreError> {
+        let mut restored = Restored { removed, ..Restored::default() };
+        let (mut repairs, mut wanted) = (Vec::new(), BTreeSet::new());
+        let read = rows::summaries(&self.connection, &mut restored.batches).and_then(|()| {
+            rows::due(&self.connection, rows::Order::Oldest, |due| {
+                let name = self.destinations.iter().find(|(_, id)| *id == due.destination && due.sound);
+                let batch = restored.batches.get_mut(&due.batch);
+                let there = batch.as_ref().map(|batch| batch.points);
+                if let Some((name, _)) = name {
+                    if let Some(batch) = batch {
+                        // A number of points that was flipped: they are counted when the frame is read.
+                        batch.points = batch.points.min(due.points);
+                        wanted.insert(due.batch);
+                        restored.due.push((Arc::clone(name), due.batch));
+                    }
+                    Lost::count(&mut restored.lost, name, due.points, there);
                 }
+                if !due.sound || there.is_none_or(|there| there < due.points) {
+                    repairs.push((due, there));
+                }
+            })
+        });
+        read.map_err(|source| explain(&self.path, source))?;
+        let strays = self.strays(&mut restored.batches, &wanted);
+        // A disk that takes nothing now leaves them to the next start, which counts them again.
+        let _ = self.transact(|transaction| {
+            repairs.iter().try_for_each(|(due, there)| rows::correct_due(transaction, due, *there))?;
+            strays.iter().try_for_each(|batch| rows::delete(transaction, *batch))
+        });
+        Ok(restored)
+    }
+
+    /// A batch that nobody is to have was due to somebody, unless its very number is what was flipped: then nothing of it
+    /// fits its checksum, and its true number's entry has been counted. Returns such.
+    fn strays(&self, batches: &mut BTreeMap<u64, Summary>, wanted: &BTreeSet<u64>) -> Vec<u64> {
+        let mut strays = Vec::new();
+        batches.retain(|&batch, summary| {
+            if wanted.contains(&batch) {
+                return true;
             }
-            Ok(restored)
-        };
-        read().map_err(|source| explain(&self.path, source))
+            let (frames, error) = rows::readable(&self.connection, batch);
+            summary.points = frames.values().map(|(_, frame)| u64::from(frame.points)).sum();
+            let is_stray = frames.is_empty() && error.is_none();
+            strays.extend(is_stray.then_some(batch));
+            !is_stray
+        });
+        strays
     }
 
     /// All of `changes` in one commit. Returns the batches that had to make room.
@@ -190,20 +210,20 @@ impl File {
                     .query_row([batch], |row| row.get(0))
                     .optional()?;
                 if left.is_none() {
-                    delete_frames(transaction, *batch)?;
+                    rows::delete_frames(transaction, *batch)?;
                 }
             }
             for batch in &changes.forget {
-                delete(transaction, *batch)?;
+                rows::delete(transaction, *batch)?;
             }
             let mut dropped = Vec::new();
             for kept in &changes.append {
-                let bytes = needs(kept);
+                let bytes = rows::needs(kept);
                 if headroom < bytes {
-                    headroom = make_room(transaction, bytes, max_bytes, &mut dropped)?;
+                    headroom = rows::make_room(transaction, bytes, max_bytes, &mut dropped)?;
                 }
                 headroom = headroom.saturating_sub(bytes);
-                insert(transaction, kept, &destinations)?;
+                rows::insert(transaction, kept, &destinations)?;
             }
             Ok((dropped, headroom))
         })?;
@@ -218,40 +238,24 @@ impl File {
     fn look_at_size(&mut self) -> Result<(), StoreError> {
         let (all, free) = self.pages()?;
         self.shrinking = free > FREE_PAGES.max(all.saturating_sub(free) / 2);
-        let log = PathBuf::from(format!("{}-wal", self.path.display()));
-        let files = [&self.path, &log];
+        let files = [&self.path, &log_of(&self.path)];
         self.bytes =
             files.into_iter().filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum();
         Ok(())
     }
 
-    /// The frames of a batch, checked.
+    /// The frames of a batch that are what was written; those that are not are left out.
     pub(super) fn load(&mut self, batch: u64) -> Result<Arc<[Frame]>, StoreError> {
-        let (first, last) = ids(batch);
-        let read = || -> rusqlite::Result<Vec<Row>> {
-            let columns = "SELECT id, timestamp, points, checksum, body FROM frame WHERE id BETWEEN ? AND ? ORDER BY id";
-            let mut frames = self.connection.prepare_cached(columns)?;
-            let rows = frames.query_map([first, last], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
-            })?;
-            rows.collect()
-        };
-        let damaged =
-            |reason: &str| StoreError::Damaged { path: self.path.clone(), reason: reason.to_owned() };
-        let rows = read().map_err(|source| explain(&self.path, source))?;
-        if rows.is_empty() {
-            return Err(damaged("a batch has no frames"));
+        let (frames, error) = rows::readable(&self.connection, batch);
+        let error = error.map(|source| explain(&self.path, source));
+        match error {
+            Some(error) if frames.is_empty() || !matches!(error, StoreError::Damaged { .. }) => Err(error),
+            None if frames.is_empty() => {
+                let reason = "a batch has no frame that is what was written".to_owned();
+                Err(StoreError::Damaged { path: self.path.clone(), reason })
+            }
+            _ => Ok(frames.into_values().map(|(_, frame)| frame).collect()),
         }
-        rows.into_iter()
-            .map(|(id, timestamp, points, sum, body)| {
-                let frame = Frame { points, body };
-                if checksum(id, timestamp, &frame) == sum {
-                    Ok(frame)
-                } else {
-                    Err(damaged("a checksum does not fit"))
-                }
-            })
-            .collect()
     }
 
     /// Whether free pages wait to be given back.
@@ -285,9 +289,16 @@ impl File {
         self.bytes
     }
 
+    /// A full disk, as far as SQLite can tell, or one with room again.
+    #[cfg(test)]
+    pub(super) fn fill(&self, full: bool) {
+        let pages = if full { 1 } else { u32::MAX / 2 };
+        self.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+    }
+
     /// Pages in the file, and the free ones among them.
     fn pages(&self) -> Result<(u64, u64), StoreError> {
-        pages(&self.connection).map_err(|source| explain(&self.path, source))
+        rows::pages(&self.connection).map_err(|source| explain(&self.path, source))
     }
 
     fn transact<T>(
@@ -302,94 +313,6 @@ impl File {
         });
         done.map_err(|source| explain(&self.path, source))
     }
-}
-
-fn ids(batch: u64) -> (u64, u64) {
-    let first = batch << PART_BITS;
-    (first, first | ((1 << PART_BITS) - 1))
-}
-
-fn delete_frames(connection: &Connection, batch: u64) -> rusqlite::Result<usize> {
-    let (first, last) = ids(batch);
-    connection.prepare_cached("DELETE FROM frame WHERE id BETWEEN ? AND ?")?.execute([first, last])
-}
-
-fn delete(connection: &Connection, batch: u64) -> rusqlite::Result<()> {
-    connection.prepare_cached("DELETE FROM due WHERE batch = ?")?.execute([batch])?;
-    delete_frames(connection, batch).map(|_| ())
-}
-
-fn insert(connection: &Connection, kept: &Kept, destinations: &[(Arc<str>, i64)]) -> rusqlite::Result<()> {
-    let (first, last) = ids(kept.id);
-    for (id, frame) in (first..=last).zip(kept.frames.iter()) {
-        connection
-            .prepare_cached(
-                "INSERT OR REPLACE INTO frame (id, timestamp, points, checksum, body) VALUES (?, ?, ?, ?, ?)",
-            )?
-            .execute(params![
-                id,
-                kept.timestamp,
-                frame.points,
-                checksum(id, kept.timestamp, frame),
-                frame.body
-            ])?;
-    }
-    for name in &kept.due {
-        if let Some((_, destination)) = destinations.iter().find(|(known, _)| known == name) {
-            connection
-                .prepare_cached("INSERT OR REPLACE INTO due (batch, destination) VALUES (?, ?)")?
-                .execute(params![kept.id, destination])?;
-        }
-    }
-    Ok(())
-}
-
-/// What a batch takes in the file, at most: its frames in whole pages.
-fn needs(kept: &Kept) -> u64 {
-    kept.frames
-        .iter()
-        .map(|frame| u64::try_from(frame.body.len()).unwrap_or(u64::MAX).saturating_add(2 * PAGE))
-        .sum()
-}
-
-/// Deletes from the oldest on until `bytes` fit below the bound, beside what the log may take. Returns how many more
-/// bytes fit then.
-fn make_room(
-    connection: &Connection,
-    bytes: u64,
-    max_bytes: u64,
-    dropped: &mut Vec<u64>,
-) -> rusqlite::Result<u64> {
-    let bound = max_bytes.saturating_sub(LOG_BYTES).saturating_sub(2 * bytes);
-    loop {
-        let (all, free) = pages(connection)?;
-        let used = all.saturating_sub(free).saturating_mul(PAGE);
-        if used.saturating_add(bytes) <= bound {
-            return Ok(bound.saturating_sub(used));
-        }
-        let oldest: Option<u64> = connection
-            .prepare_cached("SELECT id FROM frame ORDER BY id LIMIT 1")?
-            .query_row([], |row| row.get(0))
-            .optional()?;
-        let Some(oldest) = oldest else { return Ok(bytes) };
-        delete(connection, oldest >> PART_BITS)?;
-        dropped.push(oldest >> PART_BITS);
-    }
-}
-
-fn pages(connection: &Connection) -> rusqlite::Result<(u64, u64)> {
-    let number = |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |row| row.get::<_, u64>(0));
-    Ok((number("PRAGMA page_count")?, number("PRAGMA freelist_count")?))
-}
-
-/// Over everything that is sent, and where it belongs.
-fn checksum(id: u64, timestamp: i64, frame: &Frame) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&id.to_le_bytes());
-    hasher.update(&timestamp.to_le_bytes());
-    hasher.update(&frame.points.to_le_bytes());
-    hasher.update(&frame.body);
-    hasher.finalize()
 }
 
 fn explain(path: &Path, source: rusqlite::Error) -> StoreError {

@@ -1,39 +1,66 @@
-//! The write-ahead log as an earlier run left it: whether commits lie behind what SQLite could read of it.
+//! The write-ahead log as an earlier run left it: whether commits lie behind what SQLite could read of it, and all of its
+//! pages.
 //!
 //! SQLite takes a damaged place for the end of the log, and says nothing of what follows. A commit that a crash cut short has no
 //! last frame and is not counted; nor is what a truncated log no longer has: nothing tells of it. The format is that
 //! of <https://www.sqlite.org/fileformat2.html#walformat>.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use super::NAME;
-use super::aside::{aside, log_of};
+use super::aside::log_of;
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 const PAGE: usize = 4096;
 
+/// A page as a commit has written it.
+struct Frame<'a> {
+    number: u32,
+    ends_commit: bool,
+    page: &'a [u8],
+}
+
+/// The frames of the present lap, in order, each with its place in the log.
+fn frames(bytes: &[u8]) -> impl Iterator<Item = (usize, Frame<'_>)> {
+    let salt = bytes.get(16..24);
+    // Frames of an earlier lap lie behind, under another salt. The header's may itself be damaged.
+    let first = bytes.get(HEADER + 8..HEADER + 16);
+    let frames = bytes.get(HEADER..).unwrap_or_default().chunks_exact(FRAME_HEADER + PAGE);
+    frames.enumerate().filter_map(move |(index, frame)| {
+        let (number, rest) = frame.split_first_chunk()?;
+        let (size, rest) = rest.split_first_chunk::<4>()?;
+        let frame_salt = rest.get(..8);
+        let page = frame.get(FRAME_HEADER..)?;
+        let frame = Frame { number: u32::from_be_bytes(*number), ends_commit: *size != [0; 4], page };
+        (frame_salt == salt || frame_salt == first).then_some((index, frame))
+    })
+}
+
 /// The number of frames up to and including each commit in the log, in order; none where there is no log.
 pub(super) fn commits(log: &Path) -> Vec<usize> {
     let bytes = fs::read(log).unwrap_or_default();
-    let salt = bytes.get(16..24);
-    let frames = bytes.get(HEADER..).unwrap_or_default().chunks_exact(FRAME_HEADER + PAGE);
-    // Frames of an earlier lap lie behind, under another salt. The header's may itself be damaged.
-    let first = bytes.get(HEADER + 8..HEADER + 16);
-    let commits = frames.enumerate().filter(|(_, frame)| {
-        let (size, frame_salt) = (frame.get(4..8), frame.get(8..16));
-        size.is_some_and(|size| size != [0; 4]) && (frame_salt == salt || frame_salt == first)
-    });
-    commits.map(|(index, _)| index + 1).collect()
+    frames(&bytes).filter(|(_, frame)| frame.ends_commit).map(|(index, _)| index + 1).collect()
 }
 
-/// Copies a log with commits behind the `read` frames that could be read, since what is written next goes over them; returns
-/// their number and the copy.
-pub(super) fn keep_unread(dir: &Path, commits: &[usize], read: usize) -> Option<(usize, PathBuf)> {
-    let unread = commits.iter().filter(|&&commit| commit > read).count();
-    let (log, copy) = (log_of(&dir.join(NAME)), log_of(&aside(dir)));
-    (unread > 0).then(|| fs::copy(&log, &copy).map_or((unread, log), |_| (unread, copy)))
+/// Copies the database at `from` to `to` with all pages that its log has up to the last commit, whatever their checksums: one
+/// page that is damaged spoils those of all that follow. Returns `false` where there is no log.
+pub(super) fn merge(from: &Path, to: &Path) -> io::Result<bool> {
+    let bytes = fs::read(log_of(from)).unwrap_or_default();
+    let Some(last) = frames(&bytes).filter(|(_, frame)| frame.ends_commit).last() else { return Ok(false) };
+    fs::copy(from, to)?;
+    let file = File::options().write(true).open(to)?;
+    // No commit makes a database larger than by what the log has; a number beyond that is damaged.
+    let most = file.metadata()?.len().saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+    for (_, Frame { number, page, .. }) in frames(&bytes).take_while(|(index, _)| *index <= last.0) {
+        let at = u64::from(number).checked_sub(1).and_then(|number| number.checked_mul(4096));
+        if let Some(at) = at.filter(|&at| at < most) {
+            file.write_all_at(page, at)?;
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -57,5 +84,25 @@ mod tests {
         assert_eq!(commits(&file), [2, 3], "the header's salt is damaged");
         fs::remove_file(&file).unwrap();
         assert!(commits(&file).is_empty());
+    }
+
+    #[test]
+    fn a_log_is_merged_up_to_its_last_commit_and_wild_numbers_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("file"), dir.path().join("merged"));
+        fs::write(&from, [0; 2 * PAGE]).unwrap();
+        assert!(!merge(&from, &to).unwrap(), "no log");
+        let mut log = vec![0; HEADER];
+        for (number, commit, fill) in [(1_u32, 0, 1), (1, 1, 2), (u32::MAX, 1, 3), (3, 1, 4), (2, 0, 5)] {
+            log.extend(number.to_be_bytes());
+            log.extend([0, 0, 0, commit]);
+            log.extend([0; 16]);
+            log.extend([fill; PAGE]);
+        }
+        fs::write(log_of(&from), &log).unwrap();
+        assert!(merge(&from, &to).unwrap());
+        let merged = fs::read(&to).unwrap();
+        assert_eq!(merged.len(), 3 * PAGE);
+        assert_eq!([merged[0], merged[PAGE], merged[2 * PAGE]], [2, 0, 4]);
     }
 }

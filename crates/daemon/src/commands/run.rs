@@ -3,6 +3,8 @@
 //! Nothing here waits for slurmctld or for Carbon: readings come from the source's task, batches go to each
 //! destination's queue, and the ticks go on whatever those do.
 
+mod reload;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, trace, warn};
 
+use self::reload::Loading;
 use super::{block_on, load};
 use crate::cli::Options;
 use crate::clock::{self, Alarm};
@@ -55,7 +58,8 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
             }
             Event::Answered(outcome) => daemon.answered(outcome),
             Event::Surveyed(outcome) => daemon.surveyed(outcome),
-            Event::Reload => daemon.reload(&options, &logging),
+            Event::Reload => daemon.read_configuration(&options),
+            Event::Read(read) => daemon.read(read, &options, &logging),
             Event::Stop => return daemon.stop(&mut signals.stop).await,
         }
     }
@@ -97,6 +101,7 @@ enum Event {
     Answered(Outcome),
     Surveyed(Outcome),
     Reload,
+    Read(reload::Read),
     Stop,
 }
 
@@ -125,6 +130,7 @@ struct Daemon {
     pending: Option<i64>,
     /// What the log said last of slurmctld.
     said: Said,
+    loading: Option<Loading>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -166,6 +172,7 @@ impl Daemon {
             asked: false,
             pending: None,
             said: Said::Nothing,
+            loading: None,
             config,
         })
     }
@@ -178,6 +185,7 @@ impl Daemon {
             outcome = self.source.outcome(), if self.asked => Event::Answered(outcome),
             outcome = surveyed(self.survey.as_mut()) => Event::Surveyed(outcome),
             _ = signals.hangup.recv() => Event::Reload,
+            read = reload::read(&mut self.loading), if self.loading.is_some() => Event::Read(read),
             () = signals.stop.recv() => Event::Stop,
         }
     }
@@ -344,62 +352,6 @@ impl Daemon {
                 senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
             std::iter::once(slurm.to_owned()).chain(destinations).collect::<Vec<_>>().join("; ")
         });
-    }
-
-    /// The whole new configuration, or the old one as it was.
-    fn reload(&mut self, options: &Options, logging: &Logging) {
-        let config = match load(options).and_then(Config::with_destination) {
-            Ok(config) => config,
-            Err(problems) => {
-                error!("the new configuration is refused, the old one goes on:\n{problems}");
-                return;
-            }
-        };
-        if config.log != self.config.log {
-            logging.change(config.log);
-        }
-        let collects_otherwise =
-            (&config.collectors, &config.slurm) != (&self.config.collectors, &self.config.slurm);
-        if config.interval != self.config.interval {
-            self.finish_pending();
-            self.grid = Grid::new(config.interval, clock::now());
-        }
-        if config.slurm != self.config.slurm {
-            self.finish_pending();
-            self.asked = false;
-            // Another cluster, perhaps: nothing goes under the old one's name.
-            (self.cluster, self.said) = (None, Said::Nothing);
-            self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
-            self.source = Source::start(config.slurm.clone(), START_DEADLINE);
-        }
-        if config.queue.dir != self.config.queue.dir {
-            warn!("queue.dir changes with the next start of the daemon");
-        }
-        self.change_destinations(&config);
-        if collects_otherwise || config.interval != self.config.interval {
-            self.collecting = start_collecting(&config, &self.memories);
-            self.survey = start_survey(&config, &self.collecting);
-        }
-        self.config = config;
-        info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
-    }
-
-    /// What stays as it is keeps its connection; what changes keeps its place in the queue; what goes is said.
-    fn change_destinations(&mut self, config: &Config) {
-        let before = std::mem::take(&mut self.senders);
-        let (kept, changed): (Vec<_>, Vec<_>) =
-            before.into_iter().partition(|(old, _)| config.carbon.contains(old));
-        changed.into_iter().for_each(|(_, sender)| sender.stop());
-        for (name, due) in self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon)) {
-            info!(destination = name, not_sent = due, "destination removed");
-        }
-        let mut kept: Vec<_> = kept.into_iter().map(Some).collect();
-        for to in &config.carbon {
-            let same = kept.iter_mut().find(|kept| kept.as_ref().is_some_and(|(old, _)| old == to));
-            let running = same.and_then(Option::take);
-            self.senders
-                .push(running.unwrap_or_else(|| (to.clone(), Sender::start(to.clone(), &self.queue))));
-        }
     }
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.

@@ -83,6 +83,17 @@ fn a_prefix_that_leaves_no_room_for_what_comes_behind_it_is_refused() {
 }
 
 #[test]
+fn a_file_that_would_hold_little_but_its_log_is_refused() {
+    let small = "[queue]\nmax_bytes = \"2560KiB\"\n";
+    assert_eq!(problems(small), [""; 0], "memory has no log");
+    let found = problems(&format!("{small}dir = \"/q\"\n"));
+    assert!(found[0].starts_with("queue.max_bytes: a file needs 4MiB or more"), "{found:?}");
+    let flags = Flags { queue_dir: Some("/q".into()), ..Flags::default() };
+    assert!(Config::parse(small, &flags).is_err());
+    assert!(Config::parse("[queue]\nmax_bytes = \"4MiB\"\n", &flags).is_ok());
+}
+
+#[test]
 fn two_destinations_need_two_names() {
     let text = "[[carbon]]\naddress = \"a:2004\"\n[[carbon]]\naddress = \"b:2004\"\nname = \"a:2004\"\n";
     assert_eq!(problems(text).len(), 1);

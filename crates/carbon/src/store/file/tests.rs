@@ -1,7 +1,8 @@
 //! The file's tests: what is kept comes back, whatever was done to it in between.
 
 use super::*;
-use crate::store::aside::move_aside;
+use crate::store::Kept;
+use crate::store::aside::{move_aside, put_back};
 
 const MANY: u64 = 64 << 20;
 
@@ -163,6 +164,133 @@ fn a_file_cut_or_flipped_anywhere_is_read_right_or_refused_and_never_a_panic() {
     assert!(refused > 50 && opened > 20, "{refused} refused, {opened} opened");
 }
 
+/// A batch of three frames of 10 points each.
+fn three(id: u64) -> Kept {
+    let frames = [1, 2, 3].map(|n| Frame { points: 10, body: vec![n; 3000] });
+    Kept { id, timestamp: id.cast_signed() * 10, frames: frames.into(), due: names(&["a"]) }
+}
+
+fn execute(dir: &Path, sql: &str) {
+    Connection::open(dir.join(NAME)).unwrap().execute_batch(sql).unwrap();
+}
+
+#[test]
+fn frames_that_are_gone_while_their_entry_remains_are_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), MANY);
+    let append = (1..=4).map(three).collect();
+    file.apply(&Changes { append, ..Changes::default() }).unwrap();
+    drop(file);
+    // Of one all, of another the second of three; a third has a text for its timestamp.
+    execute(
+        dir.path(),
+        "DELETE FROM frame WHERE id >> 16 = 1 OR id = (2 << 16) + 1; UPDATE frame SET timestamp = 'x' WHERE id = 3 << 16",
+    );
+    let (mut file, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.lost, [(Arc::from("a"), Lost { batches: 3, points: 50 })].into());
+    assert_eq!(restored.due.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [2, 3, 4]);
+    assert_eq!(restored.batches[&2].points, 20);
+    assert_eq!(file.load(2).unwrap().len(), 2);
+    drop(file);
+    let (_, restored) = open(dir.path(), MANY);
+    assert!(restored.lost.is_empty(), "counted again: {:?}", restored.lost);
+}
+
+#[test]
+fn a_frame_whose_number_was_flipped_is_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), MANY);
+    file.apply(&Changes { append: vec![three(1), three(2)], ..Changes::default() }).unwrap();
+    drop(file);
+    execute(dir.path(), "UPDATE frame SET id = id + (8 << 16) WHERE id >> 16 = 1");
+    let (mut file, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.lost, [(Arc::from("a"), Lost { batches: 1, points: 30 })].into());
+    assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [2]);
+    assert!(file.load(9).is_err());
+}
+
+#[test]
+fn a_flipped_bit_costs_its_frame_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), MANY);
+    file.apply(&Changes { append: vec![three(1)], ..Changes::default() }).unwrap();
+    drop(file);
+    execute(dir.path(), "UPDATE frame SET points = 11 WHERE id = (1 << 16) + 1");
+    let (mut file, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.batches[&1].points, 30, "what is due says how many there were");
+    let frames = file.load(1).unwrap();
+    assert_eq!(frames.iter().map(|frame| frame.body[0]).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), MANY);
+    for id in 1..=60 {
+        file.apply(&Changes { append: vec![three(id)], ..Changes::default() }).unwrap();
+    }
+    drop(file);
+    let whole = fs::read(dir.path().join(NAME)).unwrap();
+    let mut random = fastrand::Rng::with_seed(11);
+    let (mut refused, mut exact, mut saved_points) = (0, 0, 0);
+    for round in 0..200 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        let mut bytes = whole.clone();
+        match round % 3 {
+            0 => bytes.truncate(random.usize(4096..whole.len())),
+            1 => (0..20).for_each(|_| bytes[random.usize(..whole.len())] ^= 1 << random.u8(..8)),
+            _ => {
+                let at = random.usize(1..whole.len() / 4096) * 4096;
+                bytes[at..at + 4096].fill(0);
+            }
+        }
+        fs::write(&path, &bytes).unwrap();
+        let Err(error) = File::open(dir.path(), MANY, &names(&["a"])) else { continue };
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        refused += 1;
+        let aside = move_aside(dir.path()).unwrap();
+        let (mut file, _) = open(dir.path(), MANY);
+        let salvage = salvage(&aside, &mut file);
+        assert!(aside.exists());
+        let points: u64 = salvage
+            .saved
+            .iter()
+            .flat_map(|id| {
+                file.load(*id).unwrap().iter().map(|frame| u64::from(frame.points)).collect::<Vec<_>>()
+            })
+            .sum();
+        let restored = file.restore(Vec::new()).unwrap();
+        assert!(restored.lost.is_empty() && restored.batches.keys().eq(&salvage.saved));
+        let lost: u64 = salvage.lost.values().map(|lost| lost.points).sum();
+        assert!(points + lost <= 60 * 30, "round {round}: {points} and {lost}");
+        assert!(
+            !salvage.counted || points + lost == 60 * 30,
+            "round {round}: {points} and {lost}, all counted"
+        );
+        exact += usize::from(salvage.counted);
+        saved_points += points;
+    }
+    assert!(
+        refused > 100 && exact * 10 > refused * 9 && saved_points > 160_000,
+        "{refused}, {exact}, {saved_points}"
+    );
+}
+
+#[test]
+fn what_is_put_back_is_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), MANY);
+    file.apply(&append(1, 100)).unwrap();
+    drop(file);
+    let aside = move_aside(dir.path()).unwrap();
+    drop(open(dir.path(), MANY));
+    put_back(dir.path(), &aside);
+    let (_, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [1]);
+    assert!(!aside.exists());
+}
+
 #[test]
 fn moved_aside_with_its_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -173,4 +301,13 @@ fn moved_aside_with_its_log() {
     let aside = move_aside(dir.path()).unwrap();
     assert!(aside.exists() && !dir.path().join(NAME).exists());
     open(dir.path(), MANY);
+}
+
+#[test]
+fn the_least_bound_still_keeps_hours_of_small_ticks() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), crate::LEAST_FILE_BYTES);
+    let dropped: usize = (1..=1000).map(|id| file.apply(&append(id, 6000)).unwrap().len()).sum();
+    assert!((300..=360).contains(&(1000 - dropped)), "{dropped}");
+    assert!(on_disk(dir.path()) <= crate::LEAST_FILE_BYTES);
 }

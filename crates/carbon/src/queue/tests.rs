@@ -1,0 +1,160 @@
+//! The queue's tests: disks that do not answer, and files that have lost something.
+#![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use super::*;
+use crate::store::{Lost, Restored, Summary};
+
+const NAMES: [&str; 1] = ["a"];
+
+fn limits() -> Limits {
+    Limits {
+        max_bytes: 64 << 20,
+        max_age: Duration::from_secs(3600),
+        resend_window: Duration::from_secs(600),
+    }
+}
+
+fn queue_in(dir: &Path) -> Queue {
+    Queue::open(Some(dir.to_owned()), limits(), &NAMES.map(str::to_owned))
+}
+
+/// A queue whose file's thread answers nothing.
+fn hung() -> (Queue, impl Sized) {
+    let (store, thread) = Store::hung();
+    let state = State::new(limits(), NAMES.map(Arc::from).to_vec());
+    let shared = Shared { state: Mutex::new(state), store: Some(store), appended: Notify::new() };
+    (Queue { shared: Arc::new(shared) }, thread)
+}
+
+fn batch(timestamp: i64) -> Batch {
+    let mut batch = Batch::new(timestamp);
+    batch.push("a".into(), 1.0);
+    batch
+}
+
+async fn until(queue: &Queue, what: impl Fn(&State) -> bool) {
+    let start = std::time::Instant::now();
+    while !what(&queue.shared.state()) {
+        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", queue.status());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A log that is a FIFO: the thread hangs in open(2), as it would on a disk that does not answer.
+struct HungDisk {
+    fifo: PathBuf,
+}
+
+impl HungDisk {
+    fn new(dir: &Path) -> Self {
+        let fifo = dir.join("queue.sqlite3-wal");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        Self { fifo }
+    }
+
+    fn answers_again(self) {
+        let writer = File::options().write(true).open(&self.fifo).unwrap();
+        fs::remove_file(&self.fifo).unwrap();
+        drop(writer);
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_delays_a_tick_by_a_second_and_has_them_all_afterwards() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = HungDisk::new(dir.path());
+    let queue = queue_in(dir.path());
+    let place = queue.place("a");
+    let start = Instant::now();
+    queue.push(&batch(1));
+    assert!(place.next().is_none(), "it may yet come to the disk");
+    until(&queue, |state| state.status.undurable == 1).await;
+    let waited = start.elapsed();
+    assert!((COMMIT_PATIENCE..COMMIT_PATIENCE * 2).contains(&waited), "{waited:?}");
+    assert!(place.next().is_some() && !queue.status().durable);
+    // Of a hundred no more than 64 are heaped on the disk; all go to the senders.
+    (2..=100).for_each(|timestamp| queue.push(&batch(timestamp)));
+    assert_eq!(queue.shared.state().unanswered, MOST_UNANSWERED);
+    until(&queue, |state| state.status.undurable == 100).await;
+    assert_eq!(place.share().due, 100);
+
+    disk.answers_again();
+    until(&queue, |state| state.unanswered == 0 && state.status.durable).await;
+    // Those that were not handed over go along with the next commits.
+    for timestamp in 101..=102 {
+        queue.push(&batch(timestamp));
+        until(&queue, |state| state.unanswered == 0).await;
+    }
+    assert_eq!(queue.close().await, 102);
+    let again = queue_in(dir.path());
+    until(&again, |state| state.batches.len() == 102).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
+    let (queue, _thread) = hung();
+    let place = queue.place("a");
+    let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
+    restored.batches.insert(5, Summary { timestamp: 1, points: 3, bytes: 10 });
+    queue.shared.state().apply(Event::Opened(restored));
+    let mut turn = place.next().unwrap();
+    let asked = Instant::now();
+    let loaded = place.frames(&mut turn).await;
+    assert!(matches!(loaded, Loaded::NotNow), "{loaded:?}");
+    assert_eq!(asked.elapsed(), COMMIT_PATIENCE);
+    assert_eq!((place.share().due, place.share().dropped), (1, Dropped::default()));
+    // Live ticks go before it.
+    queue.push(&batch(2));
+    queue.shared.state().lose_patience(Instant::now() + COMMIT_PATIENCE);
+    assert!(place.next().is_some_and(|turn| turn.id != 5 && turn.frames.is_some()));
+}
+
+#[tokio::test]
+async fn what_a_damaged_file_has_lost_is_counted_for_its_destination() {
+    let (queue, _thread) = hung();
+    let lost = [(Arc::from("a"), Lost { batches: 2, points: 70 })].into();
+    let mut restored = Restored { lost, due: vec![(Arc::from("a"), 5)], ..Restored::default() };
+    restored.batches.insert(5, Summary { timestamp: 1, points: 30, bytes: 10 });
+    queue.shared.state().apply(Event::Opened(restored));
+    let damaged = || queue.place("a").share().dropped.damaged;
+    assert_eq!(damaged(), 70);
+    // A frame of 10 points does not fit its checksum when its turn comes, and when it comes again.
+    queue.shared.state().shrink_batch(5, 20);
+    queue.shared.state().shrink_batch(5, 20);
+    assert_eq!(damaged(), 80);
+    // And the file is found damaged in the middle of the run, with nothing in it that can be read.
+    moved_aside(&queue, []);
+    assert_eq!((damaged(), queue.place("a").share().due), (100, 0));
+}
+
+#[tokio::test]
+async fn what_was_saved_from_a_file_is_neither_lost_nor_due_twice() {
+    let (queue, _thread) = hung();
+    let due = |ids: [u64; 2]| ids.map(|id| (Arc::from("a"), id)).to_vec();
+    let summary = Summary { timestamp: 1, points: 30, bytes: 10 };
+    let batches = |ids: [u64; 2]| ids.map(|id| (id, summary)).into();
+    let place = queue.place("a");
+    let opened = Restored { due: due([5, 6]), batches: batches([5, 6]), ..Restored::default() };
+    queue.shared.state().apply(Event::Opened(opened));
+    moved_aside(&queue, [4, 6]);
+    // The new file has 6, and 4, with which everybody was done.
+    let again = Restored { due: due([4, 6]), batches: batches([4, 6]), ..Restored::default() };
+    queue.shared.state().apply(Event::Opened(again));
+    let share = place.share();
+    assert_eq!((share.due, share.bytes, share.dropped.damaged), (1, 10, 30));
+    assert_eq!(queue.shared.state().forget, [5, 4]);
+    place.written(6);
+    place.confirmed();
+    assert!(queue.shared.state().batches.is_empty(), "6 was due twice");
+}
+
+fn moved_aside<const N: usize>(queue: &Queue, saved: [u64; N]) {
+    let error = StoreError::Damaged { path: "queue".into(), reason: "a test".to_owned() };
+    let saved = BTreeSet::from(saved);
+    queue.shared.state().apply(Event::MovedAside { to: "aside".into(), error, saved, counted: false });
+}

@@ -1,0 +1,160 @@
+//! What can still be read of a file that was set aside, taken over into the new one frame by frame.
+//!
+//! The file aside is only read, together with its log in a copy; a person may know more of it. What it was to deliver and no longer has is counted from
+//! the entries of what was due; where those cannot be read either, nobody knows how much it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use super::rows::{self, Order};
+use super::{Changes, File};
+use crate::store::aside::log_of;
+use crate::store::{Kept, Lost, log};
+
+/// Taken over in one commit.
+const AT_ONCE: usize = 256;
+const BYTES_AT_ONCE: u64 = 4 << 20;
+
+/// What became of a file's batches.
+#[derive(Debug, Default)]
+pub(in super::super) struct Salvage {
+    /// Those that are in the new file, whole or in part.
+    pub(in super::super) saved: BTreeSet<u64>,
+    /// What each destination was to have, and will not.
+    pub(in super::super) lost: BTreeMap<Arc<str>, Lost>,
+    /// Whether that is all of it.
+    pub(in super::super) counted: bool,
+}
+
+/// To whom a batch is due, with its points; empty where that cannot be read.
+type Wanted = BTreeMap<u64, Vec<(Option<Arc<str>>, u64)>>;
+
+/// Takes over what can be read of the file at `from`, and of its log.
+pub(in super::super) fn salvage(from: &Path, into: &mut File) -> Salvage {
+    let merged = PathBuf::from(format!("{}.merged", from.display()));
+    let with_log = log::merge(from, &merged).unwrap_or(false);
+    let salvage = salvage_from(if with_log { &merged } else { from }, into);
+    // There is none, or a part of one, where there was no log or no room for it.
+    let _ = fs::remove_file(&merged);
+    let _ = fs::remove_file(log_of(&merged));
+    salvage
+}
+
+fn salvage_from(from: &Path, into: &mut File) -> Salvage {
+    let mut salvage = Salvage::default();
+    let Ok(connection) = open(from) else { return salvage };
+    let (wanted, counted) = wanted(&connection, into);
+    salvage.counted = counted;
+    let mut batches: BTreeSet<u64> = wanted.keys().copied().collect();
+    for order in [Order::Oldest, Order::Newest] {
+        if rows::batches(&connection, order, |batch| batches.extend([batch])).is_ok() {
+            break;
+        }
+    }
+    let mut taken = Vec::new();
+    for batch in batches {
+        let due = wanted.get(&batch).map(Vec::as_slice).unwrap_or_default();
+        if let Some(kept) = salvage.kept(&connection, into, batch, due) {
+            taken.push(kept);
+        }
+        let bytes: u64 = taken.iter().map(rows::needs).sum();
+        if taken.len() >= AT_ONCE || bytes >= BYTES_AT_ONCE {
+            salvage.take_over(into, std::mem::take(&mut taken));
+        }
+    }
+    salvage.take_over(into, taken);
+    salvage
+}
+
+impl Salvage {
+    /// What can be read of a batch, for those that are to have it.
+    fn kept(
+        &mut self,
+        connection: &Connection,
+        into: &File,
+        batch: u64,
+        due: &[(Option<Arc<str>>, u64)],
+    ) -> Option<Kept> {
+        let (frames, _) = rows::readable(connection, batch);
+        let timestamp = frames.first_key_value().map(|(_, (timestamp, _))| *timestamp);
+        let frames: Arc<[_]> = frames.into_values().map(|(_, frame)| frame).collect();
+        let mut kept = Kept { id: batch, timestamp: timestamp.unwrap_or(0), frames, due: Vec::new() };
+        let there = timestamp.map(|_| kept.points());
+        for (name, points) in due {
+            let Some(name) = name else { continue };
+            Lost::count(&mut self.lost, name, *points, there);
+            kept.due.push(Arc::clone(name));
+        }
+        if due.is_empty() {
+            // Twice does less harm than never.
+            kept.due.extend(into.destinations.iter().map(|(name, _)| Arc::clone(name)));
+        }
+        (there.is_some() && !kept.due.is_empty()).then_some(kept)
+    }
+
+    fn take_over(&mut self, into: &mut File, taken: Vec<Kept>) {
+        if taken.is_empty() {
+            return;
+        }
+        let changes = Changes { append: taken, ..Changes::default() };
+        let dropped = into.apply(&changes);
+        for kept in &changes.append {
+            if dropped.as_ref().is_ok_and(|dropped| !dropped.contains(&kept.id)) {
+                self.saved.insert(kept.id);
+                continue;
+            }
+            kept.due.iter().for_each(|name| Lost::count(&mut self.lost, name, kept.points(), None));
+        }
+        // An earlier one may have had to make room.
+        for id in dropped.into_iter().flatten() {
+            self.saved.remove(&id);
+        }
+    }
+}
+
+/// For reading only, whatever the header says of the file's length; its log is left as it is.
+fn open(from: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(from, flags)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Before anything is read, or a file that is too short is refused as a whole.
+    connection.execute_batch(
+        "PRAGMA writable_schema = ON; PRAGMA locking_mode = EXCLUSIVE; PRAGMA cache_size = -1024;
+         PRAGMA cell_size_check = ON;",
+    )?;
+    Ok(connection)
+}
+
+/// What the entries of what is due say, and whether all of them could be read.
+fn wanted(connection: &Connection, into: &File) -> (Wanted, bool) {
+    let names = || -> rusqlite::Result<BTreeMap<i64, String>> {
+        let mut names = connection.prepare("SELECT id, name FROM destination")?;
+        names.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    };
+    let Ok(names) = names() else { return (Wanted::new(), false) };
+    let mut entries = BTreeMap::new();
+    let mut read = |order| {
+        rows::due(connection, order, |due| {
+            if due.sound {
+                entries.insert((due.batch, due.destination), due.points);
+            }
+        })
+    };
+    let counted = read(Order::Oldest).is_ok();
+    if !counted {
+        // It fails too, as a rule: what it has read until then counts.
+        let _ = read(Order::Newest);
+    }
+    let mut wanted = Wanted::new();
+    for ((batch, destination), points) in entries {
+        let name = names.get(&destination).map(String::as_str);
+        let known = into.destinations.iter().find(|(known, _)| name == Some(&**known));
+        wanted.entry(batch).or_default().push((known.map(|(name, _)| Arc::clone(name)), points));
+    }
+    (wanted, counted)
+}

@@ -1,0 +1,92 @@
+//! The thread's tests: what it does and says when the disk or the file fails it.
+
+use super::*;
+
+fn keeper(dir: &Path) -> (Keeper, mpsc::UnboundedReceiver<Event>) {
+    let (said, events) = mpsc::unbounded_channel();
+    let destinations = vec![Arc::from("a")];
+    let (dir, owed) = (dir.to_owned(), Changes::default());
+    let mut keeper =
+        Keeper { dir, max_bytes: 64 << 20, destinations, file: None, tried: None, told: false, owed, said };
+    keeper.open();
+    (keeper, events)
+}
+
+fn kept(id: u64) -> Kept {
+    let frame = Frame { points: 10, body: vec![7; 3000] };
+    Kept { id, timestamp: id.cast_signed(), frames: vec![frame].into(), due: vec![Arc::from("a")] }
+}
+
+fn append(ids: impl IntoIterator<Item = u64>) -> Changes {
+    Changes { append: ids.into_iter().map(kept).collect(), ..Changes::default() }
+}
+
+fn restored(events: &mut mpsc::UnboundedReceiver<Event>) -> Restored {
+    loop {
+        match events.try_recv().unwrap() {
+            Event::Opened(restored) => return restored,
+            Event::MovedAside { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_was_done_while_the_disk_took_nothing_is_not_sent_again_by_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut keeper, mut events) = keeper_with(&dir, [1, 2, 3]);
+    keeper.file.as_ref().unwrap().fill(true);
+    let done = vec![(Arc::from("a"), 1)];
+    keeper.apply(Changes { done, forget: vec![2], ..append(4..40) });
+    let failed = events.try_recv().unwrap();
+    assert!(matches!(&failed, Event::Failed { appended, .. } if appended.len() == 36), "{failed:?}");
+    keeper.file.as_ref().unwrap().fill(false);
+    keeper.apply(append([50]));
+    drop(keeper);
+    let (_keeper, mut events) = self::keeper(dir.path());
+    assert_eq!(restored(&mut events).batches.into_keys().collect::<Vec<_>>(), [3, 50]);
+}
+
+fn keeper_with(
+    dir: &tempfile::TempDir,
+    ids: impl IntoIterator<Item = u64>,
+) -> (Keeper, mpsc::UnboundedReceiver<Event>) {
+    let (mut keeper, mut events) = keeper(dir.path());
+    restored(&mut events);
+    keeper.apply(append(ids));
+    assert!(matches!(events.try_recv().unwrap(), Event::Committed { .. }));
+    (keeper, events)
+}
+
+/// Cuts the file in half, which makes SQLite refuse all of it.
+fn cut(dir: &Path) {
+    let file = std::fs::File::options().write(true).open(dir.join(NAME)).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 8192 * 4096).unwrap();
+}
+
+#[test]
+fn of_a_file_that_was_cut_the_first_half_goes_on_and_the_rest_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(keeper_with(&dir, 1..=40));
+    cut(dir.path());
+    let (_keeper, mut events) = keeper(dir.path());
+    let moved = events.try_recv().unwrap();
+    let Event::MovedAside { to, saved, counted, .. } = moved else { panic!("{moved:?}") };
+    assert!(to.exists() && counted && (10..40).contains(&saved.len()), "{saved:?}");
+    let restored = restored(&mut events);
+    assert!(restored.batches.keys().eq(&saved));
+    let lost = 40 - saved.len() as u64;
+    assert_eq!(restored.lost, [(Arc::from("a"), Lost { batches: lost, points: 10 * lost })].into());
+}
+
+#[test]
+fn a_file_that_is_replaced_while_the_queue_knows_what_it_had_is_not_counted_here_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut keeper, mut events) = keeper_with(&dir, 1..=40);
+    keeper.file = None;
+    cut(dir.path());
+    let path = dir.path().to_owned();
+    keeper.replace(StoreError::Damaged { path, reason: "a test".to_owned() });
+    let restored = restored(&mut events);
+    assert!(restored.lost.is_empty() && restored.batches.len() >= 10, "{restored:?}");
+}

@@ -1,0 +1,117 @@
+//! SIGHUP: the configuration is read again, and what has changed in it takes effect.
+
+use std::collections::BTreeMap;
+
+use carbon::Sender;
+use tokio::task::{JoinError, JoinHandle, spawn_blocking};
+use tracing::{error, info, warn};
+
+use super::{Daemon, START_DEADLINE, Said, load, names, start_collecting, start_survey};
+use crate::cli::Options;
+use crate::clock;
+use crate::config::{Config, Problems};
+use crate::grid::Grid;
+use crate::source::Source;
+use crate::telemetry::Logging;
+
+/// What reading it has come to.
+pub(super) type Read = Result<Result<Config, Problems>, JoinError>;
+
+/// A configuration that is being read.
+pub(super) struct Loading {
+    task: JoinHandle<Result<Config, Problems>>,
+    /// It may have changed again since it was read.
+    again: bool,
+}
+
+/// Waits until it has been read. Safe to cancel.
+pub(super) async fn read(loading: &mut Option<Loading>) -> Read {
+    match loading {
+        Some(loading) => (&mut loading.task).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Daemon {
+    /// Not on this thread: its file system may hang.
+    pub(super) fn read_configuration(&mut self, options: &Options) {
+        if let Some(loading) = &mut self.loading {
+            loading.again = true;
+            return;
+        }
+        let options = options.clone();
+        let task = spawn_blocking(move || load(&options).and_then(Config::with_destination));
+        self.loading = Some(Loading { task, again: false });
+    }
+
+    /// It has been read.
+    pub(super) fn read(&mut self, read: Read, options: &Options, logging: &Logging) {
+        if self.loading.take().is_some_and(|loading| loading.again) {
+            return self.read_configuration(options);
+        }
+        match read {
+            Ok(config) => self.reload(config, logging),
+            Err(error) => error!(%error, "reading the configuration"),
+        }
+    }
+
+    /// The whole new configuration, or the old one as it was.
+    fn reload(&mut self, config: Result<Config, Problems>, logging: &Logging) {
+        let config = match config {
+            Ok(config) => config,
+            Err(problems) => {
+                error!("the new configuration is refused, the old one goes on:\n{problems}");
+                return;
+            }
+        };
+        if config.log != self.config.log {
+            logging.change(config.log);
+        }
+        let collects_otherwise =
+            (&config.collectors, &config.slurm) != (&self.config.collectors, &self.config.slurm);
+        if config.interval != self.config.interval {
+            self.finish_pending();
+            self.grid = Grid::new(config.interval, clock::now());
+        }
+        if config.slurm != self.config.slurm {
+            self.finish_pending();
+            self.asked = false;
+            // Another cluster, perhaps: nothing goes under the old one's name.
+            (self.cluster, self.said) = (None, Said::Nothing);
+            self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
+            self.source = Source::start(config.slurm.clone(), START_DEADLINE);
+        }
+        if config.queue.dir != self.config.queue.dir {
+            warn!("queue.dir changes with the next start of the daemon");
+        }
+        self.change_destinations(&config);
+        if collects_otherwise || config.interval != self.config.interval {
+            self.collecting = start_collecting(&config, &self.memories);
+            self.survey = start_survey(&config, &self.collecting);
+        }
+        self.config = config;
+        info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
+    }
+
+    /// What stays as it is keeps its connection; what changes keeps its place in the queue and its counters; what goes is
+    /// said.
+    fn change_destinations(&mut self, config: &Config) {
+        let before = std::mem::take(&mut self.senders);
+        let stays = |name: &str| config.carbon.iter().any(|to| to.name == name);
+        let (kept, gone): (Vec<_>, Vec<_>) = before.into_iter().partition(|(old, _)| stays(&old.name));
+        gone.into_iter().for_each(|(_, sender)| sender.stop());
+        for (name, due) in self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon)) {
+            info!(destination = name, not_sent = due, "destination removed");
+        }
+        let mut kept: BTreeMap<String, _> =
+            kept.into_iter().map(|(old, sender)| (old.name.clone(), (old, sender))).collect();
+        for to in &config.carbon {
+            let sender = match kept.remove(&to.name) {
+                Some((old, sender)) if old == *to => sender,
+                Some((_, sender)) => sender.change(to.clone(), &self.queue),
+                None => Sender::start(to.clone(), &self.queue),
+            };
+            self.senders.push((to.clone(), sender));
+        }
+    }
+}
