@@ -15,11 +15,11 @@ use crate::source::Source;
 use crate::telemetry::Logging;
 
 /// What reading it has come to.
-pub(super) type Read = Result<Result<Config, Problems>, JoinError>;
+pub(super) type Read = Result<Box<Result<Config, Problems>>, JoinError>;
 
 /// A configuration that is being read.
 pub(super) struct Loading {
-    task: JoinHandle<Result<Config, Problems>>,
+    task: JoinHandle<Box<Result<Config, Problems>>>,
     /// It may have changed again since it was read.
     again: bool,
 }
@@ -40,7 +40,7 @@ impl Daemon {
             return;
         }
         let options = options.clone();
-        let task = spawn_blocking(move || load(&options).and_then(Config::with_destination));
+        let task = spawn_blocking(move || Box::new(load(&options).and_then(Config::with_destination)));
         self.loading = Some(Loading { task, again: false });
     }
 
@@ -50,7 +50,7 @@ impl Daemon {
             return self.read_configuration(options);
         }
         match read {
-            Ok(config) => self.reload(config, logging),
+            Ok(config) => self.reload(*config, logging),
             Err(error) => error!(%error, "reading the configuration"),
         }
     }
