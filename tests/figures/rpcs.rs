@@ -10,6 +10,9 @@ use crate::observation::{now, path};
 
 const TICKS: u64 = 10;
 
+/// The families that come from the statistics.
+const FAMILIES: [&str; 4] = ["sched_stats", "sched_interval", "sched_exit", "health"];
+
 #[test]
 fn a_tick_is_one_rpc_and_a_reader_asks_for_the_configuration_once() {
     let sandbox = Sandbox::start().unwrap();
@@ -21,15 +24,7 @@ fn a_tick_is_one_rpc_and_a_reader_asks_for_the_configuration_once() {
     let start = sandbox.slurm.sdiag().unwrap();
     assert_eq!(count(&start, "REQUEST_BUILD_INFO"), before + 1);
     at(first + TICKS);
-    let end = sandbox.slurm.sdiag().unwrap();
-    let mut grown: BTreeMap<String, u64> = end
-        .by_type
-        .iter()
-        .map(|row| (row.name.clone(), row.count - count(&start, &row.name)))
-        .filter(|(_, more)| *more > 0)
-        .collect();
-    // slurmd's own, at times of its own.
-    grown.remove("MESSAGE_NODE_REGISTRATION_STATUS");
+    let grown = grown(&start, &sandbox.slurm.sdiag().unwrap());
     // sdiag is counted after its answer: the first one in the second.
     assert_eq!(grown, BTreeMap::from([("REQUEST_STATS_INFO".to_owned(), TICKS + 1)]));
 
@@ -44,6 +39,50 @@ fn a_tick_is_one_rpc_and_a_reader_asks_for_the_configuration_once() {
     at(again);
     assert_eq!(count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO"), before + 2);
     assert!(collector.stop().unwrap().after < Duration::from_secs(5));
+}
+
+#[test]
+fn a_tick_is_one_rpc_whatever_is_enabled() {
+    let sandbox = Sandbox::start().unwrap();
+    let host = "cluster.slurm_graphite.";
+    // All of them, each alone, none.
+    let alone = FAMILIES.map(|family| vec![family]);
+    for (index, enabled) in [FAMILIES.to_vec(), Vec::new()].into_iter().chain(alone).enumerate() {
+        let tables = FAMILIES
+            .map(|family| format!("[collectors.{family}]\nenabled = {}\n", enabled.contains(&family)));
+        let file = sandbox.path("slurm-graphite.toml");
+        std::fs::write(&file, tables.concat()).unwrap();
+        let mut collector =
+            sandbox.collector(&["--interval", "1s", "--config", &file.display().to_string()]).unwrap();
+        collector.line("slurmctld answers", SOON).unwrap();
+        let ran = || {
+            let paths = sandbox.carbon.paths();
+            let path =
+                paths.keys().find(|path| path.starts_with(host) && path.ends_with("gauge-readings_ok"))?;
+            sandbox.carbon.series(path).ok()?.last()
+        };
+        let since = now();
+        let newer = || ran().filter(|(at, _)| *at > since + 1);
+        let (_, ok) = wait::until_some("a tick", SOON, newer).unwrap();
+        let start = sandbox.slurm.sdiag().unwrap();
+        wait::pause(Duration::from_secs(4));
+        let end = sandbox.slurm.sdiag().unwrap();
+        let ended = now();
+        let (_, after) =
+            wait::until_some("the last tick", SOON, || ran().filter(|(at, _)| *at > ended)).unwrap();
+        let grown = grown(&start, &end);
+        assert_eq!(grown.keys().collect::<Vec<_>>(), ["REQUEST_STATS_INFO"], "{enabled:?}");
+        let asked = grown["REQUEST_STATS_INFO"].to_string().parse::<f64>().unwrap();
+        // The first sdiag is counted in the second, and ticks go on while they run.
+        assert!((3.0..=6.0).contains(&asked) && asked - 1.0 <= after - ok, "{asked} by {index}: {enabled:?}");
+        collector.stop().unwrap();
+    }
+}
+
+/// What slurmctld served between two outputs, without slurmd's own, which comes at times of its own.
+fn grown(start: &Sdiag, end: &Sdiag) -> BTreeMap<String, u64> {
+    let rows = end.by_type.iter().map(|row| (row.name.clone(), row.count - count(start, &row.name)));
+    rows.filter(|(name, more)| *more > 0 && name != "MESSAGE_NODE_REGISTRATION_STATUS").collect()
 }
 
 fn count(sdiag: &Sdiag, name: &str) -> u64 {

@@ -6,7 +6,7 @@
 mod interval;
 mod span;
 
-use slurm_snapshot::{Reading, Statistics};
+use slurm_snapshot::{Reading, Release, Statistics};
 
 pub(crate) use self::interval::{Cycles, Interval, Jobs, whole};
 pub(crate) use self::span::{Reset, reset, span};
@@ -31,13 +31,14 @@ pub(crate) fn bf_coverage(statistics: &Statistics) -> Option<f64> {
     known.then(|| f64::from(statistics.bf_last_depth_try) / f64::from(statistics.bf_queue_len))
 }
 
-/// slurmctld's limit where it does not tell another.
-const MAX_SERVER_THREADS: u32 = 256;
-
-/// How much of slurmctld's threads for RPCs is in use.
+/// How much of slurmctld's threads for RPCs is in use; `None` where their limit is not known.
+///
+/// Up to 24.05 each connection takes one of 256 threads, and the next one waits (measured on 22.05). From 24.11 on idle
+/// connections take none, and other limits come first (measured on 24.11 and 26.05).
 pub(crate) fn threads_fraction(reading: &Reading, statistics: &Statistics) -> Option<f64> {
-    let most = reading.max_server_threads.unwrap_or(MAX_SERVER_THREADS);
-    (most > 0).then(|| f64::from(statistics.server_thread_count) / f64::from(most))
+    let limited = reading.release < Release::new(24, 11);
+    let most = reading.max_server_threads.or(limited.then_some(256)).filter(|&most| most > 0)?;
+    Some(f64::from(statistics.server_thread_count) / f64::from(most))
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ const FIGURES: &[Figure<Known>] = &[
     Figure { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| k.seconds_since_reading,
         meaning: "since the last tick at which slurmctld answered, 0 when it did now; none before the first answer. Alert: above 300" },
     Figure { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.threads_fraction,
-        meaning: "server_thread_count by max_server_threads, 256 where slurmctld does not tell another. Warn: above 0.5 for 5 minutes, see slurm_rpc_stats for who it is; alert: above 0.9, new RPCs wait" },
+        meaning: "server_thread_count by 256, slurmctld's limit up to Slurm 24.05; it is less where slurmctld may open few files. None from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, see slurm_rpc_stats for who it is; alert: above 0.9, new RPCs wait" },
     Figure { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.agent_queue_per_minute,
         meaning: "growth of agent_queue_size, the messages that wait to be sent to nodes; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, nodes do not answer" },
     Figure { leaf: "dbd_agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.dbd_agent_queue_per_minute,
@@ -97,6 +97,7 @@ const FIGURES: &[Figure<Known>] = &[
 mod tests {
     use super::*;
     use carbon::Batch;
+    use slurm_snapshot::Release;
 
     fn lines(health: &mut Health, timestamp: i64, reading: Option<&Arc<Reading>>) -> String {
         let mut batch = Batch::new(timestamp);
@@ -135,6 +136,9 @@ mod tests {
         assert!(back.contains("gauge-up 1 ") && back.contains("since_reading 0 "), "{back}");
         assert!(back.contains("threads_fraction 0.25 "), "{back}");
         assert!(back.contains("gauge-dbd_agent_queue_per_minute 30 "), "over 90 s: {back}");
+        let newer = Arc::new(Reading { release: Release::new(24, 11), ..(*reading(1090.0, 64, 45)).clone() });
+        let newer = lines(&mut health, 1090, Some(&newer));
+        assert!(!newer.contains("threads_fraction"), "no such limit: {newer}");
         let late = lines(&mut health, 2000, Some(&reading(2000.0, 64, 45)));
         assert!(!late.contains("per_minute"), "too far apart: {late}");
     }

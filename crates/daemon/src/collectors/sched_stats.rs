@@ -34,7 +34,7 @@ impl Collect for SchedStats {
 #[rustfmt::skip]
 const FIGURES: &[Figure<Statistics>] = &[
     Figure { leaf: "server_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.server_thread_count.into()),
-        meaning: "RPCs that slurmctld is serving at this moment, one thread each; new ones wait at max_server_threads (256)" },
+        meaning: "RPCs that slurmctld is serving at this moment, one thread each; up to Slurm 24.05 new ones wait when there are 256" },
     Figure { leaf: "agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_queue_size.into()),
         meaning: "messages to nodes that wait for an agent" },
     Figure { leaf: "agent_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_count.into()),

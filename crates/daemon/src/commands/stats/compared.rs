@@ -19,6 +19,7 @@ pub(in crate::commands) struct Compared<'a> {
 pub(in crate::commands) struct Row {
     pub(in crate::commands) id: u32,
     pub(in crate::commands) name: String,
+    /// 0 where it is not known.
     pub(in crate::commands) per_minute: f64,
     /// µs
     pub(in crate::commands) mean: f64,
@@ -56,21 +57,28 @@ impl<'a> Compared<'a> {
     fn rows<'n>(&'n self, of: impl Fn(&'n RpcTables) -> Vec<(u32, Cow<'n, str>, u32, u64)>) -> Vec<Row> {
         let Some((old, new)) = self.before.rpc.as_ref().zip(self.now.rpc.as_ref()) else { return Vec::new() };
         let old = of(old);
-        let mut rows: Vec<Row> = of(new)
-            .into_iter()
-            .filter_map(|(id, name, count, time)| {
-                let before = old.iter().find(|row| row.0 == id).map_or((0, 0), |row| (row.2, row.3));
-                let (count, time) = (count.wrapping_sub(before.0), time.checked_sub(before.1)?);
-                (1..=u32::MAX / 2).contains(&count).then(|| Row {
-                    id,
-                    name: name.into_owned(),
-                    per_minute: self.interval.per_minute(count),
-                    mean: derive::whole(time) / f64::from(count),
-                    time,
-                    share: 0.0,
-                })
-            })
-            .collect();
+        let grown = of(new).into_iter().filter_map(|(id, name, count, time)| {
+            let before = old.iter().find(|row| row.0 == id).map_or((0, 0), |row| (row.2, row.3));
+            let (count, time) = (count.wrapping_sub(before.0), time.checked_sub(before.1)?);
+            let row = Row::new(id, &name, count, time);
+            (1..=u32::MAX / 2)
+                .contains(&count)
+                .then(|| Row { per_minute: self.interval.per_minute(count), ..row })
+        });
+        Row::ranked(grown)
+    }
+}
+
+impl Row {
+    /// What was served, at no rate that is known.
+    pub(in crate::commands) fn new(id: u32, name: &str, count: u32, time: u64) -> Self {
+        let mean = derive::whole(time) / f64::from(count.max(1));
+        Self { id, name: name.to_owned(), per_minute: 0.0, mean, time, share: 0.0 }
+    }
+
+    /// The most expensive first, each with its share.
+    pub(in crate::commands) fn ranked(rows: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut rows: Vec<Self> = rows.collect();
         let all = rows.iter().fold(0_u64, |all, row| all.saturating_add(row.time));
         rows.iter_mut().for_each(|row| row.share = derive::whole(row.time) / derive::whole(all.max(1)));
         rows.sort_by(|a, b| b.time.cmp(&a.time).then(a.id.cmp(&b.id)));

@@ -177,27 +177,15 @@ fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[Row], room: usize
 /// Since the tables began: for a first reading.
 fn all_types(s: &Statistics, release: Release) -> Vec<Row> {
     let types = s.rpc.iter().flat_map(|tables| &tables.types);
-    ranked(
-        types.map(|row| (row.id.into(), type_name(row.id.into(), release).into_owned(), row.count, row.time)),
-    )
+    Row::ranked(types.map(|row| {
+        let id = row.id.into();
+        Row::new(id, &type_name(id, release), row.count, row.time)
+    }))
 }
 
 fn all_users(s: &Statistics) -> Vec<Row> {
     let users = s.rpc.iter().flat_map(|tables| &tables.users);
-    ranked(users.map(|row| (row.id, user_name(row).into_owned(), row.count, row.time)))
-}
-
-fn ranked(rows: impl Iterator<Item = (u32, String, u32, u64)>) -> Vec<Row> {
-    let mut rows: Vec<Row> = rows
-        .map(|(id, name, count, time)| {
-            let mean = derive::whole(time) / f64::from(count.max(1));
-            Row { id, name, per_minute: 0.0, mean, time, share: 0.0 }
-        })
-        .collect();
-    let all = rows.iter().fold(0_u64, |all, row| all.saturating_add(row.time));
-    rows.iter_mut().for_each(|row| row.share = derive::whole(row.time) / derive::whole(all.max(1)));
-    rows.sort_by(|a, b| b.time.cmp(&a.time).then(a.id.cmp(&b.id)));
-    rows
+    Row::ranked(users.map(|row| Row::new(row.id, &user_name(row), row.count, row.time)))
 }
 
 impl Line {

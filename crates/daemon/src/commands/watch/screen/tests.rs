@@ -69,7 +69,7 @@ fn two_readings() -> (Reading, Reading) {
         elapsed: 900,
         release: Release::new(24, 11),
         cluster: Some("sandbox".into()),
-        max_server_threads: None,
+        max_server_threads: Some(256),
         statistics: Some(statistics),
         reply: None,
         visibility: None,
