@@ -38,6 +38,8 @@ impl Imitation {
             cluster: Some("imitation".to_owned()),
             max_server_threads: None,
             statistics: Some(statistics),
+            reply: None,
+            visibility: None,
         }));
         let (hello, reading) = (serde_json::to_string(&hello)?, serde_json::to_string(&reading)?);
         let reading = reading.replace(&ID.to_string(), "'\"$id\"'");

@@ -115,6 +115,7 @@ impl<R: Rpcs> Server<'_, R> {
         let result = match *request {
             Request::Statistics { rpc, .. } => self.rpcs.statistics(rpc).map(Some),
             Request::Reset { .. } => self.rpcs.reset().map(|()| None),
+            _ => Err(CallError { call: "slurm_load", errno: 0, text: "not asked for yet".to_owned() }),
         };
         let elapsed = before.elapsed();
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -134,6 +135,8 @@ impl<R: Rpcs> Server<'_, R> {
                     // slurmctld has such a limit (256, less where it may open fewer files) but tells nobody.
                     max_server_threads: None,
                     statistics,
+                    reply: None,
+                    visibility: None,
                 }))
             }
             Err(CallError { call, errno, text }) => {

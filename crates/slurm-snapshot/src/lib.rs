@@ -5,14 +5,22 @@
 
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod exit;
+mod jobs;
 mod line;
+mod nodes;
 mod release;
 mod rpc;
+mod shares;
 mod statistics;
 
+pub use cluster::{Controller, License, Licenses, Reply, Reservation, Reservations, Visibility};
 pub use exit::{bf_exit_name, schedule_exit_name};
+pub use jobs::{JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request};
+pub use nodes::{Memory, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
 pub use release::{Release, ReleaseError};
 pub use rpc::rpc_name;
+pub use shares::Shares;
 pub use statistics::{DumpedRpcs, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};

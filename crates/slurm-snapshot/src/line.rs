@@ -6,13 +6,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::{Reply, Visibility};
 use crate::release::Release;
 use crate::statistics::Statistics;
 
 /// The version of this line format. A daemon refuses a reader that speaks another.
 pub const PROTOCOL: u32 = 1;
 
-/// What the daemon asks: one RPC.
+/// What the daemon asks: one RPC, or the few that make one reply.
+///
+/// `since` is the `last_update` of the last reply of the same kind that the daemon still holds: where nothing has
+/// changed, the answer is [`Reply::Unchanged`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
@@ -29,6 +33,61 @@ pub enum Request {
     },
     /// `slurm_reset_statistics`: needs an operator of the cluster.
     Reset {
+        /// Comes back with the answer.
+        id: u64,
+    },
+    /// `slurm_load_jobs`.
+    Jobs {
+        /// Comes back with the answer.
+        id: u64,
+        /// What the daemon holds; also the beginning of the time in which jobs have started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<i64>,
+        /// Count by account too.
+        #[serde(default)]
+        accounts: bool,
+        /// Count by QOS too.
+        #[serde(default)]
+        qos: bool,
+        /// Count by user too.
+        #[serde(default)]
+        users: bool,
+        /// Resolve the users' names.
+        #[serde(default)]
+        names: bool,
+    },
+    /// `slurm_load_node`, and `slurm_load_partitions` where partitions are wanted.
+    Nodes {
+        /// Comes back with the answer.
+        id: u64,
+        /// What the daemon holds: the older `last_update` of the two, with the same wishes as now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<i64>,
+        /// Count by partition too.
+        #[serde(default)]
+        partitions: bool,
+        /// Each node by itself too.
+        #[serde(default)]
+        rows: bool,
+    },
+    /// `slurm_load_licenses`.
+    Licenses {
+        /// Comes back with the answer.
+        id: u64,
+        /// What the daemon holds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<i64>,
+    },
+    /// `slurm_load_reservations`.
+    Reservations {
+        /// Comes back with the answer.
+        id: u64,
+        /// What the daemon holds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<i64>,
+    },
+    /// `slurm_ping` of each controller.
+    Controllers {
         /// Comes back with the answer.
         id: u64,
     },
@@ -79,6 +138,13 @@ pub struct Reading {
     /// The statistics; `None` after a reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<Statistics>,
+    /// The reply to a request for the cluster itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply: Option<Reply>,
+    /// What that reply may lack: beside every [`Reply::Jobs`], [`Reply::Nodes`] and [`Reply::Reservations`], unless
+    /// slurmctld has not told yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visibility: Option<Visibility>,
 }
 
 /// A call of libslurm that failed.
@@ -133,7 +199,13 @@ impl Request {
     #[must_use]
     pub const fn id(&self) -> u64 {
         match self {
-            Self::Statistics { id, .. } | Self::Reset { id } => *id,
+            Self::Statistics { id, .. }
+            | Self::Reset { id }
+            | Self::Jobs { id, .. }
+            | Self::Nodes { id, .. }
+            | Self::Licenses { id, .. }
+            | Self::Reservations { id, .. }
+            | Self::Controllers { id } => *id,
         }
     }
 }
@@ -163,6 +235,23 @@ mod tests {
     }
 
     #[test]
+    fn a_recording_from_before_the_cluster_was_asked_for_is_still_read() {
+        let line = br#"{"reading":{"id":1,"time":1.5,"elapsed":3,"release":"22.05"}}"#;
+        let Answer::Reading(reading) = Answer::parse(line).unwrap() else { panic!("no reading") };
+        assert_eq!((reading.statistics, reading.reply, reading.visibility), (None, None, None));
+    }
+
+    #[test]
+    fn requests_for_the_cluster_need_no_more_than_their_number() {
+        for kind in ["jobs", "nodes", "licenses", "reservations", "controllers"] {
+            let request = Request::parse(format!("{{\"{kind}\":{{\"id\":9}}}}").as_bytes()).unwrap();
+            assert_eq!(request.id(), 9);
+            let line = serde_json::to_vec(&request).unwrap();
+            assert_eq!(Request::parse(&line).unwrap(), request);
+        }
+    }
+
+    #[test]
     fn a_reading_comes_back_as_it_was_sent() {
         let reading = Reading {
             id: 3,
@@ -172,6 +261,8 @@ mod tests {
             cluster: Some("sandbox".into()),
             max_server_threads: Some(256),
             statistics: Some(Statistics { bf_cycle_sum: u64::MAX, ..Statistics::default() }),
+            reply: Some(Reply::Unchanged),
+            visibility: Some(Visibility { private: vec!["jobs".into()], privileged: None }),
         };
         let answer = Answer::Reading(Box::new(reading));
         let line = serde_json::to_vec(&answer).unwrap();

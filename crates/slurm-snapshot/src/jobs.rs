@@ -1,0 +1,145 @@
+//! The queue: what a reader has counted while it walked the reply of `slurm_load_jobs`.
+//!
+//! Every task of a job array is a job, also those that are still one record together; a component of a het job is
+//! a job, as it is for squeue. A job that waits in several partitions counts in each of them and once everywhere
+//! else. Counts are exact.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Jobs by a word: their state, a flag, a reason.
+pub type JobTallies = BTreeMap<String, JobTally>;
+
+/// Jobs, and what they hold or ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobTally {
+    /// Jobs; each task of an array is one.
+    pub jobs: u64,
+    /// CPUs: squeue's `%C`.
+    pub cpus: u64,
+    /// Nodes: squeue's `%D`. A node that several jobs share counts for each of them.
+    pub nodes: u64,
+    /// GPUs that they hold, or ask for while they wait.
+    pub gpus: u64,
+}
+
+impl JobTally {
+    /// Adds `jobs` jobs of the given size to this tally.
+    pub fn add(&mut self, more: Self) {
+        self.jobs = self.jobs.saturating_add(more.jobs);
+        self.cpus = self.cpus.saturating_add(more.cpus);
+        self.nodes = self.nodes.saturating_add(more.nodes);
+        self.gpus = self.gpus.saturating_add(more.gpus);
+    }
+}
+
+/// All jobs that slurmctld knows: pending and running ones, and for MinJobAge those that have ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Jobs {
+    /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
+    pub last_update: i64,
+    /// Records in the reply; a pending array is one.
+    pub records: u64,
+    /// By the one word that squeue's `%T` shows, in lower case: `completing` hides the base state, as there.
+    pub states: JobTallies,
+    /// By base state, in lower case: `pending` to `out_of_memory`. A completing job has mostly ended already.
+    pub base_states: JobTallies,
+    /// By the flags beside the base state, in lower case (`completing`, `configuring`, `requeue` …): a job may have
+    /// none or several.
+    pub flags: JobTallies,
+    /// Jobs of base state pending by reason, in squeue's words (`Dependency`); a reason that libslurm has no word
+    /// for is `reason_N`.
+    pub pending_reasons: JobTallies,
+    /// How long pending jobs have waited.
+    pub waiting: Waiting,
+    /// Jobs that have started since the previous reading; `None` where the request named none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Started>,
+    /// By partition.
+    pub partitions: BTreeMap<String, PartitionJobs>,
+    /// By account and state as in `states`, where asked for. The empty name: jobs without one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub accounts: BTreeMap<String, JobTallies>,
+    /// By QOS and state as in `states`, where asked for. The empty name: jobs without one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub qos: BTreeMap<String, JobTallies>,
+    /// By user, in order of their ids, where asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<UserJobs>,
+    /// Texts that could not be understood (a TRES count, a truncated array expression): their jobs are counted, and
+    /// what the text should have told is missing.
+    pub unparsed: u64,
+}
+
+/// The jobs of one partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartitionJobs {
+    /// By state, as in [`Jobs::states`].
+    pub states: JobTallies,
+    /// How long its pending jobs have waited.
+    pub waiting: Waiting,
+    /// As [`Jobs::started`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Started>,
+}
+
+/// The jobs of one user.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UserJobs {
+    /// User id.
+    pub id: u32,
+    /// User name, where names were asked for and the reader's host knows one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// By state, as in [`Jobs::states`].
+    pub states: JobTallies,
+}
+
+/// Since when jobs of base state pending have waited.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Waiting {
+    /// Since their submission: squeue's PendingTime. All pending jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted: Option<Moments>,
+    /// Since they may run: jobs whose eligible time has come. Held jobs, those with an open dependency and those
+    /// with a later begin time have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eligible: Option<Moments>,
+}
+
+/// Moments from which jobs wait. A wait is the present time minus the moment: that stays right for as long as the
+/// reply is unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moments {
+    /// Jobs with such a moment.
+    pub jobs: u64,
+    /// Half of them have waited no longer than since this moment (nearest rank): Unix seconds on slurmctld's clock.
+    pub p50: i64,
+    /// The same of nine tenths.
+    pub p90: i64,
+    /// The one that has waited longest.
+    pub max: i64,
+}
+
+/// Jobs whose start time lies between the previous reading and this one: `since <= start_time < last_update`.
+///
+/// Jobs that started and were forgotten (MinJobAge, 300 s by default) between two readings are not in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Started {
+    /// Jobs.
+    pub jobs: u64,
+    /// From their eligible time to their start, s: nearest rank; 0 where no job has started.
+    pub p50: u64,
+    /// The same of nine tenths.
+    pub p90: u64,
+    /// The longest.
+    pub max: u64,
+}

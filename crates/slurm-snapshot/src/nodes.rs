@@ -1,0 +1,142 @@
+//! The nodes and the partitions that they are in: what a reader has counted while it walked the replies of
+//! `slurm_load_node` and `slurm_load_partitions`.
+//!
+//! A node in two partitions counts in each of them and once everywhere else. FUTURE nodes count in `future` alone.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::shares::Shares;
+
+/// Nodes by a word: their state or a flag.
+pub type NodeTallies = BTreeMap<String, NodeTally>;
+
+/// Nodes, and what they have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeTally {
+    /// Nodes: sinfo's `%F`.
+    pub nodes: Shares,
+    /// CPUs that jobs may have: sinfo's `%C`.
+    pub cpus: Shares,
+    /// GPUs of every type.
+    pub gpus: Shares,
+    /// Memory.
+    pub memory: Memory,
+}
+
+/// Memory of nodes, MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// What the configuration or the node says it has.
+    pub real: u64,
+    /// Allocated to jobs.
+    pub allocated: u64,
+    /// What the nodes' kernels call free, of the nodes that have told.
+    pub free: u64,
+}
+
+impl NodeTally {
+    /// Adds another tally to this one.
+    pub fn add(&mut self, more: &Self) {
+        self.nodes.add(more.nodes);
+        self.cpus.add(more.cpus);
+        self.gpus.add(more.gpus);
+        self.memory.real = self.memory.real.saturating_add(more.memory.real);
+        self.memory.allocated = self.memory.allocated.saturating_add(more.memory.allocated);
+        self.memory.free = self.memory.free.saturating_add(more.memory.free);
+    }
+}
+
+/// All nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nodes {
+    /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
+    pub last_update: i64,
+    /// Records in the reply.
+    pub records: u64,
+    /// Records that slurmctld sent empty: nodes that it keeps from us, or that are no more.
+    pub blank: u64,
+    /// FUTURE nodes: configured, and not there yet.
+    pub future: u64,
+    /// All the others.
+    pub total: NodeTally,
+    /// By the one word that sinfo's `%T` shows, in lower case and without its suffix: `drained`, `mixed`, `maint`.
+    pub states: NodeTallies,
+    /// By base state, in lower case: `down`, `idle`, `allocated`, `mixed`, `unknown`, `error`.
+    pub base_states: NodeTallies,
+    /// By the flags beside the base state, in lower case (`drain`, `no_respond`, `powered_down` …): a node may have
+    /// none or several.
+    pub flags: NodeTallies,
+    /// GPUs by type; the empty name: those without one.
+    pub gpus: BTreeMap<String, Shares>,
+    /// Since when each drained or draining node has been that (its `reason_time`): Unix seconds, oldest first. Nodes
+    /// without a reason have no time.
+    pub drain_since: Vec<i64>,
+    /// The same of nodes that are down.
+    pub down_since: Vec<i64>,
+    /// Each node by itself, where asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<NodeRow>,
+    /// The partitions, where asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<Partitions>,
+    /// Texts that could not be understood (a GRES count): their nodes are counted, and what the text should have
+    /// told is missing.
+    pub unparsed: u64,
+}
+
+/// One node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRow {
+    /// Its name.
+    pub name: String,
+    /// As in [`Nodes::states`].
+    pub state: String,
+    /// As in [`Nodes::flags`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
+    /// What it has.
+    pub tally: NodeTally,
+    /// Load average × 100, where the node has told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_load: Option<u32>,
+    /// Why it is down or drained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Since when: Unix seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason_time: Option<i64>,
+}
+
+/// All partitions, the hidden ones too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Partitions {
+    /// When slurmctld wrote the reply: Unix seconds on its clock.
+    pub last_update: i64,
+    /// In slurmctld's order.
+    pub partitions: Vec<Partition>,
+}
+
+/// One partition, and what its nodes have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Partition {
+    /// Its name.
+    pub name: String,
+    /// `up`, `down`, `drain` or `inactive`; `state_N` for what no release knows.
+    pub state: String,
+    /// Jobs that name no partition come here.
+    pub default: bool,
+    /// Shown to those alone who may use it.
+    pub hidden: bool,
+    /// Its nodes without the FUTURE ones.
+    pub total: NodeTally,
+    /// Its nodes by state, as in [`Nodes::states`].
+    pub states: NodeTallies,
+}

@@ -1,0 +1,61 @@
+//! How much of something is allocated, idle or neither: sinfo's A/I/O/T, for nodes, CPUs and GPUs alike.
+//!
+//! `total` is always the sum of the other three, and sums stop at the greatest number instead of wrapping.
+
+use serde::{Deserialize, Serialize};
+
+/// sinfo's `%F` (nodes) and `%C` (CPUs), and the same of GPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shares {
+    /// In use by jobs.
+    pub allocated: u64,
+    /// Free, on nodes that take jobs.
+    pub idle: u64,
+    /// Neither: on nodes that are down, drained or otherwise out of reach.
+    pub other: u64,
+    /// All of it.
+    pub total: u64,
+}
+
+impl Shares {
+    /// `allocated` of `total`, and the rest idle where jobs may have it, else other. More allocated than there is
+    /// raises the total.
+    #[must_use]
+    pub fn new(allocated: u64, total: u64, usable: bool) -> Self {
+        let rest = total.saturating_sub(allocated);
+        let (idle, other) = if usable { (rest, 0) } else { (0, rest) };
+        Self { allocated, idle, other, total: total.max(allocated) }
+    }
+
+    /// Adds another's shares to these.
+    pub fn add(&mut self, more: Self) {
+        self.allocated = self.allocated.saturating_add(more.allocated);
+        self.idle = self.idle.saturating_add(more.idle);
+        self.other = self.other.saturating_add(more.other);
+        self.total = self.total.saturating_add(more.total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_the_sum_of_its_parts() {
+        for (allocated, total, usable) in
+            [(0, 0, true), (3, 8, true), (3, 8, false), (9, 8, true), (9, 8, false)]
+        {
+            let shares = Shares::new(allocated, total, usable);
+            assert_eq!(shares.total, shares.allocated + shares.idle + shares.other);
+            assert_eq!(shares.allocated, allocated);
+        }
+    }
+
+    #[test]
+    fn sums_stop_at_the_greatest_number() {
+        let mut shares = Shares::new(u64::MAX, u64::MAX, true);
+        shares.add(Shares::new(1, 2, true));
+        assert_eq!((shares.allocated, shares.idle, shares.total), (u64::MAX, 1, u64::MAX));
+    }
+}
