@@ -10,6 +10,8 @@ use std::ptr;
 use slurm_snapshot::Statistics;
 use slurm_sys::{slurm_conf_t, stats_info_request_msg_t, stats_info_response_msg_t};
 
+use crate::cluster::NO_CHANGE;
+use crate::conf::{self, Conf};
 use crate::raw::{Freed, NoReply, Reply, SUCCESS, last_errno, text};
 use crate::stats;
 
@@ -83,21 +85,23 @@ impl Client {
         Err(failure("slurm_reset_statistics", &NoReply::Errno(last_errno())))
     }
 
-    /// ClusterName, by `slurm_load_ctl_conf`.
+    /// `slurm_load_ctl_conf`; `None` where it is unchanged since then.
     ///
     /// # Errors
     /// slurmctld did not answer, or not with its configuration.
-    pub fn cluster(&mut self) -> Result<Option<String>, CallError> {
+    pub fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
         let call = |out: &mut *mut slurm_conf_t| {
-            // SAFETY: the pointer is valid during the call; 0 asks for the configuration however old it is.
-            unsafe { slurm_sys::slurm_load_ctl_conf(0, out) }
+            // SAFETY: the pointer is valid during the call.
+            unsafe { slurm_sys::slurm_load_ctl_conf(since, out) }
         };
         // SAFETY: slurm_load_ctl_conf leaves NULL or a configuration that its caller frees with its FREE.
-        let reply = unsafe { Reply::receive(call) };
-        let reply = reply.map_err(|error| failure("slurm_load_ctl_conf", &error))?;
-        // SAFETY: libslurm unpacks cluster_name as a string with its NUL, or leaves it NULL.
-        let name = unsafe { text(reply.get().cluster_name) };
-        Ok(name.filter(|name| !name.is_empty()))
+        let reply = match unsafe { Reply::receive(call) } {
+            Ok(reply) => reply,
+            Err(NoReply::Errno(NO_CHANGE)) => return Ok(None),
+            Err(error) => return Err(failure("slurm_load_ctl_conf", &error)),
+        };
+        // SAFETY: libslurm unpacks every string with its NUL, or leaves it NULL, and arrays with their counts.
+        Ok(Some(unsafe { conf::from_reply(reply.get()) }))
     }
 }
 
@@ -116,7 +120,7 @@ impl Freed for slurm_conf_t {
     const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_conf;
 }
 
-fn failure(call: &'static str, error: &NoReply) -> CallError {
+pub(crate) fn failure(call: &'static str, error: &NoReply) -> CallError {
     match *error {
         // Seen with a controller's name that does not resolve.
         NoReply::Errno(0) => CallError { call, errno: 0, text: "libslurm's own lines say why".to_owned() },

@@ -1,14 +1,25 @@
 //! The only code that touches libslurm: one RPC a request, its reply copied into plain types and freed at once.
 //!
-//! All the hand-written unsafe of the workspace is here: `raw` owns C replies, [`client`] calls, `stats` and
-//! `rpc` copy. libslurm exits the process when its configuration is bad, may hang for ever, keeps static state
+//! All the hand-written unsafe of the workspace is here: `raw` owns C replies, [`client`] calls, `stats`,
+//! `rpc`, `jobs` and their likes copy or count. libslurm exits the process when its configuration is bad, may hang for ever, keeps static state
 //! and serves one configuration a process; so nothing here tries to survive it: that is the daemon's affair.
 
 pub mod args;
+mod array;
 pub mod client;
+mod cluster;
+pub mod conf;
+mod fold;
+mod jobs;
+mod lists;
 mod names;
+mod nodes;
+mod partitions;
 mod raw;
 mod rpc;
 pub mod serve;
 mod stats;
+mod tres;
 pub mod version;
+mod waits;
+mod words;

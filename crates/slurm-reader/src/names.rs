@@ -9,8 +9,8 @@ use nix::unistd::{Uid, User};
 
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// More than slurmctld's table of users ever holds at a time.
-const MOST: usize = 2000;
+/// More users than have jobs on any cluster at a time.
+const MOST: usize = 65_536;
 
 /// A memory of user names.
 #[derive(Debug, Default)]
@@ -77,7 +77,7 @@ mod tests {
     fn the_memory_is_bounded() {
         let mut names = UserNames::default();
         let now = Instant::now();
-        for id in 0..10_000 {
+        for id in 0..100_000 {
             names.name_from(id, now, |_| Ok::<_, ()>(None));
             assert!(names.known.len() <= MOST);
         }

@@ -89,6 +89,45 @@ pub(crate) unsafe fn text(string: *const c_char) -> Option<String> {
     Some(string.to_string_lossy().into_owned())
 }
 
+/// The bytes of a C string without its NUL; empty where it is NULL.
+///
+/// # Safety
+/// `string` is NULL, or ends with a NUL and is not changed or freed while the slice lives.
+pub(crate) unsafe fn bytes<'a>(string: *const c_char) -> &'a [u8] {
+    if string.is_null() {
+        return &[];
+    }
+    // SAFETY: not NULL, so that the caller promises a string that ends with a NUL, for as long as 'a.
+    unsafe { CStr::from_ptr(string) }.to_bytes()
+}
+
+/// A number of which C has two that mean none: `NO_VAL` and `INFINITE`.
+pub(crate) const fn number(number: u32) -> Option<u32> {
+    if number >= NO_VAL { None } else { Some(number) }
+}
+
+/// `NO_VAL`; `INFINITE` is one more.
+const NO_VAL: u32 = 0xffff_fffe;
+
+/// `NO_VAL64`; `INFINITE64` is one more.
+const NO_VAL64: u64 = 0xffff_ffff_ffff_fffe;
+
+/// The same of 64 bits.
+pub(crate) const fn number64(number: u64) -> Option<u64> {
+    if number >= NO_VAL64 { None } else { Some(number) }
+}
+
+/// A number that is narrower in some releases.
+pub(crate) fn wide(number: impl Into<u32>) -> u32 {
+    number.into()
+}
+
+/// Gives the memory of freed replies back to the kernel, which glibc keeps otherwise.
+pub(crate) fn give_memory_back() {
+    // SAFETY: takes no pointer; any thread may call it at any time.
+    unsafe { nix::libc::malloc_trim(0) };
+}
+
 /// A moment; C has 0 for one that never was.
 pub(crate) const fn moment(time: i64) -> Option<i64> {
     if time == 0 { None } else { Some(time) }

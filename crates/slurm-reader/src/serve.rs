@@ -4,11 +4,15 @@
 //! libslurm only as [`Rpcs`], so that tests have it without a cluster.
 
 use std::io::{self, Read, Write};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use slurm_snapshot::{Answer, Failure, Hello, LineError, Reading, Release, Request, Statistics};
+use slurm_snapshot::{
+    Answer, Failure, Hello, Jobs, LineError, Reading, Release, Reply, Request, Statistics, Visibility,
+};
 
 use crate::client::{CallError, Client};
+use crate::conf::Conf;
+use crate::fold::Wishes;
 use crate::names::UserNames;
 
 /// The longest request line; the daemon's have less than 100 bytes.
@@ -16,6 +20,9 @@ const MAX_LINE: usize = 64 * 1024;
 
 /// How often ClusterName is asked for in vain before readings go without it for good.
 const MAX_TRIES: u8 = 3;
+
+/// How old slurmctld's configuration may be where it decides what a reply may lack.
+const CONF_AGE: Duration = Duration::from_secs(60);
 
 /// The calls that requests are carried out with.
 pub trait Rpcs {
@@ -29,11 +36,16 @@ pub trait Rpcs {
     /// # Errors
     /// The call failed.
     fn reset(&mut self) -> Result<(), CallError>;
-    /// See [`Client::cluster`].
+    /// See [`Client::conf`].
     ///
     /// # Errors
     /// The call failed.
-    fn cluster(&mut self) -> Result<Option<String>, CallError>;
+    fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError>;
+    /// What `request` wants of the cluster itself; `controllers` are those that there are.
+    ///
+    /// # Errors
+    /// A call failed.
+    fn load(&mut self, request: &Request, controllers: &[String]) -> Result<Reply, CallError>;
 }
 
 impl Rpcs for Client {
@@ -45,8 +57,22 @@ impl Rpcs for Client {
         self.reset()
     }
 
-    fn cluster(&mut self) -> Result<Option<String>, CallError> {
-        self.cluster()
+    fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
+        self.conf(since)
+    }
+
+    fn load(&mut self, request: &Request, controllers: &[String]) -> Result<Reply, CallError> {
+        let reply = match *request {
+            Request::Jobs { since, accounts, qos, users, .. } => {
+                self.jobs(Wishes { since, accounts, qos, users })?
+            }
+            Request::Nodes { since, partitions, rows, .. } => self.nodes(since, partitions, rows)?,
+            Request::Licenses { since, .. } => self.licenses(since)?,
+            Request::Reservations { since, .. } => self.reservations(since)?,
+            Request::Controllers { .. } => Some(self.controllers(controllers)),
+            Request::Statistics { .. } | Request::Reset { .. } => None,
+        };
+        Ok(reply.unwrap_or(Reply::Unchanged))
     }
 }
 
@@ -83,7 +109,7 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let mut requests = Requests { input, bytes: Vec::with_capacity(4096) };
     let mut server =
-        Server { rpcs, release: hello.release, cluster: None, tries: 0, users: UserNames::default() };
+        Server { rpcs, release: hello.release, conf: None, tries: 0, users: UserNames::default() };
     let mut line = Vec::with_capacity(16 * 1024);
     send(&Answer::Hello(hello), &mut line, &mut output)?;
     while let Some(request) = requests.next()? {
@@ -103,58 +129,106 @@ fn send(answer: &Answer, line: &mut Vec<u8>, output: &mut impl Write) -> Result<
 struct Server<'a, R> {
     rpcs: &'a mut R,
     release: Release,
-    cluster: Option<String>,
+    /// slurmctld's configuration, and when it was asked for last.
+    conf: Option<(Conf, Instant)>,
     tries: u8,
     users: UserNames,
 }
 
 impl<R: Rpcs> Server<'_, R> {
     fn answer(&mut self, request: &Request) -> Answer {
-        let id = request.id();
-        let before = Instant::now();
-        let result = match *request {
-            Request::Statistics { rpc, .. } => self.rpcs.statistics(rpc).map(Some),
-            Request::Reset { .. } => self.rpcs.reset().map(|()| None),
-            _ => Err(CallError { call: "slurm_load", errno: 0, text: "not asked for yet".to_owned() }),
-        };
-        let elapsed = before.elapsed();
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        match result {
-            Ok(mut statistics) => {
-                if let (Request::Statistics { names: true, .. }, Some(statistics)) =
-                    (request, &mut statistics)
-                {
-                    self.name_users(statistics);
-                }
-                Answer::Reading(Box::new(Reading {
-                    id,
-                    time: time.as_secs_f64(),
-                    elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
-                    release: self.release,
-                    cluster: self.cluster(),
-                    // slurmctld has such a limit (256, less where it may open fewer files) but tells nobody.
-                    max_server_threads: None,
-                    statistics,
-                    reply: None,
-                    visibility: None,
-                }))
-            }
+        match self.reading(request) {
+            Ok(reading) => Answer::Reading(Box::new(reading)),
             Err(CallError { call, errno, text }) => {
-                Answer::Failure(Failure { id, call: call.to_owned(), errno, text })
+                Answer::Failure(Failure { id: request.id(), call: call.to_owned(), errno, text })
             }
         }
     }
 
+    fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
+        let controllers = self.controllers(request);
+        let before = Instant::now();
+        let (mut statistics, mut reply) = (None, None);
+        match *request {
+            Request::Statistics { rpc, .. } => statistics = Some(self.rpcs.statistics(rpc)?),
+            Request::Reset { .. } => self.rpcs.reset()?,
+            _ => reply = Some(self.rpcs.load(request, &controllers)?),
+        }
+        let elapsed = before.elapsed();
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let visibility = self.visibility(request);
+        match (request, &mut statistics, &mut reply) {
+            (Request::Statistics { names: true, .. }, Some(statistics), _) => self.name_users(statistics),
+            (Request::Jobs { names: true, .. }, _, Some(Reply::Jobs(jobs))) => self.name_job_users(jobs),
+            _ => {}
+        }
+        Ok(Reading {
+            id: request.id(),
+            time: time.as_secs_f64(),
+            elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
+            release: self.release,
+            cluster: self.cluster(),
+            // slurmctld has such a limit (256, less where it may open fewer files) but tells nobody.
+            max_server_threads: None,
+            statistics,
+            reply,
+            visibility,
+        })
+    }
+
     /// ClusterName: asked for once slurmctld has answered something else, and a few times only.
     fn cluster(&mut self) -> Option<String> {
-        if self.cluster.is_none() && self.tries < MAX_TRIES {
+        if self.conf.is_none() && self.tries < MAX_TRIES {
             self.tries += 1;
-            match self.rpcs.cluster() {
-                Ok(cluster) => self.cluster = cluster,
-                Err(error) => log(&error),
-            }
+            self.ask_conf();
         }
-        self.cluster.clone()
+        self.conf.as_ref().and_then(|(conf, _)| conf.cluster.clone())
+    }
+
+    /// What replies of this kind may lack. A change of slurm.conf is seen within [`CONF_AGE`].
+    fn visibility(&mut self, request: &Request) -> Option<Visibility> {
+        let concerned =
+            matches!(request, Request::Jobs { .. } | Request::Nodes { .. } | Request::Reservations { .. });
+        if !concerned {
+            return None;
+        }
+        if self.conf.as_ref().is_none_or(|(_, asked)| asked.elapsed() >= CONF_AGE) {
+            self.ask_conf();
+        }
+        // What was true a minute ago says nothing of this reply.
+        let (conf, _) = self.conf.as_ref().filter(|(_, asked)| asked.elapsed() < CONF_AGE)?;
+        Some(conf.visibility.clone())
+    }
+
+    /// The controllers, where they are asked for. While none answers, and none ever has, there is one at least.
+    fn controllers(&mut self, request: &Request) -> Vec<String> {
+        if !matches!(request, Request::Controllers { .. }) {
+            return Vec::new();
+        }
+        if self.conf.is_none() {
+            self.ask_conf();
+        }
+        self.conf.as_ref().map_or_else(|| vec![String::new()], |(conf, _)| conf.controllers.clone())
+    }
+
+    fn ask_conf(&mut self) {
+        let since = self.conf.as_ref().map_or(0, |(conf, _)| conf.last_update);
+        match self.rpcs.conf(since) {
+            Ok(Some(conf)) => self.conf = Some((conf, Instant::now())),
+            Ok(None) => {
+                if let Some((_, asked)) = &mut self.conf {
+                    *asked = Instant::now();
+                }
+            }
+            Err(error) => log(&error),
+        }
+    }
+
+    fn name_job_users(&mut self, jobs: &mut Jobs) {
+        let now = Instant::now();
+        for user in &mut jobs.users {
+            user.name = self.users.name(user.id, now);
+        }
     }
 
     fn name_users(&mut self, statistics: &mut Statistics) {
@@ -202,7 +276,7 @@ impl<R: Read> Requests<R> {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{PROTOCOL, RpcTables, RpcUser};
+    use slurm_snapshot::{Controller, PROTOCOL, RpcTables, RpcUser, UserJobs};
 
     use super::*;
 
@@ -235,12 +309,28 @@ mod tests {
             Ok(())
         }
 
-        fn cluster(&mut self) -> Result<Option<String>, CallError> {
+        fn conf(&mut self, _: i64) -> Result<Option<Conf>, CallError> {
             if self.cluster.remove(0) {
-                Ok(Some("sandbox".into()))
+                let visibility = Visibility { private: vec!["jobs".into()], privileged: Some(false) };
+                Ok(Some(Conf { cluster: Some("sandbox".into()), visibility, ..Conf::default() }))
             } else {
                 Err(refusal("slurm_load_ctl_conf"))
             }
+        }
+
+        fn load(&mut self, request: &Request, controllers: &[String]) -> Result<Reply, CallError> {
+            Ok(match request {
+                Request::Jobs { .. } => {
+                    let users = vec![UserJobs::default()];
+                    Reply::Jobs(Box::new(Jobs { users, ..Jobs::default() }))
+                }
+                Request::Controllers { .. } => {
+                    let controller =
+                        |host: &String| Controller { host: host.clone(), ..Controller::default() };
+                    Reply::Controllers(controllers.iter().map(controller).collect())
+                }
+                _ => Reply::Unchanged,
+            })
         }
     }
 
@@ -305,6 +395,35 @@ mod tests {
             .map(|tables| tables.users.into_iter().map(|user| user.name).collect())
             .collect();
         assert_eq!(names, [vec![None, None], vec![Some("root".to_owned()), None]]);
+    }
+
+    #[test]
+    fn what_a_reply_may_lack_is_beside_it_or_unknown() {
+        let mut script = Script { cluster: vec![false, false, true], ..Script::default() };
+        let input =
+            "{\"jobs\":{\"id\":1}}\n{\"jobs\":{\"id\":2,\"names\":true}}\n{\"licenses\":{\"id\":3}}\n";
+        let (answers, _) = answers(&mut script, input);
+        let readings: Vec<_> = answers
+            .into_iter()
+            .filter_map(|answer| if let Answer::Reading(reading) = answer { Some(*reading) } else { None })
+            .collect();
+        let [first, second, third] = readings.as_slice() else { panic!("{readings:?}") };
+        assert_eq!(first.visibility, None, "slurmctld did not tell");
+        assert!(second.visibility.as_ref().unwrap().may_hide("jobs"));
+        assert_eq!((&third.visibility, &third.reply), (&None, &Some(Reply::Unchanged)));
+        let name = |reading: &Reading| match &reading.reply {
+            Some(Reply::Jobs(jobs)) => jobs.users[0].name.clone(),
+            _ => panic!("{reading:?}"),
+        };
+        assert_eq!((name(first), name(second)), (None, Some("root".to_owned())));
+    }
+
+    #[test]
+    fn controllers_are_asked_also_while_none_has_told_who_they_are() {
+        let mut script = Script { cluster: vec![false; 9], ..Script::default() };
+        let (answers, _) = answers(&mut script, "{\"controllers\":{\"id\":1}}\n");
+        let [_, Answer::Reading(reading)] = answers.as_slice() else { panic!("{answers:?}") };
+        assert_eq!(reading.reply, Some(Reply::Controllers(vec![Controller::default()])));
     }
 
     #[test]

@@ -9,20 +9,43 @@ use std::path::Path;
 
 const FUNCTIONS: &[&str] = &[
     "slurm_api_version",
+    "slurm_bit_set_count",
     "slurm_free_conf",
     "slurm_free_ctl_conf",
+    "slurm_free_job_info_msg",
+    "slurm_free_license_info_msg",
+    "slurm_free_node_info_msg",
+    "slurm_free_partition_info_msg",
+    "slurm_free_reservation_info_msg",
     "slurm_free_stats_response_msg",
+    "slurm_get_select_nodeinfo",
     "slurm_get_statistics",
     "slurm_init",
+    "slurm_job_state_string",
     "slurm_load_ctl_conf",
+    "slurm_load_jobs",
+    "slurm_load_licenses",
+    "slurm_load_node",
+    "slurm_load_partitions",
+    "slurm_load_reservations",
+    "slurm_node_state_string",
+    "slurm_ping",
     "slurm_reset_statistics",
     "slurm_strerror",
 ];
 const CONSTANTS: &[&str] = &["SLURM_SUCCESS", "STAT_COMMAND_GET", "STAT_COMMAND_RESET"];
 
-/// Writes `bindings.rs` into `out`; says what this release calls the function that frees a `slurm_conf_t`
-/// (`slurm_free_ctl_conf` up to 24.11, `slurm_free_conf` in 26.05).
-pub(crate) fn generate(include: &Path, out: &Path) -> Result<&'static str, String> {
+/// What the headers call a thing, where their release does not say it.
+pub(crate) struct Names {
+    /// The function that frees a `slurm_conf_t`: `slurm_free_ctl_conf` up to 24.11, `slurm_free_conf` in 26.05.
+    pub(crate) conf_free: &'static str,
+    /// Whether what a node has allocated is behind `slurm_get_select_nodeinfo`, as up to 24.11, or in members of
+    /// `node_info_t`, as in 26.05.
+    pub(crate) select_nodeinfo: bool,
+}
+
+/// Writes `bindings.rs` into `out`.
+pub(crate) fn generate(include: &Path, out: &Path) -> Result<Names, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let wrapper = root.join("wrapper.h");
     println!("cargo::rerun-if-changed={}", wrapper.display());
@@ -38,6 +61,7 @@ pub(crate) fn generate(include: &Path, out: &Path) -> Result<&'static str, Strin
         .clang_arg(format!("-I{}", only_slurm.display()))
         .allowlist_recursively(true)
         .generate_comments(false)
+        .prepend_enum_name(false)
         .derive_default(true);
     for function in FUNCTIONS {
         builder = builder.allowlist_function(function);
@@ -49,10 +73,12 @@ pub(crate) fn generate(include: &Path, out: &Path) -> Result<&'static str, Strin
         builder.generate().map_err(|error| format!("bindgen, on {}: {error}", include.display()))?;
     let text = bindings.to_string();
     fs::write(out.join("bindings.rs"), &text).map_err(|error| format!("bindings.rs: {error}"))?;
-    ["slurm_free_conf", "slurm_free_ctl_conf"]
+    let has = |name: &str| text.contains(&format!("fn {name}("));
+    let conf_free = ["slurm_free_conf", "slurm_free_ctl_conf"]
         .into_iter()
-        .find(|name| text.contains(&format!("fn {name}(")))
-        .ok_or_else(|| format!("{} declares no function that frees a slurm_conf_t", include.display()))
+        .find(|name| has(name))
+        .ok_or_else(|| format!("{} declares no function that frees a slurm_conf_t", include.display()))?;
+    Ok(Names { conf_free, select_nodeinfo: has("slurm_get_select_nodeinfo") })
 }
 
 fn link_headers(include: &Path, only_slurm: &Path) -> std::io::Result<()> {

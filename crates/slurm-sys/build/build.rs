@@ -15,6 +15,9 @@ use std::process::ExitCode;
 use find::Slurm;
 use release::Release;
 
+/// The cfg of [`bindings::Names::select_nodeinfo`].
+const SELECT_NODEINFO: &str = "slurm_select_nodeinfo";
+
 fn main() -> ExitCode {
     match build() {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,18 +41,27 @@ fn build() -> Result<(), String> {
         );
     }
 
-    let conf_free = bindings::generate(&slurm.include, &out)?;
-    let constants = format!(
+    let names = bindings::generate(&slurm.include, &out)?;
+    let mut constants = format!(
         "/// Release of the headers: (year, month), such as (22, 5).\n\
          pub const RELEASE: (u8, u8) = ({}, {});\n\
-         pub use bindings::{conf_free} as slurm_free_conf;\n",
-        release.year, release.month
+         pub use bindings::{} as slurm_free_conf;\n",
+        release.year, release.month, names.conf_free
     );
+    let mut cfgs = release.cfgs();
+    if names.select_nodeinfo {
+        cfgs.push(SELECT_NODEINFO);
+        constants.push_str(
+            "pub use bindings::{\n\
+             \x20   SELECT_NODEDATA_MEM_ALLOC, SELECT_NODEDATA_SUBCNT, slurm_get_select_nodeinfo,\n\
+             };\n",
+        );
+    }
     std::fs::write(out.join("release.rs"), constants).map_err(|error| format!("release.rs: {error}"))?;
 
     println!("cargo::metadata=RELEASE={release}");
-    println!("cargo::metadata=CFGS={}", release.cfgs().join(","));
-    println!("cargo::metadata=ALL_CFGS={}", release::all_cfgs().join(","));
+    println!("cargo::metadata=CFGS={}", cfgs.join(","));
+    println!("cargo::metadata=ALL_CFGS={},{SELECT_NODEINFO}", release::all_cfgs().join(","));
     if let Some(folder) = &slurm.lib {
         println!("cargo::rustc-link-search=native={}", folder.display());
     }

@@ -4,6 +4,7 @@
 //! silently shifted numbers. Who may call what, and who frees what, is slurm-reader's knowledge.
 
 #[allow(
+    dead_code,
     missing_docs,
     non_camel_case_types,
     unreachable_pub,
@@ -18,9 +19,15 @@ mod bindings {
 }
 
 pub use bindings::{
-    SLURM_SUCCESS, STAT_COMMAND_GET, STAT_COMMAND_RESET, slurm_api_version, slurm_conf_t,
-    slurm_free_stats_response_msg, slurm_get_statistics, slurm_init, slurm_load_ctl_conf,
-    slurm_reset_statistics, slurm_strerror, stats_info_request_msg_t, stats_info_response_msg_t,
+    SLURM_SUCCESS, STAT_COMMAND_GET, STAT_COMMAND_RESET, job_info_msg_t, license_info_msg_t, node_info_msg_t,
+    node_info_t, partition_info_msg_t, partition_info_t, reserve_info_msg_t, reserve_info_t,
+    slurm_api_version, slurm_bit_set_count, slurm_conf_t, slurm_free_job_info_msg,
+    slurm_free_license_info_msg, slurm_free_node_info_msg, slurm_free_partition_info_msg,
+    slurm_free_reservation_info_msg, slurm_free_stats_response_msg, slurm_get_statistics, slurm_init,
+    slurm_job_info_t, slurm_job_state_string, slurm_license_info_t, slurm_load_ctl_conf, slurm_load_jobs,
+    slurm_load_licenses, slurm_load_node, slurm_load_partitions, slurm_load_reservations,
+    slurm_node_state_string, slurm_ping, slurm_reset_statistics, slurm_strerror, stats_info_request_msg_t,
+    stats_info_response_msg_t,
 };
 
 // RELEASE, and `slurm_free_conf` under whatever name this release has for it.

@@ -1,0 +1,58 @@
+//! How many tasks an array expression such as `1-9:2,20%5` stands for.
+//!
+//! Pure. libslurm shortens long expressions to an end of `...`: those have no count here. The exact count is that of
+//! the bitmap beside them, and this the way where there is none.
+
+/// The tasks of an expression; `None` where it is none, or shortened.
+pub(crate) fn tasks(expression: &[u8]) -> Option<u64> {
+    let ranges = expression.split(|&byte| byte == b'%').next().unwrap_or_default();
+    ranges.split(|&byte| byte == b',').try_fold(0_u64, |sum, range| sum.checked_add(of_range(range)?))
+}
+
+fn of_range(range: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(range).ok()?;
+    let (range, step) = text.split_once(':').unwrap_or((text, "1"));
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let (first, last, step) = (number(first)?, number(last)?, number(step)?);
+    u64::from(last.checked_sub(first)?.checked_div(step)?).checked_add(1)
+}
+
+fn number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_steps_and_limits() {
+        for (expression, count) in [
+            ("7", 1),
+            ("1-10", 10),
+            ("4-20%3", 17),
+            ("1-999:2", 500),
+            ("1,5,7-9,20-29:3%2", 9),
+            ("0-4294967295", 1 << 32),
+        ] {
+            assert_eq!(tasks(expression.as_bytes()), Some(count), "{expression}");
+        }
+    }
+
+    #[test]
+    fn what_is_shortened_or_none_has_no_count() {
+        for expression in
+            ["", "1,5,7,...", "1,5,6...", "9-1", "1-9:0", "-", "1-", "a", "1-2-3", "+1", "4294967296"]
+        {
+            assert_eq!(tasks(expression.as_bytes()), None, "{expression}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_expression_gives_a_count_or_none(text in "[0-9,:%.-]{0,40}", other in "\\PC*") {
+            let _ = tasks(text.as_bytes());
+            let _ = tasks(other.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The calls for the cluster itself: jobs, nodes with their partitions, licences, reservations, controllers.
+//!
+//! A reply is counted while it is walked and freed at once; then its memory goes back to the kernel. A reply that is
+//! unchanged since the moment that the request names is not sent by slurmctld at all.
+
+use std::ffi::c_int;
+use std::time::Instant;
+
+use slurm_snapshot::{Controller, Partitions, Reply};
+use slurm_sys::{
+    job_info_msg_t, license_info_msg_t, node_info_msg_t, partition_info_msg_t, reserve_info_msg_t,
+};
+
+use crate::client::{CallError, Client, failure};
+use crate::fold::Wishes;
+use crate::nodes::Walked;
+use crate::raw::{self, Freed, NoReply, SUCCESS};
+use crate::{jobs, lists, nodes, partitions};
+
+/// `SHOW_ALL`: hidden partitions too.
+const ALL: u16 = 1;
+
+/// `SHOW_DETAIL`: of a node, the GRES in use.
+const DETAIL: u16 = 1 << 1;
+
+/// `SHOW_MIXED`: a node of which jobs have a part is mixed.
+const MIXED: u16 = 1 << 3;
+
+/// `SHOW_LOCAL`: this cluster alone; without it libslurm asks for the federation first, by an RPC of its own.
+const LOCAL: u16 = 1 << 4;
+
+/// `SHOW_FUTURE`: nodes that are not there yet.
+const FUTURE: u16 = 1 << 7;
+
+/// `SLURM_NO_CHANGE_IN_DATA`.
+pub(crate) const NO_CHANGE: i32 = 1900;
+
+impl Client {
+    /// `slurm_load_jobs`; `None` where nothing has changed since `wishes.since`.
+    pub(crate) fn jobs(&mut self, wishes: Wishes) -> Result<Option<Reply>, CallError> {
+        let since = wishes.since.unwrap_or(0);
+        let call = |out: &mut *mut job_info_msg_t| {
+            // SAFETY: the pointer is valid during the call.
+            unsafe { slurm_sys::slurm_load_jobs(since, out, ALL | LOCAL) }
+        };
+        // SAFETY: slurm_load_jobs leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { receive("slurm_load_jobs", call) }?;
+        let jobs = reply.map(|reply| {
+            // SAFETY: libslurm unpacks the array with its count, its strings with their NULs and its bitmaps.
+            let jobs = unsafe { jobs::from_reply(reply.get(), wishes) };
+            drop(reply);
+            raw::give_memory_back();
+            jobs
+        });
+        Ok(jobs.map(|jobs| Reply::Jobs(Box::new(jobs))))
+    }
+
+    /// `slurm_load_node`, with `slurm_load_partitions` where `partitions` are wanted; `None` where nothing has
+    /// changed since then.
+    pub(crate) fn nodes(
+        &mut self,
+        since: Option<i64>,
+        partitions: bool,
+        rows: bool,
+    ) -> Result<Option<Reply>, CallError> {
+        let mut walked = self.walk_nodes(since.unwrap_or(0), rows)?;
+        if walked.is_none() {
+            let moved = partitions && self.walk_partitions(since.unwrap_or(0), &Walked::default())?.is_some();
+            if moved {
+                walked = self.walk_nodes(0, rows)?;
+            }
+        }
+        let Some(mut walked) = walked else { return Ok(None) };
+        if partitions {
+            walked.nodes.partitions = self.walk_partitions(0, &walked)?;
+        }
+        raw::give_memory_back();
+        Ok(Some(Reply::Nodes(Box::new(walked.nodes))))
+    }
+
+    fn walk_nodes(&mut self, since: i64, rows: bool) -> Result<Option<Walked>, CallError> {
+        let call = |out: &mut *mut node_info_msg_t| {
+            // SAFETY: the pointer is valid during the call.
+            unsafe { slurm_sys::slurm_load_node(since, out, ALL | DETAIL | MIXED | LOCAL | FUTURE) }
+        };
+        // SAFETY: slurm_load_node leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { receive("slurm_load_node", call) }?;
+        // SAFETY: libslurm unpacks the array with its count, its strings with their NULs and its plugin data.
+        Ok(reply.map(|reply| unsafe { nodes::from_reply(reply.get(), rows) }))
+    }
+
+    fn walk_partitions(&mut self, since: i64, nodes: &Walked) -> Result<Option<Partitions>, CallError> {
+        let call = |out: &mut *mut partition_info_msg_t| {
+            // SAFETY: the pointer is valid during the call.
+            unsafe { slurm_sys::slurm_load_partitions(since, out, ALL | LOCAL) }
+        };
+        // SAFETY: slurm_load_partitions leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { receive("slurm_load_partitions", call) }?;
+        // SAFETY: libslurm unpacks the array with its count, its names with their NULs and node_inx with its -1.
+        Ok(reply.map(|reply| unsafe { partitions::from_reply(reply.get(), nodes) }))
+    }
+
+    /// `slurm_load_licenses`; `None` where nothing has changed since then.
+    pub(crate) fn licenses(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
+        let call = |out: &mut *mut license_info_msg_t| {
+            // SAFETY: the pointer is valid during the call.
+            unsafe { slurm_sys::slurm_load_licenses(since.unwrap_or(0), out, ALL) }
+        };
+        // SAFETY: slurm_load_licenses leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { receive("slurm_load_licenses", call) }?;
+        // SAFETY: libslurm unpacks the array with its count, and its names with their NULs.
+        Ok(reply.map(|reply| Reply::Licenses(unsafe { lists::licenses(reply.get()) })))
+    }
+
+    /// `slurm_load_reservations`; `None` where nothing has changed since then.
+    pub(crate) fn reservations(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
+        let call = |out: &mut *mut reserve_info_msg_t| {
+            // SAFETY: the pointer is valid during the call.
+            unsafe { slurm_sys::slurm_load_reservations(since.unwrap_or(0), out) }
+        };
+        // SAFETY: slurm_load_reservations leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { receive("slurm_load_reservations", call) }?;
+        // SAFETY: libslurm unpacks the array with its count, and its names with their NULs.
+        Ok(reply.map(|reply| Reply::Reservations(unsafe { lists::reservations(reply.get()) })))
+    }
+
+    /// `slurm_ping` of each of these hosts, in the order of SlurmctldHost.
+    pub(crate) fn controllers(&mut self, hosts: &[String]) -> Reply {
+        let pinged = (0_u32..).zip(hosts).map(|(index, host)| {
+            let before = Instant::now();
+            let up = c_int::try_from(index).is_ok_and(|index| {
+                // SAFETY: takes any number; one that is no controller's is an error.
+                let code = unsafe { slurm_sys::slurm_ping(index) };
+                code == SUCCESS
+            });
+            let elapsed = u64::try_from(before.elapsed().as_micros()).unwrap_or(u64::MAX);
+            Controller { host: host.clone(), index, up, elapsed }
+        });
+        Reply::Controllers(pinged.collect())
+    }
+}
+
+/// Makes a call; no reply where nothing has changed.
+///
+/// # Safety
+/// As of [`raw::Reply::receive`].
+unsafe fn receive<T: Freed>(
+    name: &'static str,
+    call: impl FnOnce(&mut *mut T) -> c_int,
+) -> Result<Option<raw::Reply<T>>, CallError> {
+    // SAFETY: the caller's promise.
+    match unsafe { raw::Reply::receive(call) } {
+        Ok(reply) => Ok(Some(reply)),
+        Err(NoReply::Errno(NO_CHANGE)) => Ok(None),
+        Err(error) => Err(failure(name, &error)),
+    }
+}
+
+impl Freed for job_info_msg_t {
+    const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_job_info_msg;
+}
+
+impl Freed for node_info_msg_t {
+    const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_node_info_msg;
+}
+
+impl Freed for partition_info_msg_t {
+    const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_partition_info_msg;
+}
+
+impl Freed for license_info_msg_t {
+    const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_license_info_msg;
+}
+
+impl Freed for reserve_info_msg_t {
+    const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_reservation_info_msg;
+}

@@ -1,0 +1,98 @@
+//! `slurm_load_ctl_conf`: what the cluster is called, who its controllers are, and what it keeps from whom.
+
+use nix::unistd::Uid;
+use slurm_snapshot::Visibility;
+use slurm_sys::slurm_conf_t;
+
+use crate::raw::{slice, text};
+
+/// PrivateData, by bit, in slurm.conf's words.
+const PRIVATE: [&str; 9] =
+    ["jobs", "nodes", "partitions", "usage", "users", "accounts", "reservations", "cloud", "events"];
+
+/// More controllers than any release allows.
+const MAX_CONTROLLERS: usize = 64;
+
+/// What of slurmctld's configuration matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conf {
+    /// When it was last changed: Unix seconds on slurmctld's clock.
+    pub last_update: i64,
+    /// ClusterName.
+    pub cluster: Option<String>,
+    /// What this process' user may not see.
+    pub visibility: Visibility,
+    /// The hosts of SlurmctldHost, the primary first.
+    pub controllers: Vec<String>,
+}
+
+/// Copies the reply.
+///
+/// # Safety
+/// The arrays of `reply` are NULL or as long as their counts say, and its strings are NULL or end with a NUL.
+pub(crate) unsafe fn from_reply(reply: &slurm_conf_t) -> Conf {
+    // SAFETY: the caller promises NULL or a string.
+    let cluster = unsafe { text(reply.cluster_name) };
+    // SAFETY: the same.
+    let accounting = unsafe { text(reply.accounting_storage_type) };
+    // SAFETY: the caller promises as many strings as the count says.
+    let hosts = unsafe { slice(reply.control_machine, reply.control_cnt, MAX_CONTROLLERS) };
+    // SAFETY: each is NULL or a string.
+    let hosts = hosts.iter().map(|host| unsafe { text(*host) }.unwrap_or_default());
+    Conf {
+        last_update: reply.last_update,
+        cluster: cluster.filter(|name| !name.is_empty()),
+        visibility: Visibility {
+            private: private(reply.private_data),
+            privileged: privileged(Uid::effective().as_raw(), reply.slurm_user_id, accounting.as_deref()),
+        },
+        controllers: hosts.collect(),
+    }
+}
+
+fn private(bits: u16) -> Vec<String> {
+    let set = (0..u16::BITS).filter(|bit| bits & (1 << bit) != 0);
+    set.map(|bit| {
+        let word = usize::try_from(bit).ok().and_then(|bit| PRIVATE.get(bit));
+        word.map_or_else(|| format!("bit_{bit}"), |word| (*word).to_owned())
+    })
+    .collect()
+}
+
+/// root and SlurmUser see everything. Operators are made in slurmdbd, which does not tell here: without it there are
+/// none.
+fn privileged(me: u32, slurm_user: u32, accounting: Option<&str>) -> Option<bool> {
+    if me == 0 || me == slurm_user {
+        return Some(true);
+    }
+    let has_operators = accounting.is_some_and(|kind| kind.contains("slurmdbd"));
+    if has_operators { None } else { Some(false) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn privileges_are_claimed_only_where_they_are_certain() {
+        assert_eq!(privileged(0, 64030, Some("accounting_storage/slurmdbd")), Some(true));
+        assert_eq!(privileged(64030, 64030, None), Some(true));
+        assert_eq!(privileged(1000, 64030, Some("accounting_storage/slurmdbd")), None);
+        assert_eq!(privileged(1000, 64030, Some("accounting_storage/none")), Some(false));
+        assert_eq!(privileged(1000, 64030, None), Some(false));
+    }
+
+    #[test]
+    fn what_is_private_is_said_in_the_words_of_slurm_conf() {
+        assert_eq!(private(0b0100_0011), ["jobs", "nodes", "reservations"]);
+        assert_eq!(private(0x8080), ["cloud", "bit_15"]);
+    }
+
+    #[test]
+    fn a_configuration_of_nothing_is_no_harm() {
+        let reply = slurm_conf_t { control_cnt: u32::MAX, ..Default::default() };
+        // SAFETY: every pointer is NULL.
+        let conf = unsafe { from_reply(&reply) };
+        assert_eq!((conf.cluster, conf.controllers, conf.visibility.private), (None, vec![], vec![]));
+    }
+}

@@ -1,0 +1,376 @@
+//! The fold over jobs: one tally for each name and state that occurs.
+//!
+//! Pure but for libslurm's words. A job costs a few look-ups and no allocation; what grows is the tables (with the
+//! names), and 16 bytes a pending record for its waiting times.
+
+use std::collections::{BTreeMap, HashMap};
+
+use slurm_snapshot::{JobTallies, JobTally, Jobs, PartitionJobs, Started, UserJobs, Waiting};
+
+use crate::jobs::Job;
+use crate::waits::Waits;
+use crate::words;
+
+/// What to count beside the totals and the partitions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wishes {
+    /// Jobs have started from here on.
+    pub(crate) since: Option<i64>,
+    pub(crate) accounts: bool,
+    pub(crate) qos: bool,
+    pub(crate) users: bool,
+}
+
+/// Tallies by the number of the state's word.
+type Row = Vec<JobTally>;
+
+/// What has been counted so far.
+#[derive(Debug)]
+pub(crate) struct Fold {
+    now: i64,
+    wishes: Wishes,
+    records: u64,
+    unparsed: u64,
+    states: States,
+    reasons: BTreeMap<u32, JobTally>,
+    total: Times,
+    partitions: Table<(Row, Times)>,
+    accounts: Table<Row>,
+    qos: Table<Row>,
+    users: HashMap<u32, Row>,
+}
+
+/// Waiting times.
+#[derive(Debug, Default)]
+struct Times {
+    submitted: Waits,
+    eligible: Waits,
+    started: Waits,
+}
+
+impl Fold {
+    /// `now` is the reply's `last_update`.
+    pub(crate) fn new(now: i64, wishes: Wishes) -> Self {
+        Self {
+            now,
+            wishes,
+            records: 0,
+            unparsed: 0,
+            states: States::default(),
+            reasons: BTreeMap::new(),
+            total: Times::default(),
+            partitions: Table::default(),
+            accounts: Table::default(),
+            qos: Table::default(),
+            users: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, job: &Job<'_>) {
+        self.records = self.records.saturating_add(1);
+        self.unparsed = self.unparsed.saturating_add(job.unparsed);
+        let word = self.states.add(job.state, job.tally);
+        if words::job_base(job.state) == 0 {
+            self.reasons.entry(job.reason).or_default().add(job.tally);
+        }
+        let started = self.started(job);
+        self.total.add(job, self.now, started);
+        for name in job.partition.split(|&byte| byte == b',') {
+            let (row, times) = self.partitions.row(name);
+            add(row, word, job.tally);
+            times.add(job, self.now, started);
+        }
+        if self.wishes.accounts {
+            add(self.accounts.row(job.account), word, job.tally);
+        }
+        if self.wishes.qos {
+            add(self.qos.row(job.qos), word, job.tally);
+        }
+        if self.wishes.users {
+            add(self.users.entry(job.user).or_default(), word, job.tally);
+        }
+    }
+
+    /// A pending job has a start time too, the expected one, and one cancelled before its start that of its end.
+    fn started(&self, job: &Job<'_>) -> bool {
+        let has_started = words::job_base(job.state) != 0 && job.has_nodes;
+        has_started
+            && self.wishes.since.is_some_and(|since| since <= job.start_time && job.start_time < self.now)
+    }
+
+    pub(crate) fn finish(self) -> Jobs {
+        let words = &self.states.words;
+        let since = self.wishes.since;
+        let (waiting, started) = self.total.finish(self.now, since);
+        let mut jobs = Jobs {
+            last_update: self.now,
+            records: self.records,
+            waiting,
+            started,
+            accounts: by_name(self.accounts, words),
+            qos: by_name(self.qos, words),
+            unparsed: self.unparsed,
+            ..Jobs::default()
+        };
+        for (reason, tally) in self.reasons {
+            jobs.pending_reasons.entry(words::reason(reason)).or_default().add(tally);
+        }
+        for (name, (row, times)) in self.partitions.rows {
+            let (waiting, started) = times.finish(self.now, since);
+            let partition = PartitionJobs { states: tallies(&row, words), waiting, started };
+            jobs.partitions.insert(readable(&name), partition);
+        }
+        let users = self.users.into_iter();
+        jobs.users =
+            users.map(|(id, row)| UserJobs { id, name: None, states: tallies(&row, words) }).collect();
+        jobs.users.sort_unstable_by_key(|user| user.id);
+        self.states.finish(&mut jobs);
+        jobs
+    }
+}
+
+impl Times {
+    fn add(&mut self, job: &Job<'_>, now: i64, started: bool) {
+        let jobs = job.tally.jobs;
+        if words::job_base(job.state) == 0 {
+            self.submitted.add(job.submit_time, now, jobs);
+            if !job.held && (1..=now).contains(&job.eligible_time) {
+                self.eligible.add(job.eligible_time, now, jobs);
+            }
+        }
+        if started {
+            let since = if job.eligible_time > 0 { job.eligible_time } else { job.submit_time };
+            self.started.add(since, job.start_time, jobs);
+        }
+    }
+
+    fn finish(self, now: i64, since: Option<i64>) -> (Waiting, Option<Started>) {
+        let waiting =
+            Waiting { submitted: self.submitted.moments(now), eligible: self.eligible.moments(now) };
+        (waiting, since.map(|_| self.started.started()))
+    }
+}
+
+/// Jobs by the number that is their state: what is common to all cells.
+#[derive(Debug, Default)]
+struct States {
+    /// To each number the place of its word, and its jobs.
+    known: HashMap<u32, (usize, JobTally)>,
+    words: Vec<String>,
+}
+
+impl States {
+    /// The place of the state's word.
+    fn add(&mut self, state: u32, tally: JobTally) -> usize {
+        let (word, sum) = self.known.entry(state).or_insert_with(|| {
+            let word = words::job_state(state);
+            let place = self.words.iter().position(|known| *known == word).unwrap_or_else(|| {
+                self.words.push(word);
+                self.words.len().saturating_sub(1)
+            });
+            (place, JobTally::default())
+        });
+        sum.add(tally);
+        *word
+    }
+
+    fn finish(self, jobs: &mut Jobs) {
+        for (state, (place, tally)) in self.known {
+            let word = self.words.get(place).cloned().unwrap_or_default();
+            jobs.states.entry(word).or_default().add(tally);
+            jobs.base_states.entry(words::job_base_state(state)).or_default().add(tally);
+            for flag in words::job_flags(state) {
+                jobs.flags.entry(flag).or_default().add(tally);
+            }
+        }
+    }
+}
+
+/// Rows by name. Neighbours in a reply often have the same name: the last row is looked at first.
+#[derive(Debug)]
+struct Table<T> {
+    places: HashMap<Box<[u8]>, usize>,
+    rows: Vec<(Box<[u8]>, T)>,
+    last: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { places: HashMap::new(), rows: Vec::new(), last: 0 }
+    }
+}
+
+impl<T: Default> Table<T> {
+    fn row(&mut self, name: &[u8]) -> &mut T {
+        if self.rows.get(self.last).is_none_or(|(last, _)| **last != *name) {
+            self.last = self.places.get(name).copied().unwrap_or_else(|| {
+                self.places.insert(name.into(), self.rows.len());
+                self.rows.push((name.into(), T::default()));
+                self.rows.len().saturating_sub(1)
+            });
+        }
+        #[expect(clippy::indexing_slicing, reason = "the place of a row that is never removed")]
+        &mut self.rows[self.last].1
+    }
+}
+
+fn add(row: &mut Row, word: usize, tally: JobTally) {
+    if row.len() <= word {
+        row.resize(word.saturating_add(1), JobTally::default());
+    }
+    if let Some(sum) = row.get_mut(word) {
+        sum.add(tally);
+    }
+}
+
+/// The states that occur.
+fn tallies(row: &Row, words: &[String]) -> JobTallies {
+    words.iter().cloned().zip(row.iter().copied()).filter(|(_, tally)| tally.jobs > 0).collect()
+}
+
+fn by_name(table: Table<Row>, words: &[String]) -> BTreeMap<String, JobTallies> {
+    table.rows.into_iter().map(|(name, row)| (readable(&name), tallies(&row, words))).collect()
+}
+
+/// A name as text: one that is not UTF-8 with escapes, so that two of them stay two.
+fn readable(name: &[u8]) -> String {
+    std::str::from_utf8(name).map_or_else(|_| name.escape_ascii().to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: i64 = 1_000_000;
+    const WISHES: Wishes = Wishes { since: Some(NOW - 60), accounts: true, qos: true, users: true };
+
+    fn counted(jobs: &[Job<'_>]) -> Jobs {
+        let mut fold = Fold::new(NOW, WISHES);
+        for job in jobs {
+            fold.add(job);
+        }
+        fold.finish()
+    }
+
+    fn one() -> Job<'static> {
+        let tally = JobTally { jobs: 1, cpus: 4, nodes: 1, gpus: 0 };
+        Job { partition: b"debug", tally, submit_time: NOW - 100, eligible_time: NOW - 90, ..Job::default() }
+    }
+
+    fn sum<'a>(tallies: impl IntoIterator<Item = &'a JobTally>) -> JobTally {
+        tallies.into_iter().fold(JobTally::default(), |mut sum, tally| {
+            sum.add(*tally);
+            sum
+        })
+    }
+
+    #[test]
+    fn a_job_that_waits_in_two_partitions_counts_in_each_and_once_in_all() {
+        let jobs = counted(&[Job { partition: b"debug,gpu", ..one() }]);
+        assert_eq!(jobs.states["pending"].jobs, 1);
+        assert_eq!(jobs.partitions["debug"].states["pending"].cpus, 4);
+        assert_eq!(jobs.partitions["gpu"].states["pending"].cpus, 4);
+        assert_eq!(jobs.waiting.submitted.unwrap().jobs, 1);
+    }
+
+    #[test]
+    fn a_completing_job_is_completing_and_beside_that_what_it_ended_as() {
+        let jobs = counted(&[Job { state: 0x8003, ..one() }]);
+        assert_eq!(jobs.states.keys().collect::<Vec<_>>(), ["completing"]);
+        assert_eq!(jobs.base_states.keys().collect::<Vec<_>>(), ["completed"]);
+        assert_eq!(jobs.flags.keys().collect::<Vec<_>>(), ["completing"]);
+    }
+
+    #[test]
+    fn who_may_not_run_yet_has_waited_since_submission_only() {
+        for job in [
+            Job { held: true, ..one() },
+            Job { eligible_time: 0, ..one() },
+            Job { eligible_time: NOW + 3600, ..one() },
+        ] {
+            let waiting = counted(&[job]).waiting;
+            assert_eq!((waiting.submitted.unwrap().max, waiting.eligible), (NOW - 100, None));
+        }
+        assert_eq!(counted(&[one()]).waiting.eligible.unwrap().max, NOW - 90);
+        assert_eq!(counted(&[Job { state: 1, ..one() }]).waiting, Waiting::default());
+    }
+
+    #[test]
+    fn a_start_belongs_to_one_interval_and_a_cancelled_job_has_none() {
+        let running = |start_time| Job { state: 1, has_nodes: true, start_time, ..one() };
+        let started = |job| counted(&[job]).started.unwrap().jobs;
+        assert_eq!(started(running(NOW - 60)), 1, "the second of the previous reading is this one's");
+        assert_eq!(started(running(NOW - 61)), 0);
+        assert_eq!(started(running(NOW)), 0, "the present second is the next one's");
+        assert_eq!(counted(&[running(NOW - 30)]).started.unwrap().max, 60);
+        assert_eq!(started(Job { has_nodes: false, ..running(NOW - 30) }), 0, "cancelled before its start");
+        assert_eq!(started(Job { state: 0, ..running(NOW - 30) }), 0, "expected to start");
+    }
+
+    #[test]
+    fn reasons_are_those_of_pending_jobs() {
+        let jobs = counted(&[
+            Job { reason: 9, ..one() },
+            Job { reason: 60_000, ..one() },
+            Job { state: 5, reason: 24, ..one() },
+        ]);
+        assert_eq!(jobs.pending_reasons["BeginTime"].jobs, 1);
+        assert_eq!(jobs.pending_reasons["reason_60000"].jobs, 1);
+        assert_eq!(jobs.pending_reasons.len(), 2);
+    }
+
+    #[test]
+    fn names_that_are_no_text_stay_apart() {
+        let jobs = counted(&[Job { account: b"\xff", ..one() }, Job { account: b"\xfe", ..one() }]);
+        assert_eq!(jobs.accounts.len(), 2);
+    }
+
+    prop_compose! {
+        fn any_job()(
+            state in prop_oneof![0_u32..14, any::<u32>()],
+            reason in any::<u32>(),
+            user in 0_u32..5,
+            partition in 0_usize..5,
+            account in 0_usize..4,
+            (jobs, cpus, nodes, gpus) in (1_u64..1000, any::<u32>(), any::<u32>(), any::<u16>()),
+            (submit_time, eligible_time, start_time) in any::<(i64, i64, i64)>(),
+            (held, has_nodes) in any::<(bool, bool)>(),
+        ) -> Job<'static> {
+            const NAMES: [&[u8]; 5] = [b"", b"debug", b"debug,gpu", b"a,b,c", b"\xff,"];
+            Job {
+                state, reason, user, submit_time, eligible_time, start_time, held, has_nodes,
+                partition: NAMES[partition],
+                account: NAMES[account],
+                qos: NAMES[account],
+                tally: JobTally { jobs, cpus: cpus.into(), nodes: nodes.into(), gpus: gpus.into() },
+                unparsed: 0,
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn totals_are_the_sums_of_their_parts(list in prop::collection::vec(any_job(), 0..60)) {
+            let jobs = counted(&list);
+            let total = sum(list.iter().map(|job| &job.tally));
+            prop_assert_eq!(sum(jobs.states.values()), total);
+            prop_assert_eq!(sum(jobs.base_states.values()), total);
+            prop_assert_eq!(sum(jobs.accounts.values().flat_map(BTreeMap::values)), total);
+            prop_assert_eq!(sum(jobs.qos.values().flat_map(BTreeMap::values)), total);
+            prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.values())), total);
+            let pending = jobs.base_states.get("pending").copied().unwrap_or_default();
+            prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
+            prop_assert_eq!(jobs.waiting.submitted.map_or(0, |waits| waits.jobs), pending.jobs);
+            let mut in_partitions = JobTally::default();
+            for job in &list {
+                for _ in job.partition.split(|&byte| byte == b',') {
+                    in_partitions.add(job.tally);
+                }
+            }
+            let states = jobs.partitions.values().flat_map(|partition| partition.states.values());
+            prop_assert_eq!(sum(states), in_partitions);
+        }
+    }
+}

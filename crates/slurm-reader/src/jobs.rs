@@ -1,0 +1,227 @@
+//! `slurm_load_jobs`, counted while the reply is walked: of a job nothing is kept but what it adds to a tally.
+//!
+//! A [`Job`] borrows from the reply; the fold over jobs is safe code that knows no C.
+
+use slurm_snapshot::{JobTally, Jobs};
+use slurm_sys::{job_info_msg_t, slurm_job_info_t};
+
+use crate::fold::{Fold, Wishes};
+use crate::raw::{bytes, number, slice, wide};
+use crate::tres::{self, Unparsed};
+use crate::{array, words};
+
+/// What counts of a job record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Job<'a> {
+    /// Base state and flags.
+    pub(crate) state: u32,
+    pub(crate) reason: u32,
+    pub(crate) user: u32,
+    /// A list while it waits.
+    pub(crate) partition: &'a [u8],
+    pub(crate) account: &'a [u8],
+    pub(crate) qos: &'a [u8],
+    /// All its tasks together.
+    pub(crate) tally: JobTally,
+    /// Priority 0.
+    pub(crate) held: bool,
+    /// It has or had nodes: it has started once.
+    pub(crate) has_nodes: bool,
+    pub(crate) submit_time: i64,
+    /// 0 where it has none.
+    pub(crate) eligible_time: i64,
+    pub(crate) start_time: i64,
+    /// Texts that could not be understood.
+    pub(crate) unparsed: u64,
+}
+
+/// Counts the reply.
+///
+/// # Safety
+/// The array of `reply` is NULL or as long as its count says; the strings of its records are NULL or end with a
+/// NUL, and their bitmaps are NULL or libslurm's.
+pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, wishes: Wishes) -> Jobs {
+    // SAFETY: the caller promises as many records as the count says.
+    let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
+    let mut fold = Fold::new(reply.last_update, wishes);
+    for record in records {
+        // SAFETY: the caller's promise covers every record.
+        fold.add(&unsafe { job(record) });
+    }
+    fold.finish()
+}
+
+/// # Safety
+/// As of [`from_reply`], for one record.
+unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
+    // SAFETY: the caller's promise.
+    let tasks = unsafe { tasks(record) };
+    // SAFETY: the caller's promise.
+    let gpus = unsafe { gpus(record) };
+    let jobs = tasks.unwrap_or(1);
+    let each = |of: u32| u64::from(number(of).unwrap_or(0)).saturating_mul(jobs);
+    Job {
+        state: record.job_state,
+        reason: wide(record.state_reason),
+        user: record.user_id,
+        // SAFETY: the caller promises NULL or a string.
+        partition: unsafe { bytes(record.partition) },
+        // SAFETY: the same.
+        account: unsafe { bytes(record.account) },
+        // SAFETY: the same.
+        qos: unsafe { bytes(record.qos) },
+        tally: JobTally {
+            jobs,
+            cpus: each(record.num_cpus),
+            nodes: each(record.num_nodes),
+            gpus: gpus.unwrap_or(0).saturating_mul(jobs),
+        },
+        held: record.priority == 0,
+        // SAFETY: the caller promises NULL or a string.
+        has_nodes: !unsafe { bytes(record.nodes) }.is_empty(),
+        submit_time: record.submit_time,
+        eligible_time: record.eligible_time,
+        start_time: record.start_time,
+        unparsed: u64::from(tasks.is_err()) + u64::from(gpus.is_err()),
+    }
+}
+
+/// How many tasks of an array are still one record: 1 for whatever else.
+///
+/// # Safety
+/// As of [`job`].
+unsafe fn tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
+    if !record.array_bitmap.is_null() {
+        // SAFETY: not NULL, so that the caller promises a bitmap of libslurm's.
+        let tasks = unsafe { slurm_sys::slurm_bit_set_count(record.array_bitmap.cast()) };
+        return u64::try_from(tasks).ok().filter(|&tasks| tasks > 0).ok_or(Unparsed);
+    }
+    // SAFETY: the caller promises NULL or a string.
+    match unsafe { bytes(record.array_task_str) } {
+        b"" => Ok(1),
+        expression => array::tasks(expression).ok_or(Unparsed),
+    }
+}
+
+/// The GPUs of one task: those it holds, or while it waits those it asks for.
+///
+/// `tres_*_str` name them only where AccountingStorageTRES does.
+///
+/// # Safety
+/// As of [`job`].
+unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
+    // SAFETY: the caller promises NULL or a string.
+    let gpus = |text| unsafe { bytes(text) };
+    let gpus = |text| tres::gpus(gpus(text));
+    if words::job_base(record.job_state) != 0 {
+        for text in [record.tres_alloc_str, record.gres_total] {
+            if let Some(count) = gpus(text)? {
+                return Ok(count);
+            }
+        }
+        if !record.tres_alloc_str.is_null() {
+            return Ok(0);
+        }
+    }
+    let nodes = number(record.num_nodes).unwrap_or(1);
+    let tasks = number(record.num_tasks).unwrap_or(1);
+    for (text, times) in [
+        (record.tres_req_str, Some(1)),
+        (record.tres_per_job, Some(1)),
+        (record.tres_per_node, Some(nodes)),
+        (record.tres_per_task, Some(tasks)),
+        (record.tres_per_socket, sockets(record, nodes)),
+    ] {
+        if let Some(count) = gpus(text)? {
+            return times.map(|times| count.saturating_mul(times.into())).ok_or(Unparsed);
+        }
+    }
+    Ok(0)
+}
+
+/// The sockets that it asks for, where it says so.
+fn sockets(record: &slurm_job_info_t, nodes: u32) -> Option<u32> {
+    (record.sockets_per_node < 0xfffe).then(|| u32::from(record.sockets_per_node).saturating_mul(nodes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, c_char};
+
+    use super::*;
+
+    fn pointer(text: &CStr) -> *mut c_char {
+        text.as_ptr().cast_mut()
+    }
+
+    /// A record whose pointers are all NULL.
+    fn record() -> slurm_job_info_t {
+        slurm_job_info_t { num_cpus: 2, num_nodes: 1, num_tasks: 2, ..Default::default() }
+    }
+
+    fn seen(record: &slurm_job_info_t) -> Job<'_> {
+        // SAFETY: the strings of these tests are NULL or literals, and there are no bitmaps.
+        unsafe { job(record) }
+    }
+
+    #[test]
+    fn numbers_that_mean_none_count_nothing() {
+        for none in [0xffff_fffe, u32::MAX] {
+            let record = slurm_job_info_t {
+                job_state: u32::MAX,
+                num_cpus: none,
+                num_nodes: none,
+                num_tasks: none,
+                tres_per_task: pointer(c"gres/gpu:2"),
+                sockets_per_node: u16::MAX,
+                start_time: i64::MIN,
+                ..Default::default()
+            };
+            let tally = seen(&record).tally;
+            assert_eq!(tally, JobTally { jobs: 1, cpus: 0, nodes: 0, gpus: 2 });
+        }
+    }
+
+    #[test]
+    fn an_array_without_a_bitmap_is_read_from_its_expression() {
+        let of = |text| seen(&slurm_job_info_t { array_task_str: pointer(text), ..record() }).tally;
+        assert_eq!(of(c"1-100%5"), JobTally { jobs: 100, cpus: 200, nodes: 100, gpus: 0 });
+        let shortened = slurm_job_info_t { array_task_str: pointer(c"1,3,5,7..."), ..record() };
+        let job = seen(&shortened);
+        assert_eq!((job.tally.jobs, job.unparsed), (1, 1), "one at least, and it is said");
+    }
+
+    #[test]
+    fn gpus_are_those_held_or_while_it_waits_those_asked_for() {
+        let per_node = slurm_job_info_t { num_nodes: 3, tres_per_node: pointer(c"gres:gpu:2"), ..record() };
+        assert_eq!(seen(&per_node).tally.gpus, 6);
+        let per_task = slurm_job_info_t { tres_per_task: pointer(c"gpu:a100:1"), ..record() };
+        assert_eq!(seen(&per_task).tally.gpus, 2);
+        let known = slurm_job_info_t { tres_req_str: pointer(c"cpu=2,gres/gpu=5"), ..per_node };
+        assert_eq!(seen(&known).tally.gpus, 5, "slurmctld's own sum goes first");
+        let running = slurm_job_info_t {
+            job_state: 1,
+            tres_alloc_str: pointer(c"cpu=2"),
+            gres_total: pointer(c"gpu:a100:4"),
+            ..known
+        };
+        assert_eq!(seen(&running).tally.gpus, 4, "not what it had asked for");
+        let without = slurm_job_info_t { gres_total: std::ptr::null_mut(), ..running };
+        assert_eq!(seen(&without).tally.gpus, 0);
+        let cancelled = slurm_job_info_t { job_state: 4, ..per_node };
+        assert_eq!(seen(&cancelled).tally.gpus, 6, "it never held any");
+        let garbage = slurm_job_info_t { tres_per_job: pointer(c"gpu:x:y"), ..record() };
+        assert_eq!((seen(&garbage).tally.gpus, seen(&garbage).unparsed), (0, 1));
+        let sockets =
+            slurm_job_info_t { tres_per_socket: pointer(c"gpu:1"), sockets_per_node: 0xfffe, ..record() };
+        assert_eq!(seen(&sockets).unparsed, 1, "nobody can know how many sockets");
+    }
+
+    #[test]
+    fn a_reply_of_nothing_has_no_jobs() {
+        let reply = job_info_msg_t { record_count: u32::MAX, ..Default::default() };
+        // SAFETY: the array is NULL.
+        let jobs = unsafe { from_reply(&reply, Wishes::default()) };
+        assert_eq!(jobs, Jobs::default());
+    }
+}

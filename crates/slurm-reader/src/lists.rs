@@ -1,0 +1,84 @@
+//! The short replies: licences and reservations.
+
+use slurm_snapshot::{License, Licenses, Reservation, Reservations};
+use slurm_sys::{license_info_msg_t, reserve_info_msg_t};
+
+use crate::raw::{moment, number, slice, text};
+
+/// More reservations than this are counted, and not listed.
+const MAX_RESERVATIONS: usize = 1000;
+
+/// More kinds of licences than this are not listed.
+const MAX_LICENSES: usize = 10_000;
+
+/// `RESERVE_FLAG_MAINT`.
+const MAINT: u64 = 1;
+
+/// Copies the reply.
+///
+/// # Safety
+/// The array of `reply` is NULL or as long as its count says; the names in it are NULL or end with a NUL.
+pub(crate) unsafe fn licenses(reply: &license_info_msg_t) -> Licenses {
+    // SAFETY: the caller promises as many records as the count says.
+    let records = unsafe { slice(reply.lic_array, reply.num_lic, MAX_LICENSES) };
+    let licenses = records.iter().map(|record| License {
+        // SAFETY: the caller promises NULL or a string.
+        name: unsafe { text(record.name) }.unwrap_or_default(),
+        total: number(record.total).unwrap_or(0),
+        used: number(record.in_use).unwrap_or(0),
+        free: number(record.available).unwrap_or(0),
+        reserved: number(record.reserved).unwrap_or(0),
+        remote: record.remote != 0,
+    });
+    Licenses { last_update: reply.last_update, licenses: licenses.collect() }
+}
+
+/// Copies the reply.
+///
+/// # Safety
+/// The array of `reply` is NULL or as long as its count says; the names in it are NULL or end with a NUL.
+pub(crate) unsafe fn reservations(reply: &reserve_info_msg_t) -> Reservations {
+    // SAFETY: the caller promises as many records as the count says.
+    let records = unsafe { slice(reply.reservation_array, reply.record_count, MAX_RESERVATIONS) };
+    let reservations = records.iter().map(|record| Reservation {
+        // SAFETY: the caller promises NULL or a string.
+        name: unsafe { text(record.name) }.unwrap_or_default(),
+        nodes: number(record.node_cnt).unwrap_or(0),
+        cores: number(record.core_cnt).unwrap_or(0),
+        start_time: moment(record.start_time),
+        end_time: moment(record.end_time),
+        maint: record.flags & MAINT != 0,
+    });
+    Reservations {
+        last_update: reply.last_update,
+        count: reply.record_count.into(),
+        reservations: reservations.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_are_bounded_and_their_count_is_not() {
+        let mut records = vec![slurm_sys::reserve_info_t { end_time: 9, ..Default::default() }; 1500];
+        let reply = reserve_info_msg_t {
+            last_update: 1,
+            record_count: 1500,
+            reservation_array: records.as_mut_ptr(),
+        };
+        // SAFETY: as many records as it says, without strings.
+        let reservations = unsafe { reservations(&reply) };
+        assert_eq!((reservations.count, reservations.reservations.len()), (1500, MAX_RESERVATIONS));
+        let first = &reservations.reservations[0];
+        assert_eq!((first.start_time, first.end_time, first.nodes), (None, Some(9), 0));
+    }
+
+    #[test]
+    fn replies_of_nothing_are_empty() {
+        let reply = license_info_msg_t { num_lic: u32::MAX, ..Default::default() };
+        // SAFETY: the array is NULL.
+        assert_eq!(unsafe { licenses(&reply) }, Licenses::default());
+    }
+}

@@ -1,0 +1,313 @@
+//! `slurm_load_node`, counted while the reply is walked, and each node's tally for the partitions that it is in.
+//!
+//! One of the three places that know a release: up to 24.11 what a node has allocated is behind
+//! `slurm_get_select_nodeinfo`, in 26.05 it is in the record.
+
+use slurm_snapshot::{Memory, NodeRow, NodeTally, Nodes, Shares};
+use slurm_sys::{node_info_msg_t, node_info_t};
+
+use crate::raw::{bytes, moment, number, number64, slice, text};
+use crate::{tres, words};
+
+/// What its partitions need of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    /// Its state's word, by its place in [`Walked::words`].
+    pub(crate) word: usize,
+    pub(crate) tally: NodeTally,
+}
+
+/// The reply, counted.
+#[derive(Debug, Default)]
+pub(crate) struct Walked {
+    pub(crate) nodes: Nodes,
+    /// In the reply's order, which partitions' indexes refer to; `None` for records that count nowhere.
+    pub(crate) members: Vec<Option<Member>>,
+    pub(crate) words: Vec<String>,
+}
+
+/// Counts the reply; each node by itself only with `rows`.
+///
+/// # Safety
+/// The array of `reply` is NULL or as long as its count says; the strings of its records are NULL or end with a
+/// NUL, and their `select_nodeinfo` is NULL or libslurm's.
+pub(crate) unsafe fn from_reply(reply: &node_info_msg_t, rows: bool) -> Walked {
+    // SAFETY: the caller promises as many records as the count says.
+    let records = unsafe { slice(reply.node_array, reply.record_count, usize::MAX) };
+    let mut walked = Walked::default();
+    walked.nodes.last_update = reply.last_update;
+    for record in records {
+        // SAFETY: the caller's promise covers every record.
+        let member = unsafe { walked.add(record, rows) };
+        walked.members.push(member);
+    }
+    walked.nodes.drain_since.sort_unstable();
+    walked.nodes.down_since.sort_unstable();
+    walked
+}
+
+impl Walked {
+    /// # Safety
+    /// As of [`from_reply`], for one record.
+    unsafe fn add(&mut self, record: &node_info_t, rows: bool) -> Option<Member> {
+        let nodes = &mut self.nodes;
+        nodes.records = nodes.records.saturating_add(1);
+        // SAFETY: the caller promises NULL or a string.
+        if unsafe { bytes(record.name) }.is_empty() {
+            nodes.blank = nodes.blank.saturating_add(1);
+            return None;
+        }
+        let state = record.node_state;
+        if words::node_base(state) == words::NODE_FUTURE {
+            nodes.future = nodes.future.saturating_add(1);
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let tally = unsafe { tally(record, nodes) };
+        let word = words::node_state(state);
+        nodes.total.add(&tally);
+        nodes.base_states.entry(words::node_base_state(state)).or_default().add(&tally);
+        let flags = words::node_flags(state);
+        for flag in &flags {
+            nodes.flags.entry(flag.clone()).or_default().add(&tally);
+        }
+        if let Some(since) = moment(record.reason_time) {
+            if state & words::NODE_DRAIN != 0 {
+                nodes.drain_since.push(since);
+            }
+            if words::node_base(state) == words::NODE_DOWN {
+                nodes.down_since.push(since);
+            }
+        }
+        if rows {
+            // SAFETY: the caller's promise.
+            nodes.rows.push(unsafe { row(record, &word, flags, tally) });
+        }
+        let place = self.words.iter().position(|known| *known == word).unwrap_or_else(|| {
+            self.words.push(word.clone());
+            self.words.len().saturating_sub(1)
+        });
+        nodes.states.entry(word).or_default().add(&tally);
+        Some(Member { word: place, tally })
+    }
+}
+
+/// # Safety
+/// As of [`from_reply`], for one record.
+unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: NodeTally) -> NodeRow {
+    // SAFETY: the caller promises NULL or a string.
+    let name = unsafe { text(record.name) };
+    // SAFETY: the same.
+    let reason = unsafe { text(record.reason) }.filter(|reason| !reason.is_empty());
+    let reason_time = reason.as_ref().and_then(|_| moment(record.reason_time));
+    NodeRow {
+        name: name.unwrap_or_default(),
+        state: state.to_owned(),
+        flags,
+        tally,
+        cpu_load: number(record.cpu_load),
+        reason,
+        reason_time,
+    }
+}
+
+/// What the node has; its GPUs also by type, into `nodes`.
+///
+/// # Safety
+/// As of [`from_reply`], for one record.
+unsafe fn tally(record: &node_info_t, nodes: &mut Nodes) -> NodeTally {
+    let base = words::node_base(record.node_state);
+    let has_jobs = matches!(base, words::NODE_ALLOCATED | words::NODE_MIXED);
+    // As sinfo has it: a node that fails or is reserved is not out of reach.
+    let usable = (has_jobs || base == words::NODE_IDLE) && record.node_state & words::NODE_DRAIN == 0;
+    // SAFETY: the caller's promise.
+    let (cpus, memory) = unsafe { allocated(record) };
+    NodeTally {
+        nodes: Shares::new(u64::from(has_jobs), 1, usable),
+        cpus: Shares::new(cpus, self::cpus(record), usable),
+        // SAFETY: the caller's promise.
+        gpus: unsafe { gpus(record, usable, nodes) },
+        memory: Memory {
+            real: number64(record.real_memory).unwrap_or(0),
+            allocated: memory,
+            free: number64(record.free_mem).unwrap_or(0),
+        },
+    }
+}
+
+/// # Safety
+/// As of [`from_reply`], for one record.
+unsafe fn gpus(record: &node_info_t, usable: bool, nodes: &mut Nodes) -> Shares {
+    // SAFETY: the caller promises NULL or a string.
+    let has = unsafe { bytes(record.gres) };
+    // SAFETY: the same.
+    let used = unsafe { bytes(record.gres_used) };
+    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
+    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
+        Some((_, sum_has, sum_used)) => {
+            *sum_has = u64::saturating_add(*sum_has, has);
+            *sum_used = u64::saturating_add(*sum_used, used);
+        }
+        None => types.push((kind, has, used)),
+    };
+    let results = [
+        tres::gpus_by_type(has, |kind, count| add(kind, count, 0)),
+        tres::gpus_by_type(used, |kind, count| add(kind, 0, count)),
+    ];
+    let bad = results.iter().filter(|result| result.is_err()).count();
+    nodes.unparsed = nodes.unparsed.saturating_add(u64::try_from(bad).unwrap_or(u64::MAX));
+    let mut sum = Shares::default();
+    for (kind, has, used) in types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0) {
+        let shares = Shares::new(used, has, usable);
+        sum.add(shares);
+        nodes.gpus.entry(String::from_utf8_lossy(kind).into_owned()).or_default().add(shares);
+    }
+    sum
+}
+
+/// The CPUs that jobs may have, without those set aside for the system.
+fn cpus(record: &node_info_t) -> u64 {
+    #[cfg(slurm_ge_2205)]
+    if record.cpus_efctv > 0 {
+        return record.cpus_efctv.into();
+    }
+    record.cpus.into()
+}
+
+/// CPUs and MiB that jobs hold.
+///
+/// # Safety
+/// As of [`from_reply`], for one record.
+#[cfg(slurm_select_nodeinfo)]
+unsafe fn allocated(record: &node_info_t) -> (u64, u64) {
+    use slurm_sys::{SELECT_NODEDATA_MEM_ALLOC, SELECT_NODEDATA_SUBCNT};
+
+    if record.select_nodeinfo.is_null() {
+        return (0, 0);
+    }
+    let (mut cpus, mut memory) = (0_u16, 0_u64);
+    let get = |what, into| {
+        // SAFETY: not NULL, so that the caller promises it is libslurm's; `into` is as wide as `what` is.
+        unsafe {
+            slurm_sys::slurm_get_select_nodeinfo(record.select_nodeinfo, what, words::NODE_ALLOCATED, into)
+        }
+    };
+    // What fails leaves 0.
+    get(SELECT_NODEDATA_SUBCNT, (&raw mut cpus).cast());
+    get(SELECT_NODEDATA_MEM_ALLOC, (&raw mut memory).cast());
+    (cpus.into(), memory)
+}
+
+#[cfg(not(slurm_select_nodeinfo))]
+unsafe fn allocated(record: &node_info_t) -> (u64, u64) {
+    (record.alloc_cpus.into(), number64(record.alloc_memory).unwrap_or(0))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::ffi::{CStr, CString};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A node of this name, state and GRES.
+    pub(crate) fn record(name: &CStr, state: u32, gres: &CStr, used: &CStr) -> node_info_t {
+        node_info_t {
+            name: name.as_ptr().cast_mut(),
+            node_state: state,
+            gres: gres.as_ptr().cast_mut(),
+            gres_used: used.as_ptr().cast_mut(),
+            cpus: 8,
+            real_memory: 2000,
+            free_mem: u64::MAX - 1,
+            ..Default::default()
+        }
+    }
+
+    /// Counts these records.
+    pub(crate) fn walked(records: &mut [node_info_t], rows: bool) -> Walked {
+        let record_count = u32::try_from(records.len()).unwrap();
+        let reply = node_info_msg_t { last_update: 5, record_count, node_array: records.as_mut_ptr() };
+        // SAFETY: as many records as it says, whose strings are NULL or live, and no plugin data.
+        unsafe { from_reply(&reply, rows) }
+    }
+
+    fn sum<'a>(tallies: impl IntoIterator<Item = &'a NodeTally>) -> NodeTally {
+        tallies.into_iter().fold(NodeTally::default(), |mut sum, tally| {
+            sum.add(tally);
+            sum
+        })
+    }
+
+    #[test]
+    fn a_suffix_or_a_flag_makes_no_other_state() {
+        let mut records = [0x2, 0x802, 0x1082, 0x20_0002].map(|state| record(c"n", state, c"", c""));
+        let nodes = walked(&mut records, false).nodes;
+        assert_eq!(nodes.base_states["idle"].nodes.total, 4);
+        assert_eq!(nodes.flags["not_responding"].nodes.total, 1);
+        assert_eq!(nodes.flags["powered_down"].nodes.total, 1);
+        assert_eq!(nodes.states["idle"].nodes.total, 3, "{:?}", nodes.states.keys());
+        assert_eq!(nodes.states["planned"].nodes.total, 1);
+    }
+
+    #[test]
+    fn future_nodes_and_empty_records_are_in_no_total() {
+        let mut records = [record(c"f", 6, c"gpu:4", c""), node_info_t::default(), record(c"n", 2, c"", c"")];
+        let walked = walked(&mut records, true);
+        assert_eq!((walked.nodes.records, walked.nodes.future, walked.nodes.blank), (3, 1, 1));
+        assert_eq!(walked.nodes.total.nodes.total, 1);
+        assert_eq!(walked.nodes.rows.len(), 1);
+        assert_eq!(walked.members.len(), 3, "indexes count them too");
+    }
+
+    #[test]
+    fn memory_that_a_node_has_not_told_is_not_16_exbibytes() {
+        let memory = walked(&mut [record(c"n", 2, c"", c"")], false).nodes.total.memory;
+        assert_eq!(memory, Memory { real: 2000, allocated: 0, free: 0 });
+    }
+
+    #[test]
+    fn gpus_go_by_type_and_those_of_drained_nodes_are_not_idle() {
+        let mut records = [
+            record(c"a", 5, c"gpu:a100:4(S:0-1),gpu:v100:2", c"gpu:a100:3(IDX:0-2),gpu:v100:0(IDX:N/A)"),
+            record(c"b", 0x202, c"gpu:a100:4", c"gpu:a100:0(IDX:N/A)"),
+            record(c"c", 2, c"(null)", c"gpu:0"),
+        ];
+        let nodes = walked(&mut records, false).nodes;
+        assert_eq!(nodes.gpus["a100"], Shares { allocated: 3, idle: 1, other: 4, total: 8 });
+        assert_eq!(nodes.gpus["v100"], Shares { allocated: 0, idle: 2, other: 0, total: 2 });
+        assert_eq!(nodes.gpus.len(), 2);
+        assert_eq!(nodes.total.gpus.total, 10);
+    }
+
+    #[test]
+    fn since_when_is_told_of_drained_and_down_nodes_with_a_reason() {
+        let at = |state, reason_time| node_info_t { reason_time, ..record(c"n", state, c"", c"") };
+        let mut records = [at(0x202, 90), at(0x203, 70), at(1, 50), at(0x201, 60), at(2, 10), at(0x202, 0)];
+        let nodes = walked(&mut records, false).nodes;
+        assert_eq!((nodes.drain_since, nodes.down_since), (vec![60, 70, 90], vec![50, 60]));
+    }
+
+    proptest! {
+        #[test]
+        fn any_state_word_counts_once_and_totals_are_the_sums_of_their_parts(
+            states in prop::collection::vec(prop_oneof![0_u32..8, any::<u32>()], 0..40),
+            gres in "(gpu(:[a-z0-9]{0,3}){0,2}(\\([0-9,]*\\))?,?){0,3}",
+            used in "[ -~]{0,20}",
+        ) {
+            let (gres, used) = (CString::new(gres).unwrap(), CString::new(used).unwrap());
+            let mut records: Vec<_> = states.iter().map(|&state| record(c"n", state, &gres, &used)).collect();
+            let nodes = walked(&mut records, false).nodes;
+            let here = states.iter().filter(|&state| state & 0xf != 6).count();
+            prop_assert_eq!(nodes.total.nodes.total, u64::try_from(here).unwrap());
+            prop_assert_eq!(sum(nodes.states.values()), nodes.total);
+            prop_assert_eq!(sum(nodes.base_states.values()), nodes.total);
+            let mut gpus = Shares::default();
+            nodes.gpus.values().for_each(|shares| gpus.add(*shares));
+            prop_assert_eq!(gpus, nodes.total.gpus);
+            let Shares { allocated, idle, other, total } = nodes.total.nodes;
+            prop_assert_eq!(allocated + idle + other, total);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! GPUs in the texts that Slurm has for them: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
+//!
+//! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu` is the sum of
+//! its `gres/gpu:TYPE`s; in a GRES text there is no such sum.
+
+/// A text that names GPUs, but not how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unparsed;
+
+/// One `gpu` in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gpus<'a> {
+    /// Empty: no type is said.
+    kind: &'a [u8],
+    count: u64,
+    /// From a TRES text.
+    tres: bool,
+}
+
+/// The GPUs in a text; `None` where it names none.
+pub(crate) fn gpus(text: &[u8]) -> Result<Option<u64>, Unparsed> {
+    let mut sum: Option<u64> = None;
+    for element in elements(text) {
+        let Some(gpus) = gpu(element)? else { continue };
+        if gpus.tres && gpus.kind.is_empty() {
+            return Ok(Some(gpus.count));
+        }
+        sum = Some(sum.unwrap_or(0).saturating_add(gpus.count));
+    }
+    Ok(sum)
+}
+
+/// Tells `add` each type and its count, from a GRES text.
+pub(crate) fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Result<(), Unparsed> {
+    let mut result = Ok(());
+    for element in elements(text) {
+        match gpu(element) {
+            Ok(Some(gpus)) => add(gpus.kind, gpus.count),
+            Ok(None) => {}
+            Err(error) => result = Err(error),
+        }
+    }
+    result
+}
+
+/// The parts between commas and semicolons, without what stands in parentheses.
+fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut depth = 0_u32;
+    text.split(move |&byte| {
+        match byte {
+            b'(' => depth = depth.saturating_add(1),
+            b')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth == 0 && matches!(byte, b',' | b';')
+    })
+    .map(|element| element.split(|&byte| byte == b'(').next().unwrap_or_default().trim_ascii())
+}
+
+/// The GPUs of one part; `None` where it is about something else.
+fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
+    let element = match element.strip_prefix(b"gres") {
+        Some([b'/' | b':', rest @ ..]) => rest,
+        _ => element,
+    };
+    let Some(rest) = element.strip_prefix(b"gpu") else { return Ok(None) };
+    let gpus = match rest {
+        [] => Gpus { kind: b"", count: 1, tres: false },
+        [b'=', count @ ..] => Gpus { kind: b"", count: number(count).ok_or(Unparsed)?, tres: true },
+        [b':', rest @ ..] => {
+            let split = rest.iter().rposition(|byte| matches!(byte, b':' | b'='));
+            match split.and_then(|at| rest.split_at_checked(at)) {
+                Some((kind, [separator, count @ ..])) => {
+                    Gpus { kind, count: number(count).ok_or(Unparsed)?, tres: *separator == b'=' }
+                }
+                _ => match number(rest) {
+                    Some(count) => Gpus { kind: b"", count, tres: false },
+                    None => Gpus { kind: rest, count: 1, tres: false },
+                },
+            }
+        }
+        // gpu_something, a GRES of its own.
+        _ => return Ok(None),
+    };
+    Ok(Some(gpus))
+}
+
+/// Digits, and Slurm's suffixes of 1,024 to the nth.
+fn number(text: &[u8]) -> Option<u64> {
+    let (digits, power) = match text {
+        [digits @ .., suffix] if !suffix.is_ascii_digit() => {
+            let power = b"kmgtp".iter().position(|known| *known == suffix.to_ascii_lowercase())?;
+            (digits, u32::try_from(power).ok()?.checked_add(1)?)
+        }
+        digits => (digits, 0),
+    };
+    if digits.is_empty() {
+        return None;
+    }
+    let number = digits.iter().try_fold(0_u64, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })?;
+    number.checked_mul(1024_u64.checked_pow(power)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_of_every_release_and_place() {
+        for (text, count) in [
+            ("", None),
+            ("(null)", None),
+            ("N/A", None),
+            ("cpu=2,mem=2000M,node=1,billing=2", None),
+            ("cpu=2,gres/gpu=4,gres/gpu:a100=4", Some(4)),
+            ("gres/gpu:a100=3,gres/gpu:v100=1,gres/gpu=4", Some(4)),
+            ("gres/gpu:a100=3,gres/gpu:v100=1", Some(4)),
+            ("gpu:2", Some(2)),
+            ("gres:gpu:2", Some(2)),
+            ("gres:gpu:a100:2", Some(2)),
+            ("gres/gpu:2", Some(2)),
+            ("gres/gpu:a100:2,gres/shard:8", Some(2)),
+            ("gpu", Some(1)),
+            ("gpu:a100", Some(1)),
+            ("gpu:1g.5gb:7", Some(7)),
+            ("gpu:a100:4(S:0-1),gpu:v100:2(IDX:0,1),nic:1", Some(6)),
+            ("gpu:a100:0(IDX:N/A)", Some(0)),
+            ("craynetwork:4;gpu:3", Some(3)),
+            ("gpu:2k", Some(2048)),
+            ("gpu_mem:80G", None),
+            ("mps:gpu:5", None),
+        ] {
+            assert_eq!(gpus(text.as_bytes()), Ok(count), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_count_that_is_none_is_an_error_and_never_nothing() {
+        for text in [
+            "gpu:a100:",
+            "gpu:a100:-1",
+            "gres/gpu=",
+            "gres/gpu=x",
+            "gpu:a:b",
+            "gpu=99999999999999999999",
+            "gpu=16384p",
+        ] {
+            assert_eq!(gpus(text.as_bytes()), Err(Unparsed), "{text}");
+        }
+    }
+
+    #[test]
+    fn types_are_told_apart_and_a_bad_one_hides_no_other() {
+        let mut seen = Vec::new();
+        let result = gpus_by_type(b"gpu:a100:4(S:0,1),gpu:x:y,gpu:2", |kind, count| seen.push((kind, count)));
+        assert_eq!(result, Err(Unparsed));
+        assert_eq!(seen, [(&b"a100"[..], 4), (b"", 2)]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_gives_a_count_or_an_error(text in "\\PC*") {
+            let _ = gpus(text.as_bytes());
+            let _ = gpus_by_type(text.as_bytes(), |_, _| ());
+        }
+
+        #[test]
+        fn texts_of_slurms_own_letters_too(text in "(gres[:/])?(gpu|[a-z]{1,3})([:=/][a-z0-9]{0,4}){0,3}(\\([A-Z:,0-9-]{0,5}\\)?)?[,;]?") {
+            let text = text.repeat(3);
+            let by_type = gpus_by_type(text.as_bytes(), |_, _| ());
+            proptest::prop_assert!(by_type.is_ok() || gpus(text.as_bytes()).is_err() || text.contains('='));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Percentiles of waiting times, exact: every job is in them.
+//!
+//! Pure. A wait takes eight bytes, whatever number of array tasks it stands for.
+
+use slurm_snapshot::{Moments, Started};
+
+/// Waits in seconds, and how many jobs wait so long.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// The wait in the upper half, so that sorting sorts by it; the jobs in the lower.
+    packed: Vec<u64>,
+}
+
+/// The waits at the ranks asked for, and how many jobs there are.
+struct Ranks {
+    jobs: u64,
+    p50: u32,
+    p90: u32,
+    max: u32,
+}
+
+impl Waits {
+    /// Adds `jobs` that have waited from `since` to `until`; a wait of less than nothing is none.
+    pub(crate) fn add(&mut self, since: i64, until: i64, jobs: u64) {
+        let wait = until.saturating_sub(since).max(0);
+        let wait = u32::try_from(wait).unwrap_or(u32::MAX);
+        let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+        self.packed.push(u64::from(wait) << 32 | u64::from(jobs));
+    }
+
+    /// Since when they have waited, at `now`.
+    pub(crate) fn moments(self, now: i64) -> Option<Moments> {
+        let since = |wait: u32| now.saturating_sub(wait.into());
+        self.ranks().map(|ranks| Moments {
+            jobs: ranks.jobs,
+            p50: since(ranks.p50),
+            p90: since(ranks.p90),
+            max: since(ranks.max),
+        })
+    }
+
+    /// How long they had waited.
+    pub(crate) fn started(self) -> Started {
+        self.ranks().map_or_else(Started::default, |ranks| Started {
+            jobs: ranks.jobs,
+            p50: ranks.p50.into(),
+            p90: ranks.p90.into(),
+            max: ranks.max.into(),
+        })
+    }
+
+    /// Nearest rank: the least wait that is no less than those of the given part of the jobs.
+    fn ranks(mut self) -> Option<Ranks> {
+        self.packed.sort_unstable();
+        let jobs = self.packed.iter().fold(0_u64, |sum, &packed| sum.saturating_add(jobs_of(packed)));
+        // Nine tenths, rounded up, without a product that could be too great.
+        let (half, nine_tenths) = (jobs.div_ceil(2), jobs.saturating_sub(jobs / 10));
+        let mut ranks = Ranks { jobs, p50: 0, p90: 0, max: 0 };
+        let mut before = 0_u64;
+        for &packed in self.packed.iter().filter(|&&packed| jobs_of(packed) > 0) {
+            ranks.max = wait_of(packed);
+            if before < half {
+                ranks.p50 = ranks.max;
+            }
+            if before < nine_tenths {
+                ranks.p90 = ranks.max;
+            }
+            before = before.saturating_add(jobs_of(packed));
+        }
+        (jobs > 0).then_some(ranks)
+    }
+}
+
+const fn wait_of(packed: u64) -> u32 {
+    (packed >> 32) as u32
+}
+
+const fn jobs_of(packed: u64) -> u64 {
+    packed & 0xffff_ffff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(of: &[(i64, u64)]) -> Waits {
+        let mut waits = Waits::default();
+        for &(wait, jobs) in of {
+            waits.add(1_000_000 - wait, 1_000_000, jobs);
+        }
+        waits
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_list_in_which_every_task_stands_by_itself() {
+        for seed in 0..200_u64 {
+            let of: Vec<(i64, u64)> = (0..seed % 17 + 1)
+                .map(|n| {
+                    let random = (seed * 31 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+                    (i64::try_from(random % 50).unwrap(), random % 4)
+                })
+                .collect();
+            let mut list: Vec<u64> = of
+                .iter()
+                .flat_map(|&(wait, jobs)| (0..jobs).map(move |_| u64::try_from(wait).unwrap()))
+                .collect();
+            list.sort_unstable();
+            let started = waits(&of).started();
+            let rank = |tenths: usize| list[(list.len() * tenths).div_ceil(10) - 1];
+            if list.is_empty() {
+                assert_eq!(started, Started::default());
+                assert_eq!(waits(&of).moments(5), None);
+            } else {
+                let expected = (list.len() as u64, rank(5), rank(9), rank(10));
+                assert_eq!((started.jobs, started.p50, started.p90, started.max), expected, "{of:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_wait_has_the_earliest_moment() {
+        let moments = waits(&[(10, 1), (600, 1), (30, 1)]).moments(1_000_000).unwrap();
+        assert_eq!(moments, Moments { jobs: 3, p50: 999_970, p90: 999_400, max: 999_400 });
+    }
+
+    #[test]
+    fn moments_that_make_no_sense_are_no_wait_or_the_longest() {
+        let mut waits = Waits::default();
+        waits.add(i64::MAX, i64::MIN, 1);
+        waits.add(i64::MIN, i64::MAX, u64::MAX);
+        let started = waits.started();
+        assert_eq!(
+            (started.p50, started.max, started.jobs),
+            (u64::from(u32::MAX), u64::from(u32::MAX), 1 << 32)
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! Slurm's words for states, flags and reasons: libslurm's own, so that they are those of squeue and sinfo in
+//! every release.
+//!
+//! libslurm exports its functions for them, but no header declares them (slurm-sys/wrapper.h does). The one for
+//! reasons changed its name between two releases and is looked up by name. Numbers without a word go by number.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+
+use nix::libc;
+
+use crate::raw::text;
+
+/// `JOB_STATE_BASE`.
+const JOB_BASE: u32 = 0xff;
+
+/// `NODE_STATE_BASE`.
+const NODE_BASE: u32 = 0x0f;
+
+/// Base states of a job, by number: the same in every release.
+const JOB_STATES: [&str; 12] = [
+    "pending",
+    "running",
+    "suspended",
+    "completed",
+    "cancelled",
+    "failed",
+    "timeout",
+    "node_fail",
+    "preempted",
+    "boot_fail",
+    "deadline",
+    "out_of_memory",
+];
+
+/// Base states of a node, by number: the same in every release.
+const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
+
+/// Flags of a job, by bit.
+const JOB_FLAGS: [(u32, &str); 16] = [
+    (8, "launch_failed"),
+    (9, if cfg!(slurm_ge_2511) { "getenv_failed" } else { "update_db" }),
+    (10, "requeue"),
+    (11, "requeue_hold"),
+    (12, "special_exit"),
+    (13, "resizing"),
+    (14, "configuring"),
+    (15, "completing"),
+    (16, "stopped"),
+    (17, "reconfig_fail"),
+    (18, "power_up_node"),
+    (19, "revoked"),
+    (20, "requeue_fed"),
+    (21, "resv_del_hold"),
+    (22, "signaling"),
+    (23, "stage_out"),
+];
+
+/// Flags of a node, by bit.
+const NODE_FLAGS: [(u32, &str); 22] = [
+    (5, "reserved"),
+    (6, "undrain"),
+    (7, "cloud"),
+    (9, "drain"),
+    (10, "completing"),
+    (11, "not_responding"),
+    (12, "powered_down"),
+    (13, "fail"),
+    (14, "powering_up"),
+    (15, "maintenance"),
+    (16, "reboot_requested"),
+    (17, "reboot_cancel"),
+    (18, "powering_down"),
+    (19, "dynamic_future"),
+    (20, "reboot_issued"),
+    (21, "planned"),
+    (22, "invalid_reg"),
+    (23, "power_down"),
+    (24, "power_up"),
+    (25, "power_drain"),
+    (26, "dynamic_norm"),
+    (27, "blocked"),
+];
+
+pub(crate) const NODE_DOWN: u32 = 1;
+pub(crate) const NODE_IDLE: u32 = 2;
+pub(crate) const NODE_ALLOCATED: u32 = 3;
+pub(crate) const NODE_MIXED: u32 = 5;
+pub(crate) const NODE_FUTURE: u32 = 6;
+/// `NODE_STATE_DRAIN`.
+pub(crate) const NODE_DRAIN: u32 = 1 << 9;
+
+/// The number of a job's base state: 0 is pending.
+pub(crate) const fn job_base(state: u32) -> u32 {
+    state & JOB_BASE
+}
+
+/// The number of a node's base state.
+pub(crate) const fn node_base(state: u32) -> u32 {
+    state & NODE_BASE
+}
+
+/// A job's state as squeue's `%T` shows it, in lower case.
+pub(crate) fn job_state(state: u32) -> String {
+    // SAFETY: takes any number.
+    let word = unsafe { slurm_sys::slurm_job_state_string(state) };
+    // SAFETY: libslurm returns a literal, or NULL.
+    word_or_number(unsafe { text(word) }, job_base(state))
+}
+
+/// A node's state as sinfo's `%T` shows it, in lower case and without the suffix.
+pub(crate) fn node_state(state: u32) -> String {
+    // SAFETY: takes any number.
+    let word = unsafe { slurm_sys::slurm_node_state_string(state) };
+    // SAFETY: libslurm returns a literal, or NULL.
+    word_or_number(unsafe { text(word) }, node_base(state))
+}
+
+/// What the suffixes (`*`, `~`, `#`, `-` …) say is among the flags.
+fn word_or_number(word: Option<String>, number: u32) -> String {
+    let mut word = word.unwrap_or_default().to_ascii_lowercase();
+    let end = word.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(word.len());
+    word.truncate(end);
+    if word.is_empty() { format!("state_{number}") } else { word }
+}
+
+/// A job's base state.
+pub(crate) fn job_base_state(state: u32) -> String {
+    of_table(&JOB_STATES, job_base(state))
+}
+
+/// A node's base state.
+pub(crate) fn node_base_state(state: u32) -> String {
+    of_table(&NODE_STATES, node_base(state))
+}
+
+fn of_table(table: &[&str], number: u32) -> String {
+    let word = usize::try_from(number).ok().and_then(|number| table.get(number));
+    word.map_or_else(|| format!("state_{number}"), |word| (*word).to_owned())
+}
+
+/// A job's flags.
+pub(crate) fn job_flags(state: u32) -> Vec<String> {
+    flags(&JOB_FLAGS, state & !JOB_BASE)
+}
+
+/// A node's flags.
+pub(crate) fn node_flags(state: u32) -> Vec<String> {
+    flags(&NODE_FLAGS, state & !NODE_BASE)
+}
+
+fn flags(table: &[(u32, &str)], bits: u32) -> Vec<String> {
+    let set = (0..u32::BITS).filter(|bit| bits & (1 << bit) != 0);
+    set.map(|bit| {
+        let word = table.iter().find(|(known, _)| *known == bit);
+        word.map_or_else(|| format!("bit_{bit}"), |(_, word)| (*word).to_owned())
+    })
+    .collect()
+}
+
+/// The function that has the words for reasons: `enum job_state_reason` is an int.
+type ReasonString = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// Why a job is pending, as `squeue -O reason` and scontrol write it; `reason_N` for what libslurm has no word for.
+pub(crate) fn reason(number: u32) -> String {
+    let word = c_int::try_from(number).ok().zip(reason_string()).and_then(|(number, function)| {
+        // SAFETY: takes any number; the word is a literal, or in a buffer that only the next call changes.
+        let word = unsafe { function(number) };
+        // SAFETY: as above, a string with its NUL, or NULL.
+        unsafe { text(word) }
+    });
+    // Some releases write the number where they have no word.
+    let is_word = |word: &String| word.starts_with(|c: char| c.is_ascii_alphabetic());
+    word.filter(is_word).unwrap_or_else(|| format!("reason_{number}"))
+}
+
+fn reason_string() -> Option<ReasonString> {
+    static FUNCTION: OnceLock<Option<ReasonString>> = OnceLock::new();
+    *FUNCTION.get_or_init(|| {
+        [c"slurm_job_state_reason_string", c"slurm_job_reason_string"].into_iter().find_map(look_up)
+    })
+}
+
+fn look_up(name: &CStr) -> Option<ReasonString> {
+    // SAFETY: the name ends with a NUL; libslurm is linked, so that its symbols are among the default ones.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if symbol.is_null() {
+        return None;
+    }
+    // SAFETY: in every release from 20.11 to 26.05 a function of either name takes the reason and returns a string.
+    Some(unsafe { std::mem::transmute::<*mut libc::c_void, ReasonString>(symbol) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_the_words_of_squeue_and_sinfo() {
+        for (state, word) in [
+            (0, "pending"),
+            (1, "running"),
+            (0x8003, "completing"),
+            (0x4001, "configuring"),
+            (11, "out_of_memory"),
+        ] {
+            assert_eq!(job_state(state), word);
+        }
+        for (state, word) in
+            [(2, "idle"), (0x202, "drained"), (0x203, "draining"), (0x802, "idle"), (1, "down"), (5, "mixed")]
+        {
+            assert_eq!(node_state(state), word);
+        }
+    }
+
+    #[test]
+    fn the_base_states_are_libslurms_too() {
+        for (number, word) in (0..).zip(JOB_STATES) {
+            assert_eq!(job_state(number), word);
+        }
+        // libslurm has no word for the one that no release uses.
+        for (number, word) in (0..).zip(NODE_STATES).filter(|(_, word)| *word != "error") {
+            assert_eq!(node_state(number), word);
+        }
+    }
+
+    #[test]
+    fn what_has_no_word_goes_by_number() {
+        assert_eq!((job_state(77), job_base_state(77)), ("state_77".to_owned(), "state_77".to_owned()));
+        assert_eq!((node_state(9), node_base_state(9)), ("state_9".to_owned(), "state_9".to_owned()));
+        assert_eq!(job_flags(0x8000_8001), ["completing", "bit_31"]);
+        assert_eq!(node_flags(0x8000_0a02), ["drain", "not_responding", "bit_31"]);
+    }
+
+    #[test]
+    fn reasons_are_words_or_numbers_and_any_number_is_safe() {
+        for (number, word) in
+            [(0, "None"), (1, "Priority"), (2, "Dependency"), (3, "Resources"), (9, "BeginTime")]
+        {
+            assert_eq!(reason(number), word);
+        }
+        for number in [0xffff, u32::MAX, 1 << 31, 100_000] {
+            let word = reason(number);
+            assert!(word == format!("reason_{number}") || word.starts_with("Invalid"), "{word}");
+        }
+    }
+}
