@@ -42,9 +42,9 @@ impl Cast {
     /// Fills the queue, and puts the nodes into their states.
     pub(crate) fn play(&self) -> Result<()> {
         self.reserve_nodes()?;
-        self.start_jobs()?;
+        let completing = self.start_jobs()?;
         self.queue_jobs()?;
-        self.end_jobs()?;
+        self.end_jobs(&completing)?;
         self.disable_nodes()
     }
 
@@ -60,17 +60,20 @@ impl Cast {
         self.control(&[&later[..], &["user=root", "nodes=cl1"]].concat())
     }
 
-    fn start_jobs(&self) -> Result<()> {
+    /// Gives the one that is to end slowly, on a node of its own.
+    fn start_jobs(&self) -> Result<String> {
         self.submit("g2", "-p gpu -w c1 -n2 --gres=gpu:a100:2")?;
         self.submit("g1", "-p gpu -w c1 -n1 --gpus=1")?;
         self.submit("g2", "-p gpu -w c3 -n2 --gpus-per-task=1")?;
         self.submit("g0", "-p last -n1 : -p last -n1")?;
         self.submit("g0", "-p debug -w c10 -L matlab:2")?;
         self.submit("g0", "-p cloud -w cl3 -n3")?;
-        self.started(7)?;
+        let completing = self.submit("g0", "-p gpu -w c2")?;
+        self.started(8)?;
         // Its waiting tasks have backfill keep the node for them: whoever comes later waits.
         self.submit("g0", "-p debug -w c10 --array=1-20%3")?;
-        self.started(10)
+        self.started(11)?;
+        Ok(completing)
     }
 
     fn queue_jobs(&self) -> Result<()> {
@@ -89,7 +92,7 @@ impl Cast {
         Ok(())
     }
 
-    fn end_jobs(&self) -> Result<()> {
+    fn end_jobs(&self, completing: &str) -> Result<()> {
         let failed = self.submit_script("g0", "-p debug -w c9", "exit 1")?;
         self.submit_script("g0", "-p debug -w c9", "true")?;
         self.submit_script("g0", "-p debug -w c9", "true")?;
@@ -99,13 +102,12 @@ impl Cast {
         self.submit("g0", "-p debug -w c8 --no-requeue -n2")?;
         let special = self.submit("g0", "-p debug -w c9")?;
         let frozen = self.submit("g0", "-p debug -w c9 -n2")?;
-        let completing = self.submit("g0", "-p debug -w c9")?;
         self.started(14)?;
         self.control(&["requeuehold", "State=SpecialExit", &special])?;
         self.control(&["suspend", &frozen])?;
         // The epilog of this one waits until its file is gone.
         fs::write(self.folder.path().join(format!("hold-{completing}")), "")?;
-        self.slurm.run("scancel", &[&completing]).map(drop)
+        self.slurm.run("scancel", &[completing]).map(drop)
     }
 
     fn disable_nodes(&self) -> Result<()> {
