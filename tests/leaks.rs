@@ -1,4 +1,4 @@
-//! The reader's memory: valgrind over 1,000 real calls of libslurm.
+//! The reader's memory: valgrind over 1,000 real requests of every kind.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -11,9 +11,15 @@ const CALLS: usize = 1000;
 fn nothing_that_libslurm_gives_is_kept() {
     let folder = Folder::new().unwrap();
     let slurm = Slurm::start(&folder).unwrap();
-    let requests: String = (0..CALLS)
-        .map(|id| format!("{{\"statistics\":{{\"id\":{id},\"rpc\":true,\"names\":true}}}}\n"))
-        .collect();
+    slurm.submit(&["--array=1-50", "--wrap", "exec sleep 600"]).unwrap();
+    let kinds = [
+        "{\"statistics\":{\"id\":1,\"rpc\":true,\"names\":true}}\n",
+        "{\"jobs\":{\"id\":2,\"accounts\":true,\"qos\":true,\"users\":true,\"names\":true,\"since\":1}}\n",
+        "{\"nodes\":{\"id\":3,\"partitions\":true,\"rows\":true}}\n",
+        "{\"licenses\":{\"id\":4}}\n{\"reservations\":{\"id\":5}}\n{\"controllers\":{\"id\":6}}\n",
+    ];
+    let requests: String =
+        kinds.concat().lines().cycle().take(CALLS).map(|line| format!("{line}\n")).collect();
     let file = folder.path().join("requests");
     fs::write(&file, requests).unwrap();
     let output = command(folder.path(), &find_program("valgrind").unwrap())

@@ -2,6 +2,7 @@
 
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
+#include <slurm/slurmdb.h>
 
 /* Exported by every release, declared in no installed header. */
 void slurm_free_stats_response_msg(stats_info_response_msg_t *msg);

@@ -3,10 +3,11 @@
 //! Every call blocks for as long as libslurm likes, and `slurm_init` may end the process. What a call allocates is
 //! copied and freed before its function returns. Knows no clock, no configuration of ours and no Graphite.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
 use std::marker::PhantomData;
 use std::ptr;
 
+use nix::unistd::{Uid, User};
 use slurm_snapshot::Statistics;
 use slurm_sys::{slurm_conf_t, stats_info_request_msg_t, stats_info_response_msg_t};
 
@@ -85,7 +86,8 @@ impl Client {
         Err(failure("slurm_reset_statistics", &NoReply::Errno(last_errno())))
     }
 
-    /// `slurm_load_ctl_conf`; `None` where it is unchanged since then.
+    /// `slurm_load_ctl_conf`; `None` where it is unchanged since then. Where slurmdbd decides what this user may see,
+    /// also whether it is an operator.
     ///
     /// # Errors
     /// slurmctld did not answer, or not with its configuration.
@@ -101,7 +103,16 @@ impl Client {
             Err(error) => return Err(failure("slurm_load_ctl_conf", &error)),
         };
         // SAFETY: libslurm unpacks every string with its NUL, or leaves it NULL, and arrays with their counts.
-        Ok(Some(unsafe { conf::from_reply(reply.get()) }))
+        let mut conf = unsafe { conf::from_reply(reply.get()) };
+        drop(reply);
+        if conf.depends_on_slurmdbd()
+            && let Ok(Some(user)) = User::from_uid(Uid::effective())
+            && let Ok(name) = CString::new(user.name)
+        {
+            // Where slurmctld does not say, it stays unknown.
+            conf.visibility.privileged = self.is_operator(&name).ok();
+        }
+        Ok(Some(conf))
     }
 }
 

@@ -20,10 +20,19 @@ pub struct Conf {
     pub last_update: i64,
     /// ClusterName.
     pub cluster: Option<String>,
-    /// What this process' user may not see.
+    /// What this process' user may not see. `privileged` is `None` where slurmdbd decides.
     pub visibility: Visibility,
     /// The hosts of SlurmctldHost, the primary first.
     pub controllers: Vec<String>,
+    /// Whether this user may be an operator by slurmdbd's records.
+    pub operators: bool,
+}
+
+impl Conf {
+    /// Whether slurmdbd decides what this user may see: it may do so anew at any time.
+    pub(crate) fn depends_on_slurmdbd(&self) -> bool {
+        self.operators && !self.visibility.private.is_empty()
+    }
 }
 
 /// Copies the reply.
@@ -39,14 +48,13 @@ pub(crate) unsafe fn from_reply(reply: &slurm_conf_t) -> Conf {
     let hosts = unsafe { slice(reply.control_machine, reply.control_cnt, MAX_CONTROLLERS) };
     // SAFETY: each is NULL or a string.
     let hosts = hosts.iter().map(|host| unsafe { text(*host) }.unwrap_or_default());
+    let privileged = privileged(Uid::effective().as_raw(), reply.slurm_user_id, accounting.as_deref());
     Conf {
         last_update: reply.last_update,
         cluster: cluster.filter(|name| !name.is_empty()),
-        visibility: Visibility {
-            private: private(reply.private_data),
-            privileged: privileged(Uid::effective().as_raw(), reply.slurm_user_id, accounting.as_deref()),
-        },
+        visibility: Visibility { private: private(reply.private_data), privileged },
         controllers: hosts.collect(),
+        operators: privileged.is_none(),
     }
 }
 
@@ -59,8 +67,8 @@ fn private(bits: u16) -> Vec<String> {
     .collect()
 }
 
-/// root and SlurmUser see everything. Operators are made in slurmdbd, which does not tell here: without it there are
-/// none.
+/// root and SlurmUser see everything. Operators are made in slurmdbd: without it there are none, and with it
+/// [`crate::client::Client::conf`] asks.
 fn privileged(me: u32, slurm_user: u32, accounting: Option<&str>) -> Option<bool> {
     if me == 0 || me == slurm_user {
         return Some(true);

@@ -14,6 +14,7 @@ mod jobs;
 mod lists;
 mod names;
 mod nodes;
+mod operator;
 mod partitions;
 mod raw;
 mod rpc;

@@ -117,9 +117,11 @@ unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: Node
 /// As of [`from_reply`], for one record.
 unsafe fn tally(record: &node_info_t, nodes: &mut Nodes) -> NodeTally {
     let base = words::node_base(record.node_state);
-    let has_jobs = matches!(base, words::NODE_ALLOCATED | words::NODE_MIXED);
-    // As sinfo has it: a node that fails or is reserved is not out of reach.
-    let usable = (has_jobs || base == words::NODE_IDLE) && record.node_state & words::NODE_DRAIN == 0;
+    // As sinfo has it: who still cleans up after a job is allocated, and who fails or is reserved is not out of reach.
+    let has_jobs = matches!(base, words::NODE_ALLOCATED | words::NODE_MIXED)
+        || record.node_state & words::NODE_COMPLETING != 0;
+    let works = matches!(base, words::NODE_ALLOCATED | words::NODE_MIXED | words::NODE_IDLE);
+    let usable = works && record.node_state & words::NODE_DRAIN == 0;
     // SAFETY: the caller's promise.
     let (cpus, memory) = unsafe { allocated(record) };
     NodeTally {
@@ -259,6 +261,12 @@ pub(crate) mod tests {
         assert_eq!(walked.nodes.total.nodes.total, 1);
         assert_eq!(walked.nodes.rows.len(), 1);
         assert_eq!(walked.members.len(), 3, "indexes count them too");
+    }
+
+    #[test]
+    fn a_node_that_only_completes_is_allocated_and_its_cpus_are_not() {
+        let total = walked(&mut [record(c"n", 0x402, c"", c"")], false).nodes.total;
+        assert_eq!((total.nodes.allocated, total.cpus.allocated, total.cpus.idle), (1, 0, 8));
     }
 
     #[test]

@@ -228,7 +228,9 @@ impl<R: Rpcs> Server<'_, R> {
     }
 
     fn ask_conf(&mut self) {
-        let since = self.conf.as_ref().map_or(0, |(conf, _)| conf.last_update);
+        // slurmdbd's word may change while slurm.conf does not.
+        let known = self.conf.as_ref().filter(|(conf, _)| !conf.depends_on_slurmdbd());
+        let since = known.map_or(0, |(conf, _)| conf.last_update);
         match self.rpcs.conf(since) {
             Ok(Some(conf)) => self.conf = Some((conf, Instant::now())),
             Ok(None) => {

@@ -89,6 +89,8 @@ pub(crate) const NODE_MIXED: u32 = 5;
 pub(crate) const NODE_FUTURE: u32 = 6;
 /// `NODE_STATE_DRAIN`.
 pub(crate) const NODE_DRAIN: u32 = 1 << 9;
+/// `NODE_STATE_COMPLETING`.
+pub(crate) const NODE_COMPLETING: u32 = 1 << 10;
 
 /// The number of a job's base state: 0 is pending.
 pub(crate) const fn job_base(state: u32) -> u32 {

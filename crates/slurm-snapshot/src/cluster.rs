@@ -106,7 +106,7 @@ pub struct Visibility {
     /// What slurm.conf's PrivateData names, in its words: `jobs`, `nodes`, `partitions`, `reservations`, `cloud` …
     pub private: Vec<String>,
     /// Whether the reader's user sees private data all the same: root, SlurmUser, or an operator in slurmdbd's
-    /// records. `None` where that cannot be known: then it is not to be relied on.
+    /// records. `None` where slurmctld has not said: then it is not to be relied on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileged: Option<bool>,
 }

@@ -10,6 +10,7 @@ use std::path::Path;
 const FUNCTIONS: &[&str] = &[
     "slurm_api_version",
     "slurm_bit_set_count",
+    "slurm_free_assoc_mgr_info_msg",
     "slurm_free_conf",
     "slurm_free_ctl_conf",
     "slurm_free_job_info_msg",
@@ -22,6 +23,13 @@ const FUNCTIONS: &[&str] = &[
     "slurm_get_statistics",
     "slurm_init",
     "slurm_job_state_string",
+    "slurm_list_append",
+    "slurm_list_create",
+    "slurm_list_destroy",
+    "slurm_list_iterator_create",
+    "slurm_list_iterator_destroy",
+    "slurm_list_next",
+    "slurm_load_assoc_mgr_info",
     "slurm_load_ctl_conf",
     "slurm_load_jobs",
     "slurm_load_licenses",
@@ -33,6 +41,7 @@ const FUNCTIONS: &[&str] = &[
     "slurm_reset_statistics",
     "slurm_strerror",
 ];
+const TYPES: &[&str] = &["slurmdb_admin_level_t", "slurmdb_user_rec_t"];
 const CONSTANTS: &[&str] = &["SLURM_SUCCESS", "STAT_COMMAND_GET", "STAT_COMMAND_RESET"];
 
 /// What the headers call a thing, where their release does not say it.
@@ -65,6 +74,9 @@ pub(crate) fn generate(include: &Path, out: &Path) -> Result<Names, String> {
         .derive_default(true);
     for function in FUNCTIONS {
         builder = builder.allowlist_function(function);
+    }
+    for name in TYPES {
+        builder = builder.allowlist_type(name);
     }
     for constant in CONSTANTS {
         builder = builder.allowlist_var(constant);

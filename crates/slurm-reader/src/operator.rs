@@ -1,0 +1,112 @@
+//! Whether slurmdbd's records make this user an operator: `slurm_load_assoc_mgr_info`, of this user alone.
+//!
+//! Operators see what PrivateData hides. slurmctld shows every user the own record.
+
+use std::ffi::{CStr, CString};
+
+use slurm_sys::{
+    SLURMDB_ADMIN_OPERATOR, SLURMDB_ADMIN_SUPER_USER, assoc_mgr_info_msg_t, assoc_mgr_info_request_msg_t,
+    slurmdb_user_rec_t,
+};
+
+use crate::client::{CallError, Client, failure};
+use crate::raw::{Freed, Reply, bytes};
+
+/// `ASSOC_MGR_INFO_FLAG_USERS`.
+const USERS: u32 = 1 << 1;
+
+impl Client {
+    /// Whether the user of this name is an operator, or more. One that slurmdbd does not know is none.
+    pub(crate) fn is_operator(&mut self, name: &CStr) -> Result<bool, CallError> {
+        // SAFETY: makes an empty list, whose elements it will not free.
+        let users = unsafe { slurm_sys::slurm_list_create(None) };
+        // libslurm reads the name and changes nothing.
+        let copy = CString::from(name);
+        // SAFETY: the list is there; it holds the pointer, which is valid until the list is destroyed below.
+        unsafe { slurm_sys::slurm_list_append(users, copy.as_ptr().cast_mut().cast()) };
+        let mut request =
+            assoc_mgr_info_request_msg_t { flags: USERS, user_list: users, ..Default::default() };
+        let call = |out: &mut *mut assoc_mgr_info_msg_t| {
+            // SAFETY: both pointers are valid during the call, and it keeps neither.
+            unsafe { slurm_sys::slurm_load_assoc_mgr_info(&raw mut request, out) }
+        };
+        // SAFETY: slurm_load_assoc_mgr_info leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { Reply::receive(call) };
+        // SAFETY: made above, and no more used.
+        unsafe { slurm_sys::slurm_list_destroy(users) };
+        let reply = reply.map_err(|error| failure("slurm_load_assoc_mgr_info", &error))?;
+        // SAFETY: libslurm unpacks a list of users, or leaves it NULL.
+        Ok(unsafe { has_operator(reply.get(), name) })
+    }
+}
+
+/// Whether the reply has a user of this name who is an operator.
+///
+/// # Safety
+/// The reply's list of users is NULL or libslurm's.
+unsafe fn has_operator(reply: &assoc_mgr_info_msg_t, name: &CStr) -> bool {
+    if reply.user_list.is_null() {
+        return false;
+    }
+    // SAFETY: not NULL, so that the caller promises a list.
+    let iterator = unsafe { slurm_sys::slurm_list_iterator_create(reply.user_list) };
+    let mut found = false;
+    loop {
+        // SAFETY: the iterator lives until it is destroyed below.
+        let user: *const slurmdb_user_rec_t = unsafe { slurm_sys::slurm_list_next(iterator) }.cast();
+        if user.is_null() {
+            break;
+        }
+        // SAFETY: an element of a list of users, which lives as long as the reply.
+        let user = unsafe { &*user };
+        // SAFETY: libslurm unpacks the name with its NUL, or leaves it NULL.
+        let is_this = unsafe { bytes(user.name) } == name.to_bytes();
+        found |= is_this && is_operators(user.admin_level.into());
+    }
+    // SAFETY: made above, and no more used.
+    unsafe { slurm_sys::slurm_list_iterator_destroy(iterator) };
+    found
+}
+
+fn is_operators(level: u32) -> bool {
+    level == SLURMDB_ADMIN_OPERATOR || level == SLURMDB_ADMIN_SUPER_USER
+}
+
+impl Freed for assoc_mgr_info_msg_t {
+    const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_assoc_mgr_info_msg;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_without_users_has_no_operator() {
+        // SAFETY: the list is NULL.
+        assert!(!unsafe { has_operator(&assoc_mgr_info_msg_t::default(), c"root") });
+    }
+
+    #[test]
+    fn only_the_record_of_the_own_name_counts() {
+        // SAFETY: makes an empty list.
+        let list = unsafe { slurm_sys::slurm_list_create(None) };
+        let user = |name: &CStr, level: u32| slurmdb_user_rec_t {
+            name: name.as_ptr().cast_mut(),
+            admin_level: u16::try_from(level).unwrap(),
+            ..Default::default()
+        };
+        let mut users =
+            [user(c"ann", SLURMDB_ADMIN_OPERATOR), user(c"bob", 1), user(c"eve", SLURMDB_ADMIN_SUPER_USER)];
+        for user in &mut users {
+            // SAFETY: the list is there, and so is the user until the list is gone.
+            unsafe { slurm_sys::slurm_list_append(list, std::ptr::from_mut(user).cast()) };
+        }
+        let reply = assoc_mgr_info_msg_t { user_list: list, ..Default::default() };
+        for (name, expected) in [(c"ann", true), (c"bob", false), (c"eve", true), (c"dan", false)] {
+            // SAFETY: the list is libslurm's.
+            assert_eq!(unsafe { has_operator(&reply, name) }, expected, "{name:?}");
+        }
+        // SAFETY: made above, and no more used.
+        unsafe { slurm_sys::slurm_list_destroy(list) };
+    }
+}

@@ -1,0 +1,182 @@
+//! Nodes and partitions against sinfo and scontrol; licences, reservations and controllers against scontrol.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::wait;
+use slurm_snapshot::{Memory, NodeTally, Nodes, Reply, Shares};
+
+use crate::cast::Cast;
+use crate::oracle::{self, Row, shares, value};
+use crate::{between, reply};
+
+/// The states that these nodes have, at the least.
+const STATES: [&str; 8] = ["draining", "drained", "fail", "maint", "reserved", "down", "mixed", "idle"];
+
+/// And their flags.
+const FLAGS: [&str; 7] = ["drain", "fail", "maintenance", "reserved", "cloud", "powered_down", "completing"];
+
+/// Compares everything, once every state is there.
+pub(crate) fn compare(cast: &Cast) -> Result<()> {
+    let look = || Ok((oracle::nodes(&cast.slurm)?, oracle::node_states(&cast.slurm)?));
+    wait::until("nodes in every state", wait::LIMIT, || {
+        let seen: BTreeSet<String> = oracle::nodes(&cast.slurm)
+            .unwrap_or_default()
+            .iter()
+            .map(|node| word(&node["statelong"]))
+            .collect();
+        STATES.iter().all(|state| seen.contains(*state))
+    })
+    .with_context(|| format!("{:?}", look().map(|(rows, _)| rows)))?;
+
+    let request = r#"{"nodes":{"id":1,"partitions":true,"rows":true}}"#;
+    let ((rows, states), reply) = between(cast, request, look)?;
+    let Reply::Nodes(nodes) = reply else { anyhow::bail!("{reply:?}") };
+    ensure!((nodes.future, nodes.blank, nodes.unparsed) == (2, 0, 0), "{nodes:?}");
+    totals(&rows, &nodes);
+    flags(&states, &nodes);
+    partitions(cast, &rows, &nodes)
+}
+
+fn totals(rows: &[Row], nodes: &Nodes) {
+    // A node has a row for each partition, and counts once.
+    let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
+    assert_eq!(nodes.total, sum(once.values().copied()));
+    let mut states: BTreeMap<String, NodeTally> = BTreeMap::new();
+    for row in once.values() {
+        states.entry(word(&row["statelong"])).or_default().add(&tally(row));
+    }
+    assert_eq!(nodes.states, states);
+    assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), ["a100"]);
+    assert_eq!(nodes.gpus["a100"], nodes.total.gpus);
+    assert_eq!((nodes.total.gpus.total, nodes.total.gpus.allocated), (16, 5));
+    assert_eq!(nodes.drain_since.len(), 3);
+    assert_eq!(nodes.down_since.len(), 1);
+    assert_eq!(nodes.rows.len(), once.len());
+    for row in &nodes.rows {
+        assert_eq!(row.tally, tally(once[row.name.as_str()]), "{}", row.name);
+    }
+}
+
+fn flags(states: &BTreeMap<String, Vec<String>>, nodes: &Nodes) {
+    let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in &nodes.rows {
+        let (base, flags) = states[&row.name].split_first().unwrap();
+        assert_eq!(
+            row.flags.iter().collect::<BTreeSet<_>>(),
+            flags.iter().collect(),
+            "{} is {base}",
+            row.name
+        );
+        for flag in flags {
+            *expected.entry(flag).or_default() += 1;
+        }
+    }
+    let seen: BTreeMap<&str, u64> =
+        nodes.flags.iter().map(|(flag, tally)| (flag.as_str(), tally.nodes.total)).collect();
+    assert_eq!(seen, expected);
+    for flag in FLAGS {
+        assert!(seen.contains_key(flag), "no node is {flag}");
+    }
+}
+
+fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
+    let shown = cast.slurm.run("sinfo", &["-a", "-h", "-o", "%R %a"])?;
+    let shown: BTreeMap<&str, &str> = shown.lines().filter_map(|line| line.trim().split_once(' ')).collect();
+    let partitions = &nodes.partitions.as_ref().context("no partitions")?.partitions;
+    assert_eq!(partitions.len(), shown.len());
+    for partition in partitions {
+        let name = partition.name.as_str();
+        assert_eq!(partition.state, shown[name].trim(), "{name}");
+        assert_eq!((partition.default, partition.hidden), (name == "debug", name == "secret"), "{name}");
+        let here = rows.iter().filter(|row| row["partitionname"] == name);
+        assert_eq!(partition.total, sum(here), "{name}");
+        let mut parts = NodeTally::default();
+        partition.states.values().for_each(|tally| parts.add(tally));
+        assert_eq!(partition.total, parts, "{name}");
+    }
+    Ok(())
+}
+
+/// Licences, reservations and controllers.
+pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
+    let scontrol = |what: &str| cast.slurm.run("scontrol", &["-o", "show", what]);
+    let (shown, reply) = between(cast, r#"{"licenses":{"id":1}}"#, || scontrol("lic"))?;
+    let Reply::Licenses(licenses) = reply else { anyhow::bail!("{reply:?}") };
+    let seen: Vec<_> = licenses
+        .licenses
+        .iter()
+        .map(|of| format!("{} {} {} {} {}", of.name, of.total, of.used, of.free, of.reserved))
+        .collect();
+    let keys = ["LicenseName", "Total", "Used", "Free", "Reserved"];
+    assert_eq!(seen, values(&shown, &keys));
+    assert!(seen.contains(&"matlab 2 2 0 0".to_owned()), "{seen:?}");
+
+    let request = r#"{"reservations":{"id":1}}"#;
+    let (shown, reply) = between(cast, request, || scontrol("res"))?;
+    let Reply::Reservations(reservations) = reply else { anyhow::bail!("{reply:?}") };
+    let seen: Vec<_> = reservations
+        .reservations
+        .iter()
+        .map(|of| {
+            let active = of.start_time <= Some(reservations.last_update);
+            format!("{} {} {} {}", of.name, of.nodes, of.cores, if active { "ACTIVE" } else { "INACTIVE" })
+        })
+        .collect();
+    assert_eq!(seen, values(&shown, &["ReservationName", "NodeCnt", "CoreCnt", "State"]));
+    assert_eq!(reservations.count, 3);
+    let upkeep = reservations.reservations.iter().find(|of| of.name == "upkeep").context("upkeep")?;
+    assert!(upkeep.maint && reservations.reservations.iter().filter(|of| of.maint).count() == 1);
+    assert_eq!(upkeep.end_time.unwrap() - upkeep.start_time.unwrap(), 600 * 60);
+
+    let Reply::Controllers(controllers) = reply_of_controllers(cast)? else {
+        anyhow::bail!("no controllers")
+    };
+    let up: Vec<_> = controllers.iter().map(|of| (of.index, of.up)).collect();
+    assert_eq!(up, [(0, true)]);
+    assert!(controllers[0].elapsed > 0 && !controllers[0].host.is_empty());
+    Ok(())
+}
+
+fn reply_of_controllers(cast: &Cast) -> Result<Reply> {
+    reply(cast, r#"{"controllers":{"id":1}}"#)
+}
+
+fn values(text: &str, keys: &[&str]) -> Vec<String> {
+    let line = |line: &str| keys.iter().map(|key| value(line, key).unwrap()).collect::<Vec<_>>().join(" ");
+    text.lines().filter(|text| !text.trim().is_empty()).map(line).collect()
+}
+
+fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
+    rows.into_iter().fold(NodeTally::default(), |mut sum, row| {
+        sum.add(&tally(row));
+        sum
+    })
+}
+
+/// What a node has, by sinfo.
+fn tally(row: &Row) -> NodeTally {
+    let number = |text: &str| text.parse().unwrap_or(0);
+    let nodes = shares(&row["nodeaiot"]);
+    // `gpu:a100:3(IDX:0-2)`, of the four that c1 to c4 have.
+    let used = row["gresused"].split('(').next().unwrap().strip_prefix("gpu:a100:").map(number);
+    NodeTally {
+        nodes,
+        cpus: shares(&row["cpusstate"]),
+        gpus: used.map_or_else(Shares::default, |used| Shares::new(used, 4, is_usable(row))),
+        memory: Memory {
+            real: number(&row["memory"]),
+            allocated: number(&row["allocmem"]),
+            free: number(&row["freemem"]),
+        },
+    }
+}
+
+fn is_usable(row: &Row) -> bool {
+    !["down", "drained", "draining"].contains(&word(&row["statelong"]).as_str())
+}
+
+/// A state without its suffix.
+fn word(state: &str) -> String {
+    state.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+}

@@ -1,0 +1,71 @@
+//! What PrivateData keeps from an unprivileged user is said to be kept, not counted as nothing.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use sandbox::{Folder, Slurm, command, find_program, slurm_graphite};
+use slurm_snapshot::{Answer, Reading, Reply};
+
+use crate::answers;
+
+const REQUESTS: &str = "{\"jobs\":{\"id\":1}}\n{\"reservations\":{\"id\":2}}\n{\"nodes\":{\"id\":3}}\n";
+
+/// Not SlurmUser, wherever this runs.
+const NOBODY: &str = "65534";
+
+fn jobs_and_reservations(answers: &[Answer]) -> (&Reading, u64, u64) {
+    let [Answer::Reading(jobs), Answer::Reading(reservations), _] = answers else { panic!("{answers:?}") };
+    let (Some(Reply::Jobs(seen)), Some(Reply::Reservations(reserved))) = (&jobs.reply, &reservations.reply)
+    else {
+        panic!("{answers:?}")
+    };
+    (jobs, seen.records, reserved.count)
+}
+
+#[test]
+fn what_private_data_hides_is_known_to_be_hidden() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
+    writeln!(conf, "PrivateData=jobs,nodes,reservations").unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    slurm.slurmd.start().unwrap();
+    slurm.submit(&["--wrap", "exec sleep 600"]).unwrap();
+    let create =
+        ["create", "reservation", "reservationname=own", "starttime=now", "duration=60", "nodes=ALL"];
+    slurm.run("scontrol", &[&create[..], &["user=root", "flags=ignore_jobs"]].concat()).unwrap();
+
+    let reader = slurm_graphite().unwrap().with_file_name("slurm-graphite-reader");
+    let slurm_user = answers(&folder, command(folder.path(), &reader), slurm.conf(), REQUESTS).unwrap();
+    let (reading, jobs, reservations) = jobs_and_reservations(&slurm_user);
+    assert_eq!((jobs, reservations), (1, 1));
+    let visibility = reading.visibility.as_ref().unwrap();
+    assert_eq!(visibility.private, ["jobs", "nodes", "reservations"]);
+    assert!(!visibility.may_hide("jobs"), "SlurmUser sees everything: {visibility:?}");
+
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !is_root {
+        // Only root can become somebody else.
+        return;
+    }
+    // Where this was built may be closed to others.
+    let copy = folder.path().join("reader");
+    fs::copy(&reader, &copy).unwrap();
+    fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
+    let mut nobody = command(folder.path(), &find_program("setpriv").unwrap());
+    nobody.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).arg(&copy);
+    let nobody = answers(&folder, nobody, slurm.conf(), REQUESTS).unwrap();
+    let (reading, jobs, reservations) = jobs_and_reservations(&nobody);
+    assert_eq!((jobs, reservations), (0, 0), "there is one of each");
+    let visibility = reading.visibility.as_ref().unwrap();
+    assert_eq!(visibility.privileged, Some(false));
+    for what in ["jobs", "nodes", "reservations"] {
+        assert!(visibility.may_hide(what), "{what}: {visibility:?}");
+    }
+    assert!(!visibility.may_hide("partitions"));
+    // slurmctld refuses nodes as a whole: ESLURM_ACCESS_DENIED.
+    let Some(Answer::Failure(nodes)) = nobody.last() else { panic!("{nobody:?}") };
+    assert_eq!((nodes.call.as_str(), nodes.errno), ("slurm_load_node", 2002));
+}
