@@ -11,7 +11,7 @@ mod release;
 mod rpc;
 mod statistics;
 
-pub use exit::{bf_exit_name, schedule_exit_name};
+pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
 pub use line::{Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request};
 pub use release::{Release, ReleaseError};
 pub use rpc::rpc_name;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use slurm_snapshot::{
-    Answer, Reading, Release, RpcTables, Statistics, bf_exit_name, rpc_name, schedule_exit_name,
+    Answer, Reading, Release, RpcQueue, RpcTables, Statistics, bf_exit_text, rpc_name, schedule_exit_text,
 };
 
 use super::{block_on, load, log_errors, print, read_or_advise};
@@ -77,7 +77,7 @@ fn write_main(out: &mut String, s: &Statistics) -> std::fmt::Result {
     let per_minute = derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start);
     optional(out, "Cycles per minute: ", per_minute.map(u64::from))?;
     writeln!(out, "\tLast queue length: {}", s.schedule_queue_len)?;
-    write_exits(out, "Main scheduler exit:", s.schedule_exit.as_deref(), schedule_exit_name)
+    write_exits(out, "Main scheduler exit:", s.schedule_exit.as_deref(), schedule_exit_text)
 }
 
 fn write_backfill(out: &mut String, s: &Statistics) -> std::fmt::Result {
@@ -104,7 +104,7 @@ fn write_backfill(out: &mut String, s: &Statistics) -> std::fmt::Result {
     optional(out, "Queue length mean: ", mean(s.bf_queue_len_sum.into()))?;
     writeln!(out, "\tLast table size: {}", s.bf_table_size)?;
     optional(out, "Mean table size: ", mean(s.bf_table_size_sum.into()))?;
-    write_exits(out, "Backfill exit", s.bf_exit.as_deref(), bf_exit_name)
+    write_exits(out, "Backfill exit", s.bf_exit.as_deref(), bf_exit_text)
 }
 
 fn write_rpc(out: &mut String, tables: &RpcTables, release: Release) -> std::fmt::Result {
@@ -114,16 +114,13 @@ fn write_rpc(out: &mut String, tables: &RpcTables, release: Release) -> std::fmt
     for rpc in by_count(&tables.types, |rpc| rpc.count) {
         let (name, average) = (type_name(rpc.id.into()), ave(rpc.time, rpc.count));
         write!(out, "\t{name:<40}({:>5}) count:{:<6} ave_time:{average:<6} ", rpc.id, rpc.count)?;
-        write!(out, "total_time:{}", rpc.time)?;
-        if let Some(queue) = &rpc.queue {
-            write!(
-                out,
-                " queued:{} cycle_last:{} cycle_max:{}",
-                queue.queued, queue.cycle_last, queue.cycle_max
-            )?;
-            write!(out, " dropped:{}", queue.dropped)?;
-        }
-        out.push('\n');
+        let Some(queue) = &rpc.queue else {
+            writeln!(out, "total_time:{}", rpc.time)?;
+            continue;
+        };
+        let RpcQueue { queued, dropped, cycle_last, cycle_max } = queue;
+        write!(out, "total_time:{:<12} queued:{queued:<6} cycle_last:{cycle_last:<6} ", rpc.time)?;
+        writeln!(out, "cycle_max:{cycle_max:<6} dropped:{dropped}")?;
     }
     writeln!(out, "\nRemote Procedure Call statistics by user")?;
     for user in by_count(&tables.users, |user| user.count) {
@@ -167,8 +164,8 @@ fn write_exits(
     name: impl Fn(usize) -> std::borrow::Cow<'static, str>,
 ) -> std::fmt::Result {
     let Some(exits) = exits else { return Ok(()) };
-    writeln!(out, "\n\t{title}")?;
-    exits.iter().enumerate().try_for_each(|(index, count)| writeln!(out, "\t\t{}:{count:>2}", name(index)))
+    writeln!(out, "\n{title}")?;
+    exits.iter().enumerate().try_for_each(|(index, count)| writeln!(out, "\t{}:{count:>2}", name(index)))
 }
 
 /// As ctime(3) writes it in local time, with the Unix seconds behind it.
