@@ -24,6 +24,7 @@ mod process;
 mod programs;
 mod recorded;
 mod relay;
+mod root;
 mod sdiag;
 mod sink;
 mod slurm;
