@@ -18,6 +18,7 @@ mod invocation;
 pub mod log;
 pub mod metrics;
 mod notify;
+pub mod pair;
 mod ports;
 pub mod proc;
 mod process;
