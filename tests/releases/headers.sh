@@ -43,7 +43,7 @@ suites | (
                 continue
             fi
             if ! reason=$(fetch "$suite" 2>&1); then
-                skip "Slurm $release: libslurm-dev of $suite cannot be fetched: $(echo "$reason" | tail -n 1)"
+                skip "Slurm $release: libslurm-dev of $suite cannot be fetched: $(echo "$reason" | grep -m 1 '^[EW]:')"
                 continue
             fi
             : >"$releases/$suite/headers.done"
