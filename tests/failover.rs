@@ -1,5 +1,9 @@
 //! The backup controller takes over, and the primary comes back: readings go on, and no figure is of both.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "the harness captures it, and a test that cannot go on fails"
+)]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +18,7 @@ const ABSURD: f64 = 1e8;
 fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps() {
     let folder = Folder::new().unwrap();
     let Some(mut pair) = Pair::new(&folder).unwrap() else {
-        println!("SKIPPED: two controllers on one host need root, for a host name each");
+        println!("SKIPPED: two controllers on one host need a host name each: root, or user namespaces");
         return;
     };
     pair.slurm.munged.start().unwrap();

@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::{Folder, Process, Slurm, find_program};
+use crate::{Folder, Invocation, Process, Slurm, find_program};
 
 /// Seconds until the backup takes over: the least with which it does not do so over a short pause.
 pub const SLURMCTLD_TIMEOUT: u64 = 10;
 
 const NAMES: [&str; 2] = ["ctl1", "ctl2"];
+
+/// unshare(1) for a host name and mounts of one's own; the first flag is for those who are not root.
+const OWN_NAME: &[&str] = &["--map-root-user", "--uts", "--mount", "--propagation", "private"];
 
 /// munged and two slurmctlds.
 #[derive(Debug)]
@@ -30,7 +33,9 @@ impl Pair {
     /// # Errors
     /// A program is missing, or the folder cannot be written to.
     pub fn new(folder: &Folder) -> Result<Option<Self>> {
-        if !rustix::process::getuid().is_root() {
+        let unshare = find_program("unshare")?;
+        let allowed = [OWN_NAME, &["true"]].concat();
+        if !is_root() && Invocation::of(folder, &unshare, &allowed)?.finish()?.code != Some(0) {
             return Ok(None);
         }
         let slurm = Slurm::new(folder)?;
@@ -56,14 +61,29 @@ fn controller(folder: &Folder, slurm: &Slurm, run: &Path, name: &'static str) ->
     let hosts = folder.path().join("hosts");
     let script =
         "hostname \"$0\"; mount --bind \"$1\" /etc/hosts; mount -t tmpfs tmpfs \"$2\"; shift 2; exec \"$@\"";
-    let own = ["--uts", "--mount", "--propagation", "private", "sh", "-ec", script, name];
     let up = slurm.question("scontrol", &["ping"]);
+    let flags =
+        if is_root() { OWN_NAME.split_first().map_or(OWN_NAME, |(_, flags)| flags) } else { OWN_NAME };
     Ok(Process::new(folder, name, find_program("unshare")?)
-        .args(own)
+        .args(flags.iter().copied())
+        .args(["sh", "-ec", script, name])
         .args([hosts, PathBuf::from(run)])
+        .args(as_oneself())
         .args(slurm.words("slurmctld")?)
         .args(["-D", "-f"])
         .args([slurm.conf()])
         .env("SLURM_CONF", slurm.conf())
         .ready(move || up().is_ok_and(|text| text.contains(&format!("{name} is UP")))))
+}
+
+fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// Who had to become root for a host name of one's own is not root for slurmctld.
+fn as_oneself() -> Vec<String> {
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let words =
+        ["unshare".into(), "--user".into(), format!("--map-user={user}"), format!("--map-group={group}")];
+    if is_root() { Vec::new() } else { words.to_vec() }
 }
