@@ -17,7 +17,7 @@ ADAPT = sed -i -e 's|/usr/bin/slurm-graphite|$(BIN)/slurm-graphite|g' \
 	-e 's|/etc/slurm-graphite|$(CONFIG)|g'
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build demo test bench bench-scale soak golden install clean
+.PHONY: help packages build demo test headers releases bench bench-scale soak golden install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -41,6 +41,14 @@ test: packages ## everything CI runs: format, lints, unit and live tests, docume
 	cargo build --locked --workspace
 	cargo test --locked --workspace -- --test-threads=2
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+	@sh tests/releases/headers.sh
+
+headers: ## the reader compiled against the headers of every Slurm release, which are fetched once
+	@sh tests/releases/headers.sh
+
+releases: ## the reader of every Slurm release against its slurmctld, in chroots (root, network, 10 minutes)
+	@sh tests/packages.sh debootstrap
+	@sh tests/releases/run.sh
 
 bench: packages ## CPU and memory of a tick, beside a bare C loop and a forked sdiag
 	cargo build --release --locked --workspace

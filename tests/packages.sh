@@ -1,5 +1,6 @@
 #!/bin/sh
 # Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
+# Arguments are further packages.
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
@@ -27,7 +28,7 @@ END
 fi
 
 missing=
-for package in $build $tests; do
+for package in $build $tests "$@"; do
     status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || status=
     [ "$status" = installed ] || missing="$missing $package"
 done

@@ -8,13 +8,14 @@ mod recording;
 mod rpc_tables;
 mod rpcs;
 mod stats;
+mod work;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::metrics::{FIGURES, figure};
-use sandbox::{Sandbox, section, wait};
+use sandbox::{Sandbox, Slurm, section, wait};
 
 use crate::observation::{Observation, observe, path};
 
@@ -59,7 +60,7 @@ fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
     collector.line("slurmctld answers", SOON).unwrap();
     let mut seen = without_cycles(&sandbox).unwrap();
 
-    run_jobs(&sandbox).unwrap();
+    run_jobs(&sandbox.slurm).unwrap();
     let start = Instant::now();
     while !missing(&seen).is_empty() {
         assert!(start.elapsed() < LONG_ENOUGH, "never stood still between two sdiags: {:?}", missing(&seen));
@@ -94,25 +95,25 @@ fn without_cycles(sandbox: &Sandbox) -> Result<Vec<Observation>> {
 }
 
 /// Jobs that complete, fail, are cancelled, come as an array, run, wait, and start by backfill.
-fn run_jobs(sandbox: &Sandbox) -> Result<()> {
-    let slurm = &sandbox.slurm;
+fn run_jobs(slurm: &Slurm) -> Result<()> {
     slurm.submit(&["--wrap", "true"])?;
     slurm.submit(&["--array=1-3", "--wrap", "true"])?;
     slurm.submit(&["--wrap", "exit 1"])?;
-    let ended = |label: &str, count: i64| {
-        wait::until(label, SOON, || {
-            slurm.sdiag().is_ok_and(|sdiag| sdiag.get(section::TOP, label) == Some(count))
-        })
-    };
-    ended("Jobs completed", 5)?;
+    ended(slurm, "Jobs completed", 5)?;
     slurm.submit(&["--ntasks=6", "--time=10", "--job-name=stays", "--wrap", "exec sleep 600"])?;
     slurm.submit(&["--ntasks=8", "--time=10", "--job-name=waits", "--wrap", "true"])?;
     let cancelled = slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"])?;
     slurm.run("scancel", &[&cancelled.to_string()])?;
-    ended("Jobs canceled", 1)?;
+    ended(slurm, "Jobs canceled", 1)?;
     // Behind the one that waits, but over before it could start.
     slurm.submit(&["--ntasks=1", "--time=1", "--wrap", "true"])?;
-    ended("Jobs completed", 6).map(drop)
+    ended(slurm, "Jobs completed", 6)
+}
+
+/// Waits until sdiag has counted so many jobs.
+fn ended(slurm: &Slurm, label: &str, count: i64) -> Result<()> {
+    let counted = || slurm.sdiag().is_ok_and(|sdiag| sdiag.get(section::TOP, label) == Some(count));
+    wait::until(label, SOON, counted).map(drop)
 }
 
 /// The figures that have not stood still yet; those that can must also have moved from 0.

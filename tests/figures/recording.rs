@@ -81,7 +81,7 @@ fn a_recording_gives_the_points_of_its_reading() {
             _ => member,
         };
         let Some(recorded) = statistics.get(divisor) else { panic!("{leaf} is {member} of {statistics:?}") };
-        let recorded = recorded.as_i64().unwrap();
+        let recorded = recorded.as_i64().or(recorded.as_bool().map(i64::from)).unwrap();
         let expected = match leaf {
             _ if !leaf.contains("_mean") => recorded,
             _ if leaf.starts_with("main") => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sandbox::{Invocation, Sandbox, find_program, section, wait};
+use sandbox::{Invocation, Sandbox, section, wait};
 
 use crate::SOON;
 
@@ -22,12 +22,7 @@ fn stats_prints_what_sdiag_prints_line_by_line() {
     .unwrap();
     if rustix::process::getuid().is_root() {
         // A user without a name, who may ask for everything.
-        let setpriv = find_program("setpriv").unwrap();
-        let sinfo = find_program("sinfo").unwrap().display().to_string();
-        let args = ["--reuid=54321", "--regid=54321", "--clear-groups", &sinfo];
-        let conf = sandbox.slurm.conf().display().to_string();
-        let run = Invocation::of(&sandbox.folder, &setpriv, &args).unwrap().env("SLURM_CONF", &conf);
-        assert_eq!(run.finish().unwrap().code, Some(0));
+        sandbox.slurm.run_as(54321, "sinfo", &[]).unwrap();
         let text = stats(&sandbox);
         assert!(text.contains("\n\t54321           (   54321) count:"), "{text}");
     }

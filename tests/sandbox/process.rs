@@ -49,6 +49,12 @@ impl Process {
         Self { name: name.to_owned(), command, log, ready: Ready(Box::new(|| true)), child: None }
     }
 
+    /// The same, of words that start it: the program first.
+    pub(crate) fn of(folder: &Folder, name: &str, words: Vec<OsString>) -> Self {
+        let mut words = words.into_iter();
+        Self::new(folder, name, words.next().unwrap_or_default().into()).args(words)
+    }
+
     /// Adds arguments.
     #[must_use]
     pub fn args<S: Into<OsString>>(mut self, args: impl IntoIterator<Item = S>) -> Self {

@@ -76,6 +76,15 @@ impl Recorded {
         self.series.keys().map(String::as_str).filter(|path| path.starts_with(prefix)).collect()
     }
 
+    /// All of slurmctld's figures, whatever their family, by path.
+    pub fn slurm(&self) -> impl Iterator<Item = (&str, &Values)> {
+        let own = "cluster.slurm_graphite.";
+        self.series
+            .iter()
+            .map(|(path, values)| (path.as_str(), values))
+            .filter(move |(path, _)| !path.starts_with(own))
+    }
+
     /// Lines with a point that had been sent before, and lines that are none.
     #[must_use]
     pub fn twice(&self) -> &[String] {

@@ -27,6 +27,8 @@ pub struct RpcRow {
     pub average: u64,
     /// `total_time:`
     pub total: u64,
+    /// `queued:`, `cycle_last:`, `cycle_max:` and `dropped:`, where RPCs are queued (24.05 and later).
+    pub queue: Option<[u64; 4]>,
 }
 
 /// Sections of sdiag's text that have labels in common.
@@ -37,6 +39,12 @@ pub mod section {
     pub const MAIN: &str = "Main schedule statistics";
     /// The backfill scheduler.
     pub const BACKFILL: &str = "Backfilling stats";
+    /// Why main cycles ended (23.11 and later).
+    pub const MAIN_EXIT: &str = "Main scheduler exit";
+    /// Why backfill cycles ended (23.11 and later).
+    pub const BACKFILL_EXIT: &str = "Backfill exit";
+    /// Messages that wait for an agent.
+    pub const PENDING: &str = "Pending RPC statistics";
 }
 
 impl Sdiag {
@@ -79,6 +87,11 @@ impl RpcRow {
             count: figure("count:")?,
             average: figure("ave_time:")?,
             total: figure("total_time:")?,
+            queue: ["queued:", "cycle_last:", "cycle_max:", "dropped:"]
+                .into_iter()
+                .map(figure)
+                .collect::<Option<Vec<_>>>()
+                .and_then(|columns| columns.try_into().ok()),
         })
     }
 }
@@ -125,6 +138,9 @@ Latency for 1000 calls to gettimeofday(): 23 microseconds
 Remote Procedure Call statistics by message type
 \tREQUEST_PARTITION_INFO                  ( 2009) count:2      ave_time:328    total_time:656
 
+\tREQUEST_NODE_INFO                       ( 2007) count:1      ave_time:5      total_time:5            queued:1      \
+cycle_last:2      cycle_max:3      dropped:4
+
 Remote Procedure Call statistics by user
 \troot            (       0) count:7      ave_time:410    total_time:2871
 
@@ -150,8 +166,9 @@ Pending RPC statistics
             assert_eq!(sdiag.get(section, label), Some(value), "{section}/{label}");
         }
         assert_eq!(sdiag.figures.len(), 11);
-        assert_eq!((sdiag.by_type.len(), sdiag.by_user.len()), (1, 1));
+        assert_eq!((sdiag.by_type.len(), sdiag.by_user.len()), (2, 1));
         assert_eq!((sdiag.by_type[0].id, sdiag.by_type[0].total), (2009, 656));
+        assert_eq!([sdiag.by_type[0].queue, sdiag.by_type[1].queue], [None, Some([1, 2, 3, 4])]);
         assert_eq!((sdiag.by_user[0].name.as_str(), sdiag.by_user[0].count), ("root", 7));
     }
 }

@@ -1,5 +1,6 @@
 //! A Slurm cluster of one node: munged with its own key and socket, slurmctld, and a slurmd that really runs jobs.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -8,6 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::root::Root;
 use crate::{Folder, Process, Sdiag, find_program, free_port, proc, programs};
 
 /// The CPUs that slurmd claims to have: enough for some jobs to run and some to wait.
@@ -33,6 +35,7 @@ pub struct Slurm {
 struct Client {
     folder: PathBuf,
     conf: PathBuf,
+    root: Root,
 }
 
 impl Slurm {
@@ -42,10 +45,18 @@ impl Slurm {
     /// A program is missing, or does not come up.
     pub fn start(folder: &Folder) -> Result<Self> {
         let mut slurm = Self::new(folder)?;
-        slurm.munged.start()?;
-        slurm.slurmctld.start()?;
-        slurm.slurmd.start()?;
+        slurm.start_all()?;
         Ok(slurm)
+    }
+
+    /// Starts the three and waits until the node can take jobs.
+    ///
+    /// # Errors
+    /// One of them does not come up.
+    pub fn start_all(&mut self) -> Result<()> {
+        self.munged.start()?;
+        self.slurmctld.start()?;
+        self.slurmd.start()
     }
 
     /// Writes the configuration and starts nothing.
@@ -61,18 +72,25 @@ impl Slurm {
         }
         let conf = path.join("slurm.conf");
         fs::write(&conf, slurm_conf(path, slurmctld_port, slurmd_port))?;
-        let munged = munged(folder)?;
+        let root = Root::wanted();
+        let munged = munged(folder, &root)?;
+        let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
+        if client.release()?.as_str() >= "23.11" {
+            // Otherwise slurmd wants to own a cgroup.
+            fs::write(path.join("cgroup.conf"), "CgroupPlugin=disabled\n")?;
+        }
 
-        let client = Client { folder: path.to_owned(), conf: conf.clone() };
         let asked = client.clone();
-        let slurmctld = Process::new(folder, "slurmctld", find_program("slurmctld")?)
+        let slurmctld = client
+            .daemon(folder, "slurmctld")?
             .args(["-D", "-f"])
             .args([&conf])
             .env("SLURM_CONF", &conf)
             // A client that finds the port closed tries again for 10 s: look first, ask then.
             .ready(move || proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok());
         let asked = client.clone();
-        let slurmd = Process::new(folder, "slurmd", find_program("slurmd")?)
+        let slurmd = client
+            .daemon(folder, "slurmd")?
             .args(["-D", "-N", "localhost", "-f"])
             .args([&conf])
             .env("SLURM_CONF", &conf)
@@ -95,6 +113,31 @@ impl Slurm {
     /// It is not installed or did not succeed: with its stderr.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         self.client.run(program, args)
+    }
+
+    /// The same as another user, which only root can.
+    ///
+    /// # Errors
+    /// As [`Slurm::run`].
+    pub fn run_as(&self, user: u32, program: &str, args: &[&str]) -> Result<String> {
+        let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+        let all = [&[&user, &group, "--clear-groups", program], args].concat();
+        self.run("setpriv", &all)
+    }
+
+    /// The words that start a program of this Slurm.
+    pub(crate) fn words(&self, program: &str) -> Result<Vec<OsString>> {
+        self.client.root.start(&self.client.folder, program)
+    }
+
+    /// One of Slurm's commands, to be run from a readiness check.
+    pub(crate) fn question(
+        &self,
+        program: &'static str,
+        args: &'static [&'static str],
+    ) -> impl Fn() -> Result<String> + Send + Sync + 'static {
+        let client = self.client.clone();
+        move || client.run(program, args)
     }
 
     /// Submits a job with sbatch and returns its id.
@@ -121,16 +164,25 @@ impl Slurm {
     /// # Errors
     /// slurmctld cannot be run.
     pub fn release(&self) -> Result<String> {
-        let text = self.run("slurmctld", &["-V"])?;
-        Ok(text.split_whitespace().last().unwrap_or_default().to_owned())
+        self.client.release()
     }
 }
 
 impl Client {
     fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         let mut command = self.command()?;
-        command.arg(find_program(program)?);
+        command.args(self.root.start(&self.folder, program)?);
         programs::output(command, args)
+    }
+
+    fn release(&self) -> Result<String> {
+        let text = self.run("slurmctld", &["-V"])?;
+        Ok(text.split_whitespace().last().unwrap_or_default().to_owned())
+    }
+
+    /// One of Slurm's own daemons, not started.
+    fn daemon(&self, folder: &Folder, program: &str) -> Result<Process> {
+        Ok(Process::of(folder, program, self.root.start(&self.folder, program)?))
     }
 
     /// A frozen munged holds a client for ever, hence `timeout`.
@@ -141,7 +193,7 @@ impl Client {
     }
 }
 
-fn munged(folder: &Folder) -> Result<Process> {
+fn munged(folder: &Folder, root: &Root) -> Result<Process> {
     let path = folder.path().join("munge");
     let mut key = [0; 128];
     File::open("/dev/urandom")?.read_exact(&mut key)?;
@@ -155,7 +207,7 @@ fn munged(folder: &Folder) -> Result<Process> {
         "seed-file",
     ]);
     let args = args.map(|(file, flag)| format!("--{flag}={}", path.join(file).display()));
-    Ok(Process::new(folder, "munged", find_program("munged")?)
+    Ok(Process::of(folder, "munged", root.start(folder.path(), "munged")?)
         // --force: after a SIGKILL the old socket is still there.
         .args(["--foreground".to_owned(), "--force".to_owned()])
         .args(args)

@@ -70,6 +70,11 @@ impl SourceError {
                 2010 | 2002 => {
                     "Only an operator of the cluster may do that: `sacctmgr modify user ... set adminlevel=operator`."
                 }
+                // SLURM_ERROR: an answer that libslurm cannot unpack, most often.
+                -1 => {
+                    "Is slurmctld newer than this host's libslurm by more than two releases (three from 24.11 on)? \
+                     Then `sdiag` fails here too: install Slurm's client of a newer release, and the reader for it."
+                }
                 _ => "Does `sdiag` work on this host, as this user?",
             },
             Self::Reader(ProcessError::NotInitialized { .. } | ProcessError::NotReady { .. }) => {
@@ -331,7 +336,7 @@ impl Keeper {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(locate::NoReader::Unfit(unfit.join("; ")).into())
+        Err(locate::NoReader::unfit(&unfit).into())
     }
 
     /// No reader for a while; what to answer until then.

@@ -16,7 +16,7 @@ mod shares;
 mod statistics;
 
 pub use cluster::{Controller, License, Licenses, Reply, Reservation, Reservations, Visibility};
-pub use exit::{bf_exit_name, schedule_exit_name};
+pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
 pub use jobs::{JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request};
 pub use nodes::{Memory, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};

@@ -7,16 +7,66 @@ use crate::config::Slurm;
 const NAME: &str = "slurm-graphite-reader";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
 
+#[cfg(target_arch = "x86_64")]
+const TRIPLET: &str = "/usr/lib/x86_64-linux-gnu";
+#[cfg(not(target_arch = "x86_64"))]
+const TRIPLET: &str = "/usr/lib/aarch64-linux-gnu";
+
+/// Where distributions, and sites with a Slurm of their own, have libslurm.
+const LIBRARIES: [&str; 7] = [
+    TRIPLET,
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib64",
+    "/usr/local/lib",
+    "/opt/slurm/lib64",
+    "/opt/slurm/lib",
+];
+
 /// There is no reader to start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum NoReader {
-    #[error(
-        "there is no {NAME} in {0}; install the reader for this host's libslurm, or say where it is with [slurm] reader"
-    )]
-    Nowhere(String),
-    #[error("no reader fits this host's libslurm; install the one that does ({0})")]
-    Unfit(String),
+    #[error("there is no {NAME} in {folders}; {advice}, or say where it is with [slurm] reader")]
+    Nowhere { folders: String, advice: String },
+    #[error("no reader fits this host's libslurm ({tried}); {advice}")]
+    Unfit { tried: String, advice: String },
+}
+
+impl NoReader {
+    fn nowhere(folders: &[PathBuf]) -> Self {
+        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        Self::Nowhere { folders: folders.join(", "), advice: install(&libraries_in(&LIBRARIES)) }
+    }
+
+    /// `tried` are the readers that the dynamic loader refused, each with its words.
+    pub(super) fn unfit(tried: &[String]) -> Self {
+        Self::Unfit { tried: tried.join("; "), advice: install(&libraries_in(&LIBRARIES)) }
+    }
+}
+
+/// What to install where these libslurm.so.N are.
+fn install(sonames: &[u32]) -> String {
+    let packages: Vec<String> = sonames.iter().map(|soname| format!("{NAME}-{soname}")).collect();
+    if packages.is_empty() {
+        return format!(
+            "no libslurm was seen here: install Slurm's client (Debian, Ubuntu: slurm-client; RHEL, Rocky, Alma: \
+             slurm) and, for its libslurm.so.N, the package {NAME}-N"
+        );
+    }
+    let packages = packages.join(" or ");
+    format!("install the package {packages} (Debian, Ubuntu: apt install; RHEL, Rocky, Alma: dnf install)")
+}
+
+/// N of every libslurm.so.N in these folders, the newest first.
+fn libraries_in(folders: &[&str]) -> Vec<u32> {
+    let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let mut sonames: Vec<u32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("libslurm.so.")?.parse().ok())
+        .collect();
+    sonames.sort_unstable_by_key(|&soname| std::cmp::Reverse(soname));
+    sonames.dedup();
+    sonames
 }
 
 /// The programs to try, in that order: the newest libslurm first.
@@ -27,8 +77,7 @@ pub(super) fn readers(slurm: &Slurm) -> Result<Vec<PathBuf>, NoReader> {
     let folders = folders();
     let found = found_in(&folders);
     if found.is_empty() {
-        let looked: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        return Err(NoReader::Nowhere(looked.join(", ")));
+        return Err(NoReader::nowhere(&folders));
     }
     Ok(found)
 }
@@ -87,5 +136,26 @@ mod tests {
         let found = found_in(&[folder.path().to_owned(), "/nowhere".into()]);
         let names: Vec<_> = found.iter().map(|path| path.file_name().unwrap().to_str().unwrap()).collect();
         assert_eq!(names, ["slurm-graphite-reader-42", "slurm-graphite-reader-38"]);
+    }
+
+    #[test]
+    fn what_to_install_is_the_package_for_the_library_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let generic = install(&libraries_in(&[path, "/nowhere"]));
+        assert!(generic.contains("slurm-client") && generic.contains("slurm-graphite-reader-N"), "{generic}");
+        for name in
+            ["libslurm.so", "libslurm.so.38", "libslurm.so.38.0.0", "libslurmfull.so", "libslurmdb.so.38"]
+        {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let advice = install(&libraries_in(&[path, path]));
+        assert_eq!(
+            advice,
+            "install the package slurm-graphite-reader-38 (Debian, Ubuntu: apt install; RHEL, Rocky, Alma: dnf install)"
+        );
+        std::fs::write(folder.path().join("libslurm.so.42"), "").unwrap();
+        let both = install(&libraries_in(&[path]));
+        assert!(both.contains("slurm-graphite-reader-42 or slurm-graphite-reader-38"), "{both}");
     }
 }

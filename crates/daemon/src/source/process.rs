@@ -282,12 +282,13 @@ impl Stderr {
                 Ok(_) => {}
             }
             let text = String::from_utf8_lossy(&line);
-            // libslurm begins its lines with the program's name.
-            let text = text.trim().trim_start_matches("slurm-graphite-reader: ").to_owned();
+            let text = without_program(text.trim()).to_owned();
             if text.is_empty() {
                 continue;
             }
-            if heard.is_news(&text) {
+            if is_of_the_loader(&text) {
+                debug!("{text}");
+            } else if heard.is_news(&text) {
                 warn!(target: "libslurm", "{text}");
             } else {
                 debug!(target: "libslurm", "{text}");
@@ -321,6 +322,19 @@ impl Stderr {
     }
 }
 
+/// libslurm begins its lines with the program's name: `slurm-graphite-reader: ` or `slurm-graphite-reader-42: `.
+fn without_program(text: &str) -> &str {
+    text.strip_prefix("slurm-graphite-reader")
+        .and_then(|rest| rest.split_once(": "))
+        .filter(|(soname, _)| soname.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(text, |(_, line)| line)
+}
+
+/// Of readers side by side all but one cannot be loaded, which is as it should be; where it is not, it is in the error.
+fn is_of_the_loader(text: &str) -> bool {
+    ["error while loading shared libraries", "symbol lookup error"].iter().any(|words| text.contains(words))
+}
+
 impl Drop for Stderr {
     fn drop(&mut self) {
         self.task.abort();
@@ -332,6 +346,17 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn what_libslurm_says_is_quoted_without_the_readers_name_whatever_it_is() {
+        for line in ["slurm-graphite-reader: error: munge: no", "slurm-graphite-reader-42: error: munge: no"]
+        {
+            assert_eq!(without_program(line), "error: munge: no");
+        }
+        for line in ["error: munge: no", "slurm-graphite-reader.conf: no", "slurm-graphite-reader"] {
+            assert_eq!(without_program(line), line);
+        }
+    }
 
     #[tokio::test]
     async fn a_reader_that_never_says_hello_is_killed_at_its_deadline() {

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
-use slurm_snapshot::{Reading, Release, RpcTables, Statistics, bf_exit_name, schedule_exit_name};
+use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, Statistics, bf_exit_text, schedule_exit_text};
 
 use super::compared::{Compared, Row, type_name, user_name};
 use crate::derive::{self, Cycles};
@@ -110,7 +110,7 @@ impl Page<'_> {
         self.line(format_args!("\tLast queue length: {}", s.schedule_queue_len));
         self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.main));
         let exits = |s: &Statistics| s.schedule_exit.clone();
-        self.exits("Main scheduler exit:", s, exits, schedule_exit_name);
+        self.exits("Main scheduler exit:", s, exits, schedule_exit_text);
     }
 
     fn backfill(&mut self, s: &Statistics) {
@@ -156,7 +156,7 @@ impl Page<'_> {
         self.own("Cycles per minute:", |c| c.cycles(&c.interval.bf));
         self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.bf));
         self.own("Coverage of the queue (last cycle):", |_| derive::bf_coverage(s));
-        self.exits("Backfill exit", s, |s| s.bf_exit.clone(), bf_exit_name);
+        self.exits("Backfill exit", s, |s| s.bf_exit.clone(), bf_exit_text);
     }
 
     fn exits(
@@ -167,9 +167,9 @@ impl Page<'_> {
         name: fn(usize) -> Cow<'static, str>,
     ) {
         let Some(exits) = of(s) else { return };
-        self.line(format_args!("\n\t{title}"));
+        self.line(format_args!("\n{title}"));
         for (index, &count) in exits.iter().enumerate() {
-            self.with(format_args!("\t\t{}:{count:>2}", name(index)), |c| {
+            self.with(format_args!("\t{}:{count:>2}", name(index)), |c| {
                 let before = of(c.before)?.get(index).copied()?;
                 count.checked_sub(before).map(f64::from)
             });
@@ -184,11 +184,15 @@ impl Page<'_> {
             let (name, average) = (type_name(rpc.id.into(), release), ave(rpc.time, rpc.count));
             let mut row =
                 format!("\t{name:<40}({:>5}) count:{:<6} ave_time:{average:<6} ", rpc.id, rpc.count);
-            let _ = write!(row, "total_time:{}", rpc.time);
-            if let Some(queue) = &rpc.queue {
-                let (queued, last, max) = (queue.queued, queue.cycle_last, queue.cycle_max);
-                let _ = write!(row, " queued:{queued} cycle_last:{last} cycle_max:{max}");
-                let _ = write!(row, " dropped:{}", queue.dropped);
+            match &rpc.queue {
+                Some(RpcQueue { queued, dropped, cycle_last, cycle_max }) => {
+                    let _ = write!(row, "total_time:{:<12} queued:{queued:<6} ", rpc.time);
+                    let _ =
+                        write!(row, "cycle_last:{cycle_last:<6} cycle_max:{cycle_max:<6} dropped:{dropped}");
+                }
+                None => {
+                    let _ = write!(row, "total_time:{}", rpc.time);
+                }
             }
             add_growth(&mut row, &grown, rpc.id.into());
             self.line(row);

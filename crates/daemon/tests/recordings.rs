@@ -1,0 +1,60 @@
+//! What `slurm-graphite stats --json` printed on real clusters of several Slurm releases, and the points of it.
+//!
+//! `make golden` writes the points anew; `RECORD=1 make releases` the recordings.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use slurm_snapshot::Answer;
+
+/// Slurm's releases on the Debians that `make releases` runs.
+const RELEASES: [&str; 4] = ["20.11", "22.05", "24.11", "26.05"];
+
+fn recording(release: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings").join(format!("{release}.jsonl"))
+}
+
+#[expect(clippy::disallowed_methods, reason = "the program itself is what is tested")]
+fn replayed(file: &Path) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slurm-graphite"));
+    let output = command.env_remove("SLURM_CONF").args(["once", "--replay"]).arg(file).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_points_of_a_recording_of_each_release_are_the_golden_ones() {
+    for release in RELEASES {
+        let (file, golden) = (recording(release), recording(release).with_extension("lines"));
+        let points = replayed(&file);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&golden, &points).unwrap();
+        }
+        let expected = fs::read_to_string(&golden).unwrap();
+        for (line, (ours, theirs)) in (1..).zip(points.lines().zip(expected.lines())) {
+            assert_eq!(ours, theirs, "{release}: line {line}; `make golden` if that is meant");
+        }
+        assert_eq!(
+            points.lines().count(),
+            expected.lines().count(),
+            "{release}: `make golden` if that is meant"
+        );
+    }
+}
+
+/// What a newer program adds to the format must leave old recordings as they are.
+#[test]
+fn a_recording_of_each_release_is_read_and_written_again_byte_for_byte() {
+    for release in RELEASES {
+        let text = fs::read_to_string(recording(release)).unwrap();
+        assert!(text.lines().count() >= 2, "{release}: two readings, for what is derived of two");
+        for line in text.lines() {
+            let answer = Answer::parse(line.as_bytes()).unwrap();
+            assert!(matches!(&answer, Answer::Reading(reading) if reading.release.to_string() == release));
+            assert_eq!(serde_json::to_string(&answer).unwrap(), line, "{release}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Makes a Debian of each suite with its Slurm below target/releases, by debootstrap, as root. One that is there stays.
+set -eu
+. "$(dirname "$0")/common.sh"
+
+# libc6-dev: a reader is linked against the libc of its suite, so that it runs there.
+packages=libslurm-dev,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins,munge,libc6-dev
+
+[ "$(id -u)" -eq 0 ] || { say 'chroots are made, and entered, as root'; exit 1; }
+command -v debootstrap >/dev/null || { say 'debootstrap is missing: apt-get install debootstrap'; exit 1; }
+mirror=$(mirror)
+suites | while read -r suite release _; do
+    root=$releases/$suite/root
+    [ -e "$root.done" ] && continue
+    [ -n "$mirror" ] || { say 'no mirror of Debian in the apt sources here; name one in DEBIAN_MIRROR'; exit 1; }
+    say "Slurm $release: a chroot of $suite"
+    rm -rf "$root"
+    mkdir -p "$root"
+    # What this debootstrap does not know yet is made as unstable is.
+    script=/usr/share/debootstrap/scripts/$suite
+    [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
+    debootstrap --variant=minbase --include="$packages" "$suite" "$root" "$mirror" "$script" \
+        >"$root.log" 2>&1 </dev/null || { tail -n 5 "$root.log" >&2; exit 1; }
+    # To a linker outside an absolute link of the chroot would lead to this machine's libraries.
+    find "$root/lib64/" "$root"/usr/lib/*-linux-gnu -maxdepth 1 -type l -lname '/*' | while read -r link; do
+        ln -srf "$root$(readlink "$link")" "$link"
+    done
+    : >"$root.done"
+done

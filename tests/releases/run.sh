@@ -1,0 +1,78 @@
+#!/bin/sh
+# `make releases`: the reader of every release against a slurmctld of that release, and of the next, in chroots that are
+# kept below target/releases. Arguments are the suites to run instead of all. RECORD=1 keeps what was read as the
+# recordings of crates/daemon/tests.
+set -eu
+. "$(dirname "$0")/common.sh"
+
+sh "$here/roots.sh"
+cargo build --quiet --locked --workspace
+cargo test --quiet --locked -p live-tests --no-run
+sh "$here/readers.sh"
+export RUST_BACKTRACE=0
+outcome=$releases/outcome
+: >"$outcome"
+
+# attempt WHAT LOG COMMAND...
+attempt() {
+    what=$1 log=$2
+    shift 2
+    say "$what"
+    begin=$(date +%s)
+    result=FAILED
+    if "$@" >"$log" 2>&1; then
+        result=passed
+    else
+        grep -v -e '^    ' "$log" | tail -n 40 >&2
+    fi
+    tests=$(sed -n 's/^test result: .* \([0-9]*\) passed; \([0-9]*\) failed.*/\1 \2/p' "$log" |
+        awk '{ passed += $1; all += $1 + $2 } END { print passed + 0 " of " all + 0 }')
+    # A filter that fits no test is no success.
+    [ "${tests#0 }" = "$tests" ] || result=FAILED
+    printf '%-62s %s, %s tests, %s s\n' "$what" "$result" "$tests" $(($(date +%s) - begin)) >>"$outcome"
+}
+
+# live CONTROLLER READER TEST ARGUMENT...: TEST on the Slurm of one suite, read by the reader of another.
+live() (
+    root=$releases/$1/root bin=$releases/$2/bin test=$3
+    [ -z "${RECORD:-}" ] || [ "$1" != "$2" ] || export RECORDINGS="$top/crates/daemon/tests/recordings"
+    shift 3
+    SANDBOX_ROOT=$root SLURM_GRAPHITE_BIN=$bin/slurm-graphite \
+        cargo test --quiet --locked -p live-tests --test "$test" -- "$@"
+)
+
+# The reader's own tests, in the chroot.
+unit() (
+    SYSROOT=$releases/$1/root
+    SLURM_LIB_DIR=$(dirname "$SYSROOT"/usr/lib/*/libslurm.so)
+    name=CARGO_TARGET_$(host | tr 'a-z-' 'A-Z_')
+    export SYSROOT SLURM_LIB_DIR SLURM_INCLUDE_DIR="$SYSROOT/usr/include" \
+        "${name}_LINKER=$here/sysroot-gcc.sh" "${name}_RUNNER=sh $here/enter.sh $SYSROOT $target --"
+    cargo test --quiet --locked -p slurm-reader --target "$(host)" --target-dir "$releases/build"
+)
+
+wanted=${*:-$(suites | cut -d ' ' -f 1)}
+for suite in $wanted; do
+    release=$(suites | awk -v suite="$suite" '$1 == suite { print $2 }')
+    logs=$releases/$suite
+    attempt "Slurm $release: the reader's own tests" "$logs/unit.log" unit "$suite"
+    # Nothing in the daemon's clock depends on the release.
+    attempt "Slurm $release: every figure, live" "$logs/figures.log" \
+        live "$suite" "$suite" figures --test-threads=2 --skip ticks_fill_as_many_slots
+    attempt "Slurm $release: readers of all releases side by side" "$logs/side.log" \
+        live "$suite" "$suite" releases --ignored side_by_side
+done
+[ $# -eq 0 ] || { cat "$outcome"; ! grep -q FAILED "$outcome"; exit; }
+
+# A rolling upgrade begins with the controller. Slurm lets the older side lag by two releases, from 24.11 on by three.
+attempt 'reader of 20.11, slurmctld of 22.05: every figure' "$releases/bullseye/rolling.log" \
+    live bookworm bullseye figures every_figure_of_sdiag_after_work
+attempt 'reader of 24.11, slurmctld of 26.05: every figure' "$releases/trixie/rolling.log" \
+    live forky trixie figures every_figure_of_sdiag_after_work
+attempt 'reader of 22.05, slurmctld of 24.11: too old, and said so' "$releases/bookworm/rolling.log" \
+    live trixie bookworm releases --ignored too_old_for_its_controller
+attempt 'on this machine: readers side by side, wrong libraries' "$releases/here.log" \
+    env SLURM_GRAPHITE_BIN="$releases/readers/slurm-graphite" \
+    cargo test --quiet --locked -p live-tests --test releases -- --ignored --skip too_old_for_its_controller
+cat "$outcome"
+! grep -q FAILED "$outcome"

@@ -1,0 +1,89 @@
+//! A cluster with two controllers on one host: each slurmctld has a host name and a run folder of its own, and they share
+//! the state. No node: jobs wait.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use crate::{Folder, Invocation, Process, Slurm, find_program};
+
+/// Seconds until the backup takes over: the least with which it does not do so over a short pause.
+pub const SLURMCTLD_TIMEOUT: u64 = 10;
+
+const NAMES: [&str; 2] = ["ctl1", "ctl2"];
+
+/// unshare(1) for a host name and mounts of one's own; the first flag is for those who are not root.
+const OWN_NAME: &[&str] = &["--map-root-user", "--uts", "--mount", "--propagation", "private"];
+
+/// munged and two slurmctlds.
+#[derive(Debug)]
+pub struct Pair {
+    /// The controller.
+    pub primary: Process,
+    /// The one that waits.
+    pub backup: Process,
+    /// munged; its own slurmctld and slurmd are not for use.
+    pub slurm: Slurm,
+}
+
+impl Pair {
+    /// Writes the configuration and starts nothing. `None` where host names of one's own are not allowed.
+    ///
+    /// # Errors
+    /// A program is missing, or the folder cannot be written to.
+    pub fn new(folder: &Folder) -> Result<Option<Self>> {
+        let unshare = find_program("unshare")?;
+        let allowed = [OWN_NAME, &["true"]].concat();
+        if !is_root() && Invocation::of(folder, &unshare, &allowed)?.finish()?.code != Some(0) {
+            return Ok(None);
+        }
+        let slurm = Slurm::new(folder)?;
+        let path = folder.path();
+        let run = path.join("run");
+        fs::create_dir(&run)?;
+        fs::write(path.join("hosts"), "127.0.0.1 localhost ctl1\n127.0.0.2 ctl2\n")?;
+        let single = "SlurmctldHost=localhost(127.0.0.1)\n";
+        let double = "SlurmctldHost=ctl1(127.0.0.1)\nSlurmctldHost=ctl2(127.0.0.2)\n";
+        let pid = path.join("slurmctld.pid").display().to_string();
+        let text = fs::read_to_string(slurm.conf())?
+            .replace(single, double)
+            // One that starts ends the one whose id is in the file.
+            .replace(&pid, &run.join("slurmctld.pid").display().to_string());
+        fs::write(slurm.conf(), format!("{text}SlurmctldTimeout={SLURMCTLD_TIMEOUT}\n"))?;
+        let controller = |name: &'static str| controller(folder, &slurm, &run, name);
+        let (primary, backup) = (controller(NAMES[0])?, controller(NAMES[1])?);
+        Ok(Some(Self { primary, backup, slurm }))
+    }
+}
+
+fn controller(folder: &Folder, slurm: &Slurm, run: &Path, name: &'static str) -> Result<Process> {
+    let hosts = folder.path().join("hosts");
+    let script =
+        "hostname \"$0\"; mount --bind \"$1\" /etc/hosts; mount -t tmpfs tmpfs \"$2\"; shift 2; exec \"$@\"";
+    let up = slurm.question("scontrol", &["ping"]);
+    let flags =
+        if is_root() { OWN_NAME.split_first().map_or(OWN_NAME, |(_, flags)| flags) } else { OWN_NAME };
+    Ok(Process::new(folder, name, find_program("unshare")?)
+        .args(flags.iter().copied())
+        .args(["sh", "-ec", script, name])
+        .args([hosts, PathBuf::from(run)])
+        .args(as_oneself())
+        .args(slurm.words("slurmctld")?)
+        .args(["-D", "-f"])
+        .args([slurm.conf()])
+        .env("SLURM_CONF", slurm.conf())
+        .ready(move || up().is_ok_and(|text| text.contains(&format!("{name} is UP")))))
+}
+
+fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// Who had to become root for a host name of one's own is not root for slurmctld.
+fn as_oneself() -> Vec<String> {
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let words =
+        ["unshare".into(), "--user".into(), format!("--map-user={user}"), format!("--map-group={group}")];
+    if is_root() { Vec::new() } else { words.to_vec() }
+}
