@@ -1,6 +1,7 @@
 //! What each command does: one file a command, and what they share.
 
 mod check;
+mod manual;
 mod metrics;
 mod once;
 mod replay;
@@ -33,6 +34,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Check { options, connect } => check::check(&options, connect),
         Command::Stats { options, json, reset } => stats::stats(&options, json, reset),
         Command::Metrics => print(&metrics::document()),
+        Command::Manual { folder } => manual::write(&folder),
         Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options)?)),
     }
 }
