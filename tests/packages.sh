@@ -1,9 +1,14 @@
 #!/bin/sh
 # Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
+# `packages.sh debian` is about making Debian packages instead, `packages.sh chroot` about testing them.
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
-tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon carbon-c-relay iproute2 python3-whisper supervisor systemd valgrind'
+tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon carbon-c-relay iproute2 python3-whisper supervisor systemd valgrind man-db'
+case ${1-} in
+debian) build='debhelper pkgconf systemd' tests= ;;
+chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
+esac
 
 if ! command -v cargo >/dev/null; then
     echo 'packages: Rust is missing. Install Rust 1.89 or later with rustup; Debian 12 has an older one.' >&2

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 
 use self::roff::Page;
@@ -94,7 +94,11 @@ pub(super) fn write(folder: &Path) -> Result<()> {
         std::fs::write(folder.join(file), text).with_context(place)?;
     }
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
-        clap_complete::generate_to(shell, &mut visible(), NAME, folder).with_context(place)?;
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut visible(), NAME, &mut script);
+        // A program with a hyphen in its name gets two names in bash's script: clap-rs/clap#6421.
+        let script = String::from_utf8_lossy(&script).replace("slurm__subcmd__graphite", "slurm__graphite");
+        std::fs::write(folder.join(shell.file_name(NAME)), script).with_context(place)?;
     }
     Ok(())
 }
