@@ -191,9 +191,7 @@ fn the_unit_s_command_sends(folder: &Folder, chroot: &Chroot<'_>, carbon: &Carbo
     let command: Vec<&str> = value("ExecStart")?.split(' ').collect();
     let mut systemd = Notify::listen(folder)?;
     chroot.run(&format!("chmod 777 {}", systemd.path.display()))?;
-    let mut daemon = chroot
-        .process("daemon", value("User")?, &command)?
-        .env("NOTIFY_SOCKET", &systemd.path);
+    let mut daemon = chroot.process("daemon", value("User")?, &command)?.env("NOTIFY_SOCKET", &systemd.path);
     let start = Instant::now();
     daemon.spawn()?;
     systemd.message("READY=1", SOON)?;

@@ -1,7 +1,7 @@
 //! slurm-graphite.toml(5), from the shipped file: what its comments say of a key is said there and nowhere else.
 //!
-//! A comment belongs to the line below it, be that a key or a table's head; one with an empty line below stands for
-//! itself. `#key = …`, without a space, is a key that has no default.
+//! A comment belongs to the key or the table's head that comes next, in a paragraph of its own where an empty line is
+//! between; before all keys it is about the file. `#key = …`, without a space, is a key that has no default.
 
 use super::roff::Page;
 
@@ -18,10 +18,9 @@ pub(super) fn page(toml: &str) -> String {
                 comment += text;
                 comment.push('\n');
             }
+            Part::End if in_keys => comment.push('\n'),
             Part::End => {
-                if !comment.is_empty() {
-                    page.text(&format!("\n\n{comment}"));
-                }
+                page.text(&format!("\n\n{comment}"));
                 comment.clear();
             }
             Part::Head(head) => {
@@ -119,6 +118,14 @@ mod tests {
         let start = page.lines().find(|line| heading(line)).unwrap_or_else(|| panic!("no {table} in {page}"));
         let body = page.split_once(&format!("{start}\n")).unwrap().1;
         body.split("\n.SH ").next().unwrap()
+    }
+
+    #[test]
+    fn a_comment_before_an_empty_line_stays_with_what_comes_next() {
+        let page = page("# File.\n\n# A.\na = \"1\"\n\n# Of all.\n\n# Of t.\n[t]\n# B.\nb = true\n");
+        let (before, t) = page.split_once(".SH \"[t]\"\n").unwrap();
+        assert!(before.contains("File.\n.SH \"TOP\\-LEVEL KEYS\"") && before.ends_with("\nA.\n"), "{before}");
+        assert!(t.starts_with("Of all.\n.PP\nOf t.\n.TP\n\\fBb = true\\fR\nB.\n"), "{t}");
     }
 
     #[test]

@@ -25,14 +25,17 @@ impl Page {
         self.control("SS", &[heading]);
     }
 
-    /// Paragraphs, with an empty line between two of them.
+    /// Paragraphs, with empty lines between them; with one before the first too it is a further one.
     pub(super) fn text(&mut self, text: &str) {
         for (index, paragraph) in text.split("\n\n").enumerate() {
-            if index > 0 {
-                self.control("PP", &[]);
-            }
             // In one line: what stands in backticks may have been wrapped.
-            self.line(&paragraph.trim().replace('\n', " "));
+            let paragraph = paragraph.trim().replace('\n', " ");
+            if !paragraph.is_empty() {
+                if index > 0 {
+                    self.control("PP", &[]);
+                }
+                self.line(&paragraph);
+            }
         }
     }
 
