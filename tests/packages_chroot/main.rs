@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::{Limits, Options};
-use sandbox::{Carbon, Folder, Notify, Slurm, wait};
+use sandbox::{Carbon, Folder, Notify, Slurm, proc, wait};
 
 use crate::chroot::{Chroot, host};
 
@@ -214,6 +214,9 @@ fn supervisord_runs_it_too(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     let mut supervisord = chroot.process("supervisord", "root", &command)?;
     supervisord.start()?;
     supervisord.line("success: slurm-graphite entered RUNNING state", SOON)?;
+    let child = supervisord.pid().and_then(|pid| proc::children(pid).first().copied()).context("no child")?;
+    let user = chroot.run(&format!("stat -c %U /proc/{child}"))?;
+    ensure!(user == "slurm-graphite\n", "it runs as {user}");
     wait::until("a point more", INTERVAL * 2, || {
         carbon.series(FIGURE).is_ok_and(|series| series.last() > before)
     })?;

@@ -14,7 +14,7 @@ const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
-const PACKAGES: [(&str, &str); 26] = [
+const PACKAGES: [(&str, &str); 27] = [
     ("munged", "munge"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
@@ -40,6 +40,7 @@ const PACKAGES: [(&str, &str); 26] = [
     ("dpkg-deb", "dpkg"),
     ("lintian", "lintian"),
     ("rpm", "rpm"),
+    ("rpmspec", "rpm"),
     ("rpmlint", "rpmlint"),
 ];
 
