@@ -44,6 +44,7 @@ deb: build ## Debian packages of the daemon and of its reader, for this host's l
 	@sh packaging/deb.sh $(BUILT) $(TARGET)/deb
 
 rpm: build ## the same as RPMs
+	@sh tests/packages.sh rpm
 	@sh packaging/rpm.sh $(BUILT) $(TARGET)/rpm
 
 # Needs root, for chroots, and Debian's mirror.
@@ -95,8 +96,8 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	install -D -m 644 $(BUILT)/manual/slurm-graphite.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/slurm-graphite
 	install -D -m 644 $(BUILT)/manual/slurm-graphite.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/slurm-graphite.fish
 	install -D -m 644 $(BUILT)/manual/_slurm-graphite $(DESTDIR)$(ZSH)/_slurm-graphite
-	for folder in carbon grafana supervisor; do for file in config/$$folder/*; do test ! -f $$file || \
-		install -D -m 644 $$file $(DESTDIR)$(SHARE)/$$folder/$${file##*/} || exit 1; done; done
+	find config/carbon config/grafana config/supervisor -type f 2>/dev/null | while read -r file; do \
+		install -D -m 644 $$file $(DESTDIR)$(SHARE)/$${file#config/} || exit 1; done
 	install -d $(DESTDIR)$(DOC)
 	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE \
 		$(filter-out docs/code-structure.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
