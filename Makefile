@@ -8,26 +8,50 @@ BUILT ?= $(TARGET)/release
 
 BIN = $(PREFIX)/bin
 LIBEXEC = $(PREFIX)/libexec/slurm-graphite
+READER ?= slurm-graphite-reader
 DOC = $(PREFIX)/share/doc/slurm-graphite
+SHARE = $(PREFIX)/share/slurm-graphite
+MAN = $(PREFIX)/share/man
+ZSH ?= $(PREFIX)/share/zsh/site-functions
 CONFIG = $(SYSCONFDIR)/slurm-graphite
-UNIT = $(PREFIX)/lib/systemd/system/slurm-graphite.service
-# What is written for a package under /usr and /etc, for another prefix.
-ADAPT = sed -i -e 's|/usr/bin/slurm-graphite|$(BIN)/slurm-graphite|g' \
-	-e 's|/usr/libexec/slurm-graphite|$(LIBEXEC)|g' \
-	-e 's|/etc/slurm-graphite|$(CONFIG)|g'
+UNITS ?= $(PREFIX)/lib/systemd/system
+UNIT = $(UNITS)/slurm-graphite.service
+# What is written for a package under /usr and /etc, for another prefix; manual pages have a backslash before a hyphen.
+ADAPT = sed -i -e 's|/usr/bin/slurm\\*-graphite|$(BIN)/slurm-graphite|g' \
+	-e 's|/usr/libexec/slurm\\*-graphite|$(LIBEXEC)|g' \
+	-e 's|/usr/share/slurm\\*-graphite|$(SHARE)|g' \
+	-e 's|/etc/slurm\\*-graphite|$(CONFIG)|g'
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build demo test headers releases bench bench-scale soak golden install clean
+.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak golden install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
-		printf '  make %-12s %s\n' "$$target" "$$text"; done
+		printf '  make %-13s %s\n' "$$target" "$$text"; done
 
 packages: ## install what building and testing need (as root), or say what is missing
 	@sh tests/packages.sh
 
-build: ## build the two programs for `make install`
+build: ## build the two programs for `make install`, and what `make man` does
 	cargo build --release --locked -p slurm-graphite -p slurm-reader
+	@$(MAKE) --no-print-directory man
+
+man: ## write the manual pages and completions of what was built
+	$(BUILT)/slurm-graphite manual $(BUILT)/manual
+
+deb: build ## Debian packages of the daemon and of its reader, for this host's libslurm
+	@sh tests/packages.sh debian
+	@sh packaging/deb.sh $(BUILT) $(TARGET)/deb
+
+rpm: build ## the same as RPMs
+	@sh tests/packages.sh rpm
+	@sh packaging/rpm.sh $(BUILT) $(TARGET)/rpm
+
+# Needs root, for chroots, and Debian's mirror.
+packages-test: packages deb rpm ## the packages, installed, upgraded and removed in a clean Debian
+	@sh tests/packages.sh chroot
+	cargo build --locked --workspace
+	cargo test --locked -p live-tests --test packages_chroot -- --ignored --test-threads=1
 
 demo: packages ## half a minute of a real cluster in a real Carbon, shown as a table
 	cargo build --locked --workspace
@@ -47,7 +71,7 @@ headers: ## the reader compiled against the headers of every Slurm release, whic
 	@sh tests/releases/headers.sh
 
 releases: ## the reader of every Slurm release against its slurmctld, in chroots (root, network, 10 minutes)
-	@sh tests/packages.sh debootstrap
+	@sh tests/packages.sh releases
 	@sh tests/releases/run.sh
 
 bench: packages ## CPU and memory of a tick, beside a bare C loop and a forked sdiag
@@ -74,16 +98,24 @@ golden: ## write the golden files and docs/metrics.md anew
 install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }
 	install -D -m 755 $(BUILT)/slurm-graphite $(DESTDIR)$(BIN)/slurm-graphite
-	install -D -m 755 $(BUILT)/slurm-graphite-reader $(DESTDIR)$(LIBEXEC)/slurm-graphite-reader
+	install -D -m 755 $(BUILT)/slurm-graphite-reader $(DESTDIR)$(LIBEXEC)/$(READER)
 	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || \
 		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml
 	install -D -m 644 systemd/slurm-graphite.service $(DESTDIR)$(UNIT)
 	install -D -m 644 systemd/slurm-graphite.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/slurm-graphite.conf
-	install -D -m 644 config/supervisor/slurm-graphite.conf $(DESTDIR)$(DOC)/supervisor/slurm-graphite.conf
-	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE docs/metrics.md docs/operations.md $(DESTDIR)$(DOC)
-	install -d $(DESTDIR)$(DOC)/carbon
-	install -m 644 config/carbon/storage-schemas.conf config/carbon/storage-aggregation.conf $(DESTDIR)$(DOC)/carbon
-	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(DOC)/supervisor/slurm-graphite.conf
+	install -D -m 644 systemd/slurm-graphite.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/slurm-graphite.conf
+	install -D -m 644 $(BUILT)/manual/slurm-graphite.1 $(DESTDIR)$(MAN)/man1/slurm-graphite.1
+	install -D -m 644 $(BUILT)/manual/slurm-graphite.toml.5 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
+	install -D -m 644 $(BUILT)/manual/slurm-graphite.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/slurm-graphite
+	install -D -m 644 $(BUILT)/manual/slurm-graphite.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/slurm-graphite.fish
+	install -D -m 644 $(BUILT)/manual/_slurm-graphite $(DESTDIR)$(ZSH)/_slurm-graphite
+	find config/carbon config/grafana config/supervisor -type f 2>/dev/null | while read -r file; do \
+		install -D -m 644 $$file $(DESTDIR)$(SHARE)/$${file#config/} || exit 1; done
+	install -d $(DESTDIR)$(DOC)
+	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE \
+		$(filter-out docs/code-structure.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
+	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(SHARE)/supervisor/* $(DESTDIR)$(MAN)/man1/slurm-graphite.1 \
+		$(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
 
 clean: ## remove what was built
 	cargo clean

@@ -1,11 +1,12 @@
-//! `make install` puts everything where the unit looks for it, and never overwrites a configuration.
+//! `make install` puts everything where the unit looks for it, and never overwrites a configuration; the manual pages
+//! and completions that it installs are fit for use.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use sandbox::{Folder, find_program};
+use sandbox::{Finished, Folder, Invocation, find_program};
 
 const PROGRAMS: [&str; 2] = ["slurm-graphite", "slurm-graphite-reader"];
 
@@ -19,12 +20,18 @@ fn under_a_prefix_of_its_own() {
         ("etc/slurm-graphite/slurm-graphite.toml", 0o644),
         ("lib/systemd/system/slurm-graphite.service", 0o644),
         ("lib/sysusers.d/slurm-graphite.conf", 0o644),
+        ("lib/tmpfiles.d/slurm-graphite.conf", 0o644),
+        ("share/man/man1/slurm-graphite.1", 0o644),
+        ("share/man/man5/slurm-graphite.toml.5", 0o644),
+        ("share/bash-completion/completions/slurm-graphite", 0o644),
+        ("share/fish/vendor_completions.d/slurm-graphite.fish", 0o644),
+        ("share/zsh/site-functions/_slurm-graphite", 0o644),
         ("share/doc/slurm-graphite/README.md", 0o644),
         ("share/doc/slurm-graphite/metrics.md", 0o644),
         ("share/doc/slurm-graphite/slurm-graphite.toml", 0o644),
-        ("share/doc/slurm-graphite/supervisor/slurm-graphite.conf", 0o644),
-        ("share/doc/slurm-graphite/carbon/storage-schemas.conf", 0o644),
-        ("share/doc/slurm-graphite/carbon/storage-aggregation.conf", 0o644),
+        ("share/slurm-graphite/supervisor/slurm-graphite.conf", 0o644),
+        ("share/slurm-graphite/carbon/storage-schemas.conf", 0o644),
+        ("share/slurm-graphite/carbon/storage-aggregation.conf", 0o644),
     ] {
         let path = root.join("opt/graphite").join(file);
         let found = fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -34,6 +41,11 @@ fn under_a_prefix_of_its_own() {
     assert_eq!(names(&root), ["opt"]);
     assert_eq!(names(&root.join("opt")), ["graphite"]);
     named_paths_exist(&root, "/opt/graphite").unwrap();
+    for page in ["man1/slurm-graphite.1", "man5/slurm-graphite.toml.5"] {
+        let text = fs::read_to_string(root.join("opt/graphite/share/man").join(page)).unwrap();
+        let paths = text.replace('\\', "").replace("/opt/graphite/", "");
+        assert!(!paths.contains("/usr/") && !paths.contains("/etc/slurm-graphite"), "{paths}");
+    }
 }
 
 #[test]
@@ -54,11 +66,61 @@ fn an_edited_configuration_stays() {
     assert_eq!(fs::read_to_string(configuration).unwrap(), "interval = \"10s\"\n");
 }
 
+/// As lintian does it.
+#[test]
+fn manual_pages_render_without_a_warning() {
+    let folder = Folder::new().unwrap();
+    let pages = manual(&folder).unwrap();
+    let render = |page: &Path| {
+        let args = ["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", &page.display().to_string()];
+        let man = Invocation::of(&folder, &find_program("man").unwrap(), &args).unwrap();
+        man.env("MANWIDTH", "80").env("MANROFFSEQ", "").finish().unwrap()
+    };
+    for page in ["slurm-graphite.1", "slurm-graphite.toml.5"] {
+        let Finished { code, stdout, stderr, .. } = render(&pages.join(page));
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{page}");
+        assert!(stdout.len() > 5000, "{page}: {stdout}");
+    }
+    // That it would say something.
+    let wrong = folder.path().join("wrong.1");
+    fs::write(&wrong, ".TH wrong 1\n.SH NAME\nwrong \\- \\*[undefined]\n").unwrap();
+    assert!(render(&wrong).stderr.contains("undefined"));
+}
+
+#[test]
+fn bash_completes_commands_and_their_options() {
+    let folder = Folder::new().unwrap();
+    let file = manual(&folder).unwrap().join("slurm-graphite.bash").display().to_string();
+    let complete = |words: &str, last: &str| {
+        let script = format!(
+            "source {file}; COMP_WORDS=(slurm-graphite {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
+             set -- $(complete -p slurm-graphite); while [ \"$1\" != -F ]; do shift; done\n\
+             \"$2\" slurm-graphite {last} slurm-graphite; echo ${{COMPREPLY[@]}}"
+        );
+        let bash = find_program("bash").unwrap();
+        let finished = Invocation::of(&folder, &bash, &["--norc", "-c", &script]).unwrap().finish().unwrap();
+        assert_eq!(finished.stderr, "");
+        finished.stdout.trim().to_owned()
+    };
+    assert_eq!(complete("ch", "ch"), "check");
+    assert_eq!(complete("check --conn", "--conn"), "--connect");
+    // What packages alone need is offered to nobody.
+    assert_eq!(complete("manu", "manu"), "");
+}
+
 #[test]
 fn nothing_built_is_said() {
     let folder = Folder::new().unwrap();
     let error = make(&folder, &["install", "BUILT=/nowhere", "DESTDIR=/nowhere"]).unwrap_err().to_string();
     assert!(error.contains("make build"), "{error}");
+}
+
+/// The manual pages and completions, as `make man` writes them.
+fn manual(folder: &Folder) -> Result<PathBuf> {
+    let pages = folder.path().join("built/manual");
+    let finished = Invocation::new(folder, &["manual", &pages.display().to_string()])?.finish()?;
+    ensure!(finished.code == Some(0), "{}", finished.stderr);
+    Ok(pages)
 }
 
 /// Installs stand-ins for the programs: what they do is no matter here.
@@ -69,6 +131,7 @@ fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
         fs::write(built.join(program), "")?;
         fs::set_permissions(built.join(program), fs::Permissions::from_mode(0o755))?;
     }
+    manual(folder)?;
     let variables = [
         format!("BUILT={}", built.display()),
         format!("DESTDIR={}", root.display()),

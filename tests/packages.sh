@@ -1,10 +1,18 @@
 #!/bin/sh
 # Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
-# Arguments are further packages.
+# `packages.sh debian` and `packages.sh rpm` are about making packages instead, `packages.sh chroot` about testing them;
+# `packages.sh releases` adds what other releases of Slurm want.
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
-tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon carbon-c-relay iproute2 python3-whisper supervisor systemd valgrind'
+tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon carbon-c-relay iproute2 python3-whisper supervisor systemd valgrind man-db'
+programs='gcc sdiag slurmctld slurmd munged carbon-cache supervisord'
+case ${1-} in
+debian) build='debhelper pkgconf systemd' tests= ;;
+rpm) build=rpm tests= programs='gcc rpmbuild' ;;
+chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
+releases) tests="$tests debootstrap" ;;
+esac
 
 if ! command -v cargo >/dev/null; then
     echo 'packages: Rust is missing. Install Rust 1.89 or later with rustup; Debian 12 has an older one.' >&2
@@ -15,20 +23,20 @@ fi
 if ! command -v dpkg-query >/dev/null; then
     missing=
     PATH=$PATH:/usr/sbin:/sbin
-    for program in gcc sdiag slurmctld slurmd munged carbon-cache supervisord; do
+    for program in $programs; do
         command -v "$program" >/dev/null || missing="$missing $program"
     done
     [ -n "$missing" ] || exit 0
     cat >&2 <<END
 packages: missing here:$missing. On RHEL, Rocky and Alma, with EPEL and CRB enabled, as root:
-    dnf install gcc clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd munge python3-carbon python3-whisper supervisor
+    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd munge python3-carbon python3-whisper supervisor
 Where EPEL has no python3-carbon, install carbon and whisper with pip.
 END
     exit 1
 fi
 
 missing=
-for package in $build $tests "$@"; do
+for package in $build $tests; do
     status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || status=
     [ "$status" = installed ] || missing="$missing $package"
 done

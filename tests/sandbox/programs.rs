@@ -14,7 +14,7 @@ const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
-const PACKAGES: [(&str, &str); 17] = [
+const PACKAGES: [(&str, &str); 27] = [
     ("munged", "munge"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
@@ -32,6 +32,16 @@ const PACKAGES: [(&str, &str); 17] = [
     ("setpriv", "util-linux"),
     ("supervisord", "supervisor"),
     ("systemd-analyze", "systemd"),
+    ("man", "man-db"),
+    ("bash", "bash"),
+    ("zsh", "zsh"),
+    ("fish", "fish"),
+    ("debootstrap", "debootstrap"),
+    ("dpkg-deb", "dpkg"),
+    ("lintian", "lintian"),
+    ("rpm", "rpm"),
+    ("rpmspec", "rpm"),
+    ("rpmlint", "rpmlint"),
 ];
 
 /// The path of a program; an ordinary user's `PATH` often lacks `/usr/sbin`, where slurmctld is.

@@ -77,6 +77,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         options: Options,
     },
+    /// Write the manual pages and the completions of shells into a folder, for packages
+    #[command(hide = true)]
+    Manual { folder: PathBuf },
 }
 
 /// Where the configuration comes from; each flag goes over the file's value.

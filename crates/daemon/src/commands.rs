@@ -4,6 +4,7 @@ mod check;
 mod count;
 #[cfg(test)]
 mod fuzz;
+mod manual;
 mod metrics;
 mod once;
 mod replay;
@@ -39,6 +40,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Stats { options, json, reset, watch: None } => stats::stats(&options, json, reset),
         Command::Metrics { options, count: true } => count::count(&options),
         Command::Metrics { count: false, .. } => print(&metrics::document()),
+        Command::Manual { folder } => manual::write(&folder),
         Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options)?)),
     }
 }
