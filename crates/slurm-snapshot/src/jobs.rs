@@ -111,7 +111,8 @@ pub struct Waiting {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted: Option<Moments>,
     /// Since they may run: jobs whose eligible time has come. Held jobs, those with an open dependency and those
-    /// with a later begin time have none.
+    /// with a later begin time have none. A begin time that comes while the reply is unchanged counts from the next
+    /// change on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eligible: Option<Moments>,
 }
