@@ -21,6 +21,8 @@ use crate::config::{Config, Problems, Slurm};
 use crate::source::{Source, SourceError, Wanted};
 use crate::telemetry::Logging;
 
+pub(crate) use check::Url;
+
 /// libslurm looks for a configuration for up to a minute; somebody who waits at a terminal is told sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
 
@@ -30,7 +32,10 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Run { options, replay: None } => run::run(&options),
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
         Command::Once { options, replay } => once::once(&options, replay.as_deref()),
-        Command::Check { options, connect } => check::check(&options, connect),
+        Command::Check { options, connect: false, .. } => check::check(&options),
+        Command::Check { options, connect: true, storage_schemas, read_back } => {
+            check::connect(&options, storage_schemas.as_deref(), read_back.as_ref())
+        }
         Command::Stats { options, json, reset } => stats::stats(&options, json, reset),
         Command::Metrics => print(&metrics::document()),
         Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options)?)),

@@ -13,6 +13,9 @@ use crate::naming::{self, Prefix};
 /// The family's component behind the prefix.
 const FAMILY: &str = "slurm_graphite";
 
+/// What `check --connect` sends, and the daemon never.
+const CANARY: &str = "check";
+
 /// Every path of these figures.
 pub(crate) const PATHS: &[Paths] = &[
     Paths {
@@ -96,6 +99,8 @@ const FIGURES: &[Figure<Health>] = &[
         meaning: "resident memory of the daemon, looked at once a minute" },
     Figure { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.reader.and_then(count),
         meaning: "resident memory of the reader, looked at once a minute" },
+    Figure { leaf: CANARY, unit: "Unix s", rollup: Rollup::Last, value: |_| None,
+        meaning: "when `check --connect` was last run here; it alone sends this, to see whether a point arrives" },
 ];
 
 #[rustfmt::skip]
@@ -176,6 +181,11 @@ impl Health {
     }
 }
 
+/// The path of the point by which `check --connect` sees whether points arrive.
+pub(crate) fn canary(prefix: &str, host: &str) -> String {
+    format!("{prefix}.{FAMILY}.{}.gauge-{CANARY}", path::component(host))
+}
+
 /// The longest path that this prefix and this destination can make, with a cluster's name of ordinary length.
 pub(crate) fn longest_path(prefix: &Prefix, destination: &str) -> String {
     let host = naming::host();
@@ -233,8 +243,8 @@ mod tests {
         assert!(!points.iter().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
             points.len(),
-            FIGURES.len() - 3 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
-            "nothing read, looked at or delivered yet"
+            FIGURES.len() - 4 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
+            "nothing read, looked at, checked or delivered yet"
         );
     }
 

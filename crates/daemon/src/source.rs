@@ -48,6 +48,14 @@ pub(crate) enum SourceError {
 }
 
 impl SourceError {
+    /// What is behind a rest.
+    pub(crate) fn root(&self) -> &Self {
+        match self {
+            Self::Resting(error) => error.root(),
+            error => error,
+        }
+    }
+
     /// What an administrator would look at first.
     pub(crate) fn advice(&self) -> &'static str {
         match self {

@@ -42,7 +42,8 @@ impl<'a> Ticks<'a> {
         Self { config, collecting: Collecting::start(config.interval, &config.collectors, |_| None) }
     }
 
-    fn wanted(&self) -> Wanted {
+    /// What its readings must hold.
+    pub(super) fn wanted(&self) -> Wanted {
         self.collecting.wanted()
     }
 
