@@ -21,8 +21,13 @@ fn sandbox(limits: Limits) -> Result<Sandbox> {
 
 /// `check --connect` against this cluster and this Carbon, with `more` flags.
 fn check(sandbox: &Sandbox, more: &[&str]) -> Result<Finished> {
-    let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
-    let mut args = vec!["check", "--connect", "--slurm-conf", &conf, "--carbon", &carbon];
+    check_by(sandbox, &sandbox.slurm.conf().display().to_string(), more)
+}
+
+/// The same by another slurm.conf.
+fn check_by(sandbox: &Sandbox, conf: &str, more: &[&str]) -> Result<Finished> {
+    let carbon = sandbox.carbon.address();
+    let mut args = vec!["check", "--connect", "--slurm-conf", conf, "--carbon", &carbon];
     args.extend(more);
     run(&sandbox.folder, &args)
 }
@@ -218,9 +223,9 @@ fn munged_dead_frozen_or_with_another_key_is_told_apart() {
     let conf = fs::read_to_string(sandbox.slurm.conf()).unwrap();
     let conf = conf.replace(&sandbox.path("munge/sock").display().to_string(), &socket);
     let conf = write(&sandbox.folder, "other.conf", &conf).unwrap();
-    let stranger = check(&sandbox, &["--slurm-conf", &conf]).unwrap();
-    wrong(&stranger, "munge: munged answers here, and its credentials are not taken", "the same munge.key");
-    says(&stranger, "– slurmctld: ");
+    let stranger = check_by(&sandbox, &conf, &[]).unwrap();
+    wrong(&stranger, "slurmctld: slurm_get_statistics: Zero Bytes", "Are munge.key and the clocks the same");
+    says(&stranger, "✓ munge: munged answers at ");
 
     sandbox.slurm.munged.kill().unwrap();
     let dead = check(&sandbox, &[]).unwrap();
@@ -228,6 +233,11 @@ fn munged_dead_frozen_or_with_another_key_is_told_apart() {
     says(&dead, "– slurmctld: ");
     says(&dead, "✓ carbon ");
     assert!(dead.took < Duration::from_secs(6), "{:?}", dead.took);
+    fs::remove_file(sandbox.path("munge/sock")).unwrap();
+    let gone = check(&sandbox, &[]).unwrap();
+    wrong(&gone, "munge: nobody answers at ", "systemctl status munge");
+    says(&gone, "– slurmctld: it tells nothing without a credential");
+    assert!(gone.took < Duration::from_secs(6), "{:?}", gone.took);
 }
 
 #[test]

@@ -41,6 +41,18 @@ enum Munge {
     Absent(std::io::Error),
 }
 
+impl Munge {
+    /// libslurm would wait for ever for a munged that is stopped, and most of a minute for one that was killed and left
+    /// its socket behind; where there is no socket it gives up after two seconds.
+    fn holds_up(&self) -> bool {
+        match self {
+            Self::Answers => false,
+            Self::Silent => true,
+            Self::Absent(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        }
+    }
+}
+
 /// The lines, and the reading that slurmctld gave.
 pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<Reading>> {
     let Some(conf) = slurm_conf(config, report).await? else {
@@ -48,9 +60,9 @@ pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<
         return Ok(None);
     };
     let munge = if conf.munge { Some(ask_munge(&conf.socket).await) } else { None };
-    if let (Some(Munge::Silent), true) = (&munge, conf.certain) {
+    if conf.certain && munge.as_ref().is_some_and(Munge::holds_up) {
         munge_alone(&conf, munge.as_ref(), report)?;
-        report.unknown("slurmctld: not asked, for libslurm would wait for munged for ever")?;
+        report.unknown("slurmctld: not asked, for libslurm would wait for munged")?;
         return Ok(None);
     }
     match read_once(config.slurm.clone(), Ticks::new(config).wanted()).await {
