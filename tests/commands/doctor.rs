@@ -1,6 +1,8 @@
 //! `check --connect`: every ✗ that it knows, provoked with the real programs where they can be made to.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
 use sandbox::{Carbon, Finished, Invocation, Manner, Process, Sandbox, Sink, find_program, free_port, wait};
 
-use crate::graphite_web::{GraphiteWeb, imitation};
+use crate::graphite_web::GraphiteWeb;
 use crate::{for_everybody, run, write};
 
 const SCHEMAS: &str = include_str!("../../config/carbon/storage-schemas.conf");
@@ -324,4 +326,18 @@ fn a_graphite_web_that_has_no_canary_or_is_none_is_said() {
     assert!(asked(&nobody).stdout.contains("Connection refused"));
     let gate = imitation("301 Moved Permanently", "").unwrap();
     assert!(asked(&gate).stdout.contains("answers HTTP/1.0 301 Moved Permanently"));
+}
+
+/// A server that answers every question with `status` and `body`; its URL.
+fn imitation(status: &'static str, body: &'static str) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut question = [0; 4096];
+            let _asked = stream.read(&mut question);
+            let _answered = write!(stream, "HTTP/1.0 {status}\r\n\r\n{body}");
+        }
+    });
+    Ok(url)
 }

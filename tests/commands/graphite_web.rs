@@ -1,8 +1,6 @@
-//! graphite-web over a sandbox's Carbon, for what is read back; and an imitation that answers one thing.
+//! graphite-web over a sandbox's Carbon, for what is read back.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -41,18 +39,4 @@ impl GraphiteWeb {
         process.start()?;
         Ok(Self { url: format!("http://127.0.0.1:{port}"), _process: process })
     }
-}
-
-/// A server that answers every question with `status` and `body`; its URL.
-pub(crate) fn imitation(status: &'static str, body: &'static str) -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let url = format!("http://{}", listener.local_addr()?);
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut question = [0; 4096];
-            let _asked = stream.read(&mut question);
-            let _answered = write!(stream, "HTTP/1.0 {status}\r\n\r\n{body}");
-        }
-    });
-    Ok(url)
 }
