@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use sandbox::carbon::{Limits, Options};
-use sandbox::{Carbon, Finished, Invocation, Manner, Process, Sandbox, Sink, find_program, free_port, wait};
+use sandbox::{
+    Carbon, Finished, Invocation, Manner, Process, Sandbox, Sink, find_program, free_port, slurm_graphite,
+    wait,
+};
 
 use crate::graphite_web::GraphiteWeb;
 use crate::{for_everybody, run, write};
@@ -161,6 +164,33 @@ fn counters_that_would_be_averaged_and_a_first_run_that_would_be_dropped_are_sai
 }
 
 #[test]
+fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_and_its_series_counted() {
+    let sandbox = sandbox(Limits::AsShipped).unwrap();
+    let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
+    let program = slurm_graphite().unwrap().display().to_string();
+    // Nobody else sees this mount.
+    let script = format!(
+        "mount --bind {} /etc/carbon && exec {program} check --connect --slurm-conf {conf} --carbon {carbon}",
+        sandbox.path("carbon").display()
+    );
+    let check = || {
+        let unshare = find_program("unshare").unwrap();
+        let args = ["--map-root-user", "--mount", "sh", "-c", &script];
+        Invocation::of(&sandbox.folder, &unshare, &args).unwrap().finish().unwrap()
+    };
+    let first = check();
+    wrong(&first, "carbon.conf (/etc/carbon/carbon.conf): ", "Raise MAX_CREATES_PER_MINUTE");
+    says(&first, "✓ storage-schemas.conf (/etc/carbon/storage-schemas.conf): [slurm_graphite] fits");
+    says(&first, "✓ storage-aggregation.conf (/etc/carbon/storage-aggregation.conf)");
+    let once = run(&sandbox.folder, &["once", "--slurm-conf", &conf, "--carbon", &carbon]).unwrap();
+    assert_eq!(once.code, Some(0), "{}", once.stderr);
+    wait::until("as many series as Carbon makes", wait::LIMIT, || sandbox.carbon.paths().len() > 35).unwrap();
+    let second = check();
+    assert_eq!(second.code, Some(0), "those that are there are not new: {}", second.stdout);
+    says(&second, "✓ carbon.conf (/etc/carbon/carbon.conf): ");
+}
+
+#[test]
 fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     let mut sandbox = sandbox(Limits::Wide).unwrap();
     let text = |address: &str| format!("[[carbon]]\naddress = \"{address}\"\nconnect_timeout = \"1s\"\n");
@@ -173,6 +203,18 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     wrong(&checked(&sandbox, &closed), &format!("carbon {closed}: connecting"), "Is carbon-cache running");
     let nameless = checked(&sandbox, "no-such-host.invalid:2004");
     wrong(&nameless, "carbon no-such-host.invalid:2004: looking up", "getent hosts");
+    // Nobody is asked for what nobody got.
+    let vain = [
+        "check",
+        "--connect",
+        "--slurm-conf",
+        &conf,
+        "--carbon",
+        &closed,
+        "--read-back",
+        "http://127.0.0.1:9",
+    ];
+    says(&run(&sandbox.folder, &vain).unwrap(), "– read back: not asked");
     let silent = Sink::start(Manner::Silent).unwrap();
     wrong(&checked(&sandbox, &silent.address()), "carbon ", "Is carbon-cache stopped");
     let closing = Sink::start(Manner::Close).unwrap();

@@ -43,9 +43,10 @@ pub(super) fn connect(
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
         let canary = canary(&config, reading.as_ref());
-        delivery::carbons(&config, canary.as_ref(), &mut report).await?;
+        let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
         if let Some(url) = read_back {
-            read_back::look(url, canary.as_ref(), &mut report).await?;
+            let canary = canary.as_ref().filter(|_| has_read);
+            read_back::look(url, canary, &mut report).await?;
         }
         Ok(report)
     })?;

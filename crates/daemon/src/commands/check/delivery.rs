@@ -14,21 +14,22 @@ use crate::config::Config;
 /// The queue's file; SQLite's others beside it begin with its name.
 const QUEUE_FILE: &str = "queue.sqlite3";
 
-/// Every Carbon in turn.
-pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
+/// Every Carbon in turn; whether one of them has read the canary.
+pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
     if config.carbon.is_empty() {
         report.wrong(
             "carbon: no destination",
             "Say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file.",
         )?;
     }
+    let mut read = false;
     for to in &config.carbon {
-        carbon(to, canary, report).await?;
+        read |= carbon(to, canary, report).await?;
     }
-    Ok(())
+    Ok(read && canary.is_some())
 }
 
-async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
+async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
     let passed = match Connection::open(&to.address, to.timeouts).await {
         Ok(connection) => tokio::time::timeout(to.timeouts.connect, send(connection, to, canary))
             .await
@@ -37,7 +38,10 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     };
     let what = if canary.is_some() { "a point" } else { "connections" };
     let (error, advice) = match passed {
-        Ok(()) => return report.good(&format!("carbon {}: takes {what}, and has read all of it", to.name)),
+        Ok(()) => {
+            report.good(&format!("carbon {}: takes {what}, and has read all of it", to.name))?;
+            return Ok(true);
+        }
         Err(ConnectionError::Stalled(_)) => (
             "takes connections, and does not read them".to_owned(),
             "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
@@ -54,7 +58,8 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             "Is that the port of `protocol` (pickle 2004, plaintext 2003), and MAX_RECEIVER_CONNECTIONS not reached?",
         ),
     };
-    report.wrong(&format!("carbon {}: {error}", to.name), advice)
+    report.wrong(&format!("carbon {}: {error}", to.name), advice)?;
+    Ok(false)
 }
 
 /// The canary, where there is one, and the half-close barrier behind it.
@@ -79,7 +84,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     };
     let name = dir.display();
     let user =
-        if is_root() { "root, which may write anywhere; check as the daemon's user" } else { "this user" };
+        if is_root() { "root, who may write anywhere (check as the daemon's user)" } else { "this user" };
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {

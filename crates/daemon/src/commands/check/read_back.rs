@@ -52,7 +52,7 @@ impl FromStr for Url {
 /// Asks until the canary is there.
 pub(super) async fn look(url: &Url, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
     let Some((canary, point)) = canary.and_then(|canary| Some((canary, canary.points().first()?))) else {
-        return report.unknown("read back: no point was sent, for the prefix needs the cluster's name");
+        return report.unknown("read back: not asked, for no Carbon has read the point");
     };
     let (path, value) = (point.path(), point.value());
     let start = Instant::now();

@@ -135,37 +135,37 @@ fn munge_alone(conf: &Conf, munge: Option<&Munge>, report: &mut Report) -> Resul
     }
 }
 
-/// slurm.conf and how it was found; `None` where it was named and cannot be read.
+/// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where one was named.
 async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Conf>> {
     let named = match (&config.slurm.conf, std::env::var_os("SLURM_CONF")) {
-        (Some(path), _) => Some((path.clone(), "the configuration names it")),
-        (None, Some(path)) => Some((PathBuf::from(path), "SLURM_CONF names it")),
+        (Some(path), _) => Some((path.clone(), " (the configuration names it)")),
+        (None, Some(path)) => Some((PathBuf::from(path), " (SLURM_CONF names it)")),
         (None, None) => None,
     };
-    if let Some((path, how)) = named {
-        return match read(&path).await {
+    let is_named = named.is_some();
+    let usual = USUAL.map(|path| (PathBuf::from(path), ""));
+    let candidates = named.map_or_else(|| usual.to_vec(), |named| vec![named]);
+    for (path, how) in candidates {
+        let name = path.display().to_string();
+        match read(&path).await {
             Ok(text) => {
-                report.good(&format!("slurm.conf: {} ({how})", path.display()))?;
-                Ok(Some(Conf::of(&text)))
+                report.good(&format!("slurm.conf: {name}{how}"))?;
+                return Ok(Some(Conf::of(&text)));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let error = SourceError::NoConf(path);
-                report.wrong(&format!("slurm.conf: {error}"), error.advice())?;
-                Ok(None)
+                if is_named {
+                    let error = SourceError::NoConf(path);
+                    report.wrong(&format!("slurm.conf: {error}"), error.advice())?;
+                    return Ok(None);
+                }
             }
             Err(error) => {
                 report.wrong(
-                    &format!("slurm.conf: {}: {error} ({how})", path.display()),
-                    "The daemon's user must be able to read it, and all folders above it.",
+                    &format!("slurm.conf: {name}: {error}{how}"),
+                    "The daemon's user must be able to read it, and to enter every folder above it.",
                 )?;
-                Ok(None)
+                return Ok(None);
             }
-        };
-    }
-    for path in USUAL {
-        if let Ok(text) = read(Path::new(path)).await {
-            report.good(&format!("slurm.conf: {path}"))?;
-            return Ok(Some(Conf::of(&text)));
         }
     }
     let server = std::env::var("SLURM_CONF_SERVER").ok();

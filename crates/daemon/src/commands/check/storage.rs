@@ -60,6 +60,9 @@ pub(super) async fn look(
 
 /// The folder of the Carbon that is sent to, or why none is known.
 async fn usual(config: &Config) -> Result<Place, String> {
+    if config.carbon.is_empty() {
+        return Err("no Carbon is named".to_owned());
+    }
     let mut others = None;
     for to in &config.carbon {
         if !is_here(to).await {
