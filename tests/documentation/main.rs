@@ -85,6 +85,10 @@ impl Stage {
 
     /// What a package would have brought, with the edits that `document` says.
     fn install(&self, document: &str) -> Result<()> {
+        // What `make build` does besides compiling.
+        if fs::read_to_string(top().join("Makefile"))?.contains("\nman:") {
+            self.sh("make man", document)?;
+        }
         self.sh("make install PREFIX=/usr", document)?;
         let blocks = blocks::all()?;
         let mut own =
