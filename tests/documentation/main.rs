@@ -27,7 +27,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("systemctl ", "there is no systemd to talk to"),
     ("sudo systemd-sysusers", "makes a user on this machine"),
     ("sudo supervisorctl ", "there is no supervisord to talk to; the packages' own test starts one"),
-    ("sudo install -m 644 /usr/share/slurm-graphite/", "what only the packages bring"),
+    ("sudo install -m 644 /usr/share/slurm-graphite/", "goes into folders of supervisord's and Grafana's"),
     ("docker ", "there is no docker daemon here"),
     ("ps -eZ", "there is no SELinux here"),
     ("sudo restorecon ", "there is no SELinux here"),
@@ -262,4 +262,34 @@ fn every_link_leads_to_a_file() {
         }
     }
     assert!(links > 5, "only {links} links");
+}
+
+#[test]
+fn every_name_of_ours_that_others_are_led_to_is_published() {
+    let documents = blocks::documents().unwrap();
+    let text =
+        |name: &str| documents.iter().find(|(other, _)| other == name).map(|(_, text)| text.clone()).unwrap();
+    let (migrating, metrics) = (text("docs/migrating.md"), text("docs/metrics.md"));
+    // The list that keeps its names, and the last column of every table.
+    let list =
+        migrating.split("`cluster.slurm_sched_stats.gauge-` and").nth(1).unwrap().split('.').next().unwrap();
+    let kept: Vec<&str> = list.split(',').map(str::trim).collect();
+    assert_eq!(kept.len(), 26, "{kept:?}");
+    let cells =
+        migrating.lines().filter(|line| line.starts_with('|')).filter_map(|line| line.rsplit('|').nth(1));
+    let ours = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    // A family of another release is not documented here.
+    let known =
+        |name: &&str| name.split_once('.').is_none_or(|(family, _)| metrics.contains(&format!(".{family}")));
+    let leaves: Vec<&str> = ours
+        .filter(known)
+        .filter_map(|name| {
+            if name.contains('.') { name.split_once("gauge-").map(|(_, leaf)| leaf) } else { Some(name) }
+        })
+        .filter(|leaf| leaf.contains('_') && leaf.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        .collect();
+    assert!(leaves.len() > 25, "{leaves:?}");
+    for leaf in kept.iter().chain(&leaves) {
+        assert!(metrics.contains(&format!("\n| `{leaf}` |")), "{leaf} is not in docs/metrics.md");
+    }
 }
