@@ -184,17 +184,14 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_and_its_series_count
     assert_eq!(once.code, Some(0), "{}", once.stderr);
     wait::until("as many series as Carbon makes", wait::LIMIT, || sandbox.carbon.paths().len() > 35).unwrap();
     let second = check();
-    assert!(
-        new_series(&second) + 35 <= new_series(&first),
-        "those that are there are not new: {}",
-        second.stdout
-    );
+    let [before, after] = [&first, &second].map(|checked| new_series(checked).unwrap());
+    assert!(after + 35 <= before, "those that are there are not new: {}", second.stdout);
 }
 
 /// How many series Carbon has to make, as the line about carbon.conf says.
-fn new_series(checked: &Finished) -> usize {
-    let (_, rest) = checked.stdout.split_once("carbon.conf): ").unwrap_or_default();
-    rest.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
+fn new_series(checked: &Finished) -> Option<usize> {
+    let (_, rest) = checked.stdout.split_once("carbon.conf): ")?;
+    rest.split(' ').next()?.parse().ok()
 }
 
 #[test]
