@@ -48,8 +48,12 @@ pub(crate) enum Command {
         /// Carbon's storage-schemas.conf, or a copy; what lies beside it is looked at too [default: this host's Carbon]
         #[arg(long, value_name = "FILE", requires = "connect")]
         storage_schemas: Option<PathBuf>,
-        /// Ask this graphite-web for the point that was sent: http://graphite.example.org
-        #[arg(long, value_name = "URL", requires = "connect")]
+        #[arg(
+            long,
+            value_name = "URL",
+            requires = "connect",
+            help = "Ask this graphite-web for the point that was sent: http://graphite.example.org; only http is spoken"
+        )]
         read_back: Option<Url>,
     },
     /// Print what `sdiag` shows
