@@ -2,6 +2,8 @@
 
 mod absent;
 mod check;
+mod doctor;
+mod graphite_web;
 mod once;
 mod text;
 mod watch;
@@ -11,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use sandbox::{Finished, Folder, Invocation};
+use sandbox::{Finished, Folder, Invocation, Sandbox, slurm_graphite};
 
 /// What somebody who waits at a terminal waits.
 const SOON: Duration = Duration::from_secs(5);
@@ -33,4 +35,15 @@ fn script(folder: &Folder, name: &str, text: &str) -> Result<String> {
     let path = write(folder, name, &format!("#!/bin/sh\n{text}\n"))?;
     fs::set_permissions(Path::new(&path), fs::Permissions::from_mode(0o755))?;
     Ok(path)
+}
+
+/// Copies both programs to where anybody may run them, unlike where they were built, and returns the first.
+fn for_everybody(sandbox: &Sandbox) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let here = slurm_graphite()?;
+    for name in ["slurm-graphite", "slurm-graphite-reader"] {
+        fs::copy(here.with_file_name(name), sandbox.path(name))?;
+        fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(sandbox.path("slurm-graphite").display().to_string())
 }

@@ -1,13 +1,11 @@
 //! `once` and `stats --reset`, against a real cluster.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sandbox::{Invocation, Sandbox, find_program, section, slurm_graphite, wait};
+use sandbox::{Invocation, Sandbox, find_program, section, wait};
 
-use crate::run;
+use crate::{for_everybody, run};
 
 #[test]
 fn once_prints_legal_lines_of_the_slot_that_it_is_in() {
@@ -74,13 +72,7 @@ fn a_reset_is_for_operators_and_the_refusal_is_slurms_own() {
 
     // Only root can be somebody else.
     if rustix::process::getuid().is_root() {
-        // Where the programs were built may be closed to others.
-        let here = slurm_graphite().unwrap();
-        for name in ["slurm-graphite", "slurm-graphite-reader"] {
-            fs::copy(here.with_file_name(name), sandbox.path(name)).unwrap();
-            fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(0o755)).unwrap();
-        }
-        let program = sandbox.path("slurm-graphite").display().to_string();
+        let program = for_everybody(&sandbox).unwrap();
         let nobody = |args: &[&str]| {
             let mut all = vec!["--reuid=65534", "--regid=65534", "--clear-groups", &program];
             all.extend(args);

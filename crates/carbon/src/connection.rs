@@ -29,6 +29,14 @@ pub struct Address {
     port: u16,
 }
 
+impl Address {
+    /// The port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
 /// A text that is no [`Address`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not HOST:PORT, such as carbon.example.org:2004 or [::1]:2004")]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::Url;
 use crate::config::Flags;
 
 /// slurmctld's scheduler statistics in Graphite.
@@ -41,9 +42,19 @@ pub(crate) enum Command {
     Check {
         #[command(flatten)]
         options: Options,
-        /// Ask slurmctld and every Carbon too, and say what is wrong and what to do
+        /// Look at slurm.conf, munge, slurmctld, the queue's folder, every Carbon (which gets one point) and its rules too
         #[arg(long)]
         connect: bool,
+        /// Carbon's storage-schemas.conf, or a copy; what lies beside it is looked at too [default: this host's Carbon]
+        #[arg(long, value_name = "FILE", requires = "connect")]
+        storage_schemas: Option<PathBuf>,
+        #[arg(
+            long,
+            value_name = "URL",
+            requires = "connect",
+            help = "Ask this graphite-web for the point that was sent: http://graphite.example.org; only http is spoken"
+        )]
+        read_back: Option<Url>,
     },
     /// Print what `sdiag` shows
     Stats {

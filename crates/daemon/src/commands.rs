@@ -26,6 +26,8 @@ use crate::config::{Config, Problems, Slurm};
 use crate::source::{Source, SourceError, Wanted};
 use crate::telemetry::Logging;
 
+pub(crate) use check::Url;
+
 /// libslurm looks for a configuration for up to a minute; somebody who waits at a terminal is told sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
 
@@ -35,7 +37,10 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Run { options, replay: None } => run::run(&options),
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
         Command::Once { options, replay } => once::once(&options, replay.as_deref()),
-        Command::Check { options, connect } => check::check(&options, connect),
+        Command::Check { options, connect: false, .. } => check::check(&options),
+        Command::Check { options, connect: true, storage_schemas, read_back } => {
+            check::connect(&options, storage_schemas.as_deref(), read_back.as_ref())
+        }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
         Command::Stats { options, json, reset, watch: None } => stats::stats(&options, json, reset),
         Command::Metrics { options, count: true } => count::count(&options),

@@ -15,6 +15,9 @@ use crate::survey::{Kind, Vitals};
 /// The family's component behind the prefix.
 const FAMILY: &str = "slurm_graphite";
 
+/// What `check --connect` sends, and the daemon never.
+const CANARY: &str = "check";
+
 /// Every path of these figures.
 pub(crate) const PATHS: &[Paths] = &[
     Paths {
@@ -107,6 +110,8 @@ const FIGURES: &[Figure<Health>] = &[
         meaning: "resident memory of the reader, looked at once a minute" },
     Figure { leaf: "second_reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.second_reader.and_then(count),
         meaning: "resident memory of the reader for expensive replies, where a collector wants them" },
+    Figure { leaf: CANARY, unit: "Unix s", rollup: Rollup::Last, value: |_| None,
+        meaning: "when `check --connect` was last run here; it alone sends this, to see whether a point arrives" },
 ];
 
 #[rustfmt::skip]
@@ -222,6 +227,11 @@ pub(crate) fn series(config: &Config) -> usize {
     own.saturating_add(destinations).saturating_add(replies)
 }
 
+/// The path of the point by which `check --connect` sees whether points arrive.
+pub(crate) fn canary(prefix: &str, host: &str) -> String {
+    format!("{prefix}.{FAMILY}.{}.gauge-{CANARY}", path::component(host))
+}
+
 /// The longest path that this prefix and this destination can make, with a cluster's name of ordinary length.
 pub(crate) fn longest_path(prefix: &Prefix, destination: &str) -> String {
     let host = naming::host();
@@ -274,8 +284,8 @@ mod tests {
         assert!(!points.iter().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
             points.len(),
-            FIGURES.len() - 4 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
-            "nothing read, looked at or delivered yet"
+            FIGURES.len() - 5 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
+            "nothing read, looked at, checked or delivered yet"
         );
     }
 

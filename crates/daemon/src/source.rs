@@ -50,6 +50,14 @@ pub(crate) enum SourceError {
 }
 
 impl SourceError {
+    /// What is behind a rest.
+    pub(crate) fn root(&self) -> &Self {
+        match self {
+            Self::Resting(error) => error.root(),
+            error => error,
+        }
+    }
+
     /// What an administrator would look at first.
     pub(crate) fn advice(&self) -> &'static str {
         match self {
@@ -66,6 +74,11 @@ impl SourceError {
                 }
                 // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
                 5004 => "slurmctld takes connections and gives no answer: is it stopped or overloaded?",
+                // SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT: what a munge key of another cluster gives
+                5005 => {
+                    "slurmctld hung up; most often it does not take this host's credential. Are munge.key and the clocks \
+                     the same on both hosts? Its log says; try `munge -n | ssh CONTROLLER unmunge`."
+                }
                 // ESLURM_USER_ID_MISSING, ESLURM_ACCESS_DENIED
                 2010 | 2002 => {
                     "Only an operator of the cluster may do that: `sacctmgr modify user ... set adminlevel=operator`."

@@ -1,70 +1,109 @@
-//! `check`: the configuration, and with `--connect` slurmctld and every Carbon, each with what to do.
+//! `check`: the configuration, and with `--connect` everything that it leads to: a line each, with what to do.
+//!
+//! `✓` is well, `✗` is not and makes the exit code 1, `–` is what could not be looked at, and why. Nothing is sent
+//! but one point of a path of its own, the canary; the daemon's store is never opened.
+
+mod delivery;
+mod ini;
+mod read_back;
+mod rules;
+mod slurm;
+mod storage;
+
+use std::path::Path;
+use std::time::SystemTime;
 
 use anyhow::{Result, bail};
-use carbon::{Connection, ConnectionError, Destination};
+use carbon::Batch;
+use slurm_snapshot::Reading;
 
-use super::{block_on, load, log_errors, print, read_once};
+pub(crate) use self::read_back::Url;
+use super::once::Ticks;
+use super::{block_on, load, log_errors, print, slot};
 use crate::cli::Options;
 use crate::config::Config;
-use crate::source::Wanted;
+use crate::{health, naming};
 
-pub(super) fn check(options: &Options, connect: bool) -> Result<()> {
+pub(super) fn check(options: &Options) -> Result<()> {
+    load(options).map_err(Into::into).and_then(|_| print(&configuration(options)))
+}
+
+pub(super) fn connect(
+    options: &Options,
+    storage_schemas: Option<&Path>,
+    read_back: Option<&Url>,
+) -> Result<()> {
     let config = load(options)?;
+    print(&configuration(options))?;
+    log_errors(options, &config);
+    let report = block_on(async {
+        let mut report = Report::default();
+        let reading = slurm::look(&config, &mut report).await?;
+        delivery::queue(&config, &mut report)?;
+        // A Carbon's rules come before its canary, which is a series too.
+        storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
+        let canary = canary(&config, reading.as_ref());
+        let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
+        if let Some(url) = read_back {
+            let canary = canary.as_ref().filter(|_| has_read);
+            read_back::look(url, canary, &mut report).await?;
+        }
+        Ok(report)
+    })?;
+    match report.wrong {
+        0 => Ok(()),
+        1 => bail!("one thing is not well; what to do is said above"),
+        many => bail!("{many} things are not well; what to do is said above"),
+    }
+}
+
+fn configuration(options: &Options) -> String {
     let from =
         options.config.as_ref().map_or_else(|| "flags and defaults".to_owned(), |f| f.display().to_string());
-    print(&format!("✓ configuration: {from}\n"))?;
-    if !connect {
-        return Ok(());
-    }
-    log_errors(options, &config);
-    block_on(async {
-        let mut good = check_slurm(&config).await?;
-        if config.carbon.is_empty() {
-            good = false;
-            print("✗ carbon: no destination; say --carbon HOST:2004, or [[carbon]] address in the file\n")?;
-        }
-        for to in &config.carbon {
-            good &= check_carbon(to).await?;
-        }
-        if good { Ok(()) } else { bail!("not everything answers; what to do is said above") }
-    })
+    format!("✓ configuration: {from}\n")
 }
 
-async fn check_slurm(config: &Config) -> Result<bool> {
-    match read_once(config.slurm.clone(), Wanted::default()).await {
-        Ok(reading) => {
-            let cluster = reading.cluster.as_deref().unwrap_or("(not told)");
-            let (release, took) = (reading.release, reading.elapsed);
-            print(&format!("✓ slurmctld: cluster {cluster} answers libslurm {release} in {took} µs\n"))?;
-            Ok(true)
-        }
-        Err(error) => {
-            print(&format!("✗ slurmctld: {error}\n  {}\n", error.advice()))?;
-            Ok(false)
-        }
+/// The lines, as they become known.
+#[derive(Default)]
+struct Report {
+    wrong: u32,
+}
+
+impl Report {
+    fn good(&mut self, text: &str) -> Result<()> {
+        print(&format!("✓ {text}\n"))
+    }
+
+    /// Not well, and what to do about it.
+    fn wrong(&mut self, text: &str, advice: &str) -> Result<()> {
+        self.wrong += 1;
+        print(&format!("✗ {text}\n  {advice}\n"))
+    }
+
+    /// Not looked at, and why.
+    fn unknown(&mut self, text: &str) -> Result<()> {
+        print(&format!("– {text}\n"))
     }
 }
 
-async fn check_carbon(to: &Destination) -> Result<bool> {
-    let passed = match Connection::open(&to.address, to.timeouts).await {
-        Ok(connection) => tokio::time::timeout(to.timeouts.connect, connection.barrier())
-            .await
-            .unwrap_or(Err(ConnectionError::Stalled(to.timeouts.connect))),
-        Err(error) => Err(error),
-    };
-    let (error, hint) = match passed {
-        Ok(()) => {
-            print(&format!("✓ carbon {}: takes connections, and reads them\n", to.name))?;
-            return Ok(true);
-        }
-        Err(ConnectionError::Stalled(_)) => (
-            "takes connections, and does not read them".to_owned(),
-            "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
-        ),
-        Err(error) => {
-            (error.to_string(), "Is carbon-cache running, with its PICKLE_RECEIVER_PORT open to this host?")
-        }
-    };
-    print(&format!("✗ carbon {}: {error}\n  {hint}\n", to.name))?;
-    Ok(false)
+/// One point whose value is this moment, so that it can be told from an earlier check's. `None` where the prefix
+/// needs the cluster's name and slurmctld has not told it.
+fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
+    let host = naming::host();
+    let cluster = reading.and_then(|reading| reading.cluster.as_deref());
+    let prefix = config.prefix.fill(cluster, &host)?;
+    let now =
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor();
+    let mut batch = Batch::new(slot(now, config.interval));
+    batch.push(health::canary(&prefix, &host), now);
+    Some(batch)
+}
+
+/// What a tick would be, for what can be said of its paths.
+fn dry_tick(config: &Config, reading: &Reading) -> Option<Batch> {
+    Ticks::new(config).batch(reading.clone()).ok()
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }

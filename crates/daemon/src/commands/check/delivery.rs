@@ -1,0 +1,150 @@
+//! The queue's folder, and every Carbon: whether it takes connections, and reads what comes through them.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Result;
+use bytesize::ByteSize;
+use carbon::{Batch, Connection, ConnectionError, Destination};
+
+use super::{Report, is_root};
+use crate::config::Config;
+
+/// The queue's file; SQLite's others beside it begin with its name.
+const QUEUE_FILE: &str = "queue.sqlite3";
+
+/// Every Carbon in turn; whether one of them has read the canary.
+pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
+    if config.carbon.is_empty() {
+        report.wrong(
+            "carbon: no destination",
+            "Say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file.",
+        )?;
+    }
+    let mut read = false;
+    for to in &config.carbon {
+        read |= carbon(to, canary, report).await?;
+    }
+    Ok(read && canary.is_some())
+}
+
+async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
+    let passed = match Connection::open(&to.address, to.timeouts).await {
+        Ok(connection) => tokio::time::timeout(to.timeouts.connect, send(connection, to, canary))
+            .await
+            .unwrap_or(Err(ConnectionError::Stalled(to.timeouts.connect))),
+        Err(error) => Err(error),
+    };
+    let what = if canary.is_some() { "a point" } else { "connections" };
+    let (error, advice) = match passed {
+        Ok(()) => {
+            report.good(&format!("carbon {}: takes {what}, and has read all of it", to.name))?;
+            return Ok(true);
+        }
+        Err(ConnectionError::Stalled(_)) => (
+            "takes connections, and does not read them".to_owned(),
+            "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
+        ),
+        Err(ConnectionError::Lookup { host, source }) => (
+            format!("looking up {host}: {source}"),
+            "Does the name resolve on this host? Try `getent hosts` with it.",
+        ),
+        Err(error @ ConnectionError::Connect { .. }) => {
+            (error.to_string(), "Is carbon-cache running, with its PICKLE_RECEIVER_PORT open to this host?")
+        }
+        Err(error) => (
+            format!("takes connections, and closes them unread: {error}"),
+            "Is that the port of `protocol` (pickle 2004, plaintext 2003), and MAX_RECEIVER_CONNECTIONS not reached?",
+        ),
+    };
+    report.wrong(&format!("carbon {}: {error}", to.name), advice)?;
+    Ok(false)
+}
+
+/// The canary, where there is one, and the half-close barrier behind it.
+async fn send(
+    connection: Connection,
+    to: &Destination,
+    canary: Option<&Batch>,
+) -> Result<(), ConnectionError> {
+    // A point that was made here can be encoded.
+    for frame in canary.and_then(|canary| carbon::frames(canary).ok()).into_iter().flatten() {
+        connection.write(&frame.bytes(to.protocol).unwrap_or_default()).await?;
+    }
+    connection.barrier().await
+}
+
+/// Whether the daemon can write there, and has the room that it may take.
+pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
+    let Some(dir) = &config.queue.dir else {
+        return report.unknown(
+            "queue: in memory, for there is no queue.dir: what Carbon has not had is lost when the daemon ends",
+        );
+    };
+    let name = dir.display();
+    let user =
+        if is_root() { "root, who may write anywhere (check as the daemon's user)" } else { "this user" };
+    if !dir.exists() {
+        let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
+        return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
+            report.good(&format!("queue: {name} is not there yet; {user} can make it"))
+        } else {
+            report.wrong(
+                &format!("queue: {name} is not there, and this user cannot make it"),
+                "Make it, for the daemon's user; the unit's StateDirectory makes /var/lib/slurm-graphite.",
+            )
+        };
+    }
+    if let Err(error) = try_writing(dir) {
+        return report.wrong(
+            &format!("queue: {name} cannot be written to: {error}"),
+            "It must belong to the daemon's user: check as that one, `sudo -u slurm-graphite slurm-graphite check …`.",
+        );
+    }
+    let Some(free) = free(dir) else {
+        return report
+            .good(&format!("queue: {name} can be written to by {user}; its free space is not known"));
+    };
+    let most = config.queue.limits.max_bytes;
+    let room = format!("{} free, max_bytes is {}", ByteSize(free), ByteSize(most));
+    if free.saturating_add(taken(dir)) < most {
+        return report.wrong(
+            &format!("queue: {name} has too little room: {room}"),
+            "Lower queue.max_bytes or make room: on a full disk the daemon goes on from memory.",
+        );
+    }
+    report.good(&format!("queue: {name} can be written to by {user}; {room}"))
+}
+
+/// A file of its own; the queue's is only opened, where it is there.
+fn try_writing(dir: &Path) -> std::io::Result<()> {
+    let path = dir.join(format!("check-{}", std::process::id()));
+    let written = File::create_new(&path).and_then(|mut file| {
+        file.write_all(b"slurm-graphite check\n")?;
+        file.sync_all()
+    });
+    // Where it could not be made there is nothing to remove.
+    let _ = fs::remove_file(&path);
+    written?;
+    match OpenOptions::new().write(true).open(dir.join(QUEUE_FILE)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that an ordinary user may still take.
+fn free(dir: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(dir).ok()?;
+    found.f_bavail.checked_mul(found.f_frsize)
+}
+
+/// Bytes of the queue's own files.
+fn taken(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(QUEUE_FILE))
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum()
+}

@@ -1,0 +1,68 @@
+//! Carbon's configuration files, as Python's ConfigParser reads them.
+//!
+//! Sections keep their order, which decides which rule is the first; keys are in lower case; a line that begins with
+//! a blank continues the value above it.
+
+/// Every section in its order.
+pub(super) struct Ini(Vec<Section>);
+
+/// One section: its name, and its keys.
+pub(super) struct Section {
+    pub(super) name: String,
+    keys: Vec<(String, String)>,
+}
+
+impl Ini {
+    /// Whatever is neither a section nor a key is passed over: that a file is broken Carbon says itself.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut sections: Vec<Section> = Vec::new();
+        for line in text.lines() {
+            let trimmed = line.trim();
+            if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+                continue;
+            }
+            if let Some(name) = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+                sections.push(Section { name: name.to_owned(), keys: Vec::new() });
+                continue;
+            }
+            let Some(section) = sections.last_mut() else { continue };
+            if line.starts_with(char::is_whitespace)
+                && let Some((_, value)) = section.keys.last_mut()
+            {
+                value.push('\n');
+                value.push_str(trimmed);
+            } else if let Some((key, value)) = trimmed.split_once(['=', ':']) {
+                section.keys.push((key.trim().to_lowercase(), value.trim().to_owned()));
+            }
+        }
+        Self(sections)
+    }
+
+    pub(super) fn sections(&self) -> &[Section] {
+        &self.0
+    }
+}
+
+impl Section {
+    /// The value of `key`, in lower case; of several the last, as everywhere in Python.
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.keys.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_carbon_takes_for_a_key_is_one_and_a_comment_is_none() {
+        let text = "# [not]\nlost = 1\n[cache]\nMAX_CREATES_PER_MINUTE = 50\n; MAX = 2\nUSER:carbon\nlong = a,\n  b\n\n[x y]\n";
+        let ini = Ini::parse(text);
+        let [cache, odd] = ini.sections() else { panic!("two sections") };
+        assert_eq!((cache.name.as_str(), odd.name.as_str()), ("cache", "x y"));
+        assert_eq!(cache.get("max_creates_per_minute"), Some("50"));
+        assert_eq!(cache.get("user"), Some("carbon"));
+        assert_eq!(cache.get("long"), Some("a,\nb"));
+        assert_eq!((cache.get("max"), cache.get("lost"), odd.get("user")), (None, None, None));
+    }
+}

@@ -1,0 +1,148 @@
+//! `--read-back`: asks graphite-web for the canary, by a plain HTTP/1.0 request, which needs no library.
+//!
+//! Only http is spoken, without a password: graphite-web can be asked on its own host and port.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use carbon::Batch;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Report;
+
+/// carbon-cache makes a new file within a second or two, unless it has much else to do.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one question may take.
+const LIMIT: Duration = Duration::from_secs(5);
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// Far over an answer of one series of ten minutes.
+const LONGEST_ANSWER: u64 = 1 << 20;
+
+/// Where graphite-web is: `http://HOST[:PORT][/BELOW]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    /// What is connected to; port 80 where none is said.
+    address: String,
+    /// Without a slash at its end.
+    below: String,
+}
+
+impl FromStr for Url {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not such as http://graphite.example.org; only http is spoken");
+        let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
+        let (host, below) = rest.split_once('/').unwrap_or((rest, ""));
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+        let address = if has_port { host.to_owned() } else { format!("{host}:80") };
+        let odd = |c: char| c.is_whitespace() || c.is_control() || "?#@".contains(c);
+        if address.parse::<carbon::Address>().is_err() || below.contains(odd) {
+            return Err(wrong());
+        }
+        let below = below.trim_end_matches('/');
+        let below = if below.is_empty() { String::new() } else { format!("/{below}") };
+        Ok(Self { address, below })
+    }
+}
+
+/// Asks until the canary is there.
+pub(super) async fn look(url: &Url, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
+    let Some((canary, point)) = canary.and_then(|canary| Some((canary, canary.points().first()?))) else {
+        return report.unknown("read back: not asked, for no Carbon has read the point");
+    };
+    let (path, value) = (point.path(), point.value());
+    let start = Instant::now();
+    let mut last = anyhow!("it was not asked");
+    while start.elapsed() < PATIENCE {
+        match ask(url, path, canary.timestamp()).await {
+            Ok(values) if values.contains(&value) => {
+                let took = start.elapsed().as_millis();
+                return report
+                    .good(&format!("read back: graphite-web has {path}, {took} ms after it was sent"));
+            }
+            Ok(values) if values.is_empty() => last = anyhow!("graphite-web does not know it"),
+            Ok(_) => last = anyhow!("graphite-web has an older one only"),
+            Err(error) => last = error,
+        }
+        sleep(ASK_EVERY).await;
+    }
+    let seconds = PATIENCE.as_secs();
+    report.wrong(
+        &format!("read back: {path} is not there after {seconds} s: {last}"),
+        "Does graphite-web read this Carbon's files (STORAGE_DIR, CARBONLINK_HOSTS), and does Carbon make new series \
+         (MAX_CREATES_PER_MINUTE; carbon.agents.*.errors)? Behind https ask graphite-web on its own port.",
+    )
+}
+
+/// The values of `path` since an hour before `timestamp`: Carbon's slots may be longer than ours.
+async fn ask(url: &Url, path: &str, timestamp: i64) -> Result<Vec<f64>> {
+    let Url { address, below } = url;
+    let from = timestamp.saturating_sub(3600);
+    // Without noCache graphite-web gives what it gave a minute ago.
+    let request = format!(
+        "GET {below}/render?target={path}&format=json&from={from}&noCache=1 HTTP/1.0\r\nHost: {address}\r\n\
+         Accept: application/json\r\nConnection: close\r\n\r\n"
+    );
+    let mut answer = Vec::new();
+    let exchange = async {
+        let mut stream = TcpStream::connect(address).await?;
+        stream.write_all(request.as_bytes()).await?;
+        stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await
+    };
+    timeout(LIMIT, exchange).await.map_err(|_| anyhow!("no answer within {} s", LIMIT.as_secs()))??;
+    values(&answer)
+}
+
+/// The values in an answer of /render: `[{"datapoints": [[value, time], …]}]`.
+fn values(answer: &[u8]) -> Result<Vec<f64>> {
+    let text = String::from_utf8_lossy(answer);
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| anyhow!("its answer is not HTTP"))?;
+    let status = head.split_whitespace().nth(1).unwrap_or_default();
+    if status != "200" {
+        bail!("graphite-web answers {}", head.lines().next().unwrap_or_default());
+    }
+    let series: serde_json::Value =
+        serde_json::from_str(body).map_err(|_| anyhow!("its answer is not JSON: is that graphite-web?"))?;
+    let points = series.as_array().into_iter().flatten().filter_map(|one| one.get("datapoints")?.as_array());
+    Ok(points.flatten().filter_map(|point| point.get(0)?.as_f64()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_http_without_a_password_is_taken() {
+        let url = |text: &str| text.parse::<Url>().map(|url| (url.address, url.below));
+        let is = |address: &str, below: &str| Ok((address.to_owned(), below.to_owned()));
+        assert_eq!(url("http://graphite.example.org"), is("graphite.example.org:80", ""));
+        assert_eq!(
+            url("http://graphite.example.org:8080/graphite/"),
+            is("graphite.example.org:8080", "/graphite")
+        );
+        assert_eq!(url("http://[::1]"), is("[::1]:80", ""));
+        assert_eq!(url("http://[::1]:8080"), is("[::1]:8080", ""));
+        for text in ["https://a", "a", "http://", "http://u:p@a", "http://a:x", "http://a/b c", "http://a/?x"]
+        {
+            assert!(url(text).is_err_and(|error| error.contains("only http")), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_graphite_web_says_is_understood_or_said() {
+        let answer = |status: &str, body: &str| {
+            values(format!("HTTP/1.1 {status}\r\nX: y\r\n\r\n{body}").as_bytes())
+                .map_err(|error| error.to_string())
+        };
+        let body = r#"[{"target": "a", "datapoints": [[null, 60], [1795248001.0, 120]]}]"#;
+        assert_eq!(answer("200 OK", body), Ok(vec![1_795_248_001.0]));
+        assert_eq!(answer("200 OK", "[]"), Ok(vec![]));
+        assert!(answer("301 Moved", "").is_err_and(|error| error.contains("301 Moved")));
+        assert!(answer("200 OK", "<html>").is_err_and(|error| error.contains("is that graphite-web")));
+        assert!(values(b"SSH-2.0").is_err());
+    }
+}

@@ -1,0 +1,249 @@
+//! slurm.conf, munge, libslurm and slurmctld, in the order in which each needs the one before.
+//!
+//! munge is asked without its library: a munged that serves closes a connection on which nothing was asked, and one
+//! that is stopped does not. Whether the key is the cluster's only slurmctld's answer tells.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use slurm_snapshot::Reading;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::Report;
+use crate::commands::once::Ticks;
+use crate::commands::read_once;
+use crate::config::Config;
+use crate::source::SourceError;
+
+/// Where libslurm looks when nothing is said: the packages' place, and that of a configless host.
+const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+/// Where munged listens when slurm.conf says nothing else.
+const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
+/// munged itself gives a silent client two seconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// SLURM_PROTOCOL_AUTHENTICATION_ERROR
+const NO_CREDENTIAL: i32 = 1007;
+
+/// What was read of slurm.conf.
+struct Conf {
+    munge: bool,
+    socket: PathBuf,
+    /// Nothing can say otherwise: the file was read, and it includes no other.
+    certain: bool,
+}
+
+enum Munge {
+    Answers,
+    Silent,
+    Absent(std::io::Error),
+}
+
+impl Munge {
+    /// libslurm would wait for ever for a munged that is stopped, and most of a minute for one that was killed and left
+    /// its socket behind; where there is no socket it gives up after two seconds.
+    fn holds_up(&self) -> bool {
+        match self {
+            Self::Answers => false,
+            Self::Silent => true,
+            Self::Absent(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        }
+    }
+}
+
+/// The lines, and the reading that slurmctld gave.
+pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<Reading>> {
+    let Some(conf) = slurm_conf(config, report).await? else {
+        report.unknown("munge, slurmctld: not asked without a slurm.conf")?;
+        return Ok(None);
+    };
+    let munge = if conf.munge { Some(ask_munge(&conf.socket).await) } else { None };
+    if conf.certain && munge.as_ref().is_some_and(Munge::holds_up) {
+        munge_alone(&conf, munge.as_ref(), report)?;
+        report.unknown("slurmctld: not asked, for libslurm would wait for munged")?;
+        return Ok(None);
+    }
+    match read_once(config.slurm.clone(), Ticks::new(config).wanted()).await {
+        Ok(reading) => {
+            report.good(&format!("libslurm: release {}", reading.release))?;
+            if conf.munge {
+                report.good("munge: slurmctld takes this host's credentials")?;
+            } else {
+                report.unknown("munge: not used, AuthType says; slurmctld takes this host's credentials")?;
+            }
+            let cluster = reading.cluster.as_deref().unwrap_or("(not told)");
+            report.good(&format!(
+                "slurmctld: cluster {cluster} answers in {} ms",
+                milliseconds(reading.elapsed)
+            ))?;
+            Ok(Some(*reading))
+        }
+        Err(error) => {
+            failed(&error, &conf, munge.as_ref(), report)?;
+            Ok(None)
+        }
+    }
+}
+
+fn failed(error: &SourceError, conf: &Conf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
+    let text = error.to_string();
+    match error.root() {
+        SourceError::NoReader(_) => {
+            report.wrong(&format!("libslurm: {text}"), error.advice())?;
+            munge_alone(conf, munge, report)?;
+            report.unknown("slurmctld: not asked without a reader")
+        }
+        SourceError::Refused(failure) if failure.errno == NO_CREDENTIAL => {
+            match munge {
+                Some(Munge::Answers) => report.wrong(
+                    &format!("munge: munged answers here, and its credentials are not taken: {text}"),
+                    "Have both hosts the same munge.key, and the same time? Does munged run on slurmctld's host? Try \
+                     `munge -n | ssh CONTROLLER unmunge`.",
+                )?,
+                Some(_) if conf.certain => munge_alone(conf, munge, report)?,
+                _ => report.wrong(&format!("credentials: {text}"), error.advice())?,
+            }
+            report.unknown("slurmctld: it tells nothing without a credential that it takes")
+        }
+        _ => {
+            munge_alone(conf, munge, report)?;
+            report.wrong(&format!("slurmctld: {text}"), error.advice())
+        }
+    }
+}
+
+/// What is known of munge when slurmctld has said nothing of it.
+fn munge_alone(conf: &Conf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
+    let socket = conf.socket.display();
+    match munge {
+        None => report.unknown("munge: not used, AuthType says"),
+        Some(Munge::Answers) => report.good(&format!("munge: munged answers at {socket}")),
+        Some(Munge::Silent) => report.wrong(
+            &format!("munge: munged takes connections at {socket}, and does not answer"),
+            "It is stopped, or has far too much to do. Does `munge -n | unmunge` end? `systemctl restart munge`.",
+        ),
+        // Without a slurm.conf nobody knows where munged should be, or whether.
+        Some(Munge::Absent(error)) if !conf.certain => {
+            report.unknown(&format!("munge: nobody answers at {socket} ({error}); slurm.conf may say another place"))
+        }
+        Some(Munge::Absent(error)) => report.wrong(
+            &format!("munge: nobody answers at {socket}: {error}"),
+            "Is munged running here? `systemctl status munge`; it needs the cluster's /etc/munge/munge.key.",
+        ),
+    }
+}
+
+/// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where one was named.
+async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Conf>> {
+    let named = match (&config.slurm.conf, std::env::var_os("SLURM_CONF")) {
+        (Some(path), _) => Some((path.clone(), " (the configuration names it)")),
+        (None, Some(path)) => Some((PathBuf::from(path), " (SLURM_CONF names it)")),
+        (None, None) => None,
+    };
+    let is_named = named.is_some();
+    let usual = USUAL.map(|path| (PathBuf::from(path), ""));
+    let candidates = named.map_or_else(|| usual.to_vec(), |named| vec![named]);
+    for (path, how) in candidates {
+        let name = path.display().to_string();
+        match read(&path).await {
+            Ok(text) => {
+                report.good(&format!("slurm.conf: {name}{how}"))?;
+                return Ok(Some(Conf::of(&text)));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                if is_named {
+                    let error = SourceError::NoConf(path);
+                    report.wrong(&format!("slurm.conf: {error}"), error.advice())?;
+                    return Ok(None);
+                }
+            }
+            Err(error) => {
+                report.wrong(
+                    &format!("slurm.conf: {name}: {error}{how}"),
+                    "The daemon's user must be able to read it, and to enter every folder above it.",
+                )?;
+                return Ok(None);
+            }
+        }
+    }
+    let server = std::env::var("SLURM_CONF_SERVER").ok();
+    let from = server.map_or_else(|| "DNS".to_owned(), |server| format!("SLURM_CONF_SERVER ({server})"));
+    let usual = USUAL.join(" nor ");
+    report.unknown(&format!(
+        "slurm.conf: neither {usual} is here; libslurm has its own place, and else asks a configless slurmctld, by {from}"
+    ))?;
+    Ok(Some(Conf { munge: true, socket: MUNGE_SOCKET.into(), certain: false }))
+}
+
+/// It may lie on a file system that hangs.
+async fn read(path: &Path) -> std::io::Result<String> {
+    let path = path.to_owned();
+    let reading = tokio::task::spawn_blocking(move || std::fs::read(path));
+    let bytes = timeout(PATIENCE, reading).await??;
+    bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+impl Conf {
+    fn of(text: &str) -> Self {
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        let mut conf = Self { munge: true, socket: MUNGE_SOCKET.into(), certain: true };
+        for line in lines {
+            if line.to_lowercase().starts_with("include") {
+                conf.certain = false;
+            }
+            let Some((key, value)) = line.split_once('=') else { continue };
+            match key.trim().to_lowercase().as_str() {
+                "authtype" => conf.munge = value.trim() == "auth/munge",
+                "authinfo" => {
+                    let socket = value.trim().split(',').find_map(|part| part.trim().strip_prefix("socket="));
+                    conf.socket = socket.unwrap_or(MUNGE_SOCKET).into();
+                }
+                _ => {}
+            }
+        }
+        conf
+    }
+}
+
+/// The half-close barrier, as with Carbon.
+async fn ask_munge(socket: &Path) -> Munge {
+    let ask = async {
+        let mut stream = UnixStream::connect(socket).await?;
+        stream.shutdown().await?;
+        stream.read(&mut [0]).await
+    };
+    match timeout(PATIENCE, ask).await {
+        Ok(Ok(_)) => Munge::Answers,
+        Ok(Err(error)) => Munge::Absent(error),
+        Err(_) => Munge::Silent,
+    }
+}
+
+/// µs in ms, to the tenth.
+fn milliseconds(elapsed: u64) -> String {
+    format!("{}.{}", elapsed / 1000, elapsed % 1000 / 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slurm_conf_says_which_credentials_and_where() {
+        let plain = Conf::of("ClusterName=a\n");
+        assert!(plain.munge && plain.certain && plain.socket == Path::new(MUNGE_SOCKET));
+        let other = Conf::of(
+            "authtype = auth/munge # not auth/slurm\nAuthInfo=ttl=60,socket=/x/sock\nInclude more\n",
+        );
+        assert!(other.munge && !other.certain && other.socket == Path::new("/x/sock"));
+        assert!(!Conf::of("AuthType=auth/slurm\n").munge);
+        assert!(Conf::of("#AuthType=auth/slurm\n").munge);
+    }
+
+    #[test]
+    fn milliseconds_have_a_tenth() {
+        assert_eq!([milliseconds(412), milliseconds(12_345), milliseconds(0)], ["0.4", "12.3", "0.0"]);
+    }
+}

@@ -1,0 +1,295 @@
+//! README.md and docs/*.md: every command that can run here runs, every configuration is one, every link leads somewhere.
+//!
+//! A block in `sh` is a script. It runs in a sandbox in which the hosts, files and users of the documentation stand for
+//! those of the sandbox ([`Stage::stand_ins`]); lines that cannot run here are in [`EXCEPTIONS`] with the reason.
+
+mod blocks;
+#[path = "../commands/graphite_web.rs"]
+mod graphite_web;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::{Limits, Options};
+use sandbox::{Folder, Invocation, Sandbox, find_program, slurm_graphite};
+
+use self::blocks::{Block, top};
+use self::graphite_web::GraphiteWeb;
+
+/// Beginnings of lines that do not run here, and why.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("sudo apt-get install ", "changes this machine; the packages' own test installs them in a chroot"),
+    ("sudo dnf install ", "there is no EL here"),
+    ("sudo systemctl ", "there is no systemd to talk to"),
+    ("systemctl ", "there is no systemd to talk to"),
+    ("sudo systemd-sysusers", "makes a user on this machine"),
+    ("sudo supervisorctl ", "there is no supervisord to talk to; the packages' own test starts one"),
+    ("sudo install -m 644 /usr/share/slurm-graphite/", "goes into folders of supervisord's and Grafana's"),
+    ("docker ", "there is no docker daemon here"),
+    ("ps -eZ", "there is no SELinux here"),
+    ("sudo restorecon ", "there is no SELinux here"),
+    ("make build", "compiles for minutes; what `cargo build` built is taken"),
+    ("make deb", "compiles for minutes; the packages' own test does it"),
+    ("make rpm", "compiles for minutes; the packages' own test does it"),
+    ("make test", "runs this test"),
+    ("make demo", "another test of the same things, of half a minute"),
+    ("make bench", "takes minutes, and a quiet machine"),
+    ("make soak", "takes 40 minutes"),
+];
+
+/// What need not be run: what programs print, and what other programs read.
+const PASSIVE: [&str; 5] = ["text", "ini", "dockerfile", "yaml", "json"];
+
+/// Beginnings of lines by which a block without a language is known for a forgotten script.
+const COMMANDS: [&str; 12] = [
+    "$ ",
+    "slurm-graphite ",
+    "sudo ",
+    "make ",
+    "systemctl ",
+    "apt",
+    "dnf ",
+    "docker ",
+    "curl ",
+    "cp ",
+    "whisper-",
+    "cargo ",
+];
+
+/// The sandbox that stands for the documentation's hosts.
+struct Stage {
+    sandbox: Sandbox,
+    graphite: GraphiteWeb,
+    /// storage-schemas.conf, as Carbon knows it.
+    rules: String,
+}
+
+impl Stage {
+    fn start() -> Result<Self> {
+        // As Debian ships it: what the documentation says must be done is done by its own commands.
+        let schemas = "[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n".to_owned();
+        let options = Options { schemas: schemas.clone(), limits: Limits::Wide, ..Options::default() };
+        let sandbox = Sandbox::with(&options)?;
+        let graphite = GraphiteWeb::start(&sandbox)?;
+        let work = sandbox.path("work");
+        fs::create_dir(&work)?;
+        // A checkout that nothing can be written into by mistake.
+        for name in ["Makefile", "config", "docs", "systemd", "README.md", "CHANGELOG.md", "LICENSE"] {
+            symlink(top().join(name).canonicalize()?, work.join(name))?;
+        }
+        Ok(Self { sandbox, graphite, rules: schemas })
+    }
+
+    /// What a package would have brought, with the edits that `document` says.
+    fn install(&self, document: &str) -> Result<()> {
+        // What `make build` does besides compiling.
+        if fs::read_to_string(top().join("Makefile"))?.contains("\nman:") {
+            self.sh("make man", document)?;
+        }
+        self.sh("make install PREFIX=/usr", document)?;
+        let blocks = blocks::all()?;
+        let mut own =
+            blocks.iter().filter(|block| block.language == "toml" && block.place.starts_with(document));
+        if let Some(Block { text, .. }) = own.next() {
+            fs::write(self.sandbox.path("root/etc/slurm-graphite/slurm-graphite.toml"), self.adapted(text))?;
+        }
+        Ok(())
+    }
+
+    /// `text` with the sandbox's hosts, files and users.
+    fn adapted(&self, text: &str) -> String {
+        self.stand_ins().iter().fold(text.to_owned(), |text, (what, stand_in)| text.replace(what, stand_in))
+    }
+
+    /// Carbon reads its rules once a minute; so long nobody wants to wait here.
+    fn notice_rules(&mut self) -> Result<()> {
+        let rules = fs::read_to_string(self.sandbox.path("carbon/storage-schemas.conf"))?;
+        if rules != self.rules {
+            self.rules = rules;
+            self.sandbox.carbon.process.stop()?;
+            self.sandbox.carbon.process.start()?;
+        }
+        Ok(())
+    }
+
+    /// What stands for what, the longer first.
+    fn stand_ins(&self) -> Vec<(&'static str, String)> {
+        let path = |name: &str| self.sandbox.path(name).display().to_string();
+        vec![
+            ("sudo -u slurm-graphite ", String::new()),
+            ("sudo ", String::new()),
+            (
+                "slurm-graphite run ",
+                "timeout --preserve-status --signal=TERM 3 slurm-graphite run ".to_owned(),
+            ),
+            ("carbon.example.org:2004", self.sandbox.carbon.address()),
+            ("http://graphite.example.org", self.graphite.url.clone()),
+            ("/etc/slurm/slurm.conf", self.sandbox.slurm.conf().display().to_string()),
+            ("/etc/slurm-graphite", path("root/etc/slurm-graphite")),
+            ("/var/lib/slurm-graphite", path("root/var/lib/slurm-graphite")),
+            ("/etc/carbon", path("carbon")),
+            ("/var/lib/graphite/whisper", path("carbon/whisper")),
+        ]
+    }
+
+    /// What earlier collectors would have left behind.
+    fn history(&self) -> Result<()> {
+        let diamond = self.sandbox.path("carbon/whisper/servers/head1/sdiag");
+        let collectd = self.sandbox.path("carbon/whisper/collectd/head1/sdiag_stats");
+        let own = self.sandbox.path("carbon/whisper/cluster/slurm_sched_stats");
+        for (folder, name) in
+            [(diamond, "bf_last_cycle"), (collectd, "gauge-bf_last_cycle"), (own, "gauge-jobs_old")]
+        {
+            fs::create_dir_all(&folder)?;
+            let file = folder.join(format!("{name}.wsp")).display().to_string();
+            self.sh(&format!("whisper-create {file} 60s:1d"), "history")?;
+        }
+        Ok(())
+    }
+
+    /// Runs one script, which must succeed.
+    fn sh(&self, script: &str, place: &str) -> Result<String> {
+        let program = slurm_graphite()?;
+        let built = program.parent().context("a program without a folder")?.display().to_string();
+        let search = format!("{built}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        let work = self.sandbox.path("work").display().to_string();
+        let script = format!("cd {work}\n{script}");
+        let run = Invocation::of(&self.sandbox.folder, &find_program("sh")?, &["-e", "-u", "-c", &script])?
+            .env("PATH", &search)
+            .env("SLURM_CONF", &self.sandbox.slurm.conf().display().to_string())
+            .env("DESTDIR", &self.sandbox.path("root").display().to_string())
+            .env("BUILT", &built)
+            .finish()?;
+        let said = format!("{place}: {script}\n{}{}", run.stdout, run.stderr);
+        ensure!(run.code == Some(0), "exit {:?}: {said}", run.code);
+        Ok(run.stdout)
+    }
+}
+
+/// A script without the lines that are exceptions, which are added to `met`.
+fn runnable(script: &str, met: &mut BTreeSet<&'static str>) -> String {
+    let mut left = String::new();
+    for command in script.replace("\\\n", " ").lines() {
+        match EXCEPTIONS.iter().find(|(start, _)| command.trim_start().starts_with(start)) {
+            Some((start, _)) => {
+                met.insert(start);
+            }
+            None => {
+                left.push_str(command);
+                left.push('\n');
+            }
+        }
+    }
+    left
+}
+
+fn has_commands(script: &str) -> bool {
+    script.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+}
+
+#[test]
+fn every_command_runs_or_is_an_exception() {
+    let mut stage = Stage::start().unwrap();
+    stage.history().unwrap();
+    let (mut met, mut ran, mut document) = (BTreeSet::new(), 0, String::new());
+    for Block { place, text, .. } in blocks::all().unwrap().into_iter().filter(|block| block.language == "sh")
+    {
+        let (name, _) = place.split_once(':').unwrap();
+        if name != document {
+            name.clone_into(&mut document);
+            stage.install(name).unwrap();
+        }
+        let script = stage.adapted(&runnable(&text, &mut met));
+        if has_commands(&script) {
+            stage.sh(&script, &place).unwrap();
+            stage.notice_rules().unwrap();
+            ran += 1;
+        }
+    }
+    assert!(ran > 5, "only {ran} blocks ran");
+    for (start, reason) in EXCEPTIONS {
+        assert!(met.contains(start), "no line begins with {start:?} any more ({reason})");
+    }
+    // What the documentation promises: followed to the letter, whisper has the points, at the interval.
+    let series = stage.sandbox.carbon.series("cluster.slurm_sched_stats.gauge-server_thread_count").unwrap();
+    assert_eq!(series.step, 30, "the rules were there before the first point");
+}
+
+#[test]
+fn every_configuration_is_one() {
+    let folder = Folder::new().unwrap();
+    let mut checked = 0;
+    for Block { place, text, .. } in
+        blocks::all().unwrap().into_iter().filter(|block| block.language == "toml")
+    {
+        let file = folder.path().join("documented.toml").display().to_string();
+        fs::write(&file, text).unwrap();
+        let check = Invocation::new(&folder, &["check", "--config", &file]).unwrap().finish().unwrap();
+        assert_eq!((check.code, check.stderr.as_str()), (Some(0), ""), "{place}");
+        checked += 1;
+    }
+    assert!(checked > 2, "only {checked} blocks were checked");
+}
+
+#[test]
+fn no_block_is_in_a_language_that_nobody_runs() {
+    for Block { place, language, text } in blocks::all().unwrap() {
+        match language.as_str() {
+            "sh" | "toml" => {}
+            "" => {
+                let script = text.lines().find(|line| COMMANDS.iter().any(|start| line.starts_with(start)));
+                assert_eq!(script, None, "{place}: a block of commands wants ```sh");
+            }
+            other => assert!(PASSIVE.contains(&other), "{place}: nobody knows what to do with ```{other}"),
+        }
+    }
+}
+
+#[test]
+fn every_link_leads_to_a_file() {
+    let mut links = 0;
+    for (name, text) in blocks::documents().unwrap() {
+        let folder = Path::new(&name).parent().unwrap_or(Path::new(""));
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") {
+                assert!(top().join(folder).join(file).exists(), "{name}: {target} leads nowhere");
+                links += 1;
+            }
+        }
+    }
+    assert!(links > 5, "only {links} links");
+}
+
+#[test]
+fn every_name_of_ours_that_others_are_led_to_is_published() {
+    let documents = blocks::documents().unwrap();
+    let text =
+        |name: &str| documents.iter().find(|(other, _)| other == name).map(|(_, text)| text.clone()).unwrap();
+    let (migrating, metrics) = (text("docs/migrating.md"), text("docs/metrics.md"));
+    // The list that keeps its names, and the last column of every table.
+    let list =
+        migrating.split("`cluster.slurm_sched_stats.gauge-` and").nth(1).unwrap().split('.').next().unwrap();
+    let kept: Vec<&str> = list.split(',').map(str::trim).collect();
+    assert_eq!(kept.len(), 26, "{kept:?}");
+    let cells =
+        migrating.lines().filter(|line| line.starts_with('|')).filter_map(|line| line.rsplit('|').nth(1));
+    let ours = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    // A family of another release is not documented here.
+    let known =
+        |name: &&str| name.split_once('.').is_none_or(|(family, _)| metrics.contains(&format!(".{family}")));
+    let leaves: Vec<&str> = ours
+        .filter(known)
+        .filter_map(|name| {
+            if name.contains('.') { name.split_once("gauge-").map(|(_, leaf)| leaf) } else { Some(name) }
+        })
+        .filter(|leaf| leaf.contains('_') && leaf.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        .collect();
+    assert!(leaves.len() > 25, "{leaves:?}");
+    for leaf in kept.iter().chain(&leaves) {
+        assert!(metrics.contains(&format!("\n| `{leaf}` |")), "{leaf} is not in docs/metrics.md");
+    }
+}
