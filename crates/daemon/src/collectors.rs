@@ -26,8 +26,6 @@ mod sched_exit;
 mod sched_interval;
 mod sched_stats;
 
-pub(crate) use rpc_stats::MOST_USERS;
-
 /// One published figure of a `T`.
 pub(crate) struct Figure<T: ?Sized> {
     /// The path's last component, behind `gauge-`.

@@ -222,7 +222,7 @@ impl Health {
 /// How many series these figures make, at most.
 pub(crate) fn series(config: &Config) -> usize {
     let destinations = DESTINATION_FIGURES.len().saturating_mul(config.carbon.len());
-    let replies = REPLY_FIGURES.len().saturating_mul(config.collectors.replies());
+    let replies = REPLY_FIGURES.len().saturating_mul(config.collectors.replies().count());
     let own = FIGURES.len().saturating_add(QUEUE_FIGURES.len());
     own.saturating_add(destinations).saturating_add(replies)
 }

@@ -12,6 +12,7 @@ mod config;
 mod derive;
 mod grid;
 mod health;
+mod members;
 mod memory;
 mod naming;
 mod notify;

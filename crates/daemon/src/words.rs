@@ -57,6 +57,14 @@ impl Words {
     }
 }
 
+impl Words {
+    /// Ends the round without a word of levels that nobody spoke of: what was below them is somewhere else now.
+    pub(crate) fn end_silently(&mut self) {
+        let spoken = std::mem::take(&mut self.spoken);
+        self.seen.retain(|level, _| spoken.contains(level));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use carbon::path;
-use slurm_snapshot::{JobTallies, JobTally, Jobs, Moments, Started, Waiting};
+use slurm_snapshot::{JobTallies, JobTally, Jobs, Moments, Started, UserJobs, Waiting};
 
 use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
+use crate::members::{Candidate, Members};
 use crate::survey::{Findings, Needs};
 use crate::words::Words;
 
@@ -64,6 +65,21 @@ pub(super) const COLLECTOR: Collector = Collector {
                     thousands. Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
             leaves: &TALLY,
         },
+        Paths {
+            below: "slurm_jobs.user.<user>.state.<state>",
+            about: "By user and state: only where `users` in `[collectors.jobs]` is more than 0. The first `users` by CPUs, \
+                    those that they have and those that they ask for, have paths for at least a day from then on, and `root` \
+                    and `slurm` always. Within any 30 days at most 5 × `users` (and those two) are given paths, the last \
+                    fifth only to users with a tenth of all these CPUs; everybody else is in `slurm_jobs.others`. With 4 \
+                    figures for each state that makes 20 files for each state and each of `users` in 30 days. A user without jobs \
+                    has no point.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_jobs.others.state.<state>",
+            about: "The jobs of all users without a path of their own, so that these and the users are all jobs.",
+            leaves: &TALLY,
+        },
     ],
     start,
 };
@@ -75,6 +91,9 @@ fn start(settings: &Settings<'_>) -> Option<Box<dyn Collect>> {
             needs: Needs { jobs: true, accounts: config.accounts, qos: config.qos, ..Needs::default() },
             every: config.survey.interval(settings.interval),
             words: Words::default(),
+            user_words: Words::default(),
+            members: (config.users > 0).then(|| Members::new(config.users, settings.memory)),
+            timestamp: 0,
             last_update: None,
         }) as _
     })
@@ -84,6 +103,11 @@ struct JobsCollector {
     needs: Needs,
     every: u32,
     words: Words,
+    /// Of users: whose time as a member is up has his jobs among the others', and no zeroes.
+    user_words: Words,
+    /// `None` where no user is wanted.
+    members: Option<Members>,
+    timestamp: i64,
     /// That of the last round: the same reply again tells of no new start.
     last_update: Option<i64>,
 }
@@ -171,7 +195,13 @@ impl Collect for JobsCollector {
         }
         self.push_names(points, "qos", &jobs.qos);
         self.push_names(points, "account", &jobs.accounts);
+        self.timestamp = round.timestamp;
+        self.push_users(points, &jobs.users);
         self.words.end(points, TALLY);
+    }
+
+    fn changed_memory(&mut self) -> Option<String> {
+        self.members.as_mut()?.changed_memory(self.timestamp)
     }
 }
 
@@ -186,6 +216,43 @@ impl JobsCollector {
             self.words.push(points, &level, ALWAYS, states, TALLY);
         }
     }
+}
+
+impl JobsCollector {
+    fn push_users(&mut self, points: &mut Points<'_>, users: &[UserJobs]) {
+        let Some(members) = &mut self.members else { return };
+        let all = users.iter().fold(0_u64, |sum, user| sum.saturating_add(cpus(user)));
+        let candidates: Vec<Candidate<'_>> = users
+            .iter()
+            .map(|user| Candidate {
+                uid: user.id,
+                name: user.name.as_deref(),
+                looking_up: user.looking_up,
+                rank: Some((cpus(user), sum(&user.states))).filter(|(cpus, _)| *cpus > 0),
+                weighs: cpus(user) >= all.div_ceil(10),
+            })
+            .collect();
+        members.update(self.timestamp, &candidates);
+        let mut others = JobTallies::new();
+        for (user, candidate) in users.iter().zip(&candidates) {
+            if let Some(path) = members.member(candidate, self.timestamp) {
+                let level = format!("slurm_jobs.user.{path}.state");
+                self.user_words.push(points, &level, ALWAYS, &user.states, TALLY);
+            } else {
+                for (state, tally) in &user.states {
+                    others.entry(state.clone()).or_default().add(*tally);
+                }
+            }
+        }
+        self.user_words.end_silently();
+        self.words.push(points, "slurm_jobs.others.state", ALWAYS, &others, TALLY);
+    }
+}
+
+/// Those that his jobs have, and those that they ask for.
+fn cpus(user: &UserJobs) -> u64 {
+    let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| user.states.get(state));
+    waiting_or_running.fold(0, |sum, tally| sum.saturating_add(tally.cpus))
 }
 
 impl Waits {
@@ -267,6 +334,40 @@ mod tests {
         assert!(
             !points.iter().any(|point| point.contains("eligible")),
             "no job that could run is no wait of 0 s"
+        );
+    }
+
+    #[test]
+    fn users_and_others_are_all_jobs_and_a_name_that_is_looked_up_makes_no_path() {
+        let user = |id, name: Option<&str>, cpus| UserJobs {
+            id,
+            name: name.map(str::to_owned),
+            looking_up: name.is_none(),
+            states: BTreeMap::from([(
+                "pending".to_owned(),
+                JobTally { jobs: 1, cpus, ..JobTally::default() },
+            )]),
+        };
+        let users = vec![user(1, Some("ann"), 9), user(2, Some("bob"), 5), user(3, None, 700)];
+        let jobs = Jobs { users, ..Jobs::default() };
+        let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true\nusers = 2").unwrap();
+        let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Jobs(Box::new(jobs))));
+        let users: Vec<&String> =
+            points.iter().filter(|p| p.contains(".user.") && p.contains("pending.gauge-cpus")).collect();
+        assert_eq!(
+            users,
+            ["c.slurm_jobs.user.ann.state.pending.gauge-cpus 9"],
+            "the first two are he and one without a name"
+        );
+        assert!(
+            points.contains(&"c.slurm_jobs.others.state.pending.gauge-cpus 705".to_owned()),
+            "{points:#?}"
+        );
+        assert!(collector.changed_memory().unwrap().contains("ann"));
+        let later = surveyed(&mut *collector, 1000 + 3 * 86_400, &Findings::of(Reply::Jobs(Box::default())));
+        assert!(
+            !later.iter().any(|point| point.contains(".user.")),
+            "no zero for jobs that are counted elsewhere"
         );
     }
 

@@ -5,7 +5,6 @@
 //! they do not jump when a user changes sides.
 
 mod growth;
-mod members;
 #[cfg(test)]
 mod tests;
 
@@ -15,10 +14,9 @@ use std::sync::Arc;
 use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, RpcUser, rpc_name};
 
 use self::growth::{Calls, Tables};
-pub(crate) use self::members::MOST_USERS;
-use self::members::{Candidate, Members};
 use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
 use crate::derive::{self, Reset};
+use crate::members::{Candidate, Members};
 use crate::source::Wanted;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -206,17 +204,22 @@ fn push_users(
     let grown =
         growth.map(|growth| (&growth.tables.users, Calls::sum(growth.tables.users.values()), growth.seconds));
     let users: BTreeMap<u32, &RpcUser> = rpc.users.iter().map(|user| (user.id, user)).collect();
-    let candidates: Vec<Candidate<'_>> = users
+    let seconds = growth.map(|growth| growth.seconds);
+    let candidates: Vec<(Candidate<'_>, Option<Calls>)> = users
         .values()
-        .map(|user| Candidate { user, grown: grown.and_then(|(users, ..)| users.get(&user.id).copied()) })
+        .map(|user| {
+            let grown = grown.and_then(|(users, ..)| users.get(&user.id).copied());
+            (candidate(user, grown, seconds), grown)
+        })
         .collect();
-    members.update(now, growth.map(|growth| growth.seconds), &candidates);
+    let ranked: Vec<Candidate<'_>> = candidates.iter().map(|(user, _)| *user).collect();
+    members.update(now, &ranked);
 
     let none = grown.map(|(_, all, seconds)| Interval { calls: Calls::default(), all, seconds });
     let mut others = Row { interval: none, ..Row::default() };
     let mut without = 0_usize;
-    for Candidate { user, grown } in candidates {
-        let calls = tables.users.get(&user.id).copied().unwrap_or_default();
+    for (user, grown) in &candidates {
+        let (calls, grown) = (tables.users.get(&user.uid).copied().unwrap_or_default(), *grown);
         if let Some(path) = members.member(user, now) {
             let interval = none.and_then(|none| Some(Interval { calls: grown?, ..none }));
             let row = Row { calls, interval, queue: None };
@@ -231,6 +234,21 @@ fn push_users(
     }
     points.push("slurm_rpc_stats.others", CALLS, &others);
     points.push("slurm_rpc_stats.others", MEMBERS, &without);
+}
+
+/// By RPC time. Who keeps a thread of slurmctld at work for a tenth of the time weighs.
+fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Candidate<'_> {
+    let busy = |grown: Calls| {
+        let seconds = seconds.unwrap_or(f64::INFINITY);
+        std::time::Duration::from_micros(grown.time).as_secs_f64() >= seconds / 10.0
+    };
+    Candidate {
+        uid: user.id,
+        name: user.name.as_deref(),
+        looking_up: user.looking_up,
+        rank: grown.filter(|grown| grown.time > 0).map(|grown| (grown.time, grown.count)),
+        weighs: grown.is_some_and(busy),
+    }
 }
 
 fn push_pending(release: Release, rpc: &RpcTables, points: &mut Points<'_>) {

@@ -2,7 +2,7 @@
 
 use super::section::Section;
 use super::{Place, Problem, interval};
-use crate::collectors::MOST_USERS;
+use crate::members::MOST_USERS;
 
 /// Which figures are published: `[collectors.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,12 +88,17 @@ impl Default for Collectors {
 }
 
 impl Collectors {
-    /// How many kinds of expensive replies are wanted.
-    pub(crate) fn replies(&self) -> usize {
-        let jobs = self.jobs.survey.enabled || self.partitions.enabled;
-        let nodes = self.nodes.survey.enabled || self.partitions.enabled;
-        let others = [self.licenses, self.reservations, self.controllers].map(|survey| survey.enabled);
-        [jobs, nodes].into_iter().chain(others).filter(|wanted| *wanted).count()
+    /// The expensive replies that are wanted, by their names in paths.
+    pub(crate) fn replies(&self) -> impl Iterator<Item = &'static str> {
+        [
+            ("jobs", self.jobs.survey.enabled || self.partitions.enabled),
+            ("nodes", self.nodes.survey.enabled || self.partitions.enabled),
+            ("licenses", self.licenses.enabled),
+            ("reservations", self.reservations.enabled),
+            ("controllers", self.controllers.enabled),
+        ]
+        .into_iter()
+        .filter_map(|(name, wanted)| wanted.then_some(name))
     }
 
     pub(super) fn apply(&mut self, mut all: Section<'_, '_>) {

@@ -130,6 +130,10 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
             add(paths, &below);
             continue;
         }
+        if below.contains("<reply>") {
+            config.collectors.replies().for_each(|reply| add(paths, &below.replace("<reply>", reply)));
+            continue;
+        }
         for to in &config.carbon {
             add(paths, &below.replace("<destination>", &path::component(&to.name)));
         }

@@ -1,18 +1,15 @@
 //! Which users have paths of their own: sticky, and bounded over time, because in Graphite a path is a file for ever.
 //!
-//! Whoever is among the first `users` of an interval is a member for a day from then on. At most five times as many have
-//! paths within any 30 days; the last fifth is kept for those who keep slurmctld busy. A path belongs to one uid for as
-//! long as it is remembered. Knows no reading but the moment, the users' numbers and names, and what they cost.
+//! Whoever is among the first `users` of a round is a member for a day from then on. At most five times as many have
+//! paths within any 30 days; the last fifth is kept for those who weigh. A path belongs to one uid for as long as it is
+//! remembered. Pure: knows the moment, the users' numbers and names, and how they rank.
 
 use std::collections::BTreeMap;
 
 use carbon::path;
 use serde::{Deserialize, Serialize};
-use slurm_snapshot::RpcUser;
 
-use super::growth::Calls;
-
-/// slurmctld's table has no more rows.
+/// slurmctld's table of RPCs has no more rows.
 pub(crate) const MOST_USERS: usize = 200;
 
 /// How long one stays a member after an interval among the first.
@@ -34,16 +31,22 @@ const FREELY: usize = 4;
 /// They have paths always, once they are in the table, and count for nothing.
 const ALWAYS: [&str; 2] = ["root", "slurm"];
 
-/// A user in an interval.
-pub(super) struct Candidate<'a> {
-    pub(super) user: &'a RpcUser,
-    /// What his RPCs of the interval took; `None` where that is not known.
-    pub(super) grown: Option<Calls>,
+/// A user in a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) uid: u32,
+    pub(crate) name: Option<&'a str>,
+    /// Whether he has a name is not known yet.
+    pub(crate) looking_up: bool,
+    /// By what he is ranked; `None` where that is nothing or not known.
+    pub(crate) rank: Option<(u64, u64)>,
+    /// Whether he gets a path although most of the bound is used up.
+    pub(crate) weighs: bool,
 }
 
 /// Every path that was given to a user lately.
 #[derive(Debug)]
-pub(super) struct Members {
+pub(crate) struct Members {
     users: usize,
     /// By uid and path.
     known: BTreeMap<(u32, String), Known>,
@@ -77,7 +80,7 @@ struct Entry {
 
 impl Members {
     /// `memory` that is not one, or not of use any more, is none.
-    pub(super) fn new(users: usize, memory: Option<&str>) -> Self {
+    pub(crate) fn new(users: usize, memory: Option<&str>) -> Self {
         let users = users.min(MOST_USERS);
         let memory = memory.and_then(|text| serde_json::from_str::<Memory>(text).ok());
         let mut entries = memory.map(|memory| memory.users).unwrap_or_default();
@@ -92,8 +95,8 @@ impl Members {
         members
     }
 
-    /// An interval is over: who was among the first of it, and whose time is up. `seconds` is its length.
-    pub(super) fn update(&mut self, now: i64, seconds: Option<f64>, candidates: &[Candidate<'_>]) {
+    /// A round is over: who was among the first of it, and whose time is up.
+    pub(crate) fn update(&mut self, now: i64, candidates: &[Candidate<'_>]) {
         let count = self.known.len();
         // A moment that is still to come was taken from a clock that went wrong.
         self.known.values_mut().for_each(|known| known.top = known.top.min(now));
@@ -101,35 +104,34 @@ impl Members {
         self.fresh |= self.known.len() < count;
 
         // By uid, so that root is the one whom the machine calls so.
-        for Candidate { user, .. } in candidates {
+        for user in candidates {
             let path = (!user.looking_up).then(|| wanted_path(user)).filter(|path| is_always(path));
-            if let Some(path) = path.filter(|path| !self.is_taken(path, user.id)) {
+            if let Some(path) = path.filter(|path| !self.is_taken(path, user.uid)) {
                 self.note(user, path, now);
             }
         }
-        let mut first: Vec<(Calls, &RpcUser)> = candidates
+        let mut first: Vec<&Candidate<'_>> = candidates
             .iter()
-            .filter_map(|candidate| Some((candidate.grown.filter(|grown| grown.time > 0)?, candidate.user)))
-            .filter(|(_, user)| !self.path(user).is_some_and(is_always))
+            .filter(|user| user.rank.is_some() && !self.path(user).is_some_and(is_always))
             .collect();
-        first.sort_by_key(|&(grown, user)| (std::cmp::Reverse(grown), user.id));
-        for (grown, user) in first.into_iter().take(self.users) {
+        first.sort_by_key(|user| (std::cmp::Reverse(user.rank), user.uid));
+        for user in first.into_iter().take(self.users) {
             let path = self.find(user).map(|(path, _)| path.to_owned());
-            if let Some(path) = path.or_else(|| self.new_path(user, grown, seconds)) {
+            if let Some(path) = path.or_else(|| self.new_path(user)) {
                 self.note(user, path, now);
             }
         }
     }
 
     /// The path's component of a user who has one of his own.
-    pub(super) fn member(&self, user: &RpcUser, now: i64) -> Option<&str> {
+    pub(crate) fn member(&self, user: &Candidate<'_>, now: i64) -> Option<&str> {
         self.find(user)
             .filter(|(path, known)| is_always(path) || now.saturating_sub(known.top) < STICKY)
             .map(|(path, _)| path)
     }
 
     /// What must be remembered, where something has changed that is worth it.
-    pub(super) fn changed_memory(&mut self, now: i64) -> Option<String> {
+    pub(crate) fn changed_memory(&mut self, now: i64) -> Option<String> {
         let due = self.fresh || (self.moved && now.saturating_sub(self.kept) >= KEPT_EVERY);
         if !due {
             return None;
@@ -144,8 +146,8 @@ impl Members {
         serde_json::to_string(&Memory { users: self.known.iter().map(entry).collect() }).ok()
     }
 
-    fn note(&mut self, user: &RpcUser, path: String, now: i64) {
-        let key = (user.id, path);
+    fn note(&mut self, user: &Candidate<'_>, path: String, now: i64) {
+        let key = (user.uid, path);
         let before = self.known.get(&key).copied();
         let named = user.name.is_some() || before.is_some_and(|before| before.named);
         self.fresh |= before.is_none_or(|before| before.named != named);
@@ -154,27 +156,26 @@ impl Members {
     }
 
     /// A newcomer's, where there is room for one.
-    fn new_path(&self, user: &RpcUser, grown: Calls, seconds: Option<f64>) -> Option<String> {
+    fn new_path(&self, user: &Candidate<'_>) -> Option<String> {
         let given = self.known.keys().filter(|(_, path)| !is_always(path)).count();
-        let room = given < FREELY * self.users
-            || (given < BUDGET * self.users && seconds.is_some_and(|seconds| is_busy(grown, seconds)));
+        let room = given < FREELY * self.users || (given < BUDGET * self.users && user.weighs);
         if user.looking_up || !room {
             return None;
         }
         // Two uids of one name are two: the one who comes second goes by his number.
         Some(wanted_path(user))
-            .filter(|path| !self.is_taken(path, user.id))
-            .or_else(|| Some(uid_path(user.id)))
+            .filter(|path| !self.is_taken(path, user.uid))
+            .or_else(|| Some(uid_path(user.uid)))
     }
 
-    fn path(&self, user: &RpcUser) -> Option<&str> {
+    fn path(&self, user: &Candidate<'_>) -> Option<&str> {
         self.find(user).map(|(path, _)| path)
     }
 
     /// What is known of a user: by his name, or whatever it was last as long as that is not to be had.
-    fn find(&self, user: &RpcUser) -> Option<(&str, &Known)> {
+    fn find(&self, user: &Candidate<'_>) -> Option<(&str, &Known)> {
         let mut his =
-            self.known.range((user.id, String::new())..).take_while(|((uid, _), _)| *uid == user.id);
+            self.known.range((user.uid, String::new())..).take_while(|((uid, _), _)| *uid == user.uid);
         let found = match &user.name {
             None => his.max_by_key(|(_, known)| (known.top, known.named)),
             Some(_) => {
@@ -190,22 +191,17 @@ impl Members {
     }
 }
 
-/// Whether he alone keeps a thread of slurmctld at work for a tenth of the time.
-fn is_busy(grown: Calls, seconds: f64) -> bool {
-    std::time::Duration::from_micros(grown.time).as_secs_f64() >= seconds / 10.0
-}
-
 fn is_always(path: &str) -> bool {
     ALWAYS.contains(&path)
 }
 
 /// What a user goes by, unless that is another's already.
-fn wanted_path(user: &RpcUser) -> String {
-    match user.name.as_deref() {
+fn wanted_path(user: &Candidate<'_>) -> String {
+    match user.name {
         Some(name) if is_uid_path(name) => path::marked(name),
         Some(name) => path::component(name).into_owned(),
-        None if user.id == 0 => "root".to_owned(),
-        None => uid_path(user.id),
+        None if user.uid == 0 => "root".to_owned(),
+        None => uid_path(user.uid),
     }
 }
 
