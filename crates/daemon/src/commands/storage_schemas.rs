@@ -1,29 +1,58 @@
 //! `storage-schemas`: the rules for Carbon's storage-schemas.conf that fit the configured interval and prefix.
 
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
 use crate::config::Config;
 
 /// The snippet.
 pub(super) fn document(config: &Config) -> String {
     let interval = config.interval;
-    // Whisper wants every archive's step to be a multiple of the finer one's.
-    let middle = 300_u32.next_multiple_of(interval);
-    let coarse = 3600_u32.next_multiple_of(middle);
-    let users = retentions(vec![(middle, "30d"), (interval, "1d")]);
-    let all = retentions(vec![(coarse, "3y"), (middle, "90d"), (interval, "1d")]);
     let pattern = pattern(&config.prefix.to_string());
-    format!(
+    let mut text = format!(
         "# For Carbon's storage-schemas.conf: an interval of {interval} s. The first rule that matches wins, so put this above\n\
          # any other that could; Carbon reads it again within a minute, and applies it only to series that do not exist\n\
-         # yet: have it there before the first start.\n\
-         # Users come and go, and each has files of his own where [collectors.rpc_stats] says users: a month of them is enough.\n\
-         [slurm_graphite_users]\n\
-         pattern = {pattern}rpc_stats\\.user\\.\n\
-         retentions = {users}\n\
-         \n\
-         [slurm_graphite]\n\
-         pattern = {pattern}\n\
-         retentions = {all}\n"
-    )
+         # yet: have it there before the first start.\n"
+    );
+    let mut rule = |name: &str, families: &str, retentions: String| {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "[slurm_graphite{name}]\npattern = {pattern}{families}\nretentions = {retentions}\n\n"
+        );
+    };
+    // Users come and go, and each has files of his own: a month of them is enough.
+    rule("_users", r"rpc_stats\.user\.", month(interval));
+    let jobs = config.collectors.jobs.survey.interval(interval);
+    rule("_users_jobs", r"jobs\.user\.", month(jobs));
+    for (step, families) in surveys(config) {
+        let name = format!("_every_{}", self::step(step));
+        rule(&name, &format!(r"({})\.", families.join("|")), years(step));
+    }
+    rule("", "", years(interval));
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+/// The families of surveys by their interval, s; those that are off too, for the day when they are on.
+fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
+    let mut surveys: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for (name, survey) in config.collectors.surveys() {
+        surveys.entry(survey.interval(config.interval)).or_default().push(name);
+    }
+    surveys
+}
+
+// Whisper wants every archive's step to be a multiple of the finer one's.
+fn month(interval: u32) -> String {
+    retentions(vec![(300_u32.next_multiple_of(interval), "30d"), (interval, "1d")])
+}
+
+fn years(interval: u32) -> String {
+    let middle = 300_u32.next_multiple_of(interval);
+    let coarse = 3600_u32.next_multiple_of(middle);
+    retentions(vec![(coarse, "3y"), (middle, "90d"), (interval, "1d")])
 }
 
 /// Archives as Carbon has them, from the coarsest.
@@ -70,9 +99,10 @@ mod tests {
             let text = document(&Config { interval, ..Config::default() });
             let rules: Vec<Vec<u32>> =
                 text.lines().filter_map(|line| line.strip_prefix("retentions = ")).map(steps_of).collect();
-            assert_eq!(rules.len(), 2);
+            assert_eq!(rules.len(), 4);
+            assert_eq!((rules[0][0], rules[3][0]), (interval, interval));
             for steps in rules {
-                assert_eq!(steps[0], interval);
+                assert!(steps[0] % interval == 0 && steps[0] < 60 + interval.max(2), "{text}");
                 assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] % pair[0] == 0), "{text}");
             }
         }
@@ -93,15 +123,33 @@ mod tests {
     }
 
     #[test]
+    fn a_survey_has_a_rule_with_its_own_interval() {
+        let config = Config::of(
+            "interval = \"10s\"\n[collectors.jobs]\ninterval = \"2m\"\n[collectors.nodes]\ninterval = \"2m\"",
+        );
+        let text = document(&config);
+        let found = |path: &str| first(&text, path).unwrap().lines().nth(2).unwrap().to_owned();
+        assert_eq!(found("cluster.slurm_jobs.total.gauge-jobs"), "retentions = 2m:1d,6m:90d,1h:3y");
+        assert_eq!(found("cluster.slurm_partitions.debug.gauge-up"), "retentions = 1m:1d,5m:90d,1h:3y");
+        assert_eq!(
+            found("cluster.slurm_jobs.user.ann.state.running.gauge-jobs"),
+            "retentions = 2m:1d,6m:30d"
+        );
+        assert_eq!(found("cluster.slurm_sched_stats.gauge-x"), "retentions = 10s:1d,5m:90d,1h:3y");
+    }
+
+    /// The first rule that a path matches.
+    fn first<'t>(text: &'t str, path: &str) -> Option<&'t str> {
+        text.split("\n[").skip(1).find(|rule| {
+            let pattern = rule.lines().find_map(|line| line.strip_prefix("pattern = ")).unwrap();
+            regex::Regex::new(pattern).unwrap().is_match(path)
+        })
+    }
+
+    #[test]
     fn users_have_a_rule_above_the_one_that_would_take_them_too() {
         let text = document(&Config::default());
-        let first = |path: &str| {
-            text.split("\n[").skip(1).find(|rule| {
-                let pattern = rule.lines().find_map(|line| line.strip_prefix("pattern = ")).unwrap();
-                regex::Regex::new(pattern).unwrap().is_match(path)
-            })
-        };
-        let is_users = |path| first(path).unwrap().starts_with("slurm_graphite_users]");
+        let is_users = |path| first(&text, path).unwrap().starts_with("slurm_graphite_users]");
         assert!(is_users("cluster.slurm_rpc_stats.user.ann.gauge-count"));
         assert!(is_users("cluster.sandbox.slurm_rpc_stats.user.ann.gauge-count"));
         assert!(!is_users("cluster.slurm_rpc_stats.others.gauge-count"));
