@@ -1,5 +1,5 @@
 //! What the reader counts of jobs, nodes, partitions, licences, reservations and controllers is what squeue, sinfo and
-//! scontrol show of them at the same moment.
+//! scontrol show of them at the same moment, and so is what a daemon publishes.
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -8,6 +8,7 @@
 )]
 
 mod cast;
+mod collector;
 mod jobs;
 mod nodes;
 mod oracle;
@@ -64,4 +65,5 @@ fn every_figure_is_the_one_that_squeue_sinfo_and_scontrol_show() {
     nodes::compare(&cast).unwrap();
     nodes::compare_lists(&cast).unwrap();
     jobs::compare_unchanged(&cast).unwrap();
+    collector::compare(&cast).unwrap();
 }
