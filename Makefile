@@ -86,7 +86,7 @@ bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs (1
 	cargo build --release --locked --workspace
 	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p live-tests --bin bench_scale
 
-soak: packages ## random faults for 40 minutes, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one
+soak: packages ## random faults for an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p live-tests --bin soak
 
