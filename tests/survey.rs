@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sandbox::{Daemon, Folder, Imitation};
-use slurm_snapshot::{JobTally, Jobs, Reading, Reply, Statistics, Visibility};
+use slurm_snapshot::{Controller, JobTally, Jobs, Reading, Reply, Statistics, Visibility};
 
 const JOBS: &str = "cluster.slurm_jobs.";
 const EVERY_2_S: &str = "[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n";
@@ -114,4 +114,53 @@ fn a_reader_that_dies_of_the_job_dump_takes_nothing_else_with_it() {
     let recorded = daemon.recorded().unwrap();
     assert!(recorded.own("slurmctld_up").values().all(|&up| up > 0.5));
     daemon.stop().unwrap();
+}
+
+/// Whether a controller lives is of interest just when slurmctld answers nothing.
+#[test]
+fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
+    let folder = Folder::new().unwrap();
+    let down = Controller { host: "ctl".to_owned(), index: 0, up: false, elapsed: 9 };
+    let down = Reading { reply: Some(Reply::Controllers(vec![down])), ..Imitation::reading() };
+    let failure =
+        r#"echo '{"failure":{"id":'"$id"',"call":"slurm_get_statistics","errno":1800,"text":"away"}}'"#;
+    let body = format!(
+        "hello; while ask; do case $line in *'\"controllers\"'*) {} ;; *) {failure} ;; esac; done",
+        Imitation::answer(down).unwrap()
+    );
+    let reader = Imitation::new(&folder, "reader", &body).unwrap();
+    let collectors = "[collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
+    let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), collectors).unwrap();
+    let up = "cluster.slurm_controllers.primary.gauge-up";
+    let points = daemon
+        .until("two rounds", SOON, |recorded| Some(recorded.series(up)).filter(|all| all.len() >= 2))
+        .unwrap();
+    assert!(points.values().all(|&up| up == 0.0), "{points:?}");
+    daemon.stop().unwrap();
+}
+
+/// Each by itself would be half of a job dump thrown away.
+#[test]
+fn a_reply_is_asked_for_with_all_that_any_collector_wants_and_held_against_the_last() {
+    let folder = Folder::new().unwrap();
+    let unchanged = Reading { reply: Some(Reply::Unchanged), ..queue() };
+    let log = folder.path().join("asked");
+    let jobs = format!(
+        "echo \"$line\" >> {}; case $line in *'\"since\"'*) {} ;; *) {} ;; esac",
+        log.display(),
+        Imitation::answer(unchanged).unwrap(),
+        Imitation::answer(queue()).unwrap()
+    );
+    let collectors = "[collectors]\nmax_duty = \"100%\"\n[collectors.jobs]\nenabled = true\ninterval = \"2s\"\nusers = 3\n\
+         [collectors.licenses]\nenabled = true\ninterval = \"4s\"\n";
+    let mut daemon = daemon(&folder, collectors, &jobs);
+    let four = |recorded: &sandbox::Recorded| {
+        recorded.reply("jobs", "readings_ok").values().any(|&ok| ok >= 4.0).then_some(())
+    };
+    daemon.until("four dumps", Duration::from_secs(15), four).unwrap();
+    daemon.stop().unwrap();
+    let asked = std::fs::read_to_string(log).unwrap();
+    assert!(asked.lines().all(|line| line.contains("\"users\":true")), "{asked}");
+    let whole = asked.lines().filter(|line| !line.contains("since")).count();
+    assert_eq!(whole, 1, "the licences' rounds make no difference: {asked}");
 }

@@ -190,17 +190,30 @@ impl Collecting {
         self.collect_from(|collector| collector.needs().is_empty(), round, prefix, batch);
     }
 
-    /// The points of a survey's round, of the collectors that it was for.
-    pub(crate) fn collect_survey(&mut self, due: Due, round: &Round<'_>, prefix: &str, batch: &mut Batch) {
-        self.collect_from(|collector| due.includes(collector), round, prefix, batch);
+    /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix
+    /// seconds.
+    pub(crate) fn collect_survey(
+        &mut self,
+        due: Due,
+        now: i64,
+        round: &Round<'_>,
+        prefix: &str,
+        batch: &mut Batch,
+    ) {
+        let in_time =
+            |collector: &dyn Collect| now < round.timestamp.saturating_add(collector.every().into());
+        self.collect_from(|collector| due.includes(collector) && in_time(collector), round, prefix, batch);
     }
 
-    /// What a survey must find out, and after how many seconds the first of the collectors that it is for is due
-    /// again; `None` when it would be for none.
-    pub(crate) fn survey(&self, due: Due) -> Option<(Needs, u32)> {
-        let due = || self.0.iter().map(|(_, running)| &**running).filter(|running| due.includes(*running));
-        let every = due().map(Collect::every).min()?;
-        Some((due().map(Collect::needs).fold(Needs::default(), Needs::and), every))
+    /// What a survey must find out: for each collector that it would be for, and every how many seconds that is due.
+    pub(crate) fn survey(&self, due: Due) -> Vec<(Needs, u32)> {
+        let running = self.0.iter().map(|(_, running)| &**running);
+        running.filter(|running| due.includes(*running)).map(|it| (it.needs(), it.every())).collect()
+    }
+
+    /// What all collectors together need to know of the cluster itself.
+    pub(crate) fn needs(&self) -> Needs {
+        self.survey(Due::Always).into_iter().fold(Needs::default(), |all, (needs, _)| all.and(needs))
     }
 
     fn collect_from(
@@ -307,7 +320,7 @@ mod tests {
     fn out_of_the_box_slurmctld_is_asked_for_its_statistics_alone() {
         let config = crate::config::Config::default();
         let collecting = Collecting::start(30, &config.collectors, |_| None);
-        assert_eq!(collecting.survey(Due::Always), None);
+        assert_eq!(collecting.survey(Due::Always), []);
     }
 
     #[test]
@@ -316,10 +329,13 @@ mod tests {
             "[collectors.nodes]\nenabled = true\n[collectors.jobs]\nenabled = true\ninterval = \"5m\"",
         );
         let collecting = Collecting::start(30, &config.collectors, |_| None);
-        let due = |at| collecting.survey(Due::At(at)).map(|(needs, every)| (needs.jobs, needs.nodes, every));
-        assert_eq!(due(30), None);
-        assert_eq!(due(60), Some((false, true, 60)));
-        assert_eq!(due(300), Some((true, true, 60)));
+        let due = |at| -> Vec<(bool, bool, u32)> {
+            let due = collecting.survey(Due::At(at)).into_iter();
+            due.map(|(needs, every)| (needs.jobs, needs.nodes, every)).collect()
+        };
+        assert_eq!(due(30), []);
+        assert_eq!(due(60), [(false, true, 60)]);
+        assert_eq!(due(300), [(true, false, 300), (false, true, 60)]);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! A round begins at a tick that is due for some collector, asks for one reply after the other, each once whoever
 //! wants it, and its points carry that tick's timestamp. Care for slurmctld comes first: a reply is left out while
 //! its duty is used up or slurmctld is busy, and a round that is still under way when the next is due is not
-//! doubled. What slurmctld may keep from us is not used at all: a part must not look like the whole.
+//! doubled. Whether the controllers live is asked all the same: it costs nothing, and is of interest just then. What
+//! slurmctld may keep from us is not used at all: a part must not look like the whole.
 
 mod pace;
 
@@ -12,16 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slurm_snapshot::{Controller, Jobs, Licenses, Nodes, Reading, Reply, Request, Reservations};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use self::pace::Pace;
 use crate::clock;
 use crate::config::Slurm;
-use crate::source::{Outcome, Source};
+use crate::source::{Outcome, Source, SourceError};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
 /// tens of seconds while thousands of jobs start.
 const PATIENCE: u32 = 4;
+
+/// What a refusal may count for at most: at a duty of 5 % it is asked again after ten minutes.
+const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 
 /// libslurm may look for its configuration for a minute.
 const START_DEADLINE: Duration = Duration::from_secs(70);
@@ -99,20 +104,19 @@ impl Kind {
         }
     }
 
-    /// Whether some of it may be kept from us.
-    fn is_hidden(self, reading: &Reading, needs: Needs) -> bool {
-        let words: &[&str] = match self {
-            Self::Jobs => &["jobs"],
-            Self::Nodes if needs.partitions => &["nodes", "partitions"],
-            Self::Nodes => &["nodes"],
-            Self::Reservations => &["reservations"],
-            Self::Licenses | Self::Controllers => return false,
-        };
-        // Not told yet: nothing is sure.
-        reading
-            .visibility
-            .as_ref()
-            .is_none_or(|visibility| words.iter().any(|word| visibility.may_hide(word)))
+    /// What of PrivateData concerns it.
+    const fn private(self) -> Option<&'static str> {
+        match self {
+            Self::Jobs => Some("jobs"),
+            Self::Nodes => Some("nodes"),
+            Self::Reservations => Some("reservations"),
+            Self::Licenses | Self::Controllers => None,
+        }
+    }
+
+    /// Whether it costs slurmctld something.
+    const fn is_dear(self) -> bool {
+        !matches!(self, Self::Controllers)
     }
 
     fn request(self, needs: Needs, since: Option<i64>) -> Request {
@@ -240,10 +244,9 @@ pub(crate) struct Vitals {
 #[derive(Clone, Debug)]
 struct Round {
     timestamp: i64,
-    /// After this its points would be late: the slot of the collector that asked is over. Unix time.
-    until: i64,
-    needs: Needs,
-    left: Vec<Kind>,
+    /// What is still to be asked, and until when an answer is of use: then the slots of all who want it are over. Unix
+    /// seconds.
+    left: Vec<(Kind, i64)>,
     findings: Findings,
 }
 
@@ -251,8 +254,8 @@ struct Round {
 #[derive(Debug, Default)]
 struct Topic {
     pace: Pace,
-    /// The last full reply, and what it was asked with.
-    kept: Option<(Needs, Arc<Reading>)>,
+    /// The last full reply that was published.
+    kept: Option<Arc<Reading>>,
     vitals: Vitals,
     said: Said,
 }
@@ -264,6 +267,7 @@ enum Said {
     Good,
     Failed,
     Hidden,
+    NotTold,
 }
 
 /// A round that is over.
@@ -281,9 +285,20 @@ pub(crate) struct Survey {
     max_duty: f64,
     max_threads: u32,
     topics: [Topic; KINDS.len()],
+    /// What all collectors together need: replies are asked for with all of it, whoever is due, so that one reply can be
+    /// held against the next.
+    needs: Needs,
     round: Option<Round>,
-    asked: Option<Kind>,
+    asked: Option<Asked>,
     said_busy: bool,
+}
+
+/// What is under way.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    kind: Kind,
+    until: i64,
+    at: Instant,
 }
 
 impl Survey {
@@ -295,43 +310,51 @@ impl Survey {
             max_duty,
             max_threads,
             topics: Default::default(),
+            needs: Needs::default(),
             round: None,
             asked: None,
             said_busy: false,
         }
     }
 
-    /// A tick that is due for collectors with these `needs`, of which the soonest has its next slot at `until`.
-    /// `threads`: what slurmctld had at work when last read; `None` when it did not answer, and must not get more work.
+    /// A tick that is due for some collectors: what each of them needs, and every how many seconds; `needs` is what all
+    /// need that there are. `threads`: what slurmctld had at work when last read; `None` when it did not answer, and must
+    /// not get more work.
     pub(crate) fn begin(
         &mut self,
         timestamp: i64,
-        until: i64,
+        due: &[(Needs, u32)],
         needs: Needs,
         threads: Option<u32>,
         now: Duration,
     ) -> Option<Done> {
-        let wanted = KINDS.into_iter().filter(|kind| needs.of(*kind));
+        let until =
+            |kind: Kind| due.iter().filter(|(needs, _)| needs.of(kind)).map(|(_, every)| *every).max();
+        let wanted = KINDS.into_iter().filter_map(|kind| Some((kind, until(kind)?)));
         if self.round.is_some() {
             debug!("the last round is still under way; this one is left out");
-            wanted.for_each(|kind| one_more(&mut self.topic(kind).vitals.skipped_round));
+            wanted.for_each(|(kind, _)| one_more(&mut self.topic(kind).vitals.skipped_round));
             return None;
+        }
+        if needs != self.needs {
+            self.needs = needs;
+            self.topics.iter_mut().for_each(|topic| topic.kept = None);
         }
         let busy = threads.is_none_or(|threads| threads > self.max_threads);
         self.say_busy(busy, threads);
         let mut left = Vec::new();
-        for kind in wanted {
+        for (kind, every) in wanted {
             let topic = self.topic(kind);
-            if busy {
+            if busy && kind.is_dear() {
                 one_more(&mut topic.vitals.skipped_busy);
-            } else if topic.pace.allows(now) {
-                left.push(kind);
+            } else if topic.pace.allows(now) || !kind.is_dear() {
+                left.push((kind, timestamp.saturating_add(every.into())));
             } else {
                 one_more(&mut topic.vitals.skipped_duty);
             }
         }
         left.reverse();
-        self.round = Some(Round { timestamp, until, needs, left, findings: Findings::default() });
+        self.round = Some(Round { timestamp, left, findings: Findings::default() });
         self.go_on(now)
     }
 
@@ -345,17 +368,22 @@ impl Survey {
 
     /// Takes an outcome, and goes on to the next reply or ends the round.
     pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<Done> {
-        let (Some(kind), Some(mut round)) = (self.asked.take(), self.round.take()) else { return None };
-        let needs = round.needs;
+        let (Some(Asked { kind, until, at }), Some(mut round)) = (self.asked.take(), self.round.take())
+        else {
+            return None;
+        };
         let max_duty = self.max_duty;
         let topic = self.topic(kind);
-        let took = topic.pace.since_asked(now);
-        topic.pace.answered(took, max_duty);
-        let reading = topic.take(kind, needs, outcome);
-        if i64::try_from(now.as_secs()).is_ok_and(|now| now >= round.until) {
+        topic.pace.answered(cost(&outcome, at.elapsed()), max_duty);
+        let reading = topic.take(kind, outcome);
+        if reading.is_some() && is_over(until, now) {
             one_more(&mut topic.vitals.readings_late);
             debug!(reply = kind.name(), "it came after its slot and is thrown away");
         } else {
+            // One that is thrown away is none that the next can be held against.
+            if reading.is_some() {
+                topic.kept.clone_from(&reading);
+            }
             round.findings.set(kind, reading);
         }
         self.round = Some(round);
@@ -364,7 +392,7 @@ impl Survey {
 
     /// A whole round, for a command that ends afterwards.
     pub(crate) async fn whole(mut self, needs: Needs) -> Findings {
-        let mut done = self.begin(0, i64::MAX, needs, Some(0), clock::now());
+        let mut done = self.begin(i64::MAX, &[(needs, 0)], needs, Some(0), clock::now());
         loop {
             match done {
                 Some(done) => return done.findings,
@@ -392,13 +420,18 @@ impl Survey {
 
     fn go_on(&mut self, now: Duration) -> Option<Done> {
         let mut round = self.round.take()?;
-        while let Some(kind) = round.left.pop() {
-            let needs = round.needs;
+        while let Some((kind, until)) = round.left.pop() {
+            let needs = self.needs;
             let topic = self.topic(kind);
-            let request = kind.request(needs, topic.since(needs));
+            if is_over(until, now) {
+                // Its answer could only come too late: slurmctld is spared it.
+                one_more(&mut topic.vitals.skipped_round);
+                continue;
+            }
+            let request = kind.request(needs, topic.since());
             topic.pace.ask(now);
             if self.source.ask(request) {
-                self.asked = Some(kind);
+                self.asked = Some(Asked { kind, until, at: Instant::now() });
                 self.round = Some(round);
                 return None;
             }
@@ -436,13 +469,9 @@ impl Survey {
 }
 
 impl Topic {
-    /// What may be left out of the answer if it has not changed: only a reply with all that is needed now.
-    fn since(&self, needs: Needs) -> Option<i64> {
-        let (had, reading) = self.kept.as_ref()?;
-        if *had != needs {
-            return None;
-        }
-        match reading.reply.as_ref()? {
+    /// What may be left out of the answer if it has not changed.
+    fn since(&self) -> Option<i64> {
+        match self.kept.as_ref()?.reply.as_ref()? {
             Reply::Jobs(jobs) => Some(jobs.last_update),
             Reply::Nodes(nodes) => {
                 let partitions = nodes.partitions.as_ref().map(|partitions| partitions.last_update);
@@ -455,13 +484,13 @@ impl Topic {
     }
 
     /// What the outcome is worth: a reading to publish, or nothing.
-    fn take(&mut self, kind: Kind, needs: Needs, outcome: Outcome) -> Option<Arc<Reading>> {
-        let reading = match outcome {
+    fn take(&mut self, kind: Kind, outcome: Outcome) -> Option<Arc<Reading>> {
+        let mut reading = match outcome {
             Ok(reading) => reading,
             Err(error) => {
                 one_more(&mut self.vitals.readings_failed);
                 self.vitals.duration = None;
-                // A controller that came back may be another, with other moments.
+                // A controller that comes back may be another, with other moments.
                 self.kept = None;
                 if self.said != Said::Failed {
                     warn!(reply = kind.name(), %error, "no reading; trying again when it is due");
@@ -472,30 +501,77 @@ impl Topic {
         };
         one_more(&mut self.vitals.readings_ok);
         self.vitals.duration = Some(reading.elapsed);
-        self.vitals.hidden = kind.is_hidden(&reading, needs);
-        if self.vitals.hidden {
-            if self.said != Said::Hidden {
-                warn!(
-                    reply = kind.name(),
-                    "slurm.conf's PrivateData may keep some of it from this user, and a part must not look like the whole: nothing of it is published. {}",
-                    HIDDEN_REMEDY
-                );
-            }
-            self.said = Said::Hidden;
+        let said = self.hide(kind, &mut reading);
+        if said != self.said {
+            say(kind, said, &reading);
+            self.said = said;
+        }
+        if said == Said::NotTold || (said == Said::Hidden && kind.is_hidden(&reading)) {
             return None;
         }
-        if self.said != Said::Good {
-            info!(reply = kind.name(), elapsed_us = reading.elapsed, "slurmctld answers");
+        if !matches!(reading.reply, Some(Reply::Unchanged)) {
+            return Some(Arc::from(reading));
         }
-        self.said = Said::Good;
-        if matches!(reading.reply, Some(Reply::Unchanged)) {
-            one_more(&mut self.vitals.readings_unchanged);
-            return self.kept.as_ref().map(|(_, kept)| Arc::clone(kept));
-        }
-        let reading: Arc<Reading> = Arc::from(reading);
-        self.kept = Some((needs, Arc::clone(&reading)));
-        Some(reading)
+        one_more(&mut self.vitals.readings_unchanged);
+        // Of another cluster nothing is unchanged: slurm.conf has been replaced.
+        self.kept = self.kept.take().filter(|kept| kept.cluster == reading.cluster);
+        self.kept.clone()
     }
+
+    /// Takes out what may be a part only.
+    fn hide(&mut self, kind: Kind, reading: &mut Reading) -> Said {
+        let (Some(_), visibility) = (kind.private(), &reading.visibility) else { return Said::Good };
+        let Some(visibility) = visibility else { return Said::NotTold };
+        let mut hidden = kind.is_hidden(reading);
+        if visibility.may_hide("partitions")
+            && let Some(Reply::Nodes(nodes)) = &mut reading.reply
+            && nodes.partitions.take().is_some()
+        {
+            hidden = true;
+        }
+        self.vitals.hidden = hidden;
+        if hidden { Said::Hidden } else { Said::Good }
+    }
+}
+
+impl Kind {
+    fn is_hidden(self, reading: &Reading) -> bool {
+        let visibility = reading.visibility.as_ref();
+        self.private().is_some_and(|word| visibility.is_some_and(|visibility| visibility.may_hide(word)))
+    }
+}
+
+fn say(kind: Kind, said: Said, reading: &Reading) {
+    let reply = kind.name();
+    match said {
+        Said::Hidden => warn!(
+            reply,
+            "slurm.conf's PrivateData may keep some of it from this user, and a part must not look like the whole: \
+             nothing of that is published. {HIDDEN_REMEDY}"
+        ),
+        Said::NotTold => {
+            warn!(
+                reply,
+                "slurmctld has not told what PrivateData keeps from this user; nothing of it is published"
+            );
+        }
+        Said::Good => info!(reply, elapsed_us = reading.elapsed, "slurmctld answers"),
+        Said::Nothing | Said::Failed => {}
+    }
+}
+
+/// What slurmctld may have spent on it. A failure tells only how long it took until it was one.
+fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
+    match outcome {
+        Ok(reading) => Duration::from_micros(reading.elapsed),
+        Err(SourceError::Refused(_)) => elapsed.min(LONGEST_FAILURE),
+        // No answer from munged, or from a reader: most often it was not slurmctld's fault.
+        Err(_) => Duration::ZERO,
+    }
+}
+
+fn is_over(until: i64, now: Duration) -> bool {
+    i64::try_from(now.as_secs()).is_ok_and(|now| now >= until)
 }
 
 /// What an administrator does about PrivateData.

@@ -55,9 +55,7 @@ impl Words {
         }
         self.spoken.clear();
     }
-}
 
-impl Words {
     /// Ends the round without a word of levels that nobody spoke of: what was below them is somewhere else now.
     pub(crate) fn end_silently(&mut self) {
         let spoken = std::mem::take(&mut self.spoken);

@@ -103,6 +103,7 @@ unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: Node
     NodeRow {
         name: name.unwrap_or_default(),
         state: state.to_owned(),
+        base_state: words::node_base_state(record.node_state),
         flags,
         tally,
         cpu_load: number(record.cpu_load),

@@ -68,7 +68,7 @@ pub struct Nodes {
     pub states: NodeTallies,
     /// By base state, in lower case: `down`, `idle`, `allocated`, `mixed`, `unknown`, `error`.
     pub base_states: NodeTallies,
-    /// By the flags beside the base state, in lower case (`drain`, `no_respond`, `powered_down` …): a node may have
+    /// By the flags beside the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node may have
     /// none or several.
     pub flags: NodeTallies,
     /// GPUs by type; the empty name: those without one.
@@ -95,8 +95,10 @@ pub struct Nodes {
 pub struct NodeRow {
     /// Its name.
     pub name: String,
-    /// As in [`Nodes::states`].
+    /// As in [`Nodes::states`]: of a node that is down and drained, `drained`.
     pub state: String,
+    /// As in [`Nodes::base_states`].
+    pub base_state: String,
     /// As in [`Nodes::flags`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,

@@ -88,7 +88,13 @@ fn start(settings: &Settings<'_>) -> Option<Box<dyn Collect>> {
     let config = settings.collectors.jobs;
     config.survey.enabled.then(|| {
         Box::new(JobsCollector {
-            needs: Needs { jobs: true, accounts: config.accounts, qos: config.qos, ..Needs::default() },
+            needs: Needs {
+                jobs: true,
+                accounts: config.accounts,
+                qos: config.qos,
+                users: config.users > 0,
+                ..Needs::default()
+            },
             every: config.survey.interval(settings.interval),
             words: Words::default(),
             user_words: Words::default(),
@@ -216,9 +222,7 @@ impl JobsCollector {
             self.words.push(points, &level, ALWAYS, states, TALLY);
         }
     }
-}
 
-impl JobsCollector {
     fn push_users(&mut self, points: &mut Points<'_>, users: &[UserJobs]) {
         let Some(members) = &mut self.members else { return };
         let all = users.iter().fold(0_u64, |sum, user| sum.saturating_add(cpus(user)));

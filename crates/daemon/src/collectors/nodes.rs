@@ -34,7 +34,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_nodes.flag.<flag>",
-            about: "By the flags beside the state: `drain`, `no_respond`, `maintenance`, `reserved`, `planned`, \
+            about: "By the flags beside the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
                     `powered_down`, `powering_up` and so on. A node may have several.",
             leaves: &TALLY,
         },
@@ -124,11 +124,11 @@ const OUT: &[Figure<Out>] = &[
 
 #[rustfmt::skip]
 const ROW: &[Figure<NodeRow>] = &[
-    Figure { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.state.starts_with("down")),
-        meaning: "whether it is down" },
+    Figure { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.base_state == "down"),
+        meaning: "whether it is down, drained or not" },
     Figure { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "drain")),
         meaning: "whether it is drained or draining" },
-    Figure { leaf: "no_respond", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "no_respond")),
+    Figure { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "not_responding")),
         meaning: "whether its slurmd does not respond" },
     Figure { leaf: "cpu_load", unit: "load", rollup: Rollup::Average, value: |r| r.cpu_load.map(|load| f64::from(load) / 100.0),
         meaning: "load average of its last minute" },

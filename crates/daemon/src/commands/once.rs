@@ -54,11 +54,14 @@ impl<'a> Ticks<'a> {
 
     /// Adds what the collectors of the cluster itself have to say, whenever they would be due.
     pub(super) async fn survey(&mut self, batch: &mut Batch) {
-        let Some((needs, _)) = self.collecting.survey(Due::Always) else { return };
+        let needs = self.collecting.needs();
+        if needs.is_empty() {
+            return;
+        }
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         let findings = Survey::start(&self.config.slurm, max_duty, max_threads).whole(needs).await;
         let round = Round::survey(batch.timestamp(), &findings);
-        self.collecting.collect_survey(Due::Always, &round, &self.prefix, batch);
+        self.collecting.collect_survey(Due::Always, batch.timestamp(), &round, &self.prefix, batch);
     }
 
     /// The tick of the next reading.

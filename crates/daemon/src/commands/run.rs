@@ -225,13 +225,10 @@ impl Daemon {
 
     /// A round of the survey, where one is due; after the tick's own reading, which tells how busy slurmctld is.
     fn begin_survey(&mut self, timestamp: i64, threads: Option<u32>) {
-        let (Some(survey), Some((needs, every))) =
-            (&mut self.survey, self.collecting.survey(Due::At(timestamp)))
-        else {
-            return;
-        };
-        let until = timestamp.saturating_add(every.into());
-        if let Some(done) = survey.begin(timestamp, until, needs, threads, clock::now()) {
+        let due = self.collecting.survey(Due::At(timestamp));
+        let Some(survey) = self.survey.as_mut().filter(|_| !due.is_empty()) else { return };
+        let needs = self.collecting.needs();
+        if let Some(done) = survey.begin(timestamp, &due, needs, threads, clock::now()) {
             self.emit_survey(&done);
         }
     }
@@ -248,7 +245,8 @@ impl Daemon {
         let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else { return };
         let mut batch = Batch::new(*timestamp);
         let round = Round::survey(*timestamp, findings);
-        self.collecting.collect_survey(Due::At(*timestamp), &round, &prefix, &mut batch);
+        let now = i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX);
+        self.collecting.collect_survey(Due::At(*timestamp), now, &round, &prefix, &mut batch);
         self.keep(&batch);
     }
 
@@ -387,7 +385,7 @@ fn start_collecting(config: &Config, memories: &Memories) -> Collecting {
 
 fn start_survey(config: &Config, collecting: &Collecting) -> Option<Survey> {
     let Collectors { max_duty, max_threads, .. } = config.collectors;
-    collecting.survey(Due::Always).map(|_| Survey::start(&config.slurm, max_duty, max_threads))
+    (!collecting.needs().is_empty()).then(|| Survey::start(&config.slurm, max_duty, max_threads))
 }
 
 async fn surveyed(survey: Option<&mut Survey>) -> Outcome {

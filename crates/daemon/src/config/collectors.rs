@@ -164,6 +164,19 @@ impl Collectors {
                 problems.push(Problem { place: Place::Whole, key, text });
             }
         }
+        let (jobs, partitions) = (self.jobs.survey, self.partitions);
+        let (often, seldom) = (jobs.interval(base), partitions.interval(base));
+        // Otherwise jobs that start between two of its rounds would be told of to the partitions alone.
+        if jobs.enabled && partitions.enabled && seldom % often.max(1) != 0 {
+            let text = format!(
+                "{seldom} s is no multiple of that of collectors.jobs, which is {often} s and whose reply it shares"
+            );
+            problems.push(Problem {
+                place: Place::Whole,
+                key: "collectors.partitions.interval".into(),
+                text,
+            });
+        }
     }
 }
 

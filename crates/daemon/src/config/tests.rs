@@ -208,3 +208,14 @@ fn shares_and_numbers_are_checked() {
         assert_eq!(problems(&format!("[collectors.jobs]\n{text}")).len(), 1, "{text}");
     }
 }
+
+#[test]
+fn partitions_come_no_more_often_than_the_jobs_whose_reply_they_share() {
+    let of = |jobs, partitions| {
+        problems(&format!(
+            "[collectors.jobs]\nenabled = true\ninterval = {jobs:?}\n[collectors.partitions]\nenabled = true\ninterval = {partitions:?}"
+        ))
+        .len()
+    };
+    assert_eq!((of("1m", "1m"), of("1m", "5m"), of("5m", "1m")), (0, 0, 1));
+}

@@ -17,8 +17,8 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
-/// Far over the longest answer: 200 users, 100 types and 64 KiB of dumped host lists.
-const LONGEST_LINE: u64 = 16 << 20;
+/// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
+const LONGEST_LINE: u64 = 256 << 20;
 /// How many of the last lines of its stderr go into an error.
 const TAIL: usize = 3;
 /// What the dynamic loader exits with when a library is missing.

@@ -25,11 +25,6 @@ impl Pace {
         self.next = now;
     }
 
-    /// How long ago it was asked for.
-    pub(super) fn since_asked(&self, now: Duration) -> Duration {
-        self.asked.map_or(Duration::ZERO, |asked| now.saturating_sub(asked))
-    }
-
     /// The answer, or what came instead of one, took `duration`; from start to start there is now at least
     /// `duration / max_duty`.
     pub(super) fn answered(&mut self, duration: Duration, max_duty: f64) {
