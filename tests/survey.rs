@@ -32,7 +32,8 @@ fn daemon(folder: &Folder, collectors: &str, jobs: &str) -> Daemon {
 #[test]
 fn a_job_dump_that_takes_long_costs_the_statistics_no_slot_and_comes_seldom() {
     let folder = Folder::new().unwrap();
-    let jobs = format!("sleep 3; {}", Imitation::answer(queue()).unwrap());
+    let took = Reading { elapsed: 3_000_000, ..queue() };
+    let jobs = format!("sleep 3; {}", Imitation::answer(took).unwrap());
     let mut daemon = daemon(&folder, EVERY_2_S, &jobs);
     daemon.ticks(12).unwrap();
     daemon.check_ticks().unwrap();
