@@ -23,7 +23,7 @@ ADAPT = sed -i -e 's|/usr/bin/slurm\\*-graphite|$(BIN)/slurm-graphite|g' \
 	-e 's|/etc/slurm\\*-graphite|$(CONFIG)|g'
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak golden install clean
+.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak golden dashboards install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -94,6 +94,9 @@ golden: ## write the golden files and docs/metrics.md anew
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
 	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
 	mv $(TARGET)/metrics.md docs/metrics.md
+
+dashboards: ## write config/grafana anew: the dashboards and the alert rules
+	cargo run --quiet --locked -p live-tests --bin dashboards -- config/grafana
 
 install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }
