@@ -107,19 +107,18 @@ fn every_path_is_one_that_is_sent() {
         for target in all.chain(dashboard.annotations().into_iter().map(|(_, target)| target)) {
             let paths = paths(&target, "$prefix.");
             assert!(!paths.is_empty(), "{target} names no path");
-            for path in paths.iter().filter(|path| !live::unwritten(path)) {
-                assert!(documented.has(path), "{}: {path} is not in docs/metrics.md", dashboard.name);
+            for path in paths {
+                assert!(documented.has(&path), "{}: {path} is not in docs/metrics.md", dashboard.name);
                 seen += 1;
             }
         }
     }
-    assert!(seen > 80, "only {seen} paths");
+    assert!(seen > 120, "only {seen} paths");
     assert!(!documented.has("slurm_health.gauge-upp") && !documented.has("slurm_graphite.gauge-durable"));
 }
 
 #[test]
 fn every_target_has_points() {
-    live::check_excuses().unwrap();
     let worked = Worked::start().unwrap();
     let (mut wrong, mut asked) = (Vec::new(), 0);
     for dashboard in dashboards() {
@@ -133,7 +132,7 @@ fn every_target_has_points() {
 
     let (problems, excused) = worked.invented(&dashboards()).unwrap();
     assert!(problems.is_empty(), "{}", problems.join("\n"));
-    assert!(excused > 20, "only {excused} targets of made-up points");
+    assert!(excused > 5, "only {excused} targets of made-up points");
 
     // And it sees what it is there to see: a leaf and a function with a letter too many.
     let mut broken = dashboards().into_iter().find(|dashboard| dashboard.name == "rpc").unwrap();

@@ -29,11 +29,6 @@ impl Documented {
             path.len() == nodes.len() && path.iter().zip(&nodes).all(|(known, node)| fits(known, node))
         })
     }
-
-    /// Whether it has this family.
-    pub(crate) fn family(&self, name: &str) -> bool {
-        self.0.iter().any(|path| path.first().is_some_and(|first| first == name))
-    }
 }
 
 /// Every path of a target behind `prefix`, with `{a,b}` taken apart.

@@ -28,7 +28,8 @@ impl Bustle {
         while self.owed >= 1.0 {
             self.owed -= 1.0;
             let length = fastrand::u32(1..4) + u32::from(wave > 1.0) * 2;
-            slurm.submit(&["--time=1", "--wrap", &format!("sleep {length}")])?;
+            let account = if fastrand::bool() { "--account=physics" } else { "--account=biology" };
+            slurm.submit(&["--time=1", account, "--wrap", &format!("sleep {length}")])?;
         }
         match second % 20 {
             1 => drop(slurm.submit(&["--array=1-6", "--time=1", "--wrap", "sleep 2"])?),

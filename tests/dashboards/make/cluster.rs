@@ -48,18 +48,21 @@ fn load() -> Row {
 
 fn nodes() -> Row {
     let out = |title: &str, description: &str, leaf: &str| {
+        let of = |kind: &str| format!("$prefix.slurm_nodes.{kind}.gauge-{leaf}");
         stat(title, description)
-            .curve(leaf, &format!("$prefix.slurm_nodes.out_for.gauge-{leaf}"))
+            .curve("drained", &of("drained"))
+            .curve("down", &of("down"))
             .unit("short")
             .sized(8, 4)
     };
     closed(
         "Nodes (collectors.nodes)",
         vec![
-            out("Out for an hour", "Nodes down, drained or failing for over an hour.", "over_1h").never(1.0),
+            out("Out for an hour", "Nodes that have been drained or down for over an hour.", "over_1h")
+                .never(1.0),
             out("Out for a day", "The same, for over a day.", "over_1d").never(1.0),
             out("Out for a week", "The same, for over seven days: forgotten?", "over_7d").never(1.0),
-            series("Nodes by state", "Each node in one state; DRAINED and DOWN do no work.")
+            series("Nodes by state", "Each node in one state; drained and down do no work.")
                 .each("$prefix.slurm_nodes.state.*.gauge-nodes")
                 .unit("short")
                 .stacked()

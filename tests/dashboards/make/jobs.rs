@@ -176,27 +176,27 @@ fn who() -> Row {
         vec![
             named(
                 series("CPUs running, by partition", "CPUs of the running jobs."),
-                "$prefix.slurm_jobs.partition.$partition.state.RUNNING.gauge-cpus".to_owned(),
+                "$prefix.slurm_jobs.partition.$partition.state.running.gauge-cpus".to_owned(),
             ),
             named(
                 series("Jobs pending, by partition", "Jobs that wait."),
-                "$prefix.slurm_jobs.partition.$partition.state.PENDING.gauge-jobs".to_owned(),
+                "$prefix.slurm_jobs.partition.$partition.state.pending.gauge-jobs".to_owned(),
             ),
             named(
                 series("CPUs running, by account", "The ten accounts with the most."),
-                most("account", "RUNNING", "cpus"),
+                most("account", "running", "cpus"),
             ),
             named(
                 series("Jobs pending, by account", "The ten accounts with the most."),
-                most("account", "PENDING", "jobs"),
+                most("account", "pending", "jobs"),
             ),
             named(
                 series("CPUs running, by user", "The ten users with the most."),
-                most("user", "RUNNING", "cpus"),
+                most("user", "running", "cpus"),
             ),
             named(
                 series("Jobs pending, by user", "The ten users with the most."),
-                most("user", "PENDING", "jobs"),
+                most("user", "pending", "jobs"),
             ),
         ],
     )
