@@ -23,7 +23,7 @@ ADAPT = sed -i -e 's|/usr/bin/slurm\\*-graphite|$(BIN)/slurm-graphite|g' \
 	-e 's|/etc/slurm\\*-graphite|$(CONFIG)|g'
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak golden install clean
+.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -94,6 +94,17 @@ golden: ## write the golden files and docs/metrics.md anew
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
 	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
 	mv $(TARGET)/metrics.md docs/metrics.md
+
+dashboards: ## write config/grafana anew: the dashboards and the alert rules
+	cargo run --quiet --locked -p live-tests --bin dashboards -- config/grafana
+
+grafana: ## the dashboards against Grafana's own types, 10 to 13: needs node and npm
+	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later' >&2; exit 1; }
+	@node tests/dashboards/types.mjs config/grafana $(TARGET)/grafana
+
+screenshots: packages ## draw docs/images anew: five minutes of a busy cluster, through graphite-web
+	cargo build --locked --workspace
+	@cargo run --quiet --locked -p live-tests --bin screenshots
 
 install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }

@@ -5,7 +5,7 @@
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
-tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon carbon-c-relay iproute2 python3-whisper supervisor systemd valgrind man-db'
+tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon graphite-web carbon-c-relay iproute2 python3-whisper python3-yaml supervisor systemd valgrind man-db'
 programs='gcc sdiag slurmctld slurmd munged carbon-cache supervisord'
 case ${1-} in
 debian) build='debhelper pkgconf systemd' tests= ;;
@@ -30,7 +30,7 @@ if ! command -v dpkg-query >/dev/null; then
     cat >&2 <<END
 packages: missing here:$missing. On RHEL, Rocky and Alma, with EPEL and CRB enabled, as root:
     dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd munge python3-carbon python3-whisper supervisor
-Where EPEL has no python3-carbon, install carbon and whisper with pip.
+Where EPEL has no python3-carbon, install carbon and whisper with pip, and graphite-web for the tests of the dashboards.
 END
     exit 1
 fi

@@ -144,6 +144,12 @@ impl Carbon {
         Series::read(&self.file(path))
     }
 
+    /// The folder of all metrics.
+    #[must_use]
+    pub fn whisper(&self) -> &Path {
+        &self.whisper
+    }
+
     /// The file of a metric path, there or not.
     #[must_use]
     pub fn file(&self, path: &str) -> PathBuf {

@@ -7,12 +7,15 @@
 
 #![forbid(unsafe_code)]
 
+mod bustle;
 pub mod carbon;
 mod collected;
 mod collector;
 pub mod daemon;
 mod folder;
 mod forwarder;
+pub mod grafana;
+mod graphite_web;
 mod imitation;
 mod invocation;
 pub mod log;
@@ -39,12 +42,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+pub use bustle::Bustle;
 pub use carbon::Carbon;
 pub use collected::{Collected, Findings, Points};
 pub use collector::slurm_graphite;
 pub use daemon::{Daemon, now};
 pub use folder::Folder;
 pub use forwarder::Forwarder;
+pub use grafana::{Dashboard, Panel};
+pub use graphite_web::{GraphiteWeb, Rendered};
 pub use imitation::Imitation;
 pub use invocation::{Finished, Invocation};
 pub use log::Entry;

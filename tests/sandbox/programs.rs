@@ -14,13 +14,14 @@ const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 /// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
-const PACKAGES: [(&str, &str); 27] = [
+const PACKAGES: [(&str, &str); 28] = [
     ("munged", "munge"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
     ("carbon-cache", "graphite-carbon"),
     ("carbon-relay", "graphite-carbon"),
     ("carbon-c-relay", "carbon-c-relay"),
+    ("graphite-manage", "graphite-web"),
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),

@@ -1,0 +1,177 @@
+//! The alert rules, evaluated as Grafana does it, over points that were made up for them.
+//!
+//! A rule is a query, a reduction that leaves out what is no number, and a threshold; without a number its state for no data decides.
+
+use std::fmt::Write;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use sandbox::{Carbon, Folder, GraphiteWeb, now, wait};
+use serde_json::Value;
+
+/// A rule of the file.
+pub(crate) struct Rule {
+    pub(crate) uid: String,
+    pub(crate) title: String,
+    pub(crate) target: String,
+    /// Dashboard and panel.
+    pub(crate) panel: (String, u64),
+    window: u64,
+    reducer: String,
+    limit: (String, f64),
+    nothing: String,
+}
+
+/// A YAML file as JSON, read by a parser that knows all of YAML.
+pub(crate) fn json(folder: &Folder, yaml: &str) -> Result<Value> {
+    let file = folder.path().join("rules.yaml");
+    std::fs::write(&file, yaml)?;
+    let code = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
+    let mut python = sandbox::command(folder.path(), std::path::Path::new("/usr/bin/python3"));
+    let output = python.args(["-c", code]).arg(&file).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The rules of a file, which have the shape that Grafana's provisioning asks for.
+pub(crate) fn rules(file: &Value) -> Result<Vec<Rule>> {
+    keys(file, &["apiVersion", "groups"])?;
+    ensure!(file.get("apiVersion") == Some(&Value::from(1)), "apiVersion is not 1");
+    let mut rules = Vec::new();
+    for group in file.get("groups").and_then(Value::as_array).context("no groups")? {
+        keys(group, &["orgId", "name", "folder", "interval", "rules"])?;
+        for rule in group.get("rules").and_then(Value::as_array).context("no rules")? {
+            rules.push(Rule::read(rule).with_context(|| rule.to_string())?);
+        }
+    }
+    Ok(rules)
+}
+
+fn keys(value: &Value, known: &[&str]) -> Result<()> {
+    let map = value.as_object().context("no table")?;
+    match map.keys().find(|key| !known.contains(&key.as_str())) {
+        Some(unknown) => bail!("unknown key {unknown}"),
+        None => Ok(()),
+    }
+}
+
+impl Rule {
+    fn read(rule: &Value) -> Result<Self> {
+        keys(
+            rule,
+            &[
+                "uid",
+                "title",
+                "condition",
+                "for",
+                "noDataState",
+                "execErrState",
+                "dashboardUid",
+                "panelId",
+                "labels",
+                "annotations",
+                "data",
+            ],
+        )?;
+        let text = |pointer: &str| -> Result<String> {
+            Ok(rule.pointer(pointer).and_then(Value::as_str).with_context(|| pointer.to_owned())?.to_owned())
+        };
+        let uid = text("/uid")?;
+        ensure!(uid.len() <= 40, "a uid has at most 40 letters");
+        ensure!(text("/condition")? == "C", "the condition is not the threshold");
+        for step in 0..3 {
+            let at = |key: &str| text(&format!("/data/{step}/{key}"));
+            ensure!(at("refId")? == at("model/refId")?, "two refIds in one step");
+            ensure!(at("datasourceUid")? == at("model/datasource/uid")?, "two data sources in one step");
+        }
+        // What is not escaped Grafana would take for a variable of its environment.
+        ensure!(!rule.to_string().contains('$'), "a dollar sign");
+        ensure!(["OK", "Alerting"].contains(&text("/noDataState")?.as_str()), "an unknown state");
+        ensure!(
+            text("/noDataState")? == text("/execErrState")?,
+            "no answer means another thing than no data"
+        );
+        ensure!(
+            !text("/annotations/summary")?.is_empty() && !text("/labels/severity")?.is_empty(),
+            "nothing to tell"
+        );
+        ensure!(text("/data/1/model/settings/mode")? == "dropNN", "one missing point would silence the rule");
+        let number =
+            |pointer: &str| rule.pointer(pointer).and_then(Value::as_f64).with_context(|| pointer.to_owned());
+        Ok(Self {
+            title: text("/title")?,
+            target: text("/data/0/model/target")?,
+            panel: (
+                text("/dashboardUid")?,
+                rule.pointer("/panelId").and_then(Value::as_u64).context("no panel")?,
+            ),
+            window: rule
+                .pointer("/data/0/relativeTimeRange/from")
+                .and_then(Value::as_u64)
+                .context("no window")?,
+            reducer: text("/data/1/model/reducer")?,
+            limit: (
+                text("/data/2/model/conditions/0/evaluator/type")?,
+                number("/data/2/model/conditions/0/evaluator/params/0")?,
+            ),
+            nothing: text("/noDataState")?,
+            uid,
+        })
+    }
+
+    /// Whether it fires now, for the cluster with this prefix.
+    pub(crate) fn fires(&self, web: &GraphiteWeb, prefix: &str) -> Result<bool> {
+        let target = self.target.replace("cluster.", &format!("{prefix}."));
+        let series = web.render(&target, &format!("-{}s", self.window)).with_context(|| target)?;
+        let mut numbers = Vec::new();
+        for one in &series {
+            numbers.extend(self.reduced(&one.values().collect::<Vec<_>>())?);
+        }
+        if numbers.is_empty() {
+            return Ok(self.nothing == "Alerting");
+        }
+        let (kind, limit) = (self.limit.0.as_str(), self.limit.1);
+        ensure!(["gt", "lt"].contains(&kind), "no evaluator {kind}");
+        Ok(numbers.iter().any(|number| if kind == "gt" { *number > limit } else { *number < limit }))
+    }
+
+    fn reduced(&self, values: &[f64]) -> Result<Option<f64>> {
+        let sum: f64 = values.iter().sum();
+        Ok(match self.reducer.as_str() {
+            "last" => values.last().copied(),
+            "sum" => Some(sum),
+            "mean" => (!values.is_empty()).then(|| sum / values.len() as f64),
+            other => bail!("no reducer {other}"),
+        })
+    }
+}
+
+/// A leaf, and what it was so many seconds ago, if anything.
+pub(crate) type Leaf<'a> = (&'a str, &'a dyn Fn(f64) -> Option<f64>);
+
+/// Ninety points, `step` seconds apart, the newest of now, for one cluster.
+pub(crate) fn invent(carbon: &Carbon, prefix: &str, step: u32, leaves: &[Leaf<'_>]) -> Result<()> {
+    let newest = now().floor() - 2.0;
+    let (mut lines, mut counts) = (String::new(), Vec::new());
+    for (leaf, value) in leaves {
+        let before = lines.len();
+        let mut count = 0;
+        for ago in (0..90).rev().map(|number| f64::from(number * step)) {
+            if let Some(value) = value(ago) {
+                count += 1;
+                writeln!(lines, "{prefix}.{leaf} {value} {}", newest - ago)?;
+            }
+        }
+        ensure!(lines.len() > before, "nothing invented for {leaf}");
+        counts.push((format!("{prefix}.{leaf}"), count));
+    }
+    TcpStream::connect(("127.0.0.1", carbon.line_port))?.write_all(lines.as_bytes())?;
+    for (path, count) in counts {
+        wait::until(&path, Duration::from_secs(30), || {
+            carbon.series(&path).is_ok_and(|series| series.points.len() >= count)
+        })?;
+    }
+    Ok(())
+}

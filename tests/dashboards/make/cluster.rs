@@ -1,0 +1,144 @@
+//! *Cluster*: what do the nodes do, how much of the machine is used, and which partition is full?
+
+use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
+use crate::panel::{Panel, series, stat, text};
+
+pub(crate) fn dashboard() -> Dashboard {
+    Dashboard {
+        name: "cluster",
+        title: "Cluster",
+        description: "What do the nodes do, how much of the machine is used, and which partition is full?",
+        variables: vec![query_variable("partition", "Partition", "$prefix.slurm_partitions.*")],
+        rows: vec![note(), load(), nodes(), use_of(), gpus(), partitions()],
+    }
+}
+
+fn note() -> Row {
+    top(vec![text(
+        "",
+        "Jobs and messages come with every reading. The rows below that are closed need the collectors **nodes**, **partitions** and **jobs**, \
+         which ask slurmctld for more than its statistics and are off by default.",
+    )])
+}
+
+fn load() -> Row {
+    row(
+        "Jobs and messages",
+        vec![
+            series("Jobs", "Pending and running when slurmctld last counted them.")
+                .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
+                .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
+                .unit("short")
+                .min(0.0)
+                .colour("pending", "orange")
+                .colour("running", "blue"),
+            series(
+                "Messages to nodes",
+                "Those that wait for an agent, and the agents at work. Both rise when nodes do not answer: a switch, a file system, a reboot of many.",
+            )
+            .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
+            .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
+            .unit("short")
+            .min(0.0)
+            .colour("waiting", "red")
+            .colour("agents", "blue"),
+        ],
+    )
+}
+
+fn nodes() -> Row {
+    let out = |title: &str, description: &str, leaf: &str| {
+        let of = |kind: &str| format!("$prefix.slurm_nodes.{kind}.gauge-{leaf}");
+        stat(title, description)
+            .curve("drained", &of("drained"))
+            .curve("down", &of("down"))
+            .unit("short")
+            .sized(8, 4)
+    };
+    closed(
+        "Nodes (collectors.nodes)",
+        vec![
+            out("Out for an hour", "Nodes that have been drained or down for over an hour.", "over_1h")
+                .never(1.0),
+            out("Out for a day", "The same, for over a day.", "over_1d").never(1.0),
+            out("Out for a week", "The same, for over seven days: forgotten?", "over_7d").never(1.0),
+            series("Nodes by state", "Each node in one state; drained and down do no work.")
+                .each("$prefix.slurm_nodes.state.*.gauge-nodes")
+                .unit("short")
+                .stacked()
+                .sized(24, 9),
+        ],
+    )
+}
+
+fn use_of() -> Row {
+    let total = |leaf: &str| format!("$prefix.slurm_nodes.total.gauge-{leaf}");
+    closed(
+        "CPUs and memory (collectors.nodes)",
+        vec![
+            series("CPUs", "\"other\" are CPUs of nodes that cannot take jobs.")
+                .curve("allocated", &total("cpus_allocated"))
+                .curve("idle", &total("cpus_idle"))
+                .curve("other", &total("cpus_other"))
+                .unit("short")
+                .stacked()
+                .colour("allocated", "blue")
+                .colour("idle", "green")
+                .colour("other", "red"),
+            series("Memory", "What jobs were given, and what the nodes report as free; the rest is taken by jobs, caches and the system.")
+                .curve("installed", &total("memory_real"))
+                .curve("allocated", &total("memory_allocated"))
+                .curve("free", &total("memory_free"))
+                .unit("bytes")
+                .min(0.0)
+                .beside("installed")
+                .colour("installed", "text")
+                .colour("allocated", "blue")
+                .colour("free", "green"),
+        ],
+    )
+}
+
+fn gpus() -> Row {
+    closed(
+        "GPUs (collectors.nodes)",
+        vec![
+            series("GPUs in use", "By type.")
+                .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
+                .unit("short")
+                .stacked(),
+            series("GPUs installed", "By type, on all nodes.")
+                .each("$prefix.slurm_nodes.gpu.*.gauge-total")
+                .unit("short")
+                .stacked(),
+        ],
+    )
+}
+
+fn partitions() -> Row {
+    let each = |title: &str, description: &str, leaf: &str| -> Panel {
+        series(title, description)
+            .each(&format!("$prefix.slurm_partitions.$partition.gauge-{leaf}"))
+            .unit("short")
+            .min(0.0)
+    };
+    closed(
+        "Partitions (collectors.partitions)",
+        vec![
+            series(
+                "CPUs in use",
+                "As a part of the partition's CPUs. Nodes in several partitions count in each.",
+            )
+            .each(
+                "divideSeriesLists(sortByName($prefix.slurm_partitions.$partition.gauge-cpus_allocated), \
+                     sortByName($prefix.slurm_partitions.$partition.gauge-cpus_total))",
+            )
+            .unit("percentunit")
+            .min(0.0)
+            .max(1.0),
+            each("Nodes idle", "Nodes of the partition that wait for work.", "nodes_idle"),
+            each("Jobs pending", "Jobs that wait for this partition.", "jobs_pending"),
+            each("GPUs in use", "GPUs of the partition that jobs have.", "gpus_allocated"),
+        ],
+    )
+}

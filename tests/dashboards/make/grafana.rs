@@ -1,0 +1,181 @@
+//! Grafana's dashboard JSON: rows, the grid, variables and annotations, alike on every dashboard.
+//!
+//! It knows no metric but the resets that every dashboard shows as annotations.
+
+use serde_json::{Value, json};
+
+use crate::panel::Panel;
+
+/// The columns of Grafana's grid.
+const COLUMNS: u32 = 24;
+
+/// Panels under a heading, or without one at the top.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    title: Option<&'static str>,
+    collapsed: bool,
+    panels: Vec<Panel>,
+}
+
+/// The panels at the top.
+pub(crate) fn top(panels: Vec<Panel>) -> Row {
+    Row { title: None, collapsed: false, panels }
+}
+
+/// Panels under a heading.
+pub(crate) fn row(title: &'static str, panels: Vec<Panel>) -> Row {
+    Row { title: Some(title), collapsed: false, panels }
+}
+
+/// Panels that are not seen until their heading is clicked: what not every site collects.
+pub(crate) fn closed(title: &'static str, panels: Vec<Panel>) -> Row {
+    Row { title: Some(title), collapsed: true, panels }
+}
+
+/// A dashboard.
+#[derive(Debug)]
+pub(crate) struct Dashboard {
+    /// The last word of its uid, and its file's name.
+    pub(crate) name: &'static str,
+    /// Its title, after "Slurm".
+    pub(crate) title: &'static str,
+    /// What it answers.
+    pub(crate) description: &'static str,
+    /// Its variables beside the data source and the prefix.
+    pub(crate) variables: Vec<Value>,
+    /// Its panels.
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Dashboard {
+    /// As Grafana reads it.
+    pub(crate) fn json(self) -> Value {
+        let mut variables = vec![data_source_variable(), prefix_variable()];
+        variables.extend(self.variables);
+        json!({
+            "__inputs": [{
+                "name": "DS_GRAPHITE", "label": "Graphite", "description": "The Graphite that slurm-graphite's Carbon belongs to",
+                "type": "datasource", "pluginId": "graphite", "pluginName": "Graphite",
+            }],
+            "__requires": [
+                { "type": "grafana", "id": "grafana", "name": "Grafana", "version": "10.0.0" },
+                { "type": "datasource", "id": "graphite", "name": "Graphite", "version": "1.0.0" },
+                { "type": "panel", "id": "timeseries", "name": "Time series", "version": "" },
+                { "type": "panel", "id": "stat", "name": "Stat", "version": "" },
+                { "type": "panel", "id": "bargauge", "name": "Bar gauge", "version": "" },
+                { "type": "panel", "id": "text", "name": "Text", "version": "" },
+            ],
+            "uid": format!("slurm-graphite-{}", self.name), "title": format!("Slurm / {}", self.title),
+            "description": self.description, "tags": ["slurm", "slurm-graphite"], "editable": true, "graphTooltip": 1,
+            "schemaVersion": 38, "version": 1, "timezone": "browser", "refresh": "1m", "weekStart": "", "fiscalYearStartMonth": 0,
+            "time": { "from": "now-6h", "to": "now" }, "timepicker": {},
+            "templating": { "list": variables }, "annotations": { "list": annotations() }, "panels": grid(self.rows),
+            "links": [{
+                "type": "dashboards", "title": "Slurm", "tags": ["slurm-graphite"], "asDropdown": false, "icon": "external link",
+                "includeVars": true, "keepTime": true, "targetBlank": false, "tooltip": "", "url": "",
+            }],
+        })
+    }
+}
+
+/// Left to right, top to bottom, as text runs.
+fn grid(rows: Vec<Row>) -> Vec<Value> {
+    let (mut placed, mut id, mut y) = (Vec::new(), 0, 0);
+    let mut next = || {
+        id += 1;
+        id
+    };
+    for row in rows {
+        let mut heading = row.title.map(|title| {
+            let row = json!({
+                "id": next(), "type": "row", "title": title, "collapsed": row.collapsed, "panels": [],
+                "gridPos": { "x": 0, "y": y, "w": COLUMNS, "h": 1 },
+            });
+            y += 1;
+            row
+        });
+        let (mut x, mut line, mut height, mut inside) = (0, y, 0, Vec::new());
+        for panel in row.panels {
+            let (width, panel_height) = panel.size();
+            if x + width > COLUMNS {
+                (x, line, height) = (0, line + height, 0);
+            }
+            inside.push(panel.json(next(), x, line));
+            (x, height) = (x + width, height.max(panel_height));
+        }
+        match heading.as_mut().and_then(|heading| heading.get_mut("panels")) {
+            Some(hidden) if row.collapsed => *hidden = Value::Array(std::mem::take(&mut inside)),
+            _ => y = line + height,
+        }
+        placed.extend(heading);
+        placed.extend(inside);
+    }
+    placed
+}
+
+/// A variable with what a query finds, all of it chosen at first.
+pub(crate) fn query_variable(name: &str, label: &str, query: &str) -> Value {
+    json!({
+        "name": name, "label": label, "type": "query", "datasource": data_source(), "query": query,
+        "regex": "", "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "hide": 0, "skipUrlSync": false,
+        "current": { "selected": true, "text": ["All"], "value": ["$__all"] }, "options": [],
+    })
+}
+
+/// A variable with one of these values, the first at first.
+pub(crate) fn choice(name: &str, label: &str, values: &[&str]) -> Value {
+    let first = values.first().copied().unwrap_or_default();
+    let options: Vec<Value> = values
+        .iter()
+        .map(|value| json!({ "selected": *value == first, "text": value, "value": value }))
+        .collect();
+    json!({
+        "name": name, "label": label, "type": "custom", "query": values.join(","), "multi": false, "includeAll": false, "hide": 0,
+        "skipUrlSync": false, "current": { "selected": true, "text": first, "value": first }, "options": options,
+    })
+}
+
+/// The import asks for a data source and writes it here; where a file is provisioned nobody asks, and Grafana takes the default one.
+fn data_source_variable() -> Value {
+    json!({
+        "name": "datasource", "label": "Graphite", "type": "datasource", "query": "graphite", "regex": "", "refresh": 1,
+        "multi": false, "includeAll": false, "hide": 0, "skipUrlSync": false, "options": [],
+        "current": { "selected": false, "text": "${DS_GRAPHITE}", "value": "${DS_GRAPHITE}" },
+    })
+}
+
+/// Words typed in, not a list: /metrics/find cannot look for prefixes of one and of two nodes at once.
+fn prefix_variable() -> Value {
+    json!({
+        "name": "prefix", "label": "Prefix", "type": "textbox", "query": "cluster", "hide": 0, "skipUrlSync": false,
+        "description": "The prefix in slurm-graphite.toml; of several clusters one, for instance cluster.alpha",
+        "current": { "selected": true, "text": "cluster", "value": "cluster" },
+        "options": [{ "selected": true, "text": "cluster", "value": "cluster" }],
+    })
+}
+
+fn annotations() -> Value {
+    let reset = |kind: &str, words: &str| {
+        format!("alias(nonNegativeDerivative($prefix.slurm_sched_interval.gauge-resets_{kind}), '{words}')")
+    };
+    let target = format!(
+        "group({}, {}, {})",
+        reset("midnight", "Counters reset: midnight UTC"),
+        reset("command", "Counters reset: sdiag --reset"),
+        reset("restart", "slurmctld restarted")
+    );
+    json!([
+        {
+            "name": "Annotations & Alerts", "type": "dashboard", "builtIn": 1, "enable": true, "hide": true,
+            "datasource": { "type": "grafana", "uid": "-- Grafana --" }, "iconColor": "rgba(0, 211, 255, 1)",
+        },
+        {
+            "name": "Resets", "enable": true, "hide": false, "datasource": data_source(), "iconColor": "purple",
+            "target": { "refId": "Resets", "fromAnnotations": true, "target": target, "textEditor": true },
+        },
+    ])
+}
+
+pub(crate) fn data_source() -> Value {
+    json!({ "type": "graphite", "uid": "${datasource}" })
+}

@@ -1,0 +1,48 @@
+//! Writes what is in config/grafana: the dashboards, and the alert rules that point at their panels.
+//!
+//! `make dashboards` runs it on the repository, and a test on a folder of its own, to see that both are the same.
+
+#![forbid(unsafe_code)]
+
+mod alerts;
+mod cluster;
+mod collector;
+mod grafana;
+mod jobs;
+mod panel;
+mod rpc;
+mod scheduler;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+fn main() -> Result<()> {
+    let folder = PathBuf::from(std::env::args_os().nth(1).context("into which folder?")?);
+    fs::create_dir_all(folder.join("alerting"))?;
+    let all = [
+        scheduler::dashboard(),
+        rpc::dashboard(),
+        jobs::dashboard(),
+        cluster::dashboard(),
+        collector::dashboard(),
+    ];
+    let all: BTreeMap<&str, Value> =
+        all.into_iter().map(|dashboard| (dashboard.name, dashboard.json())).collect();
+    for (name, dashboard) in &all {
+        fs::write(folder.join(format!("{name}.json")), format!("{dashboard:#}\n"))?;
+    }
+    let panel = |dashboard: &str, title: &str| {
+        let panels = all.get(dashboard)?.get("panels")?.as_array()?;
+        panels
+            .iter()
+            .find(|panel| panel.get("title").and_then(Value::as_str) == Some(title))?
+            .get("id")?
+            .as_u64()
+    };
+    let rules = alerts::file(panel).context("an alert rule names a panel that is not there")?;
+    Ok(fs::write(folder.join("alerting/slurm-graphite.yaml"), rules)?)
+}

@@ -1,0 +1,64 @@
+//! Which metric paths a target names, and whether `slurm-graphite metrics` has them.
+
+use std::collections::BTreeSet;
+
+/// The paths of docs/metrics.md, node by node, without the prefix; `<host>` and the like stand for any node.
+pub(crate) struct Documented(Vec<Vec<String>>);
+
+impl Documented {
+    /// From what `slurm-graphite metrics` prints.
+    pub(crate) fn parse(text: &str) -> Self {
+        let (mut family, mut paths) = (Vec::new(), Vec::new());
+        for line in text.lines() {
+            if let Some(heading) = line.strip_prefix("## cluster.") {
+                family = heading.split('.').map(str::to_owned).collect();
+            } else if let Some((leaf, _)) = line.strip_prefix("| `").and_then(|rest| rest.split_once('`')) {
+                paths.push(family.iter().cloned().chain([format!("gauge-{leaf}")]).collect());
+            }
+        }
+        Self(paths)
+    }
+
+    /// Whether it has a path that this pattern, without a prefix, can match.
+    pub(crate) fn has(&self, pattern: &str) -> bool {
+        let nodes: Vec<&str> = pattern.split('.').collect();
+        let fits = |known: &str, node: &str| {
+            known.starts_with('<') || node == "*" || node.starts_with('$') || known == node
+        };
+        self.0.iter().any(|path| {
+            path.len() == nodes.len() && path.iter().zip(&nodes).all(|(known, node)| fits(known, node))
+        })
+    }
+}
+
+/// Every path of a target behind `prefix`, with `{a,b}` taken apart.
+pub(crate) fn paths(target: &str, prefix: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (start, _) in target.match_indices(prefix) {
+        let (mut end, mut inside) = (start + prefix.len(), false);
+        for letter in target[end..].chars() {
+            inside = (inside || letter == '{') && letter != '}';
+            if !(letter.is_ascii_alphanumeric() || "._-*${}".contains(letter) || inside) {
+                break;
+            }
+            end += letter.len_utf8();
+        }
+        found.extend(expanded(&target[start + prefix.len()..end]));
+    }
+    found
+}
+
+fn expanded(pattern: &str) -> Vec<String> {
+    let Some((before, (inside, after))) =
+        pattern.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)))
+    else {
+        return vec![pattern.to_owned()];
+    };
+    inside.split(',').flat_map(|one| expanded(&format!("{before}{one}{after}"))).collect()
+}
+
+#[test]
+fn paths_are_found_in_functions_and_braces() {
+    let found = paths("sum(a($prefix.x.$host.gauge-{a,b_c}), b($prefix.y.*.gauge-z, 'w'))", "$prefix.");
+    assert_eq!(Vec::from_iter(found), ["x.$host.gauge-a", "x.$host.gauge-b_c", "y.*.gauge-z"]);
+}

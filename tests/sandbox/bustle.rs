@@ -1,0 +1,68 @@
+//! A small cluster's working day in minutes: jobs that come in waves, some that end badly, some that are cancelled, wide ones for
+//! backfill, and people who ask for squeue too often. With it every curve moves.
+
+use std::f64::consts::TAU;
+
+use anyhow::Result;
+
+use crate::{CPUS, Slurm};
+
+/// What was submitted and may still be cancelled.
+#[derive(Debug, Default)]
+pub struct Bustle {
+    wide: Vec<u32>,
+    owed: f64,
+}
+
+/// Seconds from one wave of jobs to the next.
+const WAVE: f64 = 75.0;
+
+impl Bustle {
+    /// Does what belongs to a second, counted from the beginning.
+    ///
+    /// # Errors
+    /// One of Slurm's commands failed.
+    pub fn second(&mut self, slurm: &Slurm, second: u32) -> Result<()> {
+        let wave = 1.0 + (f64::from(second) / WAVE * TAU).sin();
+        self.owed += 0.3 + wave;
+        while self.owed >= 1.0 {
+            self.owed -= 1.0;
+            let length = fastrand::u32(1..4) + u32::from(wave > 1.0) * 2;
+            let account = if fastrand::bool() { "--account=physics" } else { "--account=biology" };
+            slurm.submit(&["--time=1", account, "--wrap", &format!("sleep {length}")])?;
+        }
+        match second % 20 {
+            1 => drop(slurm.submit(&["--array=1-6", "--time=1", "--wrap", "sleep 2"])?),
+            4 | 11 => {
+                self.wide.push(slurm.submit(&["-n", &CPUS.to_string(), "--time=2", "--wrap", "sleep 3"])?)
+            }
+            7 => drop(slurm.submit(&["--wrap", "exit 3"])?),
+            13 => {
+                // It may have started or ended by now, which is all the same.
+                let _gone = self.wide.pop().map(|job| slurm.run("scancel", &[&job.to_string()]));
+            }
+            _ => {}
+        }
+        let questions =
+            if second % 60 >= 35 && second % 60 < 50 { 6 } else { u32::from(second.is_multiple_of(3)) };
+        for question in 0..questions {
+            ask(slurm, second / 60 + question % 2, "squeue")?;
+        }
+        if second.is_multiple_of(7) {
+            ask(slurm, second / 7, "sinfo")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where root may lend them its hands, several users ask.
+fn ask(slurm: &Slurm, who: u32, command: &str) -> Result<()> {
+    const USERS: [&str; 4] = ["games", "news", "backup", "nobody"];
+    let user = USERS.iter().cycle().nth(usize::try_from(who)?).copied().unwrap_or_default();
+    if rustix::process::getuid().is_root() {
+        slurm.run("setpriv", &["--reuid", user, "--clear-groups", "--inh-caps=-all", command, "-h"])?;
+    } else {
+        slurm.run(command, &["-h"])?;
+    }
+    Ok(())
+}

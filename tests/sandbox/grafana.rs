@@ -1,0 +1,163 @@
+//! A dashboard as Grafana reads it: panels, those in closed rows too, and targets with their variables replaced.
+//!
+//! Grafana itself is not here. What it does with a variable is done after its documentation: a query variable is what /metrics/find
+//! returns, "All" is every value of it as `{a,b}`, and `$name`, `${name}` and `[[name]]` are replaced wherever they stand.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// A dashboard's JSON.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dashboard {
+    /// Its file's name without `.json`.
+    pub name: String,
+    /// All of it.
+    pub json: Value,
+}
+
+/// A panel that is no row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// Its title.
+    pub title: String,
+    /// `timeseries`, `stat` …
+    pub kind: String,
+    /// Its targets, with variables.
+    pub targets: Vec<String>,
+    /// All of it.
+    pub json: Value,
+}
+
+/// Variables and what they stand for.
+pub type Variables = BTreeMap<String, String>;
+
+impl Dashboard {
+    /// Every dashboard of a folder, by name.
+    ///
+    /// # Errors
+    /// There is none, or one is not JSON.
+    pub fn all(folder: &Path) -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+            let file = entry?.path();
+            if file.extension().is_some_and(|extension| extension == "json") {
+                let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                let json = serde_json::from_slice(&fs::read(&file)?).with_context(|| name.clone())?;
+                all.push(Self { name, json });
+            }
+        }
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        if all.is_empty() {
+            bail!("no dashboard in {}", folder.display());
+        }
+        Ok(all)
+    }
+
+    /// All panels, in reading order, without the rows that they lie in.
+    #[must_use]
+    pub fn panels(&self) -> Vec<Panel> {
+        let mut panels = Vec::new();
+        for panel in list(&self.json, "panels") {
+            if panel.get("type").and_then(Value::as_str) == Some("row") {
+                panels.extend(list(panel, "panels").map(Panel::new));
+            } else {
+                panels.push(Panel::new(panel));
+            }
+        }
+        panels
+    }
+
+    /// The names and targets of its annotations.
+    #[must_use]
+    pub fn annotations(&self) -> Vec<(String, String)> {
+        let all = self.json.get("annotations").map(|annotations| list(annotations, "list"));
+        let target = |one: &Value| Some((text(one, "name")?, text(one.get("target")?, "target")?));
+        all.into_iter().flatten().filter_map(target).collect()
+    }
+
+    /// What its variables stand for when it is opened, but for those in `given`. `find` is /metrics/find.
+    ///
+    /// # Errors
+    /// `find` fails, a variable is of a kind that is not known here, or it names an unknown one.
+    pub fn variables(
+        &self,
+        given: &Variables,
+        find: impl Fn(&str) -> Result<Vec<String>>,
+    ) -> Result<Variables> {
+        let mut found = Variables::new();
+        for variable in
+            self.json.get("templating").map(|templating| list(templating, "list")).into_iter().flatten()
+        {
+            let name = text(variable, "name").context("a variable without a name")?;
+            let kind = text(variable, "type").unwrap_or_default();
+            let value = match (given.get(&name), kind.as_str()) {
+                (Some(value), _) => value.clone(),
+                (None, "datasource") => continue,
+                (None, "textbox") => text(variable, "query").unwrap_or_default(),
+                (None, "custom") => {
+                    let current = variable.get("current").and_then(|current| text(current, "value"));
+                    current.with_context(|| format!("{name} has no value"))?
+                }
+                (None, "query") => {
+                    let query = replaced(&text(variable, "query").unwrap_or_default(), &found)?;
+                    let mut values = find(&query)?;
+                    values.sort();
+                    values.dedup();
+                    if values.len() == 1 { values.concat() } else { format!("{{{}}}", values.join(",")) }
+                }
+                (None, other) => bail!("{name}: variables of type {other} are not known here"),
+            };
+            found.insert(name, value);
+        }
+        Ok(found)
+    }
+}
+
+impl Panel {
+    fn new(json: &Value) -> Self {
+        Self {
+            title: text(json, "title").unwrap_or_default(),
+            kind: text(json, "type").unwrap_or_default(),
+            targets: list(json, "targets").filter_map(|target| text(target, "target")).collect(),
+            json: json.clone(),
+        }
+    }
+}
+
+/// A target or query with its variables replaced.
+///
+/// # Errors
+/// It names one that there is not.
+pub fn replaced(target: &str, variables: &Variables) -> Result<String> {
+    let mut result = target.to_owned();
+    for (name, value) in variables {
+        for form in [format!("${{{name}}}"), format!("[[{name}]]")] {
+            result = result.replace(&form, value);
+        }
+    }
+    let mut parts = result.split('$');
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end =
+            part.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(part.len());
+        let (name, rest) = part.split_at(end);
+        let value = variables
+            .get(name)
+            .with_context(|| format!("there is no variable ${name}, which {target} names"))?;
+        result.push_str(value);
+        result.push_str(rest);
+    }
+    Ok(result)
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn text(value: &Value, key: &str) -> Option<String> {
+    value.get(key).and_then(Value::as_str).map(str::to_owned)
+}

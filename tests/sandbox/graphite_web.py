@@ -1,0 +1,24 @@
+"""graphite-web for one sandbox, on 127.0.0.1: python3 graphite_web.py PORT.
+
+Its settings come from the environment (DJANGO_SETTINGS_MODULE, GRAPHITE_SETTINGS_MODULE, PYTHONPATH).
+"""
+
+import sys
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIServer, make_server
+
+import django
+from django.core.management import call_command
+
+django.setup()
+# The renderer of pictures wants a profile for everybody who is not logged in.
+call_command("migrate", run_syncdb=True, verbosity=0)
+
+from graphite.wsgi import application  # noqa: E402 (the database comes first)
+
+
+class Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+make_server("127.0.0.1", int(sys.argv[1]), application, server_class=Server).serve_forever()

@@ -1,0 +1,265 @@
+//! One dashboard as a page: pictures of its curves from graphite-web, and the numbers of its other panels.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use sandbox::grafana::{Variables, replaced};
+use sandbox::{Dashboard, GraphiteWeb, Panel};
+use serde_json::{Value, json};
+
+/// Pixels of a column and of a line of Grafana's grid.
+const CELL: (u64, u64) = (46, 28);
+
+/// Pixels from one point of a curve to the next at least: about five seconds, which are averaged.
+const STEP: u64 = 9;
+
+/// The last points of a bar that are averaged: at a tick a second one interval has too little in it.
+const LAST: usize = 30;
+
+const COLOURS: [(&str, &str); 10] = [
+    ("blue", "5794F2"),
+    ("green", "73BF69"),
+    ("light-blue", "8AB8FF"),
+    ("orange", "FF9830"),
+    ("purple", "B877D9"),
+    ("red", "F2495C"),
+    ("text", "CCCCDC"),
+    ("yellow", "FADE2A"),
+    ("grey", "9AA0A6"),
+    ("panel", "181B1F"),
+];
+
+/// Grafana's classic palette.
+const PALETTE: &str = "7EB26D,EAB839,6ED0E0,EF843C,E24D42,1F78C1,BA43A9,705DA0,508642,CCA300";
+
+/// What compose.py puts together.
+pub(crate) struct Page {
+    title: String,
+    parts: Vec<Value>,
+}
+
+impl Page {
+    /// Asks for all that is open above the row `end`.
+    pub(crate) fn draw(
+        dashboard: &Dashboard,
+        web: &GraphiteWeb,
+        end: &str,
+        seconds: u32,
+        folder: &Path,
+    ) -> Result<Self> {
+        let given = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
+        let variables = dashboard.variables(&given, |query| web.find(query))?;
+        let title = dashboard.json.get("title").and_then(Value::as_str).context("no title")?.to_owned();
+        let mut page = Self { title, parts: Vec::new() };
+        let panels = dashboard.json.get("panels").and_then(Value::as_array).context("no panels")?;
+        for panel in panels {
+            let text = |key: &str| panel.get(key).and_then(Value::as_str).unwrap_or_default();
+            if text("type") == "row" {
+                let closed = panel.get("collapsed") == Some(&Value::Bool(true));
+                if closed || (!end.is_empty() && text("title") == end) {
+                    break;
+                }
+                page.part(panel, json!({ "kind": "row" }))?;
+            }
+        }
+        let all = dashboard.panels();
+        let shown = all.iter().filter(|panel| panels.iter().any(|open| open == &panel.json));
+        let last = panels
+            .iter()
+            .filter(|row| row.get("type").and_then(Value::as_str) == Some("row"))
+            .find(|row| row.get("title").and_then(Value::as_str) == Some(end))
+            .and_then(|row| row.pointer("/gridPos/y")?.as_u64());
+        for panel in shown.filter(|panel| last.is_none_or(|last| place(panel, "y").is_some_and(|y| y < last)))
+        {
+            // Bars have room for more than curves on a small picture.
+            let mut variables = variables.clone();
+            variables.insert("most".to_owned(), if panel.kind == "bargauge" { "10" } else { "5" }.to_owned());
+            let targets: Result<Vec<String>> =
+                panel.targets.iter().map(|target| replaced(target, &variables)).collect();
+            let targets = targets?;
+            let part = match panel.kind.as_str() {
+                "timeseries" => curves(panel, &targets, web, seconds, folder)?,
+                _ => numbers(panel, &targets, web, seconds)?,
+            };
+            page.part(&panel.json, part)?;
+        }
+        Ok(page)
+    }
+
+    /// For compose.py.
+    pub(crate) fn json(&self) -> Value {
+        let colours: Vec<&str> =
+            COLOURS.iter().map(|(_, colour)| *colour).chain(PALETTE.split(',')).collect();
+        json!({ "title": self.title, "parts": self.parts, "cell": [CELL.0, CELL.1], "colours": colours })
+    }
+
+    fn part(&mut self, panel: &Value, mut part: Value) -> Result<()> {
+        let map = part.as_object_mut().context("no part")?;
+        map.insert("title".to_owned(), panel.get("title").context("no title")?.clone());
+        map.insert("place".to_owned(), panel.get("gridPos").context("no place")?.clone());
+        self.parts.push(part);
+        Ok(())
+    }
+}
+
+fn place(panel: &Panel, key: &str) -> Option<u64> {
+    panel.json.pointer(&format!("/gridPos/{key}"))?.as_u64()
+}
+
+/// What a unit of Grafana's becomes on an axis that cannot write "1.5 ms": a factor and a word.
+fn axis(unit: &str) -> (f64, &str) {
+    match unit {
+        "µs" => (0.001, "ms"),
+        "percentunit" => (100.0, "%"),
+        "s" => (1.0, "s"),
+        "bytes" => (1.0, "bytes"),
+        "reqpm" => (1.0, "per minute"),
+        "suffix: /s" => (1.0, "per second"),
+        _ => (1.0, ""),
+    }
+}
+
+fn curves(
+    panel: &Panel,
+    targets: &[String],
+    web: &GraphiteWeb,
+    seconds: u32,
+    folder: &Path,
+) -> Result<Value> {
+    let at = |pointer: &str| panel.json.pointer(pointer);
+    let custom = |key: &str| at(&format!("/fieldConfig/defaults/custom/{key}")).and_then(Value::as_str);
+    let stacked = custom("stacking/mode") == Some("normal");
+    let (factor, word) = axis(at("/fieldConfig/defaults/unit").and_then(Value::as_str).unwrap_or_default());
+    let (width, height) = (place(panel, "w").context("w")?, place(panel, "h").context("h")?);
+    // 8 pixels to the neighbours, a line and a half for the title.
+    let (width, height) = (width * CELL.0 - 24, height * CELL.1 - 46);
+    let colour = |name: &str| {
+        COLOURS.iter().find(|(known, _)| *known == name).map_or("", |(_, colour)| colour).to_owned()
+    };
+    let mut parameters = vec![
+        ("width", width.to_string()),
+        ("height", height.to_string()),
+        ("from", format!("-{seconds}s")),
+        ("until", "now".to_owned()),
+        ("bgcolor", colour("panel")),
+        ("fgcolor", colour("grey")),
+        ("majorGridLineColor", "33363B".to_owned()),
+        ("minorGridLineColor", "24272C".to_owned()),
+        ("colorList", PALETTE.to_owned()),
+        ("fontName", "DejaVu Sans".to_owned()),
+        ("fontSize", "9".to_owned()),
+        ("lineWidth", "1.3".to_owned()),
+        ("lineMode", "connected".to_owned()),
+        ("minorY", "0".to_owned()),
+        ("margin", "9".to_owned()),
+        ("hideLegend", "false".to_owned()),
+        ("minXStep", STEP.to_string()),
+        ("xFormat", "%H:%M".to_owned()),
+        ("yUnitSystem", if word == "bytes" { "binary" } else { "si" }.to_owned()),
+    ];
+    let overridden = |name: &str, id: &str| {
+        let all = at("/fieldConfig/overrides").and_then(Value::as_array).into_iter().flatten();
+        all.filter(|one| one.pointer("/matcher/options").and_then(Value::as_str) == Some(name))
+            .filter_map(|one| one.get("properties")?.as_array())
+            .flatten()
+            .find(|property| property.get("id").and_then(Value::as_str) == Some(id))
+            .and_then(|property| property.get("value").cloned())
+    };
+    let (mut right, mut words) =
+        (false, Vec::from_iter((!panel.title.contains(word)).then(|| word.to_owned())));
+    for target in targets {
+        let name =
+            target.rsplit_once(", '").and_then(|(_, name)| name.strip_suffix("')")).unwrap_or_default();
+        let mut drawn = target.clone();
+        let unit = overridden(name, "unit");
+        let own = unit.as_ref().and_then(Value::as_str).map(axis);
+        if let Some(factor) =
+            [own.map_or(factor, |(factor, _)| factor)].into_iter().find(|factor| *factor != 1.0)
+        {
+            drawn = format!("aliasSub(scale({drawn}, {factor}), '^scale.(.*),.*$', '\\1')");
+        }
+        let shade =
+            overridden(name, "color").and_then(|value| Some(value.get("fixedColor")?.as_str()?.to_owned()));
+        if let Some(shade) = shade {
+            drawn = format!("color({drawn}, '{}')", colour(&shade));
+        }
+        if overridden(name, "custom.lineStyle").is_some() {
+            drawn = format!("alias(dashed({drawn}, {}), '{name}')", 4);
+        }
+        if let Some((_, word)) = own {
+            right = true;
+            words.push(format!("right: {word}"));
+            drawn = format!("secondYAxis({drawn})");
+            drawn = format!("alias({drawn}, '{name}')");
+        }
+        parameters.push(("target", drawn));
+    }
+    if stacked {
+        parameters.push(("areaMode", "stacked".to_owned()));
+        parameters.push(("areaAlpha", "0.55".to_owned()));
+    }
+    if custom("scaleDistribution/type") == Some("log") {
+        parameters.push(("logBase", "10".to_owned()));
+    } else if right {
+        parameters.extend([("yMinLeft", "0".to_owned()), ("yMinRight", "0".to_owned())]);
+    } else {
+        parameters.push(("yMin", "0".to_owned()));
+    }
+    let file = format!("{}.png", panel.json.get("id").context("no id")?);
+    std::fs::write(folder.join(&file), web.picture(&parameters)?)?;
+    Ok(json!({ "kind": "curves", "file": file, "unit": words.join(", ") }))
+}
+
+fn numbers(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -> Result<Value> {
+    let at = |pointer: &str| panel.json.pointer(pointer);
+    let defaults = |key: &str| at(&format!("/fieldConfig/defaults/{key}"));
+    let unit = defaults("unit").and_then(Value::as_str).unwrap_or_default();
+    let total = at("/options/reduceOptions/calcs/0").and_then(Value::as_str) == Some("sum");
+    let bars = panel.kind == "bargauge";
+    let mut values = Vec::new();
+    for target in targets {
+        for series in web.render(target, &format!("-{seconds}s"))? {
+            let newest: Vec<f64> = series.values().rev().take(if bars { LAST } else { 1 }).collect();
+            if newest.is_empty() {
+                continue;
+            }
+            let value =
+                if total { series.values().sum() } else { newest.iter().sum::<f64>() / newest.len() as f64 };
+            let mut steps = defaults("thresholds")
+                .and_then(|thresholds| thresholds.get("steps")?.as_array())
+                .into_iter()
+                .flatten();
+            let step = steps
+                .rfind(|step| step.get("value").and_then(Value::as_f64).is_none_or(|from| value >= from));
+            let name = step.and_then(|step| step.get("color")?.as_str()).unwrap_or("text");
+            let colour =
+                COLOURS.iter().find(|(known, _)| *known == name).map_or("CCCCDC", |(_, colour)| colour);
+            let mapped =
+                at(&format!("/fieldConfig/defaults/mappings/0/options/{value}/text")).and_then(Value::as_str);
+            let text = mapped.map_or_else(|| written(value, unit), str::to_owned);
+            values.push(json!({ "name": series.name, "value": value, "text": text, "colour": colour }));
+        }
+    }
+    let max = defaults("max").and_then(Value::as_f64);
+    Ok(json!({ "kind": if bars { "bars" } else { "numbers" }, "values": values, "max": max }))
+}
+
+/// A value with its unit, as Grafana writes it.
+fn written(value: f64, unit: &str) -> String {
+    let digits = |value: f64| {
+        if value.abs() >= 100.0 || value.fract() == 0.0 {
+            format!("{value:.0}")
+        } else {
+            format!("{value:.2}")
+        }
+    };
+    match unit {
+        "µs" if value >= 1e6 => format!("{} s", digits(value / 1e6)),
+        "µs" if value >= 1e3 => format!("{} ms", digits(value / 1e3)),
+        "µs" => format!("{} µs", digits(value)),
+        "percentunit" => format!("{} %", digits(value * 100.0)),
+        "s" => format!("{} s", digits(value)),
+        "reqpm" => format!("{} rpm", digits(value)),
+        _ => digits(value),
+    }
+}
