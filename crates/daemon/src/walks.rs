@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use carbon::Batch;
 use proptest::prelude::*;
-use slurm_snapshot::{Reading, Release};
+use slurm_snapshot::{Reading, Release, Statistics};
 
 use self::world::{Event, Truth, Work, World};
 use crate::collectors::{Collecting, Round};
@@ -107,7 +107,7 @@ proptest! {
                 RESETS.into_iter().filter(|(leaf, _)| more(*leaf)).map(|(_, kind)| kind).collect();
             found.retain(|leaf, _| !OF_ONE.contains(&leaf.as_str()));
             if let Some((before, then)) = &last {
-                check(before, then, &world, &found, &counted)?;
+                check([before, &reading], then, &world, &found, &counted)?;
             } else {
                 prop_assert!(found.is_empty(), "{found:?} of one reading");
             }
@@ -119,7 +119,7 @@ proptest! {
 
 /// One reading's figures against what happened since the one before.
 fn check(
-    before: &Reading,
+    [before, now]: [&Reading; 2],
     then: &Truth,
     world: &World,
     found: &BTreeMap<String, f64>,
@@ -136,9 +136,14 @@ fn check(
         prop_assert!(found.is_empty(), "{found:?} across {:?} or a clock that was set", truth.resets);
     }
     if let ([only], true, true) = (truth.resets.as_slice(), settled, !world.ever_set) {
-        // Whoever has hardly done anything yet loses nothing by another start: at midnight that looks like midnight.
-        let had_nothing = old.rpc.iter().flat_map(|rpc| &rpc.types).all(|row| row.count <= 2);
-        let taken_for = (*only == Reset::Restart && had_nothing).then_some([Reset::Midnight]);
+        // Where midnight fell between them and nothing is less than it was, no reading can tell.
+        let new = now.statistics.as_ref().unwrap();
+        let rows = |s: &Statistics| s.rpc.as_ref().unwrap().types.clone();
+        let less = old.bf_backfilled_jobs > new.bf_backfilled_jobs
+            || rows(old)
+                .iter()
+                .any(|old| rows(new).iter().all(|new| new.id != old.id || new.count < old.count));
+        let taken_for = (*only == Reset::Restart && !less).then_some([Reset::Midnight]);
         prop_assert!(
             counted == [*only] || taken_for.is_some_and(|kind| counted == kind),
             "{counted:?} for {only:?} of {:?}",
