@@ -21,8 +21,7 @@ const WORK: u32 = 32;
 const PREFIXES: [(&str, &str); 2] = [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
 
 /// Paths that may be without a point here, and why.
-const EXCUSED: [(&str, &str); 6] = [
-    ("slurm_jobs.user.", "found here: all users' jobs are among the others', although users = 5"),
+const EXCUSED: [(&str, &str); 5] = [
     ("slurm_nodes.gpu.", "the sandbox has no GPU"),
     ("slurm_sched_exit.", "slurmctld tells why cycles ended from Slurm 23.11 on"),
     ("slurm_rpc_stats.type.*.gauge-queued", "the RPC queue: from Slurm 24.05, where it is enabled"),

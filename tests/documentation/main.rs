@@ -37,7 +37,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("make test", "runs this test"),
     ("make demo", "another test of the same things, of half a minute"),
     ("make bench", "takes minutes, and a quiet machine"),
-    ("make soak", "takes 40 minutes"),
+    ("make soak", "takes an hour"),
+    ("make releases", "chroots of four releases: minutes, root and the network"),
 ];
 
 /// What need not be run: what programs print, and what other programs read.
