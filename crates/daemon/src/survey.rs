@@ -317,6 +317,13 @@ impl Survey {
         }
     }
 
+    /// Other limits, and perhaps other collectors, who must not take what was told to others for news: replies come whole
+    /// again. What is under way goes on, and so do the counters.
+    pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
+        (self.max_duty, self.max_threads) = (max_duty, max_threads);
+        self.topics.iter_mut().for_each(|topic| topic.kept = None);
+    }
+
     /// A tick that is due for some collectors: what each of them needs, and every how many seconds; `needs` is what all
     /// need that there are. `threads`: what slurmctld had at work when last read; `None` when it did not answer, and must
     /// not get more work.
