@@ -10,10 +10,10 @@ use std::sync::Arc;
 use carbon::Batch;
 use slurm_snapshot::Reading;
 
-use crate::config::Collectors;
+use crate::config::{Collectors, Config};
 use crate::derive::whole;
 use crate::source::Wanted;
-use crate::survey::{Findings, Needs};
+use crate::survey::{Findings, Kind, Needs};
 
 mod controllers;
 mod health;
@@ -264,6 +264,53 @@ impl Collecting {
     }
 }
 
+/// The documented paths of the collectors that are on.
+pub(crate) fn published(config: &Config) -> Vec<Published> {
+    let Config { interval, collectors, .. } = config;
+    let running = COLLECTORS.iter().filter_map(|collector| {
+        let running = (collector.start)(&Settings { interval: *interval, collectors, memory: None })?;
+        let every = if running.needs().is_empty() { *interval } else { running.every() };
+        Some(Published { paths: collector.paths, every, needs: running.needs() })
+    });
+    running.collect()
+}
+
+/// What one collector publishes.
+pub(crate) struct Published {
+    pub(crate) paths: &'static [Paths],
+    /// Seconds between two points.
+    pub(crate) every: u32,
+    /// What a survey must find out for it.
+    pub(crate) needs: Needs,
+}
+
+/// The expensive replies that are asked for, by their names in paths.
+pub(crate) fn replies(config: &Config) -> impl Iterator<Item = &'static str> {
+    let all = published(config);
+    let needs = all.iter().map(|collector| collector.needs).fold(Needs::default(), Needs::and);
+    [
+        (Kind::Jobs, needs.jobs),
+        (Kind::Nodes, needs.nodes || needs.partitions),
+        (Kind::Licenses, needs.licenses),
+        (Kind::Reservations, needs.reservations),
+        (Kind::Controllers, needs.controllers),
+    ]
+    .into_iter()
+    .filter_map(|(kind, wanted)| wanted.then_some(kind.name()))
+}
+
+/// Whether `level`, which is behind the prefix, is one of the `documented`: what varies fits anything.
+pub(crate) fn fits(documented: &str, level: &str) -> bool {
+    let (mut given, mut documented) = (level.split('.'), documented.split('.'));
+    loop {
+        match (given.next(), documented.next()) {
+            (None, None) => return true,
+            (Some(given), Some(documented)) if documented.starts_with('<') || given == documented => {}
+            _ => return false,
+        }
+    }
+}
+
 /// The collectors that a survey is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
@@ -367,8 +414,20 @@ mod tests {
     }
 
     #[test]
+    fn the_replies_of_the_documentation_are_those_that_a_survey_asks_for() {
+        let replies = |toml: &str| replies(&Config::of(toml)).collect::<Vec<_>>();
+        assert_eq!(replies(""), [""; 0]);
+        assert_eq!(replies("[collectors.partitions]\nenabled = true"), ["jobs", "nodes"]);
+        assert_eq!(replies("[collectors.licenses]\nenabled = true"), ["licenses"]);
+        let all: String = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"]
+            .map(|name| format!("[collectors.{name}]\nenabled = true\n"))
+            .concat();
+        assert_eq!(replies(&all), ["jobs", "nodes", "licenses", "reservations", "controllers"]);
+    }
+
+    #[test]
     fn a_reload_restarts_only_what_has_other_settings() {
-        let old = crate::config::Config::default().collectors;
+        let old = Config::default().collectors;
         for (name, toml) in [
             ("sched_stats", "enabled = false"),
             ("sched_interval", "enabled = false"),
@@ -382,7 +441,7 @@ mod tests {
             ("reservations", "enabled = true"),
             ("controllers", "enabled = true"),
         ] {
-            let new = crate::config::Config::of(&format!("[collectors.{name}]\n{toml}")).collectors;
+            let new = Config::of(&format!("[collectors.{name}]\n{toml}")).collectors;
             for collector in COLLECTORS {
                 assert_eq!(new.is_same(&old, collector.name), collector.name != name, "{}", collector.name);
             }
@@ -400,10 +459,10 @@ mod tests {
             serde_json::from_str(r#"{"id":1,"time":30.0,"elapsed":1,"release":"24.11"}"#).unwrap();
         reading.statistics = Some(slurm_snapshot::Statistics::default());
         let reading = Arc::new(reading);
-        let (config, none) = (crate::config::Config::default(), |_: &'static str| None);
+        let (config, none) = (Config::default(), |_: &'static str| None);
         let mut collecting = Collecting::start(30, &config.collectors, none);
         collecting.collect(&Round::tick(30, Some(&reading)), "c", &mut Batch::new(30));
-        let other = crate::config::Config::of("[collectors.rpc_stats]\nusers = 3").collectors;
+        let other = Config::of("[collectors.rpc_stats]\nusers = 3").collectors;
         let mut collecting =
             collecting.restart(30, &other, |name| other.is_same(&config.collectors, name), none);
         assert!(lines(&mut collecting, 90).contains("seconds_since_reading 60 90"));
@@ -414,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_round_that_asked_for_less_than_a_new_collector_needs_is_not_its() {
-        let config = crate::config::Config::of("[collectors.jobs]\nenabled = true\naccounts = true");
+        let config = Config::of("[collectors.jobs]\nenabled = true\naccounts = true");
         let mut collecting = Collecting::start(30, &config.collectors, |_| None);
         let needs = collecting.needs();
         let findings = Findings::of(slurm_snapshot::Reply::Jobs(Box::default()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use carbon::{Batch, Status, path};
 use tokio::time::Instant;
 
-use crate::collectors::{Figure, Paths, Points, Rollup, count};
+use crate::collectors::{Figure, Paths, Points, Rollup, count, replies};
 use crate::config::Config;
 use crate::naming::{self, Prefix};
 use crate::survey::{Kind, Vitals};
@@ -223,7 +223,7 @@ impl Health {
 /// How many series these figures make, at most.
 pub(crate) fn series(config: &Config) -> usize {
     let destinations = DESTINATION_FIGURES.len().saturating_mul(config.carbon.len());
-    let replies = REPLY_FIGURES.len().saturating_mul(config.collectors.replies().count());
+    let replies = REPLY_FIGURES.len().saturating_mul(replies(config).count());
     let own = FIGURES.len().saturating_add(QUEUE_FIGURES.len());
     own.saturating_add(destinations).saturating_add(replies)
 }

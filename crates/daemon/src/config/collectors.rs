@@ -88,19 +88,6 @@ impl Default for Collectors {
 }
 
 impl Collectors {
-    /// The expensive replies that are wanted, by their names in paths.
-    pub(crate) fn replies(&self) -> impl Iterator<Item = &'static str> {
-        [
-            ("jobs", self.jobs.survey.enabled || self.partitions.enabled),
-            ("nodes", self.nodes.survey.enabled || self.partitions.enabled),
-            ("licenses", self.licenses.enabled),
-            ("reservations", self.reservations.enabled),
-            ("controllers", self.controllers.enabled),
-        ]
-        .into_iter()
-        .filter_map(|(name, wanted)| wanted.then_some(name))
-    }
-
     /// Whether the collector `name` has the same settings in both.
     pub(crate) fn is_same(&self, other: &Self, name: &str) -> bool {
         match name {
