@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sandbox::{Daemon, Folder, Imitation};
+use sandbox::proc::Signal;
+use sandbox::{Daemon, Folder, Imitation, Invocation, Recorded, find_program, now, wait};
 use slurm_snapshot::{Controller, JobTally, Jobs, Reading, Reply, Statistics, Visibility};
 
 const JOBS: &str = "cluster.slurm_jobs.";
@@ -114,6 +115,7 @@ fn a_reader_that_dies_of_the_job_dump_takes_nothing_else_with_it() {
     daemon.check_ticks().unwrap();
     let recorded = daemon.recorded().unwrap();
     assert!(recorded.own("slurmctld_up").values().all(|&up| up > 0.5));
+    assert!(recorded.last("reader_restarts") > 0.5, "it is a reader too");
     daemon.stop().unwrap();
 }
 
@@ -164,4 +166,91 @@ fn a_reply_is_asked_for_with_all_that_any_collector_wants_and_held_against_the_l
     assert!(asked.lines().all(|line| line.contains("\"users\":true")), "{asked}");
     let whole = asked.lines().filter(|line| !line.contains("since")).count();
     assert_eq!(whole, 1, "the licences' rounds make no difference: {asked}");
+}
+
+#[test]
+fn a_reload_of_one_collector_leaves_the_others_and_their_reader_alone() {
+    let folder = Folder::new().unwrap();
+    let unchanged = Reading { reply: Some(Reply::Unchanged), ..queue() };
+    let log = folder.path().join("asked");
+    let jobs = format!(
+        "echo \"$line\" >> {}; case $line in *'\"since\"'*) {} ;; *) {} ;; esac",
+        log.display(),
+        Imitation::answer(unchanged).unwrap(),
+        Imitation::answer(queue()).unwrap()
+    );
+    let mut daemon = daemon(&folder, &format!("{NO_CAP}users = 3\n"), &jobs);
+    let ok = |recorded: &Recorded| recorded.reply("jobs", "readings_ok");
+    let two = |recorded: &Recorded| ok(recorded).values().find(|&&count| count >= 2.0).copied();
+    daemon.until("two rounds", SOON, two).unwrap();
+    let readers = daemon.readers();
+    let rpc_stats = "[collectors.rpc_stats]\nusers = 9\n[collectors.jobs]";
+    for (old, new) in [("[collectors.jobs]", rpc_stats), ("users = 3", "users = 4")] {
+        reload(&folder, &mut daemon, |text| text.replace(old, new));
+        daemon.ticks(5).unwrap();
+    }
+    assert_eq!(daemon.readers(), readers);
+    let recorded = daemon.recorded().unwrap();
+    let counts: Vec<f64> = ok(recorded).into_values().collect();
+    assert!(counts.is_sorted() && counts.last() >= Some(&5.0), "it began anew: {counts:?}");
+    assert!(recorded.own("slurmctld_up").values().all(|&up| up > 0.5));
+    daemon.check_ticks().unwrap();
+    daemon.stop().unwrap();
+    let asked = std::fs::read_to_string(log).unwrap();
+    let whole = asked.lines().filter(|line| !line.contains("since")).count();
+    assert_eq!(whole, 3, "a new collector would take the old starts for new ones: {asked}");
+}
+
+#[test]
+fn a_reading_that_a_reload_cuts_short_is_not_called_failed() {
+    let folder = Folder::new().unwrap();
+    let body = "hello; while ask; do [ \"$start\" -gt 1 ] || sleep 0.6; answer; done";
+    let reader = Imitation::new(&folder, "reader", body).unwrap();
+    let mut daemon = Daemon::start(&folder, &reader.toml()).unwrap();
+    daemon.ticks(3).unwrap();
+    // In the middle of a reading, which begins with a second and takes 0.6 s.
+    wait::until("a reading under way", SOON, || (0.1..0.3).contains(&now().fract())).unwrap();
+    reload(&folder, &mut daemon, |text| text.replace("[slurm]\n", "[slurm]\ntimeout = \"29s\"\n"));
+    daemon.ticks(3).unwrap();
+    let recorded = daemon.recorded().unwrap();
+    let (run, up) = (recorded.own("ticks_run"), recorded.own("slurmctld_up"));
+    let health = recorded.series("cluster.slurm_health.gauge-up");
+    assert!(up.values().chain(health.values()).all(|&up| up > 0.5), "{up:?} {health:?}");
+    assert_eq!((up.len(), health.len()), (run.len() - 1, run.len() - 1), "{up:?} of {run:?}");
+    assert!(recorded.last("readings_failed") < 0.5);
+    daemon.stop().unwrap();
+}
+
+/// A FIFO gives nothing until somebody writes to it.
+#[test]
+fn a_memory_whose_disk_hangs_costs_no_tick() {
+    let folder = Folder::new().unwrap();
+    let queue = folder.path().join("queue");
+    std::fs::create_dir(&queue).unwrap();
+    let memory = queue.join("rpc_stats.json");
+    let mkfifo = find_program("mkfifo").unwrap();
+    Invocation::of(&folder, &mkfifo, &[&memory.display().to_string()]).unwrap().finish().unwrap();
+    let more = format!("[queue]\ndir = \"{}\"\n[collectors.rpc_stats]\nusers = 3\n", queue.display());
+    let reader = Imitation::good(&folder).unwrap();
+    let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), &more).unwrap();
+    daemon.said(0.0, "the disk does not give what collectors had to remember", SOON).unwrap();
+    daemon.ticks(2).unwrap();
+    let (since, from) = (now(), daemon.recorded().unwrap().own("ticks_run").len());
+    reload(&folder, &mut daemon, |text| text.replace("users = 3", "users = 4"));
+    daemon.ticks(3).unwrap();
+    assert!(now() - since < 6.5, "ticks had to wait");
+    assert!(daemon.recorded().unwrap().own("ticks_run").len() >= from + 3);
+    daemon.check_ticks().unwrap();
+    daemon.stop().unwrap();
+}
+
+/// Changes the configuration, and waits until that is in use.
+fn reload(folder: &Folder, daemon: &mut Daemon, change: impl Fn(String) -> String) {
+    let file = folder.path().join("daemon.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let (changed, since) = (change(text.clone()), now());
+    assert_ne!(changed, text);
+    std::fs::write(&file, changed).unwrap();
+    daemon.process.signal(Signal::HUP).unwrap();
+    daemon.said(since, "the new configuration is in use", SOON).unwrap();
 }

@@ -4,15 +4,16 @@
 //! other collector. To add one, write its file, its entry in [`COLLECTORS`] and its table in the configuration;
 //! CONTRIBUTING.md has the steps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use carbon::Batch;
 use slurm_snapshot::Reading;
 
-use crate::config::Collectors;
+use crate::config::{Collectors, Config};
 use crate::derive::whole;
 use crate::source::Wanted;
-use crate::survey::{Findings, Needs};
+use crate::survey::{Findings, Kind, Needs};
 
 mod controllers;
 mod health;
@@ -98,6 +99,8 @@ pub(crate) struct Round<'a> {
     pub(crate) timestamp: i64,
     /// The statistics; absent when slurmctld was not read in time, and in a survey's round.
     pub(crate) reading: Option<&'a Arc<Reading>>,
+    /// The reading was given up for a reload: whether slurmctld answers is not known.
+    pub(crate) given_up: bool,
     /// What a survey has found out; absent in a tick's own round.
     pub(crate) findings: Option<&'a Findings>,
 }
@@ -105,12 +108,17 @@ pub(crate) struct Round<'a> {
 impl<'a> Round<'a> {
     /// A tick's own.
     pub(crate) const fn tick(timestamp: i64, reading: Option<&'a Arc<Reading>>) -> Self {
-        Self { timestamp, reading, findings: None }
+        Self { timestamp, reading, given_up: false, findings: None }
+    }
+
+    /// A tick whose reading a reload has cut short.
+    pub(crate) const fn given_up(timestamp: i64) -> Self {
+        Self { timestamp, reading: None, given_up: true, findings: None }
     }
 
     /// A survey's.
     pub(crate) const fn survey(timestamp: i64, findings: &'a Findings) -> Self {
-        Self { timestamp, reading: None, findings: Some(findings) }
+        Self { timestamp, reading: None, given_up: false, findings: Some(findings) }
     }
 }
 
@@ -163,6 +171,7 @@ pub(crate) const COLLECTORS: &[Collector] = &[
 ];
 
 /// The collectors of a configuration.
+#[derive(Default)]
 pub(crate) struct Collecting(Vec<(&'static str, Box<dyn Collect>)>);
 
 impl Collecting {
@@ -172,10 +181,25 @@ impl Collecting {
         collectors: &Collectors,
         memory: impl Fn(&'static str) -> Option<String>,
     ) -> Self {
+        Self(Vec::new()).restart(interval, collectors, |_| false, memory)
+    }
+
+    /// The same with other settings: those that are the same for `stays` go on with all that they have counted.
+    pub(crate) fn restart(
+        self,
+        interval: u32,
+        collectors: &Collectors,
+        stays: impl Fn(&'static str) -> bool,
+        memory: impl Fn(&'static str) -> Option<String>,
+    ) -> Self {
+        let mut before: BTreeMap<_, _> = self.0.into_iter().collect();
         let started = COLLECTORS.iter().filter_map(|collector| {
-            let memory = memory(collector.name);
-            let settings = Settings { interval, collectors, memory: memory.as_deref() };
-            (collector.start)(&settings).map(|running| (collector.name, running))
+            let kept = before.remove(collector.name).filter(|_| stays(collector.name));
+            let running = kept.or_else(|| {
+                let memory = memory(collector.name);
+                (collector.start)(&Settings { interval, collectors, memory: memory.as_deref() })
+            });
+            running.map(|running| (collector.name, running))
         });
         Self(started.collect())
     }
@@ -190,19 +214,23 @@ impl Collecting {
         self.collect_from(|collector| collector.needs().is_empty(), round, prefix, batch);
     }
 
-    /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix
-    /// seconds.
+    /// The points of a survey's round that asked for `asked`, of the collectors that it was for and whose slot is not over
+    /// at `now`, Unix seconds: not of one that a reload has made since, to which what was not asked for would look like
+    /// nothing.
     pub(crate) fn collect_survey(
         &mut self,
         due: Due,
+        asked: Needs,
         now: i64,
         round: &Round<'_>,
         prefix: &str,
         batch: &mut Batch,
     ) {
+        let was_asked = |collector: &dyn Collect| collector.needs().and(asked) == asked;
         let in_time =
             |collector: &dyn Collect| now < round.timestamp.saturating_add(collector.every().into());
-        self.collect_from(|collector| due.includes(collector) && in_time(collector), round, prefix, batch);
+        let which = |it: &dyn Collect| due.includes(it) && was_asked(it) && in_time(it);
+        self.collect_from(which, round, prefix, batch);
     }
 
     /// What a survey must find out: for each collector that it would be for, and every how many seconds that is due.
@@ -233,6 +261,45 @@ impl Collecting {
         self.0
             .iter_mut()
             .filter_map(|(name, collector)| collector.changed_memory().map(|memory| (*name, memory)))
+    }
+}
+
+/// The documented paths of the collectors that are on.
+pub(crate) fn published(config: &Config) -> Vec<Published> {
+    let Config { interval, collectors, .. } = config;
+    let running = COLLECTORS.iter().filter_map(|collector| {
+        let running = (collector.start)(&Settings { interval: *interval, collectors, memory: None })?;
+        let every = if running.needs().is_empty() { *interval } else { running.every() };
+        Some(Published { paths: collector.paths, every, needs: running.needs() })
+    });
+    running.collect()
+}
+
+/// What one collector publishes.
+pub(crate) struct Published {
+    pub(crate) paths: &'static [Paths],
+    /// Seconds between two points.
+    pub(crate) every: u32,
+    /// What a survey must find out for it.
+    pub(crate) needs: Needs,
+}
+
+/// The expensive replies that are asked for, by their names in paths.
+pub(crate) fn replies(config: &Config) -> impl Iterator<Item = &'static str> {
+    let all = published(config);
+    let needs = all.iter().map(|collector| collector.needs).fold(Needs::default(), Needs::and);
+    needs.kinds().map(Kind::name)
+}
+
+/// Whether `level`, which is behind the prefix, is one of the `documented`: what varies fits anything.
+pub(crate) fn fits(documented: &str, level: &str) -> bool {
+    let (mut given, mut documented) = (level.split('.'), documented.split('.'));
+    loop {
+        match (given.next(), documented.next()) {
+            (None, None) => return true,
+            (Some(given), Some(documented)) if documented.starts_with('<') || given == documented => {}
+            _ => return false,
+        }
     }
 }
 
@@ -336,6 +403,79 @@ mod tests {
         assert_eq!(due(30), []);
         assert_eq!(due(60), [(false, true, 60)]);
         assert_eq!(due(300), [(true, false, 300), (false, true, 60)]);
+    }
+
+    #[test]
+    fn the_replies_of_the_documentation_are_those_that_a_survey_asks_for() {
+        let replies = |toml: &str| replies(&Config::of(toml)).collect::<Vec<_>>();
+        assert_eq!(replies(""), [""; 0]);
+        assert_eq!(replies("[collectors.partitions]\nenabled = true"), ["nodes", "jobs"]);
+        assert_eq!(replies("[collectors.licenses]\nenabled = true"), ["licenses"]);
+        let all: String = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"]
+            .map(|name| format!("[collectors.{name}]\nenabled = true\n"))
+            .concat();
+        assert_eq!(replies(&all).len(), 5);
+    }
+
+    #[test]
+    fn a_reload_restarts_only_what_has_other_settings() {
+        let old = Config::default().collectors;
+        for (name, toml) in [
+            ("sched_stats", "enabled = false"),
+            ("sched_interval", "enabled = false"),
+            ("sched_exit", "enabled = false"),
+            ("rpc_stats", "users = 1"),
+            ("health", "enabled = false"),
+            ("jobs", "accounts = true"),
+            ("nodes", "each = true"),
+            ("partitions", "interval = \"5m\""),
+            ("licenses", "enabled = true"),
+            ("reservations", "enabled = true"),
+            ("controllers", "enabled = true"),
+        ] {
+            let new = Config::of(&format!("[collectors.{name}]\n{toml}")).collectors;
+            for collector in COLLECTORS {
+                assert_eq!(new.is_same(&old, collector.name), collector.name != name, "{}", collector.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_collector_that_a_reload_leaves_alone_keeps_what_it_has_counted() {
+        let lines = |collecting: &mut Collecting, timestamp| {
+            let mut batch = Batch::new(timestamp);
+            collecting.collect(&Round::tick(timestamp, None), "c", &mut batch);
+            carbon::lines(&batch)
+        };
+        let mut reading: Reading =
+            serde_json::from_str(r#"{"id":1,"time":30.0,"elapsed":1,"release":"24.11"}"#).unwrap();
+        reading.statistics = Some(slurm_snapshot::Statistics::default());
+        let reading = Arc::new(reading);
+        let (config, none) = (Config::default(), |_: &'static str| None);
+        let mut collecting = Collecting::start(30, &config.collectors, none);
+        collecting.collect(&Round::tick(30, Some(&reading)), "c", &mut Batch::new(30));
+        let other = Config::of("[collectors.rpc_stats]\nusers = 3").collectors;
+        let mut collecting =
+            collecting.restart(30, &other, |name| other.is_same(&config.collectors, name), none);
+        assert!(lines(&mut collecting, 90).contains("seconds_since_reading 60 90"));
+        assert!(collecting.wanted().names, "the new settings are in use");
+        let mut anew = collecting.restart(30, &other, |_| false, none);
+        assert!(!lines(&mut anew, 120).contains("seconds_since_reading"));
+    }
+
+    #[test]
+    fn a_round_that_asked_for_less_than_a_new_collector_needs_is_not_its() {
+        let config = Config::of("[collectors.jobs]\nenabled = true\naccounts = true");
+        let mut collecting = Collecting::start(30, &config.collectors, |_| None);
+        let needs = collecting.needs();
+        let findings = Findings::of(slurm_snapshot::Reply::Jobs(Box::default()));
+        let mut points = |asked| {
+            let mut batch = Batch::new(60);
+            collecting.collect_survey(Due::At(60), asked, 61, &Round::survey(60, &findings), "c", &mut batch);
+            batch.points().len()
+        };
+        assert_eq!(points(Needs { accounts: false, ..needs }), 0);
+        assert!(points(Needs { nodes: true, ..needs }) > 0);
     }
 
     #[test]

@@ -3,11 +3,13 @@
 //! sdiag's figures are integer divisions, digit for digit as in sdiag.c, and `None` where it prints no line. Interval
 //! figures are exact, and `None` where the two readings do not belong together. Nothing is published for `None`.
 
+mod growth;
 mod interval;
 mod span;
 
 use slurm_snapshot::{Reading, Release, Statistics};
 
+pub(crate) use self::growth::{Calls, Tables};
 pub(crate) use self::interval::{Cycles, Interval, Jobs, whole};
 pub(crate) use self::span::{Reset, reset, span};
 

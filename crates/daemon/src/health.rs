@@ -7,7 +7,7 @@ use std::time::Duration;
 use carbon::{Batch, Status, path};
 use tokio::time::Instant;
 
-use crate::collectors::{Figure, Paths, Points, Rollup, count};
+use crate::collectors::{Figure, Paths, Points, Rollup, count, replies};
 use crate::config::Config;
 use crate::naming::{self, Prefix};
 use crate::survey::{Kind, Vitals};
@@ -50,7 +50,8 @@ const MEMORY_EVERY: Duration = Duration::from_secs(60);
 /// What the daemon knows of itself.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    pub(crate) slurmctld_up: bool,
+    /// Whether the last reading succeeded; `None` when a reload has cut it short.
+    pub(crate) slurmctld_up: Option<bool>,
     /// µs of the last reading, from the request to its answer; `None` when it failed.
     pub(crate) reading_duration: Option<u64>,
     pub(crate) readings_ok: u64,
@@ -84,8 +85,8 @@ pub(crate) struct DestinationHealth {
 
 #[rustfmt::skip]
 const FIGURES: &[Figure<Health>] = &[
-    Figure { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| flag(h.slurmctld_up),
-        meaning: "whether this tick's reading succeeded" },
+    Figure { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| h.slurmctld_up.and_then(flag),
+        meaning: "whether this tick's reading succeeded; none where a reload of the configuration has cut it short" },
     Figure { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| h.reading_duration.and_then(count),
         meaning: "the reading, from the request to the reader to its answer; none when it failed" },
     Figure { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_ok),
@@ -222,7 +223,7 @@ impl Health {
 /// How many series these figures make, at most.
 pub(crate) fn series(config: &Config) -> usize {
     let destinations = DESTINATION_FIGURES.len().saturating_mul(config.carbon.len());
-    let replies = REPLY_FIGURES.len().saturating_mul(config.collectors.replies().count());
+    let replies = REPLY_FIGURES.len().saturating_mul(replies(config).count());
     let own = FIGURES.len().saturating_add(QUEUE_FIGURES.len());
     own.saturating_add(destinations).saturating_add(replies)
 }
@@ -275,7 +276,8 @@ mod tests {
         let destination = DestinationHealth { status: Status::default(), now: 60 };
         let destinations = [("carbon.example.org:2004".to_owned(), destination)];
         let queue = QueueHealth::default();
-        Health::default().points("cluster", "node1", &queue, &destinations, std::iter::empty(), &mut batch);
+        let health = Health { slurmctld_up: Some(false), ..Health::default() };
+        health.points("cluster", "node1", &queue, &destinations, std::iter::empty(), &mut batch);
         assert_eq!(batch.refused(), 0);
         let points = batch.points();
         let up =
@@ -287,6 +289,15 @@ mod tests {
             FIGURES.len() - 5 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
             "nothing read, looked at, checked or delivered yet"
         );
+    }
+
+    #[test]
+    fn a_reading_that_a_reload_cut_short_is_no_failure() {
+        let mut batch = Batch::new(60);
+        let health = Health { slurmctld_up: None, ..Health::default() };
+        health.points("cluster", "node1", &QueueHealth::default(), &[], std::iter::empty(), &mut batch);
+        let lines = carbon::lines(&batch);
+        assert!(!lines.contains("slurmctld_up") && lines.contains("ticks_run"), "{lines}");
     }
 
     #[test]

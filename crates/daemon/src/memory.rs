@@ -8,12 +8,16 @@ use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::de::IgnoredAny;
 use tracing::warn;
 
 /// The longest memory that is read; a collector's has some tens of KB.
 const MOST: u64 = 4 << 20;
+
+/// How long a disk may take to give them.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Where memories are kept.
 #[derive(Clone, Debug)]
@@ -24,12 +28,14 @@ pub(crate) struct Memories {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// What was kept since this start: a reload must not depend on a disk, nor on there being one.
+    /// What was read or kept since this start: a reload must not depend on a disk, nor on there being one.
     latest: HashMap<&'static str, String>,
     /// What is not on disk yet.
     unwritten: BTreeSet<&'static str>,
     /// Whether a thread is at it.
     writing: bool,
+    /// Whether the log knows that they cannot be written.
+    said: bool,
 }
 
 impl Memories {
@@ -37,48 +43,71 @@ impl Memories {
         Self { dir, kept: Arc::default() }
     }
 
-    /// What the collector `name` had to remember.
-    pub(crate) fn load(&self, name: &str) -> Option<String> {
-        if let Some(memory) = lock(&self.kept).latest.get(name) {
-            return Some(memory.clone());
+    /// Reads what these collectors had to remember, for [`PATIENCE`]: they begin anew where the disk hangs.
+    pub(crate) async fn read(&self, names: Vec<&'static str>) {
+        let Some(dir) = self.dir.clone() else { return };
+        let kept = Arc::clone(&self.kept);
+        let unknown =
+            names.into_iter().filter(|name| !lock(&kept).latest.contains_key(name)).collect::<Vec<_>>();
+        if unknown.is_empty() {
+            return;
         }
-        let file = file(self.dir.as_ref()?, name);
-        match read(&file) {
-            Ok(memory) => Some(memory),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                warn!(file = %file.display(), %error, "what a collector had to remember cannot be read; it begins anew");
-                None
+        let reading = tokio::task::spawn_blocking(move || {
+            for name in unknown {
+                if let Some(memory) = read_or_say(&file(&dir, name)) {
+                    lock(&kept).latest.entry(name).or_insert(memory);
+                }
             }
+        });
+        if tokio::time::timeout(PATIENCE, reading).await.is_err() {
+            warn!("the disk does not give what collectors had to remember; they begin anew");
         }
     }
 
-    /// Keeps `memory` for the collector `name`, by a thread of its own: a disk that hangs must not hold up ticks. There is
-    /// never more than one, so that what came later is what stays.
-    pub(crate) fn save(&self, name: &'static str, memory: String) {
+    /// What the collector `name` had to remember, as far as that has been read or kept.
+    pub(crate) fn recall(&self, name: &str) -> Option<String> {
+        lock(&self.kept).latest.get(name).cloned()
+    }
+
+    /// Keeps these memories, and tries again to write those that could not be written; by a thread of its own: a disk that
+    /// hangs must not hold up ticks. There is never more than one, so that what came later is what stays.
+    pub(crate) fn save(&self, memories: impl IntoIterator<Item = (&'static str, String)>) {
         let mut kept = lock(&self.kept);
-        kept.latest.insert(name, memory);
-        let Some(dir) = self.dir.clone() else { return };
-        kept.unwritten.insert(name);
+        for (name, memory) in memories {
+            kept.latest.insert(name, memory);
+            kept.unwritten.insert(name);
+        }
+        let Some(dir) = self.dir.clone().filter(|_| !kept.unwritten.is_empty()) else { return };
         if !std::mem::replace(&mut kept.writing, true) {
             let kept = Arc::clone(&self.kept);
-            tokio::task::spawn_blocking(move || {
-                while let Some((name, memory)) = next(&kept) {
-                    let file = file(&dir, name);
-                    if let Err(error) = replace(&file, &memory) {
-                        warn!(file = %file.display(), %error, "what a collector must remember cannot be written");
-                    }
-                }
-            });
+            tokio::task::spawn_blocking(move || write(&dir, &kept));
+        }
+    }
+}
+
+/// Writes what is not written yet; what cannot be is left for the next time.
+fn write(dir: &Path, kept: &Mutex<Kept>) {
+    let mut failed = BTreeSet::new();
+    while let Some((name, memory)) = next(kept, &mut failed) {
+        let file = file(dir, name);
+        if let Err(error) = replace(&file, &memory) {
+            failed.insert(name);
+            if !std::mem::replace(&mut lock(kept).said, true) {
+                warn!(file = %file.display(), %error, "what a collector must remember cannot be written; trying at every tick");
+            }
         }
     }
 }
 
 /// What is to be written now; without such a thing the thread is done.
-fn next(kept: &Mutex<Kept>) -> Option<(&'static str, String)> {
+fn next(kept: &Mutex<Kept>, failed: &mut BTreeSet<&'static str>) -> Option<(&'static str, String)> {
     let mut kept = lock(kept);
     let name = kept.unwritten.pop_first();
     kept.writing = name.is_some();
+    if name.is_none() {
+        kept.said &= !failed.is_empty();
+        kept.unwritten.append(failed);
+    }
     name.and_then(|name| Some((name, kept.latest.get(name)?.clone())))
 }
 
@@ -88,6 +117,17 @@ fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
 
 fn file(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.json"))
+}
+
+fn read_or_say(file: &Path) -> Option<String> {
+    match read(file) {
+        Ok(memory) => Some(memory),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            warn!(file = %file.display(), %error, "what a collector had to remember cannot be read; it begins anew");
+            None
+        }
+    }
 }
 
 fn read(file: &Path) -> io::Result<String> {
@@ -112,21 +152,34 @@ fn replace(file: &Path, memory: &str) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_was_kept_comes_back_and_what_cannot_be_read_is_nothing() {
+    /// As a daemon's start does.
+    async fn load(dir: Option<&Path>) -> Option<String> {
+        let memories = Memories::new(dir.map(Path::to_owned));
+        memories.read(vec!["rpc_stats"]).await;
+        memories.recall("rpc_stats")
+    }
+
+    async fn written(memories: &Memories) {
+        while lock(&memories.kept).writing {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_comes_back_and_what_cannot_be_read_is_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let memories = Memories::new(Some(folder.path().to_owned()));
-        assert_eq!(memories.load("rpc_stats"), None);
-        replace(&folder.path().join("rpc_stats.json"), "{}").unwrap();
-        assert_eq!(memories.load("rpc_stats").as_deref(), Some("{}"));
-        std::fs::write(folder.path().join("rpc_stats.json"), [0xff, 0xfe]).unwrap();
-        assert_eq!(memories.load("rpc_stats"), None, "a torn disk is no reason to stop");
-        std::fs::write(folder.path().join("rpc_stats.json"), "{\"users\":[").unwrap();
-        assert_eq!(memories.load("rpc_stats"), None, "half a file neither");
-        let large = std::fs::File::create(folder.path().join("rpc_stats.json")).unwrap();
-        large.set_len(MOST + 1).unwrap();
-        assert_eq!(memories.load("rpc_stats"), None);
-        assert_eq!(Memories::new(None).load("rpc_stats"), None);
+        let dir = Some(folder.path());
+        let file = folder.path().join("rpc_stats.json");
+        assert_eq!(load(dir).await, None);
+        replace(&file, "{}").unwrap();
+        assert_eq!(load(dir).await.as_deref(), Some("{}"));
+        std::fs::write(&file, [0xff, 0xfe]).unwrap();
+        assert_eq!(load(dir).await, None, "a torn disk is no reason to stop");
+        std::fs::write(&file, "{\"users\":[").unwrap();
+        assert_eq!(load(dir).await, None, "half a file neither");
+        std::fs::File::create(&file).unwrap().set_len(MOST + 1).unwrap();
+        assert_eq!(load(dir).await, None);
+        assert_eq!(load(None).await, None);
     }
 
     #[tokio::test]
@@ -134,15 +187,41 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let memories = Memories::new(Some(folder.path().to_owned()));
         for number in 0..=1000 {
-            memories.save("rpc_stats", number.to_string());
+            memories.save([("rpc_stats", number.to_string())]);
         }
-        assert_eq!(memories.load("rpc_stats").as_deref(), Some("1000"), "before the disk has it");
-        while lock(&memories.kept).writing {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
-        assert_eq!(Memories::new(memories.dir.clone()).load("rpc_stats").as_deref(), Some("1000"));
+        assert_eq!(memories.recall("rpc_stats").as_deref(), Some("1000"), "before the disk has it");
+        written(&memories).await;
+        assert_eq!(load(Some(folder.path())).await.as_deref(), Some("1000"));
         let nowhere = Memories::new(None);
-        nowhere.save("rpc_stats", "1".to_owned());
-        assert_eq!(nowhere.load("rpc_stats").as_deref(), Some("1"), "a reload is no restart");
+        nowhere.save([("rpc_stats", "1".to_owned())]);
+        assert_eq!(nowhere.recall("rpc_stats").as_deref(), Some("1"), "a reload is no restart");
+    }
+
+    #[tokio::test]
+    async fn what_could_not_be_written_is_written_when_the_disk_is_back_although_nothing_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("queue");
+        std::fs::write(&dir, "a file where the folder should be").unwrap();
+        let memories = Memories::new(Some(dir.clone()));
+        memories.save([("jobs", "1".to_owned()), ("rpc_stats", "2".to_owned())]);
+        written(&memories).await;
+        std::fs::remove_file(&dir).unwrap();
+        memories.save([]);
+        written(&memories).await;
+        assert_eq!(load(Some(&dir)).await.as_deref(), Some("2"));
+        assert_eq!(std::fs::read_to_string(dir.join("jobs.json")).unwrap(), "1");
+        assert!(lock(&memories.kept).unwritten.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_costs_the_memory_and_a_second() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("rpc_stats.json");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let start = std::time::Instant::now();
+        assert_eq!(load(Some(folder.path())).await, None);
+        assert!((PATIENCE..PATIENCE * 3).contains(&start.elapsed()), "{:?}", start.elapsed());
+        // The runtime waits for its threads.
+        drop(std::fs::File::options().write(true).open(&fifo).unwrap());
     }
 }

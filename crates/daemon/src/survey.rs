@@ -29,7 +29,7 @@ const PATIENCE: u32 = 4;
 const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 
 /// libslurm may look for its configuration for a minute.
-const START_DEADLINE: Duration = Duration::from_secs(70);
+pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 
 /// What collectors need to know of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +66,11 @@ impl Needs {
     /// Whether it is nothing but the statistics.
     pub(crate) fn is_empty(self) -> bool {
         self == Self::default()
+    }
+
+    /// The replies that tell it.
+    pub(crate) fn kinds(self) -> impl Iterator<Item = Kind> {
+        KINDS.into_iter().filter(move |kind| self.of(*kind))
     }
 
     const fn of(self, kind: Kind) -> bool {
@@ -317,6 +322,13 @@ impl Survey {
         }
     }
 
+    /// Other limits, and perhaps other collectors, who must not take what was told to others for news: replies come whole
+    /// again. What is under way goes on, and so do the counters.
+    pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
+        (self.max_duty, self.max_threads) = (max_duty, max_threads);
+        self.topics.iter_mut().for_each(|topic| topic.kept = None);
+    }
+
     /// A tick that is due for some collectors: what each of them needs, and every how many seconds; `needs` is what all
     /// need that there are. `threads`: what slurmctld had at work when last read; `None` when it did not answer, and must
     /// not get more work.
@@ -411,6 +423,11 @@ impl Survey {
             let known = topic.said != Said::Nothing || topic.vitals.skipped_busy > 0;
             known.then_some((kind, topic.vitals))
         })
+    }
+
+    /// Readers started again so far, after the first.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.source.restarts()
     }
 
     /// The reader's process id, while there is one.

@@ -36,7 +36,7 @@ struct Health {
 /// What is known of one tick.
 #[derive(Default)]
 struct Known {
-    up: bool,
+    up: Option<bool>,
     seconds_since_reading: Option<f64>,
     threads_fraction: Option<f64>,
     agent_queue_per_minute: Option<f64>,
@@ -51,7 +51,7 @@ impl Collect for Health {
                 let before = self.before.replace(Arc::clone(reading));
                 let growth = |of| before.as_deref().and_then(|before| growth(before, reading, self.tick, of));
                 Known {
-                    up: true,
+                    up: Some(true),
                     seconds_since_reading: Some(0.0),
                     threads_fraction: derive::threads_fraction(reading, statistics),
                     agent_queue_per_minute: growth(|s| s.agent_queue_size),
@@ -59,6 +59,7 @@ impl Collect for Health {
                 }
             }
             None => Known {
+                up: (!round.given_up).then_some(false),
                 seconds_since_reading: self.last.map(|last| since(last, round.timestamp)),
                 ..Known::default()
             },
@@ -81,8 +82,8 @@ fn since(last: i64, timestamp: i64) -> f64 {
 
 #[rustfmt::skip]
 const FIGURES: &[Figure<Known>] = &[
-    Figure { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| Some(u8::from(k.up).into()),
-        meaning: "whether slurmctld answered at this tick. Alert: 0 for 3 ticks" },
+    Figure { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| Some(u8::from(k.up?).into()),
+        meaning: "whether slurmctld answered at this tick; none where a reload of the configuration has cut the reading short. Alert: 0 for 3 ticks" },
     Figure { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| k.seconds_since_reading,
         meaning: "since the last tick at which slurmctld answered, 0 when it did now; none before the first answer. Alert: above 300" },
     Figure { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.threads_fraction,
@@ -141,6 +142,15 @@ mod tests {
         assert!(!newer.contains("threads_fraction"), "no such limit: {newer}");
         let late = lines(&mut health, 2000, Some(&reading(2000.0, 64, 45)));
         assert!(!late.contains("per_minute"), "too far apart: {late}");
+    }
+
+    #[test]
+    fn a_reading_that_a_reload_cut_short_is_no_outage() {
+        let mut health = Health { tick: 30, before: None, last: None };
+        lines(&mut health, 990, Some(&reading(990.0, 64, 0)));
+        let mut batch = Batch::new(1020);
+        health.collect(&Round::given_up(1020), &mut Points::new("c", &mut batch));
+        assert_eq!(carbon::lines(&batch), "c.slurm_health.gauge-seconds_since_reading 30 1020\n");
     }
 
     #[test]

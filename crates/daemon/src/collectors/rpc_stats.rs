@@ -4,7 +4,6 @@
 //! one sum, and that sum and theirs are always the whole table. Interval figures are sums of rows' own growth, so that
 //! they do not jump when a user changes sides.
 
-mod growth;
 #[cfg(test)]
 mod tests;
 
@@ -13,9 +12,8 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, RpcUser, rpc_name};
 
-use self::growth::{Calls, Tables};
 use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
-use crate::derive::{self, Reset};
+use crate::derive::{self, Calls, Reset, Tables};
 use crate::members::{Candidate, Members};
 use crate::source::Wanted;
 

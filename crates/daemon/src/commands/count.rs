@@ -1,7 +1,7 @@
 //! `metrics --count`: how many series this configuration makes on this cluster, told before anything is sent.
 //!
 //! Two readings are made, because some figures want two, and every enabled collector of the cluster itself is asked
-//! once; the paths are counted, not sent.
+//! once; what it has points for only later is taken from its documentation. The paths are counted, not sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,6 +12,7 @@ use anyhow::{Result, anyhow};
 use super::once::Ticks;
 use super::{IMPATIENT, block_on, load, log_errors, print};
 use crate::cli::Options;
+use crate::collectors::{Published, fits, published};
 use crate::config::Config;
 use crate::health;
 use crate::source::Source;
@@ -46,7 +47,39 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
         }
         paths.extend(batch.points().iter().map(|point| point.path().to_owned()));
     }
+    complete(config, &mut paths);
     Ok(paths)
+}
+
+/// Adds what a survey has points for only later, such as the waits of jobs that start between two rounds: every figure of
+/// a level that it has a path at, and of a level with a name of its own beside such.
+fn complete(config: &Config, paths: &mut BTreeSet<String>) {
+    let surveys: Vec<Published> =
+        published(config).into_iter().filter(|collector| !collector.needs.is_empty()).collect();
+    let mut more = BTreeSet::new();
+    for path in &*paths {
+        let Some((path, _)) = path.rsplit_once(".gauge-") else { continue };
+        // A prefix may look like a family.
+        for (prefix, below) in path.match_indices("slurm_").filter_map(|(at, _)| path.split_at_checked(at)) {
+            for documented in surveys.iter().flat_map(|collector| collector.paths) {
+                let Some(level) = level(documented.below, below) else { continue };
+                let leaves = documented.leaves.leaves().into_iter();
+                more.extend(leaves.map(|leaf| format!("{prefix}{level}.gauge-{}", leaf.leaf)));
+            }
+        }
+    }
+    paths.append(&mut more);
+}
+
+/// The level of the `documented` that there is where `below` is one.
+fn level(documented: &str, below: &str) -> Option<String> {
+    if fits(documented, below) {
+        return Some(below.to_owned());
+    }
+    let (parent, last) = documented.rsplit_once('.').filter(|(_, last)| !last.starts_with('<'))?;
+    let beside: Vec<&str> = below.split('.').take(parent.split('.').count()).collect();
+    let beside = beside.join(".");
+    fits(parent, &beside).then(|| format!("{beside}.{last}"))
 }
 
 fn document(config: &Config, paths: &BTreeSet<String>) -> String {
@@ -70,4 +103,27 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
          until they are there, or live with that many minutes of holes.\n"
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_survey_has_points_for_only_in_its_second_round_is_counted() {
+        let config = Config::of("[collectors.jobs]\nenabled = true");
+        let seen = |path: &str| format!("cluster.slurm_jobs.{path}");
+        let mut paths: BTreeSet<String> = ["total.gauge-jobs", "partition.p.state.running.gauge-jobs"]
+            .map(seen)
+            .into_iter()
+            .chain(["cluster.slurm_rpc_stats.type.X.gauge-count".to_owned()])
+            .collect();
+        complete(&config, &mut paths);
+        for path in
+            ["waiting.gauge-started_wait_max", "partition.p.waiting.gauge-started", "total.gauge-records"]
+        {
+            assert!(paths.contains(&seen(path)), "{path} of {paths:#?}");
+        }
+        assert_eq!(paths.len(), 3 + 10 + 4 + 10 + 1, "and nothing that is off: {paths:#?}");
+    }
 }

@@ -61,7 +61,7 @@ impl<'a> Ticks<'a> {
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         let findings = Survey::start(&self.config.slurm, max_duty, max_threads).whole(needs).await;
         let round = Round::survey(batch.timestamp(), &findings);
-        self.collecting.collect_survey(Due::Always, batch.timestamp(), &round, &self.prefix, batch);
+        self.collecting.collect_survey(Due::Always, needs, batch.timestamp(), &round, &self.prefix, batch);
     }
 
     /// The tick of the next reading.

@@ -28,11 +28,8 @@ use crate::memory::Memories;
 use crate::naming;
 use crate::notify::Notify;
 use crate::source::{Outcome, Source};
-use crate::survey::{Done, Survey};
+use crate::survey::{Done, Needs, START_DEADLINE, Survey};
 use crate::telemetry::Logging;
-
-/// How long libslurm may look for its configuration; it gives up by itself after a minute.
-const START_DEADLINE: Duration = Duration::from_secs(70);
 
 /// How long the queue's disk may take for the last commit.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(1);
@@ -48,7 +45,7 @@ pub(super) fn run(options: &Options) -> Result<()> {
 
 async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()> {
     let mut signals = Signals::new().context("listening for signals")?;
-    let mut daemon = Daemon::start(config)?;
+    let mut daemon = Daemon::start(config).await?;
     daemon.notify.ready();
     loop {
         match daemon.select(&mut signals).await {
@@ -114,6 +111,8 @@ struct Daemon {
     source: Source,
     /// For the collectors that want more than the statistics; `None` where there is none.
     survey: Option<Survey>,
+    /// What its round under way was begun for: a reload may change what the next one is for.
+    surveying: Option<Needs>,
     collecting: Collecting,
     memories: Memories,
     queue: Queue,
@@ -133,6 +132,15 @@ struct Daemon {
     loading: Option<Loading>,
 }
 
+/// What a tick's request has come to.
+enum Got {
+    Reading(Arc<Reading>),
+    /// It failed, or took too long.
+    Nothing,
+    /// A reload has cut it short.
+    GivenUp,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Said {
     Nothing,
@@ -141,13 +149,14 @@ enum Said {
 }
 
 impl Daemon {
-    fn start(config: Config) -> Result<Self> {
+    async fn start(config: Config) -> Result<Self> {
         let queue =
             Queue::open(config.queue.dir.clone(), config.queue.limits.clone(), &names(&config.carbon));
         let senders =
             config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone(), &queue))).collect();
         let memories = Memories::new(config.queue.dir.clone());
-        let collecting = start_collecting(&config, &memories);
+        memories.read(config.collectors.remembering()).await;
+        let collecting = Collecting::start(config.interval, &config.collectors, |name| memories.recall(name));
         info!(
             interval = config.interval,
             prefix = %config.prefix,
@@ -160,6 +169,7 @@ impl Daemon {
             grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
             survey: start_survey(&config, &collecting),
+            surveying: None,
             collecting,
             memories,
             queue,
@@ -213,9 +223,11 @@ impl Daemon {
         }
         if self.asked {
             // The slot of the tick that asked is over, and this one must not ask again.
-            self.finish_pending();
+            if let Some(timestamp) = self.pending.take() {
+                self.emit(timestamp, Got::Nothing);
+            }
             self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
-            self.emit(tick.timestamp, None);
+            self.emit(tick.timestamp, Got::Nothing);
         } else if self.source.ask(self.collecting.wanted()) {
             self.asked = true;
             self.pending = Some(tick.timestamp);
@@ -228,6 +240,7 @@ impl Daemon {
         let due = self.collecting.survey(Due::At(timestamp));
         let Some(survey) = self.survey.as_mut().filter(|_| !due.is_empty()) else { return };
         let needs = self.collecting.needs();
+        self.surveying.get_or_insert(needs);
         if let Some(done) = survey.begin(timestamp, &due, needs, threads, clock::now()) {
             self.emit_survey(&done);
         }
@@ -242,32 +255,25 @@ impl Daemon {
 
     /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
     fn emit_survey(&mut self, Done { timestamp, findings }: &Done) {
+        let asked = self.surveying.take().unwrap_or_default();
         let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else { return };
         let mut batch = Batch::new(*timestamp);
         let round = Round::survey(*timestamp, findings);
         let now = i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX);
-        self.collecting.collect_survey(Due::At(*timestamp), now, &round, &prefix, &mut batch);
+        self.collecting.collect_survey(Due::At(*timestamp), asked, now, &round, &prefix, &mut batch);
+        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
     }
 
     /// Hands a batch to the queue, and to every destination with it.
     fn keep(&mut self, batch: &Batch) {
-        for (name, memory) in self.collecting.changed_memories() {
-            self.memories.save(name, memory);
-        }
+        self.memories.save(self.collecting.changed_memories());
         if batch.points().is_empty() {
             return;
         }
         // The record of what was collected, which a test holds against what has arrived.
         trace!(timestamp = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
         self.queue.push(batch);
-    }
-
-    /// A tick whose answer did not come in time still has the daemon's own figures.
-    fn finish_pending(&mut self) {
-        if let Some(timestamp) = self.pending.take() {
-            self.emit(timestamp, None);
-        }
     }
 
     fn answered(&mut self, outcome: Outcome) {
@@ -293,7 +299,9 @@ impl Daemon {
             Ok(_) => {}
         }
         match (self.pending.take(), outcome) {
-            (Some(timestamp), outcome) => self.emit(timestamp, Some(outcome)),
+            (Some(timestamp), outcome) => {
+                self.emit(timestamp, outcome.map_or(Got::Nothing, |reading| Got::Reading(reading.into())))
+            }
             (None, Ok(_)) => {
                 self.health.ticks_late += 1;
                 debug!("a reading came after its tick and is thrown away");
@@ -303,13 +311,17 @@ impl Daemon {
         self.tell_status();
     }
 
-    /// Makes the tick's batch and hands it to every destination.
-    fn emit(&mut self, timestamp: i64, outcome: Option<Outcome>) {
-        let reading: Option<Arc<Reading>> = outcome.and_then(Result::ok).map(Arc::from);
+    /// Makes the tick's batch and hands it to every destination: without a reading it has the daemon's own figures.
+    fn emit(&mut self, timestamp: i64, got: Got) {
+        let is_known = !matches!(got, Got::GivenUp);
+        let reading: Option<Arc<Reading>> = match got {
+            Got::Reading(reading) => Some(reading),
+            Got::Nothing | Got::GivenUp => None,
+        };
         self.health.ticks_run += 1;
-        self.health.slurmctld_up = reading.is_some();
+        self.health.slurmctld_up = is_known.then_some(reading.is_some());
         self.health.reading_duration = reading.as_ref().map(|reading| reading.elapsed);
-        self.health.reader_restarts = self.restarts_before.saturating_add(self.source.restarts());
+        self.health.reader_restarts = self.restarts_before.saturating_add(self.restarts());
         let second_reader = self.survey.as_ref().and_then(Survey::pid);
         self.health.look_at_memory(self.source.pid(), second_reader);
         if let Some(cluster) = reading.as_ref().and_then(|reading| reading.cluster.as_ref()) {
@@ -320,7 +332,10 @@ impl Daemon {
             return;
         };
         let mut batch = Batch::new(timestamp);
-        let round = Round::tick(timestamp, reading.as_ref());
+        let round = match is_known {
+            true => Round::tick(timestamp, reading.as_ref()),
+            false => Round::given_up(timestamp),
+        };
         self.collecting.collect(&round, &prefix, &mut batch);
         let destinations: Vec<(String, DestinationHealth)> = self
             .senders
@@ -334,8 +349,16 @@ impl Daemon {
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
+        if !is_known {
+            return;
+        }
         let statistics = reading.as_ref().and_then(|reading| reading.statistics.as_ref());
         self.begin_survey(timestamp, statistics.map(|statistics| statistics.server_thread_count));
+    }
+
+    /// Readers started again by the present sources.
+    fn restarts(&self) -> u64 {
+        self.source.restarts().saturating_add(self.survey.as_ref().map_or(0, Survey::restarts))
     }
 
     fn tell_status(&mut self) {
@@ -377,10 +400,6 @@ impl Daemon {
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
     }
-}
-
-fn start_collecting(config: &Config, memories: &Memories) -> Collecting {
-    Collecting::start(config.interval, &config.collectors, |name| memories.load(name))
 }
 
 fn start_survey(config: &Config, collecting: &Collecting) -> Option<Survey> {

@@ -88,17 +88,31 @@ impl Default for Collectors {
 }
 
 impl Collectors {
-    /// The expensive replies that are wanted, by their names in paths.
-    pub(crate) fn replies(&self) -> impl Iterator<Item = &'static str> {
-        [
-            ("jobs", self.jobs.survey.enabled || self.partitions.enabled),
-            ("nodes", self.nodes.survey.enabled || self.partitions.enabled),
-            ("licenses", self.licenses.enabled),
-            ("reservations", self.reservations.enabled),
-            ("controllers", self.controllers.enabled),
-        ]
-        .into_iter()
-        .filter_map(|(name, wanted)| wanted.then_some(name))
+    /// Whether the collector `name` has the same settings in both.
+    pub(crate) fn is_same(&self, other: &Self, name: &str) -> bool {
+        match name {
+            "sched_stats" => self.sched_stats == other.sched_stats,
+            "sched_interval" => self.sched_interval == other.sched_interval,
+            "sched_exit" => self.sched_exit == other.sched_exit,
+            "rpc_stats" => self.rpc_stats == other.rpc_stats,
+            "health" => self.health == other.health,
+            "jobs" => self.jobs == other.jobs,
+            "nodes" => self.nodes == other.nodes,
+            "partitions" => self.partitions == other.partitions,
+            "licenses" => self.licenses == other.licenses,
+            "reservations" => self.reservations == other.reservations,
+            "controllers" => self.controllers == other.controllers,
+            _ => false,
+        }
+    }
+
+    /// The collectors that have something to remember across restarts of the daemon.
+    pub(crate) fn remembering(&self) -> Vec<&'static str> {
+        let all = [
+            ("rpc_stats", self.rpc_stats.enabled && self.rpc_stats.users > 0),
+            ("jobs", self.jobs.survey.enabled && self.jobs.users > 0),
+        ];
+        all.into_iter().filter_map(|(name, remembers)| remembers.then_some(name)).collect()
     }
 
     pub(super) fn apply(&mut self, mut all: Section<'_, '_>) {

@@ -17,15 +17,25 @@ use tokio::time::timeout;
 use super::ini::Ini;
 use super::rules::{self, Archives, Rule};
 use super::{Report, dry_tick};
-use crate::collectors::{COLLECTORS, Paths, Rollup, Settings};
+use crate::collectors::{Paths, Rollup, fits, published, replies};
 use crate::config::Config;
 use crate::{health, naming};
 
 /// Debian's place, and that of everybody else.
 const USUAL: [&str; 2] = ["/etc/carbon", "/opt/graphite/conf"];
 
-/// What would be sent: every path, and how it should be rolled up.
-type Series = BTreeMap<String, Rollup>;
+/// What would be sent, by path.
+type Series = BTreeMap<String, Sent>;
+
+/// How one path is sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    rollup: Rollup,
+    /// Seconds between two points.
+    every: u32,
+    /// Such a path will be there. Otherwise the documentation's word for what varies stands for any number of paths.
+    is_exact: bool,
+}
 
 /// The folder with Carbon's files.
 struct Place {
@@ -55,7 +65,7 @@ pub(super) async fn look(
     };
     schemas(config, &place, &series, report)?;
     aggregation(&place, &series, report)?;
-    creates(&place, &series, report)
+    creates(config, &place, &series, report)
 }
 
 /// The folder of the Carbon that is sent to, or why none is known.
@@ -109,20 +119,25 @@ fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
 fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
     let host = naming::host();
     let prefix = config.prefix.fill(reading.and_then(|reading| reading.cluster.as_deref()), &host)?;
-    let enabled = COLLECTORS.iter().filter(|collector| {
-        let Config { interval, collectors, .. } = config;
-        (collector.start)(&Settings { interval: *interval, collectors, memory: None }).is_some()
-    });
-    let documented: Vec<&Paths> = enabled.flat_map(|collector| collector.paths).collect();
+    let documented = published(config);
     let mut series = Series::new();
-    let mut add = |paths: &Paths, below: &str| {
+    let mut add_every = |paths: &Paths, below: &str, every: u32| {
+        let is_exact = !below.contains('<');
         for leaf in paths.leaves.leaves() {
-            series.insert(format!("{prefix}.{below}.gauge-{}", leaf.leaf), leaf.rollup);
+            let path = format!("{prefix}.{below}.gauge-{}", leaf.leaf).replace(['<', '>'], "");
+            series.insert(path, Sent { rollup: leaf.rollup, every, is_exact });
         }
     };
-    for paths in documented.iter().filter(|paths| !paths.below.contains('<')) {
-        add(paths, paths.below);
+    // What varies in a tick is in the dry one; of a survey the documentation's words stand for it.
+    let has_users = config.collectors.jobs.users > 0;
+    for collector in &documented {
+        let is_survey = !collector.needs.is_empty();
+        let may_vary = |paths: &&Paths| is_survey && (has_users || !paths.below.contains("<user>"));
+        let wanted = |paths: &&Paths| !paths.below.contains('<') || may_vary(paths);
+        let paths = collector.paths.iter().filter(wanted);
+        paths.for_each(|paths| add_every(paths, paths.below, collector.every));
     }
+    let mut add = |paths: &Paths, below: &str| add_every(paths, below, config.interval);
     let host = path::component(&host);
     for paths in health::PATHS {
         let below = paths.below.replace("<host>", &host);
@@ -131,7 +146,7 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
             continue;
         }
         if below.contains("<reply>") {
-            config.collectors.replies().for_each(|reply| add(paths, &below.replace("<reply>", reply)));
+            replies(config).for_each(|reply| add(paths, &below.replace("<reply>", reply)));
             continue;
         }
         for to in &config.carbon {
@@ -139,8 +154,10 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
         }
     }
     for point in reading.and_then(|reading| dry_tick(config, reading)).iter().flat_map(|tick| tick.points()) {
-        let rollup = documented.iter().find_map(|paths| rollup(paths, &prefix, point.path()));
-        series.entry(point.path().to_owned()).or_insert(rollup.unwrap_or(Rollup::Average));
+        let known = documented.iter().flat_map(|collector| collector.paths);
+        let rollup = known.into_iter().find_map(|paths| rollup(paths, &prefix, point.path()));
+        let rollup = rollup.unwrap_or(Rollup::Average);
+        series.insert(point.path().to_owned(), Sent { rollup, every: config.interval, is_exact: true });
     }
     Some(series)
 }
@@ -148,14 +165,7 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
 /// How the documentation rolls `path` up, if it is one of these.
 fn rollup(paths: &Paths, prefix: &str, path: &str) -> Option<Rollup> {
     let (below, leaf) = path.strip_prefix(prefix)?.strip_prefix('.')?.rsplit_once(".gauge-")?;
-    let (mut given, mut documented) = (below.split('.'), paths.below.split('.'));
-    loop {
-        match (given.next(), documented.next()) {
-            (None, None) => break,
-            (Some(given), Some(documented)) if documented.starts_with('<') || given == documented => {}
-            _ => return None,
-        }
-    }
+    fits(paths.below, below).then_some(())?;
     paths.leaves.leaves().into_iter().find(|known| known.leaf == leaf).map(|known| known.rollup)
 }
 
@@ -172,39 +182,68 @@ fn schemas(config: &Config, place: &Place, series: &Series, report: &mut Report)
             return report.wrong(&format!("{title}: {error}"), "Correct it: Carbon does not start so.");
         }
     };
-    let mut wrong = false;
-    let mut fitting = Vec::new();
-    for rule in &rules {
-        let mut its =
-            series.keys().filter(|path| rules::first(&rules, path).is_some_and(|r| std::ptr::eq(r, rule)));
-        let Some(example) = its.next() else { continue };
-        let count = its.count() + 1;
-        match misfit(config, rule) {
-            None => fitting.push(rule.title()),
-            Some((what, advice)) => {
-                wrong = true;
-                let of = if count == series.len() {
-                    "every path".to_owned()
-                } else {
-                    format!("{count} of {} paths, such as {example}", series.len())
-                };
-                report.wrong(
-                    &format!("{title}: {} is the first to match {of}: {what}", rule.title()),
-                    &advice,
-                )?;
-            }
-        }
+    let (fitting, misfits) = judge(config, &rules, series);
+    for Misfit { rule, of, what, advice } in &misfits {
+        report.wrong(&format!("{title}: {rule} is the first to match {of}: {what}"), advice)?;
     }
-    if wrong {
+    if !misfits.is_empty() {
         return Ok(());
     }
-    report.good(&format!("{title}: {} fits an interval of {} s", fitting.join(" and "), config.interval))
+    let fitting =
+        fitting.iter().map(|(every, rules)| format!("{} fits an interval of {every} s", rules.join(" and ")));
+    report.good(&format!("{title}: {}", fitting.collect::<Vec<_>>().join(", ")))
+}
+
+/// A rule that does not fit paths which it is the first to match.
+struct Misfit {
+    rule: String,
+    of: String,
+    what: String,
+    advice: String,
+}
+
+/// The rules that fit, by the interval of the paths that they are the first to match, s; and those that do not.
+fn judge(
+    config: &Config,
+    rules: &[Rule<Archives>],
+    series: &Series,
+) -> (BTreeMap<u32, Vec<String>>, Vec<Misfit>) {
+    let (mut fitting, mut misfits) = (BTreeMap::<u32, Vec<String>>::new(), Vec::new());
+    let all = exact(series).count();
+    for rule in rules {
+        let mut its: BTreeMap<u32, Series> = BTreeMap::new();
+        for (path, sent) in series {
+            if rules::first(rules, path).is_some_and(|first| std::ptr::eq(first, rule)) {
+                its.entry(sent.every).or_default().insert(path.clone(), *sent);
+            }
+        }
+        for (every, its) in its {
+            let Some((what, advice)) = misfit(config, rule, every) else {
+                fitting.entry(every).or_default().push(rule.title());
+                continue;
+            };
+            let example = exact(&its).map(|(path, _)| path).next().or_else(|| its.keys().next());
+            let example = example.map(String::as_str).unwrap_or_default();
+            let of = match exact(&its).count() {
+                0 => format!("such paths as {example}"),
+                count if count == all => "every path".to_owned(),
+                count => format!("{count} of {all} paths, such as {example}"),
+            };
+            misfits.push(Misfit { rule: rule.title(), of, what, advice });
+        }
+    }
+    (fitting, misfits)
+}
+
+/// Those that will be there.
+fn exact(series: &Series) -> impl Iterator<Item = (&String, &Sent)> {
+    series.iter().filter(|(_, sent)| sent.is_exact)
 }
 
 /// What does not fit about a rule, and what to do.
-fn misfit(config: &Config, rule: &Rule<Archives>) -> Option<(String, String)> {
+fn misfit(config: &Config, rule: &Rule<Archives>, every: u32) -> Option<(String, String)> {
     let (step, kept) = rule.says.finest();
-    let interval = u64::from(config.interval);
+    let interval = u64::from(every);
     let above = "Put what `slurm-graphite storage-schemas` prints above it, before the first start; a file that is \
                  there already keeps its archives until whisper-resize.";
     if step > interval {
@@ -251,24 +290,24 @@ fn aggregation(place: &Place, series: &Series, report: &mut Report) -> Result<()
         Ok(rules) => rules,
         Err(error) => return report.unknown(&format!("{title}: {error}")),
     };
-    let wrong = |(path, wanted): &(&String, &Rollup)| {
-        rules::first(&rules, path).is_some_and(|rule| rule.says != Some(**wanted))
+    let wrong = |(path, sent): &(&String, &Sent)| {
+        rules::first(&rules, path).is_some_and(|rule| rule.says != Some(sent.rollup))
     };
-    let mut misfits = series.iter().filter(wrong);
+    let mut misfits = exact(series).filter(wrong);
     let Some((example, _)) = misfits.next() else {
         return report.good(&format!("{title}: rolls every path up as it should"));
     };
     let rule = rules::first(&rules, example).map(Rule::title).unwrap_or_default();
     let count = misfits.count() + 1;
     report.wrong(
-        &format!("{title}: {count} of {} paths are rolled up in a wrong way, such as {example} by {rule}", series.len()),
+        &format!("{title}: {count} of {} paths are rolled up in a wrong way, such as {example} by {rule}", exact(series).count()),
         "Put config/carbon/storage-aggregation.conf of slurm-graphite above all other rules: the mean of a counter or \
          of a maximum is none.",
     )
 }
 
 /// MAX_CREATES_PER_MINUTE against the series that Carbon does not have yet.
-fn creates(place: &Place, series: &Series, report: &mut Report) -> Result<()> {
+fn creates(config: &Config, place: &Place, series: &Series, report: &mut Report) -> Result<()> {
     let path = place.schemas.with_file_name("carbon.conf");
     let title = format!("carbon.conf ({})", path.display());
     let text = match std::fs::read_to_string(&path) {
@@ -284,20 +323,25 @@ fn creates(place: &Place, series: &Series, report: &mut Report) -> Result<()> {
     }
     let whisper = caches().find_map(|section| section.get("local_data_dir")).map(Path::new);
     let new = match whisper.filter(|whisper| whisper.is_dir() && place.is_carbons) {
-        Some(whisper) => series
-            .keys()
-            .filter(|path| !whisper.join(format!("{}.wsp", path.replace('.', "/"))).exists())
+        Some(whisper) => exact(series)
+            .filter(|(path, _)| !whisper.join(format!("{}.wsp", path.replace('.', "/"))).exists())
             .count(),
-        None => series.len(),
+        None => exact(series).count(),
+    };
+    let more = match config.collectors.surveys().iter().any(|(_, survey)| survey.enabled) {
+        true => {
+            "; those of each state, partition and so on are not among them: see `slurm-graphite metrics --count`"
+        }
+        false => "",
     };
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53")]
     let minutes = (new as f64 / limit).ceil();
     if minutes <= 1.0 {
-        return report.good(&format!("{title}: {new} series are new, {limit} a minute are made"));
+        return report.good(&format!("{title}: {new} series are new, {limit} a minute are made{more}"));
     }
     report.wrong(
         &format!(
-            "{title}: {new} series at {limit} a minute take {minutes} minutes; points of series not yet created are dropped"
+            "{title}: {new} series at {limit} a minute take {minutes} minutes; points of series not yet created are dropped{more}"
         ),
         "Raise MAX_CREATES_PER_MINUTE before the first start and restart Carbon, or let those minutes pass.",
     )
@@ -311,17 +355,61 @@ mod tests {
     fn the_shipped_rules_fit_the_defaults_and_every_path_is_known_to_them() {
         let config = Config::default();
         let series = series(&config, None).unwrap();
-        assert!(series.len() > 50);
+        assert!(exact(&series).count() > 50);
         let rules =
             rules::schemas(include_str!("../../../../../config/carbon/storage-schemas.conf")).unwrap();
         for path in series.keys() {
             let rule = rules::first(&rules, path).unwrap();
-            assert!(rule.name.is_some() && misfit(&config, rule).is_none(), "{path}");
+            assert!(rule.name.is_some() && misfit(&config, rule, 30).is_none(), "{path}");
         }
         let text = include_str!("../../../../../config/carbon/storage-aggregation.conf");
         let rules = rules::aggregations(text).unwrap();
-        for (path, rollup) in &series {
-            assert_eq!(rules::first(&rules, path).unwrap().says, Some(*rollup), "{path}");
+        for (path, sent) in &series {
+            assert_eq!(rules::first(&rules, path).unwrap().says, Some(sent.rollup), "{path}");
+        }
+    }
+
+    const SURVEYS: [&str; 6] = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"];
+
+    /// With each survey alone, and with all of them, at several intervals.
+    fn surveying() -> Vec<Config> {
+        let on = |names: &[&str], more: &str| -> String {
+            names.iter().map(|name| format!("[collectors.{name}]\nenabled = true\n{more}")).collect()
+        };
+        let alone = SURVEYS.iter().map(|name| on(&[name], ""));
+        let users = "[collectors.rpc_stats]\nusers = 5\n".to_owned() + &on(&["jobs"], "users = 5\n");
+        let several = [
+            on(&SURVEYS, ""),
+            on(&SURVEYS, "interval = \"5m\"\n"),
+            format!("interval = \"10s\"\nprefix = \"hpc.{{host}}\"\n{}", on(&SURVEYS, "")),
+            format!("interval = \"2m\"\n{}", on(&SURVEYS, "")),
+            on(&["jobs"], "interval = \"10m\"\n") + &on(&["nodes"], ""),
+            users,
+        ];
+        alone.chain(several).map(|toml| Config::of(&toml)).collect()
+    }
+
+    #[test]
+    fn our_own_rules_are_right_for_every_survey() {
+        for config in surveying() {
+            let text = crate::commands::storage_schemas::document(&config);
+            let (_, misfits) =
+                judge(&config, &rules::schemas(&text).unwrap(), &series(&config, None).unwrap());
+            let misfits: Vec<_> = misfits.iter().map(|m| format!("{} {} {}", m.rule, m.of, m.what)).collect();
+            assert_eq!(misfits, [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_rule_for_the_ticks_that_takes_a_survey_too_is_wrong() {
+        for config in surveying() {
+            let text = crate::commands::storage_schemas::document(&config);
+            let (_, own) = text.rsplit_once("[slurm_graphite]").unwrap();
+            let rules = rules::schemas(&format!("[slurm_graphite]{own}")).unwrap();
+            let (fitting, misfits) = judge(&config, &rules, &series(&config, None).unwrap());
+            assert!(fitting.contains_key(&config.interval), "{own}");
+            let differs = config.interval != 120;
+            assert_eq!(misfits.iter().any(|misfit| misfit.what.contains("leaves holes")), differs, "{own}");
         }
     }
 
@@ -332,16 +420,19 @@ mod tests {
             let text = format!("[a]\npattern = .*\nretentions = {retentions}\n");
             rules::schemas(&text).unwrap().remove(0)
         };
-        assert!(misfit(&config, &says("30s:1d")).is_none());
+        let misfit_of = |config: &Config, rule: &Rule<Archives>| misfit(config, rule, 30);
+        assert!(misfit_of(&config, &says("30s:1d")).is_none());
         assert!(
-            misfit(&config, &says("30s:6h"))
+            misfit_of(&config, &says("30s:6h"))
                 .is_some_and(|(what, _)| what.contains("6h, less than queue.max_age (12h)"))
         );
         config.queue.limits.max_age = Duration::from_secs(60);
         config.queue.limits.resend_window = Duration::from_secs(86_401);
-        assert!(misfit(&config, &says("30s:1d")).is_some_and(|(what, _)| what.contains("resend_window")));
-        assert!(misfit(&config, &says("60s:1y")).is_some_and(|(what, _)| what.contains("meet in one slot")));
-        assert!(misfit(&config, &says("10s:1y")).is_some_and(|(what, _)| what.contains("holes")));
+        assert!(misfit_of(&config, &says("30s:1d")).is_some_and(|(what, _)| what.contains("resend_window")));
+        assert!(
+            misfit_of(&config, &says("60s:1y")).is_some_and(|(what, _)| what.contains("meet in one slot"))
+        );
+        assert!(misfit_of(&config, &says("10s:1y")).is_some_and(|(what, _)| what.contains("holes")));
     }
 
     #[test]

@@ -6,12 +6,13 @@ use carbon::Sender;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
-use super::{Daemon, START_DEADLINE, Said, load, names, start_collecting, start_survey};
+use super::{Daemon, Got, START_DEADLINE, Said, load, names, start_survey};
 use crate::cli::Options;
 use crate::clock;
 use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::source::Source;
+use crate::survey::Survey;
 use crate::telemetry::Logging;
 
 /// What reading it has come to.
@@ -19,7 +20,7 @@ pub(super) type Read = Result<Box<Result<Config, Problems>>, JoinError>;
 
 /// A configuration that is being read.
 pub(super) struct Loading {
-    task: JoinHandle<Box<Result<Config, Problems>>>,
+    task: JoinHandle<Read>,
     /// It may have changed again since it was read.
     again: bool,
 }
@@ -27,20 +28,28 @@ pub(super) struct Loading {
 /// Waits until it has been read. Safe to cancel.
 pub(super) async fn read(loading: &mut Option<Loading>) -> Read {
     match loading {
-        Some(loading) => (&mut loading.task).await,
+        Some(loading) => (&mut loading.task).await.and_then(|read| read),
         None => std::future::pending().await,
     }
 }
 
 impl Daemon {
-    /// Not on this thread: its file system may hang.
+    /// Not on this thread, nor what its collectors had to remember: their file systems may hang.
     pub(super) fn read_configuration(&mut self, options: &Options) {
         if let Some(loading) = &mut self.loading {
             loading.again = true;
             return;
         }
         let options = options.clone();
-        let task = spawn_blocking(move || Box::new(load(&options).and_then(Config::with_destination)));
+        let memories = self.memories.clone();
+        let task = tokio::spawn(async move {
+            let read =
+                spawn_blocking(move || Box::new(load(&options).and_then(Config::with_destination))).await?;
+            if let Ok(config) = &*read {
+                memories.read(config.collectors.remembering()).await;
+            }
+            Ok(read)
+        });
         self.loading = Some(Loading { task, again: false });
     }
 
@@ -67,14 +76,15 @@ impl Daemon {
         if config.log != self.config.log {
             logging.change(config.log);
         }
-        let collects_otherwise =
-            (&config.collectors, &config.slurm) != (&self.config.collectors, &self.config.slurm);
+        if (config.interval, &config.slurm) != (self.config.interval, &self.config.slurm)
+            && let Some(timestamp) = self.pending.take()
+        {
+            self.emit(timestamp, Got::GivenUp);
+        }
         if config.interval != self.config.interval {
-            self.finish_pending();
             self.grid = Grid::new(config.interval, clock::now());
         }
         if config.slurm != self.config.slurm {
-            self.finish_pending();
             self.asked = false;
             // Another cluster, perhaps: nothing goes under the old one's name.
             (self.cluster, self.said) = (None, Said::Nothing);
@@ -85,12 +95,32 @@ impl Daemon {
             warn!("queue.dir changes with the next start of the daemon");
         }
         self.change_destinations(&config);
-        if collects_otherwise || config.interval != self.config.interval {
-            self.collecting = start_collecting(&config, &self.memories);
-            self.survey = start_survey(&config, &self.collecting);
-        }
+        self.change_collecting(&config);
         self.config = config;
         info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
+    }
+
+    /// A collector whose settings stay goes on with its last reading and all that it has counted, and so does the survey.
+    fn change_collecting(&mut self, config: &Config) {
+        let (old, new) = (&self.config, config);
+        let is_another = new.slurm != old.slurm;
+        let all_anew = is_another || new.interval != old.interval;
+        let stays = |name| !all_anew && new.collectors.is_same(&old.collectors, name);
+        let recall = |name| self.memories.recall(name);
+        self.collecting =
+            std::mem::take(&mut self.collecting).restart(new.interval, &new.collectors, stays, recall);
+        let before = self.survey.as_ref().map_or(0, Survey::restarts);
+        let survey = self.survey.take().filter(|_| !is_another && !self.collecting.needs().is_empty());
+        if let Some(mut survey) = survey {
+            if all_anew || new.collectors != old.collectors {
+                survey.reconfigure(new.collectors.max_duty, new.collectors.max_threads);
+            }
+            self.survey = Some(survey);
+        } else {
+            self.restarts_before = self.restarts_before.saturating_add(before);
+            self.surveying = None;
+            self.survey = start_survey(new, &self.collecting);
+        }
     }
 
     /// What stays as it is keeps its connection; what changes keeps its place in the queue and its counters; what goes is

@@ -1,17 +1,19 @@
 //! A reading beside the one before it, for people: the interval, and what each row of the RPC tables grew by.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use slurm_snapshot::{Reading, Release, RpcTables, RpcUser, Statistics, rpc_name};
+use slurm_snapshot::{Reading, Release, RpcUser, Statistics, rpc_name};
 
-use crate::derive::{self, Interval};
+use crate::derive::{self, Calls, Interval, Tables};
 
 /// Two readings without a reset between them.
 pub(in crate::commands) struct Compared<'a> {
     pub(in crate::commands) before: &'a Statistics,
-    now: &'a Statistics,
-    release: Release,
+    now: &'a Reading,
     pub(in crate::commands) interval: Interval,
+    /// `None` where the RPC tables of the two do not belong together.
+    grown: Option<Tables>,
 }
 
 /// A row of an RPC table, and what it grew by.
@@ -35,44 +37,38 @@ impl<'a> Compared<'a> {
         let span = derive::span(before, now, every).filter(|span| span.reset.is_none())?;
         let (old, new) = before.statistics.as_ref().zip(now.statistics.as_ref())?;
         let interval = Interval::new(old, new, now.release, span.seconds);
-        Some(Self { before: old, now: new, release: now.release, interval })
+        let tables = old.rpc.as_ref().zip(new.rpc.as_ref());
+        let grown = tables.and_then(|(old, new)| Tables::of(new).since(&Tables::of(old)));
+        Some(Self { before: old, now, interval, grown })
     }
 
     /// What was served by message type, the most expensive first.
     pub(in crate::commands) fn types(&self) -> Vec<Row> {
-        self.rows(|tables| {
-            let rows = tables.types.iter();
-            rows.map(|row| (row.id.into(), type_name(row.id.into(), self.release), row.count, row.time))
-                .collect()
-        })
+        let Some(grown) = &self.grown else { return Vec::new() };
+        self.rows(&grown.types, |id| type_name(id.into(), self.now.release).into_owned())
     }
 
     /// What was served by user, the most expensive first.
     pub(in crate::commands) fn users(&self) -> Vec<Row> {
-        self.rows(|tables| {
-            tables.users.iter().map(|row| (row.id, user_name(row), row.count, row.time)).collect()
-        })
+        let Some(grown) = &self.grown else { return Vec::new() };
+        let users = self.now.statistics.iter().filter_map(|new| new.rpc.as_ref()).flat_map(|rpc| &rpc.users);
+        let names: BTreeMap<u32, Cow<'_, str>> = users.map(|user| (user.id, user_name(user))).collect();
+        self.rows(&grown.users, |id| names.get(&id).map(|name| name.to_string()).unwrap_or_default())
     }
 
-    fn rows<'n>(&'n self, of: impl Fn(&'n RpcTables) -> Vec<(u32, Cow<'n, str>, u32, u64)>) -> Vec<Row> {
-        let Some((old, new)) = self.before.rpc.as_ref().zip(self.now.rpc.as_ref()) else { return Vec::new() };
-        let old = of(old);
-        let grown = of(new).into_iter().filter_map(|(id, name, count, time)| {
-            let before = old.iter().find(|row| row.0 == id).map_or((0, 0), |row| (row.2, row.3));
-            let (count, time) = (count.wrapping_sub(before.0), time.checked_sub(before.1)?);
-            let row = Row::new(id, &name, count, time);
-            (1..=u32::MAX / 2)
-                .contains(&count)
-                .then(|| Row { per_minute: self.interval.per_minute(count), ..row })
+    fn rows<K: Copy + Into<u32>>(&self, table: &BTreeMap<K, Calls>, name: impl Fn(K) -> String) -> Vec<Row> {
+        let rows = table.iter().filter(|(_, calls)| calls.count > 0).map(|(&id, calls)| {
+            let per_minute = self.interval.per_minute(derive::whole(calls.count));
+            Row { per_minute, ..Row::new(id.into(), &name(id), calls.count, calls.time) }
         });
-        Row::ranked(grown)
+        Row::ranked(rows)
     }
 }
 
 impl Row {
     /// What was served, at no rate that is known.
-    pub(in crate::commands) fn new(id: u32, name: &str, count: u32, time: u64) -> Self {
-        let mean = derive::whole(time) / f64::from(count.max(1));
+    pub(in crate::commands) fn new(id: u32, name: &str, count: impl Into<u64>, time: u64) -> Self {
+        let mean = derive::whole(time) / derive::whole(count.into().max(1));
         Self { id, name: name.to_owned(), per_minute: 0.0, mean, time, share: 0.0 }
     }
 
@@ -94,4 +90,46 @@ pub(in crate::commands) fn type_name(id: u32, release: Release) -> Cow<'static, 
 /// The user's name, or his number.
 pub(in crate::commands) fn user_name(user: &RpcUser) -> Cow<'_, str> {
     user.name.as_ref().map_or_else(|| user.id.to_string().into(), |name| name.as_str().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slurm_snapshot::{RpcTables, RpcType};
+
+    fn reading(moment: u32, types: &[(u16, u32, u64)], users: &[(u32, u32, u64)]) -> Reading {
+        let types = types.iter().map(|&(id, count, time)| RpcType { id, count, time, queue: None }).collect();
+        let user = |&(id, count, time)| RpcUser { id, name: None, looking_up: false, count, time };
+        let rpc = RpcTables { types, users: users.iter().map(user).collect(), ..RpcTables::default() };
+        let text = format!(r#"{{"id":1,"time":{moment},"elapsed":1,"release":"24.11"}}"#);
+        let mut reading: Reading = serde_json::from_str(&text).unwrap();
+        reading.statistics = Some(Statistics {
+            req_time: moment.into(),
+            req_time_start: 100,
+            rpc: Some(rpc),
+            ..Statistics::default()
+        });
+        reading
+    }
+
+    #[test]
+    fn a_table_that_the_collector_would_not_compare_is_not_compared_for_people_either() {
+        let before = reading(1000, &[(2003, u32::MAX, 50)], &[(7, 4, 90), (8, 4, 90)]);
+        let rows = |users: &[(u32, u32, u64)]| {
+            let after = reading(1030, &[(2003, 1, 60), (2010, 3, 40)], users);
+            let compared = Compared::new(&before, &after, 30).unwrap();
+            let known = |row: Row| (row.id, row.name, row.per_minute, row.time);
+            (
+                compared.types().into_iter().map(known).collect::<Vec<_>>(),
+                compared.users().into_iter().map(known).collect::<Vec<_>>(),
+            )
+        };
+        let (types, users) = rows(&[(7, 4, 90), (8, 5, 95)]);
+        assert_eq!(users, [(8, "8".to_owned(), 2.0, 5)]);
+        let types: Vec<_> =
+            types.into_iter().map(|(id, _, per_minute, time)| (id, per_minute, time)).collect();
+        assert_eq!(types, [(2010, 6.0, 40), (2003, 4.0, 10)], "over the end of a u32, and from nothing");
+        assert_eq!(rows(&[(7, 5, 80), (8, 5, 95)]), (vec![], vec![]), "one row has shrunk");
+        assert_eq!(rows(&[(8, 5, 95)]), (vec![], vec![]), "one row is gone");
+    }
 }

@@ -11,10 +11,10 @@ use slurm_snapshot::RpcTables;
 
 /// RPCs, and the time spent on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Calls {
+pub(crate) struct Calls {
     /// µs. First, as rows are ranked by it.
-    pub(super) time: u64,
-    pub(super) count: u64,
+    pub(crate) time: u64,
+    pub(crate) count: u64,
 }
 
 impl AddAssign for Calls {
@@ -25,7 +25,7 @@ impl AddAssign for Calls {
 }
 
 impl Calls {
-    pub(super) fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+    pub(crate) fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = Self::default();
         all.into_iter().for_each(|calls| sum += *calls);
         sum
@@ -44,20 +44,20 @@ type Table<K> = BTreeMap<K, Calls>;
 
 /// The tables of one reading, or what they grew by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tables {
-    pub(super) types: Table<u16>,
-    pub(super) users: Table<u32>,
+pub(crate) struct Tables {
+    pub(crate) types: Table<u16>,
+    pub(crate) users: Table<u32>,
 }
 
 impl Tables {
-    pub(super) fn of(tables: &RpcTables) -> Self {
+    pub(crate) fn of(tables: &RpcTables) -> Self {
         let types = tables.types.iter().map(|row| (row.id, row.count, row.time));
         let users = tables.users.iter().map(|row| (row.id, row.count, row.time));
         Self { types: table(types), users: table(users) }
     }
 
     /// The growth since `before`, row by row; a row that was not there yet has grown from 0.
-    pub(super) fn since(&self, before: &Self) -> Option<Self> {
+    pub(crate) fn since(&self, before: &Self) -> Option<Self> {
         Some(Self { types: grown(&before.types, &self.types)?, users: grown(&before.users, &self.users)? })
     }
 }
