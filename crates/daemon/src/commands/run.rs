@@ -253,6 +253,17 @@ impl Daemon {
         }
     }
 
+    /// slurm.conf may be replaced by another cluster's: nothing that was seen of the old one goes under the new name.
+    fn know_cluster(&mut self, cluster: &str) {
+        if self.cluster.as_deref() == Some(cluster) {
+            return;
+        }
+        if let Some(old) = self.cluster.replace(cluster.to_owned()) {
+            warn!(old, new = cluster, "slurm.conf is another cluster's now; its collectors begin anew");
+            self.collecting = Collecting::start(self.config.interval, &self.config.collectors, |_| None);
+        }
+    }
+
     /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
     fn emit_survey(&mut self, Done { timestamp, findings }: &Done) {
         let asked = self.surveying.take().unwrap_or_default();
@@ -325,7 +336,7 @@ impl Daemon {
         let second_reader = self.survey.as_ref().and_then(Survey::pid);
         self.health.look_at_memory(self.source.pid(), second_reader);
         if let Some(cluster) = reading.as_ref().and_then(|reading| reading.cluster.as_ref()) {
-            self.cluster = Some(cluster.clone());
+            self.know_cluster(cluster);
         }
         let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else {
             debug!("the cluster's name is not known yet; nothing can be sent under this prefix");
