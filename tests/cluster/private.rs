@@ -26,6 +26,7 @@ fn jobs_and_reservations(answers: &[Answer]) -> (&Reading, u64, u64) {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the harness captures it")]
 fn what_private_data_hides_is_known_to_be_hidden() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
