@@ -123,8 +123,8 @@ fn an_end_before_hello_is_not_answered_at_full_speed() {
 
 #[test]
 fn another_version_of_the_line_format_is_refused() {
-    let hello = r#"{"hello":{"protocol":2,"release":"22.05","api_version":1}}"#;
-    never_starts(&format!("echo '{hello}'; serve"), "it speaks line format 2, not 1");
+    let hello = r#"{"hello":{"protocol":1,"release":"22.05","api_version":1}}"#;
+    never_starts(&format!("echo '{hello}'; serve"), "it speaks line format 1, not 2");
 }
 
 #[test]

@@ -9,3 +9,5 @@ void slurm_free_stats_response_msg(stats_info_response_msg_t *msg);
 int slurm_bit_set_count(void *bitmap);
 char *slurm_job_state_string(uint32_t state);
 char *slurm_node_state_string(uint32_t state);
+slurm_conf_t *slurm_conf_lock(void);
+void slurm_conf_unlock(void);

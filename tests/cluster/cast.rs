@@ -27,7 +27,7 @@ impl Cast {
         let folder = Folder::new()?;
         let mut slurm = Slurm::new(&folder)?;
         let ports = (0..NODES).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
-        configure(folder.path(), slurm.conf(), &ports)?;
+        configure(folder.path(), slurm.conf(), &ports, free_port()?)?;
         slurm.munged.start()?;
         slurm.slurmctld.start()?;
         let slurmds = (1..=NODES).map(|node| slurmd(&folder, &slurm, node)).collect::<Result<Vec<_>>>()?;
@@ -65,14 +65,15 @@ impl Cast {
         self.submit("g2", "-p gpu -w c1 -n2 --gres=gpu:a100:2")?;
         self.submit("g1", "-p gpu -w c1 -n1 --gpus=1")?;
         self.submit("g2", "-p gpu -w c3 -n2 --gpus-per-task=1")?;
+        self.submit("g2", "-p last -w c9 -n1 --gres=gpu:2")?;
         self.submit("g0", "-p last -n1 : -p last -n1")?;
         self.submit("g0", "-p debug -w c10 -L matlab:2")?;
         self.submit("g0", "-p cloud -w cl3 -n3")?;
         let completing = self.submit("g0", "-p gpu -w c2")?;
-        self.started(8)?;
+        self.started(9)?;
         // Its waiting tasks have backfill keep the node for them: whoever comes later waits.
         self.submit("g0", "-p debug -w c10 --array=1-20%3")?;
-        self.started(11)?;
+        self.started(12)?;
         Ok(completing)
     }
 
@@ -102,7 +103,7 @@ impl Cast {
         self.submit("g0", "-p debug -w c8 --no-requeue -n2")?;
         let special = self.submit("g0", "-p debug -w c9")?;
         let frozen = self.submit("g0", "-p debug -w c9 -n2")?;
-        self.started(14)?;
+        self.started(15)?;
         self.control(&["requeuehold", "State=SpecialExit", &special])?;
         self.control(&["suspend", &frozen])?;
         // The epilog of this one waits until its file is gone.
@@ -160,7 +161,9 @@ fn slurmd(folder: &Folder, slurm: &Slurm, node: usize) -> Result<Process> {
 }
 
 /// Changes the sandbox's slurm.conf, and writes the files beside it.
-fn configure(folder: &Path, conf: &Path, ports: &[u16]) -> Result<()> {
+///
+/// At the port `mute` listens nobody: that node never tells its state.
+fn configure(folder: &Path, conf: &Path, ports: &[u16], mute: u16) -> Result<()> {
     let path = folder.display();
     let kept = fs::read_to_string(conf)?;
     let replaced = ["NodeName=", "PartitionName=", "SlurmdSpoolDir=", "SlurmdPidFile=", "ReturnToService="];
@@ -182,6 +185,7 @@ SuspendTime=86400
 ResumeTimeout=600
 NodeName=cl[1-3] NodeAddr=127.0.0.1 CPUs=8 RealMemory=2000 State=CLOUD
 NodeName=f[1-2] NodeAddr=127.0.0.1 CPUs=8 RealMemory=2000 State=FUTURE
+NodeName=mute NodeAddr=127.0.0.1 Port={mute} CPUs=8 RealMemory=2000 State=UNKNOWN
 PartitionName=debug Nodes=c[5-10] Default=YES State=UP
 PartitionName=gpu Nodes=c[1-4] State=UP
 PartitionName=wide Nodes=c[1-10] State=UP
@@ -190,10 +194,15 @@ PartitionName=last Nodes=c[9-10] State=UP
 PartitionName=stopped Nodes=c10 State=DOWN
 PartitionName=secret Nodes=c[7-8] State=DRAIN Hidden=YES
 PartitionName=off Nodes=c8 State=INACTIVE
+PartitionName=silent Nodes=mute State=UP
 "
     );
     for (node, port) in (1..).zip(ports) {
-        let gres = if node <= 4 { "Gres=gpu:a100:4" } else { "" };
+        let gres = match node {
+            1..=4 => "Gres=gpu:a100:4",
+            9 => "Gres=gpu:3",
+            _ => "",
+        };
         text += &format!(
             "NodeName=c{node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=2000 {gres} \
              State=UNKNOWN\n"
@@ -205,7 +214,9 @@ PartitionName=off Nodes=c8 State=INACTIVE
     }
     fs::write(
         folder.join("gres.conf"),
-        format!("NodeName=c[1-4] Name=gpu Type=a100 File={path}/gpu[0-3]\n"),
+        format!(
+            "NodeName=c[1-4] Name=gpu Type=a100 File={path}/gpu[0-3]\nNodeName=c9 Name=gpu File={path}/gpu[0-2] Cores=0-7\n"
+        ),
     )?;
     let epilog = folder.join("epilog");
     let script = format!("#!/bin/sh\nwhile test -e {path}/hold-$SLURM_JOB_ID; do sleep 0.1; done\n");

@@ -1,17 +1,21 @@
 //! Nodes and partitions against sinfo and scontrol; licences, reservations and controllers against scontrol.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::wait;
-use slurm_snapshot::{Memory, NodeTally, Nodes, Reply, Shares};
+use sandbox::{Folder, Slurm, command, slurm_graphite, wait};
+use slurm_snapshot::{Answer, Memory, NodeTally, Nodes, Reply, Shares};
 
 use crate::cast::Cast;
 use crate::oracle::{self, Row, shares, value};
-use crate::{between, reply};
+use crate::{answers, between, reply};
 
 /// The states that these nodes have, at the least.
-const STATES: [&str; 8] = ["draining", "drained", "fail", "maint", "reserved", "down", "mixed", "idle"];
+const STATES: [&str; 9] =
+    ["draining", "drained", "fail", "maint", "reserved", "down", "mixed", "idle", "unknown"];
 
 /// And their flags.
 const FLAGS: [&str; 7] = ["drain", "fail", "maintenance", "reserved", "cloud", "powered_down", "completing"];
@@ -41,15 +45,17 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
 fn totals(rows: &[Row], nodes: &Nodes) {
     // A node has a row for each partition, and counts once.
     let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
-    assert_eq!(nodes.total, sum(once.values().copied()));
+    let used: Vec<_> = rows.iter().map(|row| &row["gresused"]).collect();
+    assert_eq!(nodes.total, sum(once.values().copied()), "{used:?}");
     let mut states: BTreeMap<String, NodeTally> = BTreeMap::new();
     for row in once.values() {
         states.entry(word(&row["statelong"])).or_default().add(&tally(row));
     }
     assert_eq!(nodes.states, states);
-    assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), ["a100"]);
-    assert_eq!(nodes.gpus["a100"], nodes.total.gpus);
-    assert_eq!((nodes.total.gpus.total, nodes.total.gpus.allocated), (16, 5));
+    assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), ["", "a100"]);
+    assert_eq!((nodes.gpus["a100"].total, nodes.gpus["a100"].allocated), (16, 5));
+    assert_eq!((nodes.gpus[""].total, nodes.gpus[""].allocated), (3, 2));
+    assert_eq!((nodes.total.gpus.total, nodes.total.gpus.allocated), (19, 7));
     assert_eq!(nodes.drain_since.len(), 3);
     assert_eq!(nodes.down_since.len(), 1);
     assert_eq!(nodes.rows.len(), once.len());
@@ -138,6 +144,31 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_controller_that_only_slurmctld_knows_is_neither_pinged_nor_named() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    let own = folder.path().join("before.conf");
+    fs::copy(slurm.conf(), &own).unwrap();
+    let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
+    writeln!(conf, "SlurmctldHost=spare(127.0.0.2)").unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    let reader = slurm_graphite().unwrap().with_file_name("slurm-graphite-reader");
+    let hosts = |conf: &Path| {
+        // The first has the reader learn what slurmctld's slurm.conf says.
+        let requests = "{\"statistics\":{\"id\":1}}\n{\"controllers\":{\"id\":2}}\n";
+        let answers = answers(&folder, command(folder.path(), &reader), conf, requests).unwrap();
+        let [_, Answer::Reading(reading)] = answers.as_slice() else { panic!("{answers:?}") };
+        let Some(Reply::Controllers(controllers)) = &reading.reply else { panic!("{reading:?}") };
+        controllers.iter().map(|of| of.host.clone()).collect::<Vec<_>>()
+    };
+    // libslurm reads one place past its own list for the number behind its last.
+    assert_eq!(hosts(&own).len(), 1);
+    let both = hosts(slurm.conf());
+    assert_eq!((both.len(), both[1].as_str()), (2, "spare"));
+}
+
 fn reply_of_controllers(cast: &Cast) -> Result<Reply> {
     reply(cast, r#"{"controllers":{"id":1}}"#)
 }
@@ -158,12 +189,15 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
 fn tally(row: &Row) -> NodeTally {
     let number = |text: &str| text.parse().unwrap_or(0);
     let nodes = shares(&row["nodeaiot"]);
-    // `gpu:a100:3(IDX:0-2)`, of the four that c1 to c4 have.
-    let used = row["gresused"].split('(').next().unwrap().strip_prefix("gpu:a100:").map(number);
+    // `gpu:a100:3(IDX:0-2)`, of the four that c1 to c4 have, and `gpu:(null):2(IDX:0-1)`, of the three of c9.
+    let gpus = [("gpu:a100:", 4), ("gpu:(null):", 3)].into_iter().find_map(|(start, total)| {
+        let used = row["gresused"].strip_prefix(start)?.split('(').next()?;
+        Some(Shares::new(number(used), total, is_usable(row)))
+    });
     NodeTally {
         nodes,
         cpus: shares(&row["cpusstate"]),
-        gpus: used.map_or_else(Shares::default, |used| Shares::new(used, 4, is_usable(row))),
+        gpus: gpus.unwrap_or_default(),
         memory: Memory {
             real: number(&row["memory"]),
             allocated: number(&row["allocmem"]),

@@ -1,11 +1,13 @@
 //! What PrivateData keeps from an unprivileged user is said to be kept, not counted as nothing.
 
 use std::fs::{self, File, Permissions};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+use std::time::Duration;
 
-use sandbox::{Folder, Slurm, command, find_program, slurm_graphite};
-use slurm_snapshot::{Answer, Reading, Reply};
+use sandbox::{Folder, Slurm, command, find_program, slurm_graphite, wait};
+use slurm_snapshot::{Answer, Reading, Reply, Visibility};
 
 use crate::answers;
 
@@ -24,6 +26,7 @@ fn jobs_and_reservations(answers: &[Answer]) -> (&Reading, u64, u64) {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the harness captures it")]
 fn what_private_data_hides_is_known_to_be_hidden() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
@@ -47,7 +50,9 @@ fn what_private_data_hides_is_known_to_be_hidden() {
 
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
     if !is_root {
-        // Only root can become somebody else.
+        println!(
+            "SKIPPED: that what is hidden is known to be: only root can become a user who is not SlurmUser"
+        );
         return;
     }
     // Where this was built may be closed to others.
@@ -68,4 +73,36 @@ fn what_private_data_hides_is_known_to_be_hidden() {
     // slurmctld refuses nodes as a whole: ESLURM_ACCESS_DENIED.
     let Some(Answer::Failure(nodes)) = nobody.last() else { panic!("{nobody:?}") };
     assert_eq!((nodes.call.as_str(), nodes.errno), ("slurm_load_node", 2002));
+}
+
+#[test]
+fn private_data_that_is_set_while_a_reader_runs_is_known_at_its_next_survey() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+
+    let reader = slurm_graphite().unwrap().with_file_name("slurm-graphite-reader");
+    let mut reader = command(folder.path(), &reader);
+    reader.arg("--conf").arg(slurm.conf()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut reader = reader.spawn().unwrap();
+    let mut requests = reader.stdin.take().unwrap();
+    let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+    assert!(matches!(Answer::parse(lines.next().unwrap().unwrap().as_bytes()), Ok(Answer::Hello(_))));
+    let mut private = || {
+        writeln!(requests, "{{\"jobs\":{{\"id\":1}}}}").unwrap();
+        let answer = Answer::parse(lines.next().unwrap().unwrap().as_bytes()).unwrap();
+        let Answer::Reading(reading) = answer else { panic!("{answer:?}") };
+        let Some(Visibility { private, .. }) = reading.visibility else { panic!("{reading:?}") };
+        private
+    };
+    assert_eq!(private(), [""; 0]);
+    let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
+    writeln!(conf, "PrivateData=jobs").unwrap();
+    slurm.run("scontrol", &["reconfigure"]).unwrap();
+    // The time between two surveys, at its shortest.
+    wait::pause(Duration::from_secs(2));
+    assert_eq!(private(), ["jobs"]);
+    drop(requests);
+    assert!(reader.wait().unwrap().success());
 }

@@ -23,7 +23,7 @@ pub struct Client {
 }
 
 /// A call of libslurm that failed.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {text} (errno {errno})")]
 pub struct CallError {
     /// libslurm's function.
@@ -86,8 +86,7 @@ impl Client {
         Err(failure("slurm_reset_statistics", &NoReply::Errno(last_errno())))
     }
 
-    /// `slurm_load_ctl_conf`; `None` where it is unchanged since then. Where slurmdbd decides what this user may see,
-    /// also whether it is an operator.
+    /// `slurm_load_ctl_conf`; `None` where it is unchanged since then.
     ///
     /// # Errors
     /// slurmctld did not answer, or not with its configuration.
@@ -103,16 +102,14 @@ impl Client {
             Err(error) => return Err(failure("slurm_load_ctl_conf", &error)),
         };
         // SAFETY: libslurm unpacks every string with its NUL, or leaves it NULL, and arrays with their counts.
-        let mut conf = unsafe { conf::from_reply(reply.get()) };
-        drop(reply);
-        if conf.depends_on_slurmdbd()
-            && let Ok(Some(user)) = User::from_uid(Uid::effective())
-            && let Ok(name) = CString::new(user.name)
-        {
-            // Where slurmctld does not say, it stays unknown.
-            conf.visibility.privileged = self.is_operator(&name).ok();
-        }
-        Ok(Some(conf))
+        Ok(Some(unsafe { conf::from_reply(reply.get()) }))
+    }
+
+    /// Whether slurmdbd's records make this process' user an operator; `None` where slurmctld does not say.
+    pub fn operator(&mut self) -> Option<bool> {
+        let user = User::from_uid(Uid::effective()).ok().flatten()?;
+        let name = CString::new(user.name).ok()?;
+        self.is_operator(&name).ok()
     }
 }
 

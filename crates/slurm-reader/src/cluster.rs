@@ -15,7 +15,7 @@ use crate::client::{CallError, Client, failure};
 use crate::fold::Wishes;
 use crate::nodes::Walked;
 use crate::raw::{self, Freed, NoReply, SUCCESS};
-use crate::{jobs, lists, nodes, partitions};
+use crate::{conf, jobs, lists, nodes, partitions};
 
 /// `SHOW_ALL`: hidden partitions too.
 const ALL: u16 = 1;
@@ -124,20 +124,34 @@ impl Client {
         Ok(reply.map(|reply| Reply::Reservations(unsafe { lists::reservations(reply.get()) })))
     }
 
-    /// `slurm_ping` of each of these hosts, in the order of SlurmctldHost.
-    pub(crate) fn controllers(&mut self, hosts: &[String]) -> Reply {
-        let pinged = (0_u32..).zip(hosts).map(|(index, host)| {
+    /// `slurm_ping` of each controller of libslurm's own configuration, read when this process began: slurmctld's may
+    /// name others by now.
+    pub(crate) fn controllers(&mut self) -> Reply {
+        let pinged = (0_u32..).zip(own_controllers()).map(|(index, host)| {
             let before = Instant::now();
             let up = c_int::try_from(index).is_ok_and(|index| {
-                // SAFETY: takes any number; one that is no controller's is an error.
+                // SAFETY: slurm_ping reads past libslurm's own list for the number behind its last; this one is below.
                 let code = unsafe { slurm_sys::slurm_ping(index) };
                 code == SUCCESS
             });
             let elapsed = u64::try_from(before.elapsed().as_micros()).unwrap_or(u64::MAX);
-            Controller { host: host.clone(), index, up, elapsed }
+            Controller { host, index, up, elapsed }
         });
         Reply::Controllers(pinged.collect())
     }
+}
+
+/// The controllers that libslurm itself knows, in their order.
+fn own_controllers() -> Vec<String> {
+    // SAFETY: takes nothing; slurm_init has read the configuration, which stands still until it is unlocked below.
+    let conf = unsafe { slurm_sys::slurm_conf_lock() };
+    // SAFETY: libslurm's own configuration, or NULL.
+    let conf = unsafe { conf.as_ref() };
+    // SAFETY: libslurm keeps as many names as it counts.
+    let hosts = conf.map(|conf| unsafe { conf::controllers(conf) });
+    // SAFETY: locked above, by this thread.
+    unsafe { slurm_sys::slurm_conf_unlock() };
+    hosts.unwrap_or_default()
 }
 
 /// Makes a call; no reply where nothing has changed.

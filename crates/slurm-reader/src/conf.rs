@@ -1,4 +1,5 @@
-//! `slurm_load_ctl_conf`: what the cluster is called, who its controllers are, and what it keeps from whom.
+//! `slurm_load_ctl_conf`: what the cluster is called, and what it keeps from whom; and the controllers that libslurm's
+//! own configuration names.
 
 use nix::unistd::Uid;
 use slurm_snapshot::Visibility;
@@ -16,14 +17,12 @@ const MAX_CONTROLLERS: usize = 64;
 /// What of slurmctld's configuration matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
-    /// When it was last changed: Unix seconds on slurmctld's clock.
+    /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
     pub last_update: i64,
     /// ClusterName.
     pub cluster: Option<String>,
     /// What this process' user may not see. `privileged` is `None` where slurmdbd decides.
     pub visibility: Visibility,
-    /// The hosts of SlurmctldHost, the primary first.
-    pub controllers: Vec<String>,
     /// Whether this user may be an operator by slurmdbd's records.
     pub operators: bool,
 }
@@ -44,18 +43,24 @@ pub(crate) unsafe fn from_reply(reply: &slurm_conf_t) -> Conf {
     let cluster = unsafe { text(reply.cluster_name) };
     // SAFETY: the same.
     let accounting = unsafe { text(reply.accounting_storage_type) };
-    // SAFETY: the caller promises as many strings as the count says.
-    let hosts = unsafe { slice(reply.control_machine, reply.control_cnt, MAX_CONTROLLERS) };
-    // SAFETY: each is NULL or a string.
-    let hosts = hosts.iter().map(|host| unsafe { text(*host) }.unwrap_or_default());
     let privileged = privileged(Uid::effective().as_raw(), reply.slurm_user_id, accounting.as_deref());
     Conf {
         last_update: reply.last_update,
         cluster: cluster.filter(|name| !name.is_empty()),
         visibility: Visibility { private: private(reply.private_data), privileged },
-        controllers: hosts.collect(),
         operators: privileged.is_none(),
     }
+}
+
+/// The hosts of SlurmctldHost, the primary first.
+///
+/// # Safety
+/// As of [`from_reply`].
+pub(crate) unsafe fn controllers(conf: &slurm_conf_t) -> Vec<String> {
+    // SAFETY: the caller promises as many strings as the count says.
+    let hosts = unsafe { slice(conf.control_machine, conf.control_cnt, MAX_CONTROLLERS) };
+    // SAFETY: each is NULL or a string.
+    hosts.iter().map(|host| unsafe { text(*host) }.unwrap_or_default()).collect()
 }
 
 fn private(bits: u16) -> Vec<String> {
@@ -68,7 +73,7 @@ fn private(bits: u16) -> Vec<String> {
 }
 
 /// root and SlurmUser see everything. Operators are made in slurmdbd: without it there are none, and with it
-/// [`crate::client::Client::conf`] asks.
+/// [`crate::client::Client::operator`] asks.
 fn privileged(me: u32, slurm_user: u32, accounting: Option<&str>) -> Option<bool> {
     if me == 0 || me == slurm_user {
         return Some(true);
@@ -101,6 +106,8 @@ mod tests {
         let reply = slurm_conf_t { control_cnt: u32::MAX, ..Default::default() };
         // SAFETY: every pointer is NULL.
         let conf = unsafe { from_reply(&reply) };
-        assert_eq!((conf.cluster, conf.controllers, conf.visibility.private), (None, vec![], vec![]));
+        assert_eq!((conf.cluster, conf.visibility.private), (None, vec![]));
+        // SAFETY: the same.
+        assert_eq!(unsafe { controllers(&reply) }, [""; 0]);
     }
 }

@@ -11,6 +11,7 @@ mod cluster;
 pub mod conf;
 mod fold;
 mod jobs;
+mod known;
 mod lists;
 mod names;
 mod nodes;

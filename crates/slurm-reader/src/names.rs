@@ -241,6 +241,8 @@ mod tests {
     #[test]
     fn root_has_a_name_everywhere_and_the_first_reading_has_it() {
         let mut names = UserNames::new(host);
+        // This host's name services are not what is tested.
+        names.patience = Duration::from_secs(60);
         let mut users = [row(0), row(u32::MAX - 7)];
         names.fill(&mut users, Instant::now());
         assert_eq!(
@@ -250,12 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_name_service_delays_the_first_reading_by_half_a_second_and_no_other() {
+    fn a_slow_name_service_delays_the_first_reading_by_its_patience_and_no_other() {
+        const WAIT: Duration = Duration::from_secs(3);
         static SLOW: Slow = Slow::new();
         let mut names = UserNames::new(|_| {
             SLOW.pass();
             Ok(Some("ann".into()))
         });
+        // Longer than a busy machine may take where nothing waits.
+        assert_eq!(std::mem::replace(&mut names.patience, WAIT), Duration::from_millis(500));
         let now = Instant::now();
         let timed = |names: &mut UserNames, id| {
             let begin = Instant::now();
@@ -263,11 +268,11 @@ mod tests {
         };
         let (first, took) = timed(&mut names, 7);
         assert_eq!(first, (None, true), "not asked for long enough is not: no such user");
-        assert!(took >= PATIENCE && took < PATIENCE * 4, "{took:?}");
+        assert!(took >= WAIT && took < WAIT * 10, "{took:?}");
         for id in [7, 8, 9] {
             let (later, took) = timed(&mut names, id);
             assert_eq!(later, (None, true));
-            assert!(took < PATIENCE / 2, "{took:?}");
+            assert!(took < WAIT - PATIENCE, "{took:?}");
         }
         SLOW.let_go();
         assert_eq!(settled(&mut names, 7, now).as_deref(), Some("ann"));

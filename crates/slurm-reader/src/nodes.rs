@@ -121,8 +121,8 @@ unsafe fn tally(record: &node_info_t, nodes: &mut Nodes) -> NodeTally {
     // As sinfo has it: who still cleans up after a job is allocated, and who fails or is reserved is not out of reach.
     let has_jobs = matches!(base, words::NODE_ALLOCATED | words::NODE_MIXED)
         || record.node_state & words::NODE_COMPLETING != 0;
-    let works = matches!(base, words::NODE_ALLOCATED | words::NODE_MIXED | words::NODE_IDLE);
-    let usable = works && record.node_state & words::NODE_DRAIN == 0;
+    // Also a node that has not told its state yet is idle to sinfo.
+    let usable = base != words::NODE_DOWN && record.node_state & words::NODE_DRAIN == 0;
     // SAFETY: the caller's promise.
     let (cpus, memory) = unsafe { allocated(record) };
     NodeTally {
@@ -159,6 +159,15 @@ unsafe fn gpus(record: &node_info_t, usable: bool, nodes: &mut Nodes) -> Shares 
     ];
     let bad = results.iter().filter(|result| result.is_err()).count();
     nodes.unparsed = nodes.unparsed.saturating_add(u64::try_from(bad).unwrap_or(u64::MAX));
+    let untyped = types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0);
+    if untyped {
+        // slurm.conf names no type and gres.conf does: only those in use have it, and they are no more GPUs.
+        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
+        let used = unconfigured.map(|(_, _, used)| std::mem::take(used)).fold(0, u64::saturating_add);
+        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
+            *untyped = untyped.saturating_add(used);
+        }
+    }
     let mut sum = Shares::default();
     for (kind, has, used) in types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0) {
         let shares = Shares::new(used, has, usable);
@@ -287,6 +296,36 @@ pub(crate) mod tests {
         assert_eq!(nodes.gpus["v100"], Shares { allocated: 0, idle: 2, other: 0, total: 2 });
         assert_eq!(nodes.gpus.len(), 2);
         assert_eq!(nodes.total.gpus.total, 10);
+    }
+
+    #[test]
+    fn gpus_without_a_type_are_in_use_or_idle_and_no_more_than_there_are() {
+        let mut records = [
+            record(c"a", 5, c"gpu:4", c"gpu:(null):3(IDX:0-2)"),
+            record(c"b", 2, c"gpu:4(S:0-1)", c"gpu:(null):0(IDX:N/A)"),
+        ];
+        let nodes = walked(&mut records, false).nodes;
+        assert_eq!(nodes.total.gpus, Shares { allocated: 3, idle: 5, other: 0, total: 8 });
+        assert_eq!((nodes.gpus[""], nodes.gpus.len(), nodes.unparsed), (nodes.total.gpus, 1, 0));
+    }
+
+    #[test]
+    fn gpus_whose_type_shows_only_in_use_are_not_twice_there() {
+        let mut records = [record(c"a", 5, c"gpu:4(S:0-3)", c"gpu:gh200:3(IDX:0-2)")];
+        let nodes = walked(&mut records, false).nodes;
+        assert_eq!(nodes.total.gpus, Shares { allocated: 3, idle: 1, other: 0, total: 4 });
+        assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), [""]);
+    }
+
+    #[test]
+    fn only_drained_and_down_nodes_are_neither_allocated_nor_idle() {
+        // unknown, down, idle, error; unknown and error drained; unknown, not responding.
+        for (state, idle) in [(0, 1), (1, 0), (2, 1), (4, 1), (0x200, 0), (0x204, 0), (0x800, 1), (0x2002, 1)]
+        {
+            let total = walked(&mut [record(c"n", state, c"gpu:1", c"")], false).nodes.total;
+            assert_eq!((total.nodes.idle, total.nodes.other), (idle, 1 - idle), "{state:#x}");
+            assert_eq!((total.cpus.idle, total.gpus.idle), (8 * idle, idle), "{state:#x}");
+        }
     }
 
     #[test]

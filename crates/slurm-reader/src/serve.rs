@@ -14,6 +14,7 @@ use slurm_snapshot::{
 use crate::client::{CallError, Client};
 use crate::conf::Conf;
 use crate::fold::Wishes;
+use crate::known::Known;
 use crate::names::{self, UserNames};
 
 /// The longest request line; the daemon's have less than 100 bytes.
@@ -21,9 +22,6 @@ const MAX_LINE: usize = 64 * 1024;
 
 /// How often ClusterName is asked for in vain before readings go without it for good.
 const MAX_TRIES: u8 = 3;
-
-/// How old slurmctld's configuration may be where it decides what a reply may lack.
-const CONF_AGE: Duration = Duration::from_secs(60);
 
 /// The calls that requests are carried out with.
 pub trait Rpcs {
@@ -42,11 +40,13 @@ pub trait Rpcs {
     /// # Errors
     /// The call failed.
     fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError>;
-    /// What `request` wants of the cluster itself; `controllers` are those that there are.
+    /// See [`Client::operator`].
+    fn operator(&mut self) -> Option<bool>;
+    /// What `request` wants of the cluster itself.
     ///
     /// # Errors
     /// A call failed.
-    fn load(&mut self, request: &Request, controllers: &[String]) -> Result<Reply, CallError>;
+    fn load(&mut self, request: &Request) -> Result<Reply, CallError>;
 }
 
 impl Rpcs for Client {
@@ -62,7 +62,11 @@ impl Rpcs for Client {
         self.conf(since)
     }
 
-    fn load(&mut self, request: &Request, controllers: &[String]) -> Result<Reply, CallError> {
+    fn operator(&mut self) -> Option<bool> {
+        self.operator()
+    }
+
+    fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
         let reply = match *request {
             Request::Jobs { since, accounts, qos, users, .. } => {
                 self.jobs(Wishes { since, accounts, qos, users })?
@@ -70,7 +74,7 @@ impl Rpcs for Client {
             Request::Nodes { since, partitions, rows, .. } => self.nodes(since, partitions, rows)?,
             Request::Licenses { since, .. } => self.licenses(since)?,
             Request::Reservations { since, .. } => self.reservations(since)?,
-            Request::Controllers { .. } => Some(self.controllers(controllers)),
+            Request::Controllers { .. } => Some(self.controllers()),
             Request::Statistics { .. } | Request::Reset { .. } => None,
         };
         Ok(reply.unwrap_or(Reply::Unchanged))
@@ -119,7 +123,8 @@ fn serve_with(
     mut output: impl Write,
 ) -> Result<(), ServeError> {
     let mut requests = Requests { input, bytes: Vec::with_capacity(4096) };
-    let mut server = Server { rpcs, release: hello.release, conf: None, tries: 0, users };
+    let mut server =
+        Server { rpcs, release: hello.release, known: Known::new(Instant::now), tries: 0, users };
     let mut line = Vec::with_capacity(16 * 1024);
     send(&Answer::Hello(hello), &mut line, &mut output)?;
     while let Some(request) = requests.next()? {
@@ -139,8 +144,7 @@ fn send(answer: &Answer, line: &mut Vec<u8>, output: &mut impl Write) -> Result<
 struct Server<'a, R> {
     rpcs: &'a mut R,
     release: Release,
-    /// slurmctld's configuration, and when it was asked for last.
-    conf: Option<(Conf, Instant)>,
+    known: Known,
     tries: u8,
     users: UserNames,
 }
@@ -156,18 +160,17 @@ impl<R: Rpcs> Server<'_, R> {
     }
 
     fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
-        let controllers = self.controllers(request);
+        let visibility = self.visibility(request)?;
         let before = Instant::now();
         let (mut statistics, mut reply) = (None, None);
         match *request {
             Request::Statistics { rpc, .. } => statistics = Some(self.rpcs.statistics(rpc)?),
             Request::Reset { .. } => self.rpcs.reset()?,
-            _ => reply = Some(self.rpcs.load(request, &controllers)?),
+            _ => reply = Some(self.rpcs.load(request)?),
         }
         let elapsed = before.elapsed();
         // Right behind each other: the daemon holds them against each other to see that the first was set.
         let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
-        let visibility = self.visibility(request);
         match (request, &mut statistics, &mut reply) {
             (Request::Statistics { names: true, .. }, Some(Statistics { rpc: Some(tables), .. }), _) => {
                 self.users.fill(&mut tables.users, Instant::now());
@@ -194,51 +197,25 @@ impl<R: Rpcs> Server<'_, R> {
 
     /// ClusterName: asked for once slurmctld has answered something else, and a few times only.
     fn cluster(&mut self) -> Option<String> {
-        if self.conf.is_none() && self.tries < MAX_TRIES {
+        if !self.known.is_told() && self.tries < MAX_TRIES {
             self.tries += 1;
-            self.ask_conf();
-        }
-        self.conf.as_ref().and_then(|(conf, _)| conf.cluster.clone())
-    }
-
-    /// What replies of this kind may lack. A change of slurm.conf is seen within [`CONF_AGE`].
-    fn visibility(&mut self, request: &Request) -> Option<Visibility> {
-        let concerned =
-            matches!(request, Request::Jobs { .. } | Request::Nodes { .. } | Request::Reservations { .. });
-        if !concerned {
-            return None;
-        }
-        if self.conf.as_ref().is_none_or(|(_, asked)| asked.elapsed() >= CONF_AGE) {
-            self.ask_conf();
-        }
-        // What was true a minute ago says nothing of this reply.
-        let (conf, _) = self.conf.as_ref().filter(|(_, asked)| asked.elapsed() < CONF_AGE)?;
-        Some(conf.visibility.clone())
-    }
-
-    /// The controllers, where they are asked for. While none answers, and none ever has, there is one at least.
-    fn controllers(&mut self, request: &Request) -> Vec<String> {
-        if !matches!(request, Request::Controllers { .. }) {
-            return Vec::new();
-        }
-        if self.conf.is_none() {
-            self.ask_conf();
-        }
-        self.conf.as_ref().map_or_else(|| vec![String::new()], |(conf, _)| conf.controllers.clone())
-    }
-
-    fn ask_conf(&mut self) {
-        // slurmdbd's word may change while slurm.conf does not.
-        let known = self.conf.as_ref().filter(|(conf, _)| !conf.depends_on_slurmdbd());
-        let since = known.map_or(0, |(conf, _)| conf.last_update);
-        match self.rpcs.conf(since) {
-            Ok(Some(conf)) => self.conf = Some((conf, Instant::now())),
-            Ok(None) => {
-                if let Some((_, asked)) = &mut self.conf {
-                    *asked = Instant::now();
-                }
+            if let Err(error) = self.known.ask(self.rpcs) {
+                log(&error);
             }
-            Err(error) => log(&error),
+        }
+        self.known.cluster()
+    }
+
+    /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first.
+    fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
+        match request {
+            Request::Jobs { .. } | Request::Nodes { .. } | Request::Reservations { .. } => {
+                self.known.visibility(self.rpcs)
+            }
+            Request::Statistics { .. }
+            | Request::Reset { .. }
+            | Request::Licenses { .. }
+            | Request::Controllers { .. } => Ok(None),
         }
     }
 }
@@ -296,6 +273,7 @@ mod tests {
         statistics: Vec<bool>,
         cluster: Vec<bool>,
         resets: u32,
+        loaded: u32,
         asked_for_rpc: Vec<bool>,
     }
 
@@ -328,17 +306,18 @@ mod tests {
             }
         }
 
-        fn load(&mut self, request: &Request, controllers: &[String]) -> Result<Reply, CallError> {
+        fn operator(&mut self) -> Option<bool> {
+            None
+        }
+
+        fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
+            self.loaded += 1;
             Ok(match request {
                 Request::Jobs { .. } => {
                     let users = vec![UserJobs::default()];
                     Reply::Jobs(Box::new(Jobs { users, ..Jobs::default() }))
                 }
-                Request::Controllers { .. } => {
-                    let controller =
-                        |host: &String| Controller { host: host.clone(), ..Controller::default() };
-                    Reply::Controllers(controllers.iter().map(controller).collect())
-                }
+                Request::Controllers { .. } => Reply::Controllers(vec![Controller::default()]),
                 _ => Reply::Unchanged,
             })
         }
@@ -408,8 +387,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reply_may_lack_is_beside_it_or_unknown() {
-        let mut script = Script { cluster: vec![false, false, true], ..Script::default() };
+    fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump() {
+        let mut script = Script { cluster: vec![false], ..Script::default() };
+        let input = "{\"jobs\":{\"id\":1}}\n{\"nodes\":{\"id\":2}}\n{\"reservations\":{\"id\":3}}\n";
+        let (refused, _) = answers(&mut script, input);
+        for answer in &refused[1..] {
+            let Answer::Failure(failure) = answer else { panic!("{answer:?}") };
+            assert_eq!((failure.call.as_str(), failure.errno), ("slurm_load_ctl_conf", 1800));
+        }
+        assert_eq!((refused.len(), script.loaded), (4, 0));
+
+        let mut script = Script { cluster: vec![true], ..Script::default() };
         let input =
             "{\"jobs\":{\"id\":1}}\n{\"jobs\":{\"id\":2,\"names\":true}}\n{\"licenses\":{\"id\":3}}\n";
         let (answers, _) = answers(&mut script, input);
@@ -418,8 +406,8 @@ mod tests {
             .filter_map(|answer| if let Answer::Reading(reading) = answer { Some(*reading) } else { None })
             .collect();
         let [first, second, third] = readings.as_slice() else { panic!("{readings:?}") };
-        assert_eq!(first.visibility, None, "slurmctld did not tell");
-        assert!(second.visibility.as_ref().unwrap().may_hide("jobs"));
+        assert!(first.visibility.as_ref().unwrap().may_hide("jobs"));
+        assert_eq!(first.visibility, second.visibility);
         assert_eq!((&third.visibility, &third.reply), (&None, &Some(Reply::Unchanged)));
         let name = |reading: &Reading| match &reading.reply {
             Some(Reply::Jobs(jobs)) => jobs.users[0].name.clone(),
@@ -429,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_asked_also_while_none_has_told_who_they_are() {
+    fn controllers_are_asked_also_while_none_answers() {
         let mut script = Script { cluster: vec![false; 9], ..Script::default() };
         let (answers, _) = answers(&mut script, "{\"controllers\":{\"id\":1}}\n");
         let [_, Answer::Reading(reading)] = answers.as_slice() else { panic!("{answers:?}") };

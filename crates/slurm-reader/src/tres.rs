@@ -1,7 +1,8 @@
 //! GPUs in the texts that Slurm has for them: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
 //!
 //! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu` is the sum of
-//! its `gres/gpu:TYPE`s; in a GRES text there is no such sum.
+//! its `gres/gpu:TYPE`s; in a GRES text there is no such sum. Of what is in use, slurmctld writes `(null)` for no type:
+//! `gpu:(null):3(IDX:0-2)`.
 
 /// A text that names GPUs, but not how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,10 @@ pub(crate) fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64
     result
 }
 
-/// The parts between commas and semicolons, without what stands in parentheses.
+/// No type, where a type would stand.
+const NO_TYPE: &[u8] = b":(null):";
+
+/// The parts between commas and semicolons, without the parentheses at their end.
 fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut depth = 0_u32;
     text.split(move |&byte| {
@@ -54,7 +58,16 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
         }
         depth == 0 && matches!(byte, b',' | b';')
     })
-    .map(|element| element.split(|&byte| byte == b'(').next().unwrap_or_default().trim_ascii())
+    .map(bare)
+}
+
+/// An element up to its first parenthesis, but for the one of [`NO_TYPE`].
+fn bare(element: &[u8]) -> &[u8] {
+    let no_type = element.windows(NO_TYPE.len()).position(|part| part == NO_TYPE);
+    let from = no_type.map_or(0, |at| at.saturating_add(NO_TYPE.len()));
+    let mut places = element.iter().enumerate().skip(from);
+    let end = places.find(|(_, byte)| **byte == b'(').map_or(element.len(), |(at, _)| at);
+    element.get(..end).unwrap_or_default().trim_ascii()
 }
 
 /// The GPUs of one part; `None` where it is about something else.
@@ -67,10 +80,12 @@ fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
     let gpus = match rest {
         [] => Gpus { kind: b"", count: 1, tres: false },
         [b'=', count @ ..] => Gpus { kind: b"", count: number(count).ok_or(Unparsed)?, tres: true },
+        [b':'] => return Err(Unparsed),
         [b':', rest @ ..] => {
             let split = rest.iter().rposition(|byte| matches!(byte, b':' | b'='));
             match split.and_then(|at| rest.split_at_checked(at)) {
                 Some((kind, [separator, count @ ..])) => {
+                    let kind = if kind == b"(null)" { b"" } else { kind };
                     Gpus { kind, count: number(count).ok_or(Unparsed)?, tres: *separator == b'=' }
                 }
                 _ => match number(rest) {
@@ -128,6 +143,9 @@ mod tests {
             ("gpu:1g.5gb:7", Some(7)),
             ("gpu:a100:4(S:0-1),gpu:v100:2(IDX:0,1),nic:1", Some(6)),
             ("gpu:a100:0(IDX:N/A)", Some(0)),
+            ("gpu:(null):3(IDX:0-2)", Some(3)),
+            ("gpu:(null):0(IDX:N/A)", Some(0)),
+            ("gpu:(null):2(IDX:0,3),gpu:a100:1(IDX:2),shard:(null):0(0/0)", Some(3)),
             ("craynetwork:4;gpu:3", Some(3)),
             ("gpu:2k", Some(2048)),
             ("gpu_mem:80G", None),
@@ -140,6 +158,10 @@ mod tests {
     #[test]
     fn a_count_that_is_none_is_an_error_and_never_nothing() {
         for text in [
+            "gpu:",
+            "gpu:(null)",
+            "gpu:(null):",
+            "gpu:(null):(IDX:0)",
             "gpu:a100:",
             "gpu:a100:-1",
             "gres/gpu=",
@@ -158,6 +180,15 @@ mod tests {
         let result = gpus_by_type(b"gpu:a100:4(S:0,1),gpu:x:y,gpu:2", |kind, count| seen.push((kind, count)));
         assert_eq!(result, Err(Unparsed));
         assert_eq!(seen, [(&b"a100"[..], 4), (b"", 2)]);
+    }
+
+    #[test]
+    fn gpus_in_use_without_a_type_are_those_that_the_node_has_without_one() {
+        for (text, used) in [("gpu:(null):3(IDX:0-2)", 3), ("gpu:(null):0(IDX:N/A)", 0)] {
+            let mut seen = Vec::new();
+            gpus_by_type(text.as_bytes(), |kind, count| seen.push((kind, count))).unwrap();
+            assert_eq!(seen, [(&b""[..], used)], "{text}");
+        }
     }
 
     proptest::proptest! {

@@ -83,7 +83,6 @@ const NODE_FLAGS: [(u32, &str); 22] = [
 ];
 
 pub(crate) const NODE_DOWN: u32 = 1;
-pub(crate) const NODE_IDLE: u32 = 2;
 pub(crate) const NODE_ALLOCATED: u32 = 3;
 pub(crate) const NODE_MIXED: u32 = 5;
 pub(crate) const NODE_FUTURE: u32 = 6;

@@ -10,8 +10,12 @@ use crate::cluster::{Reply, Visibility};
 use crate::release::Release;
 use crate::statistics::Statistics;
 
-/// The version of this line format. A daemon refuses a reader that speaks another.
-pub const PROTOCOL: u32 = 1;
+/// The version of this line format. A daemon refuses a reader that speaks another; a recording has no version, and
+/// lines of every version are read.
+///
+/// 2: the requests for the cluster itself; beside a reading its `uptime`, `reply` and `visibility`, and of a user in it
+/// `looking_up`.
+pub const PROTOCOL: u32 = 2;
 
 /// What the daemon asks: one RPC, or the few that make one reply.
 ///
@@ -144,8 +148,8 @@ pub struct Reading {
     /// The reply to a request for the cluster itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<Reply>,
-    /// What that reply may lack: beside every [`Reply::Jobs`], [`Reply::Nodes`] and [`Reply::Reservations`], unless
-    /// slurmctld has not told yet.
+    /// What that reply may lack: beside every answer to [`Request::Jobs`], [`Request::Nodes`] and
+    /// [`Request::Reservations`]. Asked of slurmctld before the reply; where it does not tell, the request fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility: Option<Visibility>,
 }

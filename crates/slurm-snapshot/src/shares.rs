@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 pub struct Shares {
     /// In use by jobs.
     pub allocated: u64,
-    /// Free, on nodes that take jobs.
+    /// Free, on nodes that are neither down nor drained.
     pub idle: u64,
-    /// Neither: on nodes that are down, drained or otherwise out of reach.
+    /// Neither: on nodes that are down or drained.
     pub other: u64,
     /// All of it.
     pub total: u64,

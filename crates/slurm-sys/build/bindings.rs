@@ -10,6 +10,8 @@ use std::path::Path;
 const FUNCTIONS: &[&str] = &[
     "slurm_api_version",
     "slurm_bit_set_count",
+    "slurm_conf_lock",
+    "slurm_conf_unlock",
     "slurm_free_assoc_mgr_info_msg",
     "slurm_free_conf",
     "slurm_free_ctl_conf",

@@ -11,7 +11,7 @@ const CHANGES: &[(Release, &str)] = &[
     (Release { year: 23, month: 11 }, "slurm_ge_2311"), // schedule_exit, bf_exit
     (Release { year: 24, month: 5 }, "slurm_ge_2405"), // the RPC queue's columns
     (Release { year: 25, month: 5 }, "slurm_ge_2505"), // nothing in the statistics
-    (Release { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide
+    (Release { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 9
 ];
 
 /// The first release with `slurm_init`.

@@ -1,0 +1,241 @@
+//! What slurmctld last told of its configuration, and when it is asked again.
+//!
+//! PrivateData may be set at any moment, and what is left then must not be taken for all there is. So every reply that
+//! it may thin out is asked for right after the configuration, which, unchanged, is a bare return code. An attempt that
+//! failed is remembered: slurmctld is not asked by each request of a round whether it has come back.
+
+use std::time::{Duration, Instant};
+
+use slurm_snapshot::Visibility;
+
+use crate::client::CallError;
+use crate::conf::Conf;
+use crate::serve::Rpcs;
+
+/// How old the configuration may be: less than surveys are apart, and enough for the requests of one.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// When slurmctld is asked again after it did not tell.
+const RETRIED: Duration = Duration::from_secs(5);
+
+/// How old slurmdbd's word may be, which changes without slurm.conf.
+const OPERATOR_AGE: Duration = Duration::from_secs(60);
+
+/// slurmctld's configuration, as far as it is known.
+pub(crate) struct Known {
+    conf: Option<Conf>,
+    /// When that was true.
+    told: Option<Instant>,
+    failed: Option<(CallError, Instant)>,
+    /// Whether this user is an operator, and when that was asked.
+    operator: Option<(Option<bool>, Instant)>,
+    clock: fn() -> Instant,
+}
+
+impl Known {
+    /// Nothing is known.
+    pub(crate) fn new(clock: fn() -> Instant) -> Self {
+        Self { conf: None, told: None, failed: None, operator: None, clock }
+    }
+
+    /// Whether slurmctld has told its configuration once.
+    pub(crate) fn is_told(&self) -> bool {
+        self.conf.is_some()
+    }
+
+    /// ClusterName.
+    pub(crate) fn cluster(&self) -> Option<String> {
+        self.conf.as_ref().and_then(|conf| conf.cluster.clone())
+    }
+
+    /// Asks slurmctld.
+    pub(crate) fn ask(&mut self, rpcs: &mut impl Rpcs) -> Result<(), CallError> {
+        let since = self.conf.as_ref().map_or(0, |conf| conf.last_update);
+        match rpcs.conf(since) {
+            Ok(Some(conf)) => {
+                self.conf = Some(conf);
+                self.operator = None;
+            }
+            Ok(None) => {}
+            Err(error) => {
+                self.told = None;
+                // The end counts: a failure may take longer than it is remembered.
+                self.failed = Some((error.clone(), (self.clock)()));
+                return Err(error);
+            }
+        }
+        self.told = Some((self.clock)());
+        Ok(())
+    }
+
+    /// What this user may not see now.
+    pub(crate) fn visibility(&mut self, rpcs: &mut impl Rpcs) -> Result<Option<Visibility>, CallError> {
+        if self.told.is_none_or(|told| self.age(told) >= FRESH) {
+            if let Some((error, at)) = &self.failed
+                && self.age(*at) < RETRIED
+            {
+                return Err(error.clone());
+            }
+            self.ask(rpcs)?;
+        }
+        let Some(conf) = &self.conf else { return Ok(None) };
+        let mut visibility = conf.visibility.clone();
+        if conf.depends_on_slurmdbd() {
+            visibility.privileged = self.operator(rpcs);
+        }
+        Ok(Some(visibility))
+    }
+
+    fn operator(&mut self, rpcs: &mut impl Rpcs) -> Option<bool> {
+        if let Some((answer, at)) = self.operator {
+            let most = if answer.is_some() { OPERATOR_AGE } else { RETRIED };
+            if self.age(at) < most {
+                return answer;
+            }
+        }
+        let answer = rpcs.operator();
+        self.operator = Some((answer, (self.clock)()));
+        answer
+    }
+
+    fn age(&self, at: Instant) -> Duration {
+        (self.clock)().saturating_duration_since(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use slurm_snapshot::{Reply, Request, Statistics};
+
+    use super::*;
+
+    thread_local! {
+        static START: Instant = Instant::now();
+        static PASSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+    }
+
+    fn clock() -> Instant {
+        START.with(|start| *start + PASSED.get())
+    }
+
+    fn pass(time: Duration) {
+        PASSED.set(PASSED.get() + time);
+    }
+
+    /// slurmctld, whose PrivateData may change.
+    #[derive(Default)]
+    struct Changing {
+        private: Vec<String>,
+        changed: i64,
+        down: bool,
+        slurmdbd: bool,
+        operator: Option<bool>,
+        asked: u32,
+        sent: u32,
+        asked_for_operator: u32,
+    }
+
+    impl Rpcs for Changing {
+        fn statistics(&mut self, _: bool) -> Result<Statistics, CallError> {
+            unreachable!()
+        }
+
+        fn reset(&mut self) -> Result<(), CallError> {
+            unreachable!()
+        }
+
+        fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
+            self.asked += 1;
+            if self.down {
+                pass(Duration::from_secs(10));
+                return Err(CallError { call: "slurm_load_ctl_conf", errno: 5004, text: "timeout".into() });
+            }
+            if since > self.changed {
+                return Ok(None);
+            }
+            self.sent += 1;
+            let privileged = if self.slurmdbd { None } else { Some(false) };
+            let visibility = Visibility { private: self.private.clone(), privileged };
+            let last_update = self.changed + 1;
+            Ok(Some(Conf { last_update, visibility, operators: self.slurmdbd, ..Conf::default() }))
+        }
+
+        fn operator(&mut self) -> Option<bool> {
+            self.asked_for_operator += 1;
+            self.operator
+        }
+
+        fn load(&mut self, _: &Request) -> Result<Reply, CallError> {
+            unreachable!()
+        }
+    }
+
+    fn hides_jobs(known: &mut Known, slurmctld: &mut Changing) -> bool {
+        known.visibility(slurmctld).unwrap().unwrap().may_hide("jobs")
+    }
+
+    #[test]
+    fn private_data_that_is_set_between_two_surveys_is_known_at_the_second() {
+        let (mut known, mut slurmctld) = (Known::new(clock), Changing::default());
+        assert!(!hides_jobs(&mut known, &mut slurmctld));
+        slurmctld.private = vec!["jobs".into()];
+        slurmctld.changed += 5;
+        pass(Duration::from_secs(2));
+        assert!(hides_jobs(&mut known, &mut slurmctld));
+    }
+
+    #[test]
+    fn a_round_of_surveys_asks_once_and_an_unchanged_configuration_is_not_sent_again() {
+        let (mut known, mut slurmctld) = (Known::new(clock), Changing::default());
+        for round in 1..=5 {
+            for _ in 0..3 {
+                hides_jobs(&mut known, &mut slurmctld);
+                pass(Duration::from_millis(200));
+            }
+            assert_eq!((slurmctld.asked, slurmctld.sent), (round, 1));
+            pass(Duration::from_millis(1400));
+        }
+    }
+
+    #[test]
+    fn a_slurmctld_that_does_not_answer_is_not_waited_for_by_each_request() {
+        let (mut known, mut slurmctld) = (Known::new(clock), Changing::default());
+        assert!(!hides_jobs(&mut known, &mut slurmctld));
+        pass(FRESH);
+        slurmctld.down = true;
+        for _ in 0..3 {
+            let error = known.visibility(&mut slurmctld).unwrap_err();
+            assert_eq!((error.call, error.errno), ("slurm_load_ctl_conf", 5004));
+        }
+        assert_eq!(slurmctld.asked, 2);
+        slurmctld.down = false;
+        pass(RETRIED);
+        assert!(!hides_jobs(&mut known, &mut slurmctld));
+        assert_eq!(slurmctld.asked, 3);
+    }
+
+    #[test]
+    fn slurmdbd_is_asked_on_a_change_and_once_a_minute_and_sooner_where_it_did_not_say() {
+        let private = vec!["jobs".to_owned()];
+        let mut slurmctld = Changing { private, slurmdbd: true, ..Changing::default() };
+        let mut known = Known::new(clock);
+        assert!(hides_jobs(&mut known, &mut slurmctld), "unknown is not to be relied on");
+        slurmctld.operator = Some(true);
+        pass(RETRIED);
+        for _ in 0..10 {
+            assert!(!hides_jobs(&mut known, &mut slurmctld));
+            pass(Duration::from_secs(5));
+        }
+        assert_eq!((slurmctld.asked_for_operator, slurmctld.sent), (2, 1));
+        slurmctld.operator = Some(false);
+        pass(Duration::from_secs(10));
+        assert!(hides_jobs(&mut known, &mut slurmctld));
+        slurmctld.operator = Some(true);
+        slurmctld.changed += 5;
+        pass(FRESH);
+        assert!(!hides_jobs(&mut known, &mut slurmctld));
+        assert_eq!(slurmctld.asked_for_operator, 4);
+    }
+}
