@@ -37,7 +37,7 @@ fn half_a_line_and_then_the_end() {
 
 #[test]
 fn a_line_without_end() {
-    let megabytes = "head -c 20000000 /dev/zero | tr '\\0' x";
+    let megabytes = "head -c 70000000 /dev/zero | tr '\\0' x";
     misbehaves(&format!("ask; {megabytes}; sleep 60"), "a line without end", &[DOWN, UP]);
 }
 

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tracing::{debug, warn};
 
 /// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
-const LONGEST_LINE: u64 = 256 << 20;
+const LONGEST_LINE: u64 = 64 << 20;
 /// How many of the last lines of its stderr go into an error.
 const TAIL: usize = 3;
 /// What the dynamic loader exits with when a library is missing.
