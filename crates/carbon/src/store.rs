@@ -80,6 +80,8 @@ pub(crate) struct Restored {
     pub(crate) lost: BTreeMap<Arc<str>, Lost>,
     /// Destinations that there are no longer, and how many batches each had not had.
     pub(crate) removed: Vec<(String, u64)>,
+    /// Entries and destinations that are not what was written: the batches they may have been about are due to all.
+    pub(crate) unsound: usize,
 }
 
 /// What a damaged file no longer has.
@@ -317,7 +319,7 @@ impl Keeper {
         let Salvage { saved, lost, counted } =
             if newer { Salvage::default() } else { salvage(&to, &mut file) };
         self.say(Event::MovedAside { to, error, saved, counted });
-        match file.restore(Vec::new()) {
+        match file.restore(Vec::new(), 0) {
             Ok(restored) => {
                 let lost = if self.told { BTreeMap::new() } else { lost };
                 self.opened(file, Restored { lost, ..restored });

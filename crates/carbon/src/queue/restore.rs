@@ -24,6 +24,12 @@ impl State {
                 dropped.damaged = dropped.damaged.saturating_add(points);
             }
         }
+        if restored.unsound > 0 {
+            error!(
+                entries = restored.unsound,
+                "the queue's file is damaged: to whom ticks are due cannot be read of all; those go to every destination"
+            );
+        }
         let again = std::mem::replace(&mut self.restored, true);
         let (mut ticks, mut oldest) = (0_usize, None::<i64>);
         for (id, summary) in restored.batches {
@@ -54,14 +60,6 @@ impl State {
         }
         for (name, id) in restored.due {
             self.restore_due(&name, id);
-        }
-        // A batch leaves the file with the last entry of to whom it is due: without one these entries are damaged, and sending
-        // twice does less harm than a loss.
-        let nobodys = self.batches.iter().filter(|(_, held)| held.published && held.waiting == 0);
-        let nobodys: Vec<u64> = nobodys.map(|(&id, _)| id).collect();
-        let names: Vec<Arc<str>> = self.destinations.keys().cloned().collect();
-        for id in nobodys {
-            names.iter().for_each(|name| self.restore_due(name, id));
         }
         if ticks > 0 {
             info!(ticks, oldest, "ticks of an earlier run are in the queue");

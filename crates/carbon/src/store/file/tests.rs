@@ -222,6 +222,80 @@ fn a_flipped_bit_costs_its_frame_and_no_other() {
     assert_eq!(frames.iter().map(|frame| frame.body[0]).collect::<Vec<_>>(), [1, 3]);
 }
 
+fn both(dir: &Path) -> (File, Restored) {
+    File::open(dir, MANY, &names(&["a", "b"])).unwrap()
+}
+
+/// Batches 1 and 2, due to both but that `a` has had 2.
+fn left_for_both() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = both(dir.path());
+    let append = vec![kept(1, 10, &["a", "b"]), kept(2, 10, &["b"])];
+    file.apply(&Changes { append, ..Changes::default() }).unwrap();
+    dir
+}
+
+fn due(restored: Restored) -> Vec<(u64, Arc<str>)> {
+    let mut due: Vec<_> = restored.due.into_iter().map(|(name, id)| (id, name)).collect();
+    due.sort();
+    due
+}
+
+#[test]
+fn a_damaged_entry_of_one_destination_is_no_loss_while_anothers_is_sound() {
+    let (a, b) = (Arc::from("a"), Arc::from("b"));
+    let entry = format!("batch = 1 AND destination = {}", rows::number("a"));
+    for (damage, everything) in [
+        ("points = points + 4", false),
+        ("checksum = checksum + 1", false),
+        ("destination = destination + 1", false),
+        ("batch = batch + 1024", true),
+        ("points = 'x'", true),
+    ] {
+        for aside in [false, true] {
+            let dir = left_for_both();
+            execute(dir.path(), &format!("UPDATE due SET {damage} WHERE {entry}"));
+            let restored = if aside {
+                let aside = move_aside(dir.path()).unwrap();
+                let (mut file, _) = both(dir.path());
+                assert!(!salvage(&aside, &mut file).counted, "{damage}");
+                file.restore(Vec::new(), 0).unwrap()
+            } else {
+                let (_, restored) = both(dir.path());
+                assert_eq!(restored.unsound, 1, "{damage}");
+                restored
+            };
+            let mut expected = vec![(1, Arc::clone(&a)), (1, Arc::clone(&b)), (2, Arc::clone(&b))];
+            if everything {
+                expected.insert(2, (2, Arc::clone(&a)));
+            }
+            assert_eq!(due(restored), expected, "{damage}, aside {aside}");
+            let (_, again) = both(dir.path());
+            assert_eq!((again.unsound, again.due.len()), (0, expected.len()), "{damage}, aside {aside}");
+        }
+    }
+}
+
+#[test]
+fn a_flipped_name_is_no_removed_destination() {
+    let (a, b): (Arc<str>, Arc<str>) = (Arc::from("a"), Arc::from("b"));
+    for damage in ["name = 'c'", "id = id + 1", "checksum = checksum + 1", "checksum = 'x'"] {
+        let dir = left_for_both();
+        execute(dir.path(), &format!("UPDATE destination SET {damage} WHERE name = 'b'"));
+        let (_, restored) = both(dir.path());
+        assert_eq!((restored.removed.len(), restored.unsound), (0, 1), "{damage}");
+        let expected = [(1, Arc::clone(&a)), (1, Arc::clone(&b)), (2, Arc::clone(&b))];
+        assert_eq!(due(restored), expected, "{damage}");
+
+        // Nobody can say that it was b's, which is there no longer: all that are get it.
+        let dir = left_for_both();
+        execute(dir.path(), &format!("UPDATE destination SET {damage} WHERE name = 'b'"));
+        let (_, restored) = open(dir.path(), MANY);
+        assert!(restored.removed.is_empty() && restored.unsound > 0, "{damage}");
+        assert_eq!(due(restored), [(1, Arc::clone(&a)), (2, Arc::clone(&a))], "{damage}");
+    }
+}
+
 #[test]
 fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted() {
     let dir = tempfile::tempdir().unwrap();
@@ -260,7 +334,7 @@ fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted(
                 file.load(*id).unwrap().iter().map(|frame| u64::from(frame.points)).collect::<Vec<_>>()
             })
             .sum();
-        let restored = file.restore(Vec::new()).unwrap();
+        let restored = file.restore(Vec::new(), 0).unwrap();
         assert!(restored.lost.is_empty() && restored.batches.keys().eq(&salvage.saved));
         let lost: u64 = salvage.lost.values().map(|lost| lost.points).sum();
         assert!(points + lost <= 60 * 30, "round {round}: {points} and {lost}");
