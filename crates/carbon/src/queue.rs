@@ -8,6 +8,7 @@
 mod restore;
 mod state;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -211,16 +212,22 @@ impl Queue {
         removed
     }
 
-    /// Makes the last changes and closes the file. Returns how many batches are kept in it.
+    /// Puts on disk what is not there yet, makes the last changes and closes the file. Returns how many batches are kept in it.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
-        let (changes, kept) = {
+        let (changes, durable) = {
             let mut state = self.shared.state();
-            let kept = state.batches.values().filter(|held| held.waiting > 0 || !held.published).count();
-            (state.last_changes(), kept)
+            let durable: BTreeSet<u64> =
+                state.batches.iter().filter(|(_, held)| held.durable).map(|(&id, _)| id).collect();
+            (state.last_changes(), durable)
         };
-        store.close(changes).await;
-        if self.status().durable { kept } else { 0 }
+        let mut kept = durable;
+        let appended: Vec<u64> = changes.append.iter().map(|batch| batch.id).collect();
+        if let Some(dropped) = store.close(changes).await {
+            kept.extend(appended);
+            kept.retain(|id| !dropped.contains(id));
+        }
+        kept.len()
     }
 
     /// A handle for the sender of the destination `name`.

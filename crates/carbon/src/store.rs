@@ -160,7 +160,7 @@ enum Command {
     Apply(Changes),
     Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
     Reconfigure { destinations: Vec<Arc<str>>, max_bytes: u64 },
-    Close { changes: Changes, closed: oneshot::Sender<()> },
+    Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
 }
 
 /// The way to the thread.
@@ -213,11 +213,12 @@ impl Store {
         let _ = self.commands.send(Command::Reconfigure { destinations, max_bytes });
     }
 
-    /// Makes the last changes and closes the file.
-    pub(crate) async fn close(&self, changes: Changes) {
+    /// Makes the last changes and closes the file. Returns the batches that had to make room; `None` where the changes are not
+    /// on disk.
+    pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
         let (closed, done) = oneshot::channel();
         let _ = self.commands.send(Command::Close { changes, closed });
-        let _ = done.await;
+        done.await.unwrap_or_default()
     }
 }
 
@@ -256,7 +257,7 @@ impl Keeper {
                 },
             };
             match command {
-                Command::Apply(changes) => self.apply(changes),
+                Command::Apply(changes) => drop(self.apply(changes)),
                 Command::Load { id, reply } => {
                     let frames = self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id));
                     let _ = reply.send(frames);
@@ -270,9 +271,11 @@ impl Keeper {
                     }
                 }
                 Command::Close { changes, closed } => {
-                    self.apply(changes);
+                    // There is no later time.
+                    self.tried = None;
+                    let dropped = self.apply(changes);
                     self.file = None;
-                    let _ = closed.send(());
+                    let _ = closed.send(dropped);
                     return;
                 }
             }
@@ -328,7 +331,8 @@ impl Keeper {
         }
     }
 
-    fn apply(&mut self, mut changes: Changes) {
+    /// Returns the batches that had to make room; `None` where the changes are not on disk.
+    fn apply(&mut self, mut changes: Changes) -> Option<Vec<u64>> {
         if self.file.is_none() && self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER) {
             self.open();
         }
@@ -339,12 +343,14 @@ impl Keeper {
         match applied {
             Ok(dropped) => {
                 let file_bytes = self.file.as_ref().map_or(0, File::bytes);
-                self.say(Event::Committed { appended, dropped, file_bytes });
+                self.say(Event::Committed { appended, dropped: dropped.clone(), file_bytes });
+                Some(dropped)
             }
             Err(error) => {
                 // Left in the file they would be sent again by the next run.
                 self.owed = Changes { append: Vec::new(), ..changes };
                 self.failed(appended, error);
+                None
             }
         }
     }

@@ -108,7 +108,6 @@ impl State {
 
     /// What the next commit holds: the batch, some that missed theirs, and what has been done since.
     pub(super) fn changes(&mut self, id: u64) -> Changes {
-        let names: Vec<Arc<str>> = self.destinations.keys().cloned().collect();
         let catch_up = if self.missed && self.status.durable { CATCH_UP } else { 0 };
         let missed = self.batches.iter().filter(|_| catch_up > 0);
         let missed = missed.filter(|(other, held)| !held.durable && held.published && **other != id);
@@ -117,27 +116,30 @@ impl State {
         let append: Vec<Kept> = missed
             .into_iter()
             .chain(self.batches.get_key_value(&id))
-            .filter_map(|(&id, held)| {
-                let frames = Arc::clone(held.frames.as_ref()?);
-                // One that was published goes to those that are not done with it.
-                let waits = |name: &&Arc<str>| {
-                    !held.published || self.destinations.get(*name).is_some_and(|to| to.ledger.holds(id))
-                };
-                let due = names.iter().filter(waits).cloned().collect();
-                Some(Kept { id, timestamp: held.timestamp, frames, due })
-            })
+            .filter_map(|(&id, held)| self.kept(id, held))
             .collect();
         // What the commit takes is durable with it, or missed again.
         self.missed = any_missed || (self.missed && !self.status.durable);
-        Changes { append, ..self.last_changes() }
+        self.with_done(append)
     }
 
+    /// What the last commit holds: everything that is not on disk, and what has been done since.
     pub(super) fn last_changes(&mut self) -> Changes {
-        Changes {
-            append: Vec::new(),
-            done: std::mem::take(&mut self.done),
-            forget: std::mem::take(&mut self.forget),
-        }
+        let undurable = self.batches.iter().filter(|(_, held)| !held.durable);
+        let append = undurable.filter_map(|(&id, held)| self.kept(id, held)).collect();
+        self.with_done(append)
+    }
+
+    /// A batch as it goes to the disk: one that was published, for those that are not done with it.
+    fn kept(&self, id: u64, held: &Held) -> Option<Kept> {
+        let frames = Arc::clone(held.frames.as_ref()?);
+        let waits = |(_, to): &(&Arc<str>, &Destination)| !held.published || to.ledger.holds(id);
+        let due = self.destinations.iter().filter(waits).map(|(name, _)| Arc::clone(name)).collect();
+        Some(Kept { id, timestamp: held.timestamp, frames, due })
+    }
+
+    fn with_done(&mut self, append: Vec<Kept>) -> Changes {
+        Changes { append, done: std::mem::take(&mut self.done), forget: std::mem::take(&mut self.forget) }
     }
 
     /// Gives a batch to every destination.
@@ -232,7 +234,9 @@ impl State {
     pub(super) fn expire(&mut self, now: i64) {
         let max_age = i64::try_from(self.limits.max_age.as_secs()).unwrap_or(i64::MAX);
         let oldest = now.saturating_sub(max_age);
-        while let Some((&id, _)) = self.batches.iter().next().filter(|(_, held)| held.timestamp < oldest) {
+        // Not only from the front: a tick from a clock that was ahead would keep all that follow it.
+        let aged = self.batches.iter().filter(|(_, held)| held.timestamp < oldest);
+        for id in aged.map(|(&id, _)| id).collect::<Vec<_>>() {
             self.drop_batch(id, Reason::Age);
         }
     }

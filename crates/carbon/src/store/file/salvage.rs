@@ -31,11 +31,14 @@ pub(in super::super) struct Salvage {
     pub(in super::super) counted: bool,
 }
 
+/// To whom, with the points; `None` is a destination that there is no longer.
+type Entry = (Option<Arc<str>>, u64);
+
 /// What the entries of what is due say.
 #[derive(Default)]
 struct Wanted {
-    /// To whom a batch is due, with its points; `None` is a destination that there is no longer.
-    entries: BTreeMap<u64, Vec<(Option<Arc<str>>, u64)>>,
+    /// To whom a batch is due.
+    entries: BTreeMap<u64, Vec<Entry>>,
     /// Batches with a damaged entry, or one of a destination that nobody knows: such are due to all.
     everybodys: BTreeSet<u64>,
     /// Numbers in damaged entries: each may be another batch's.
@@ -91,7 +94,7 @@ impl Salvage {
         connection: &Connection,
         into: &File,
         batch: u64,
-        due: &[(Option<Arc<str>>, u64)],
+        due: &[Entry],
         everybodys: bool,
     ) -> Option<Kept> {
         let (frames, _) = rows::readable(connection, batch);
