@@ -27,6 +27,8 @@ struct Entry {
     fresh: bool,
     written: Option<Instant>,
     writes: u32,
+    /// It cannot be had now: what else is due goes before it.
+    put_off: bool,
     /// Connections that had lived for [`PEACE`] after it, and closed within the window.
     idle_closes: u32,
 }
@@ -77,7 +79,10 @@ impl Ledger {
 
     fn insert(&mut self, batch: u64, timestamp: i64, fresh: bool) {
         self.due += 1;
-        self.entries.insert(batch, Entry { timestamp, fresh, written: None, writes: 0, idle_closes: 0 });
+        self.entries.insert(
+            batch,
+            Entry { timestamp, fresh, written: None, writes: 0, put_off: false, idle_closes: 0 },
+        );
     }
 
     /// The batch to write next: the newest if it was never written, else the oldest that is due, with whether it
@@ -89,7 +94,11 @@ impl Ledger {
         let newest = self.entries.last_key_value().filter(|(_, entry)| entry.fresh && entry.writes == 0);
         match newest {
             Some((&batch, _)) => Some((batch, false)),
-            None => self.entries.iter().find(|(_, entry)| entry.is_due()).map(|(&batch, _)| (batch, true)),
+            None => {
+                let due = || self.entries.iter().filter(|(_, entry)| entry.is_due());
+                let next = due().find(|(_, entry)| !entry.put_off).or_else(|| due().next());
+                next.map(|(&batch, _)| (batch, true))
+            }
         }
     }
 
@@ -99,13 +108,20 @@ impl Ledger {
         after.filter(|(_, entry)| entry.is_due()).map(|(&batch, _)| batch).next()
     }
 
+    /// Everything else that is due goes before `batch` from now on.
+    pub(crate) fn put_off(&mut self, batch: u64) {
+        if let Some(entry) = self.entries.get_mut(&batch) {
+            entry.put_off = true;
+        }
+    }
+
     /// The whole batch has been written. Returns how often it has been now; `None` when it is no longer here.
     pub(crate) fn written(&mut self, batch: u64, now: Instant) -> Option<u32> {
         let entry = self.entries.get_mut(&batch)?;
         if entry.is_due() {
             self.due = self.due.saturating_sub(1);
         }
-        entry.written = Some(now);
+        (entry.written, entry.put_off) = (Some(now), false);
         entry.writes = entry.writes.saturating_add(1);
         Some(entry.writes)
     }

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, error};
 
-use self::state::{Destination, Held, Reason, State};
+use self::state::{Destination, Held, Reason, Refusals, State};
 use crate::point::Batch;
 use crate::store::{Event, Store, StoreError};
 use crate::wire::{Frame, frames};
@@ -154,6 +154,7 @@ impl Queue {
             durable: false,
             published: false,
             waiting: 0,
+            refusals: Refusals::default(),
         };
         state.status.memory_bytes = state.status.memory_bytes.saturating_add(held.bytes);
         state.batches.insert(id, held);
@@ -287,16 +288,17 @@ impl Place {
         if let Some(frames) = &turn.frames {
             return Loaded::Frames(Arc::clone(frames));
         }
-        let loaded = match &self.shared.store {
-            Some(store) => {
-                timeout(COMMIT_PATIENCE, store.load(turn.id)).await.unwrap_or(Err(StoreError::Gone))
-            }
-            None => Err(StoreError::Gone),
-        };
+        let mut loaded = self.load(turn.id, false).await;
+        // A disk that is busy says nothing of the batch; one that refuses it, time and again, does.
+        if let Err(error @ StoreError::Sqlite { .. }) = &loaded
+            && self.shared.state().refused(&self.name, turn.id, error)
+        {
+            loaded = self.load(turn.id, true).await;
+        }
         match loaded {
             Ok(frames) => {
                 turn.points = frames.iter().map(|frame| u64::from(frame.points)).sum();
-                self.shared.state().shrink_batch(turn.id, turn.points);
+                self.shared.state().loaded(turn.id, turn.points);
                 Loaded::Frames(frames)
             }
             Err(error @ StoreError::Damaged { .. }) => {
@@ -309,6 +311,11 @@ impl Place {
                 Loaded::NotNow
             }
         }
+    }
+
+    async fn load(&self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
+        let Some(store) = &self.shared.store else { return Err(StoreError::Gone) };
+        timeout(COMMIT_PATIENCE, store.load(id, anyway)).await.unwrap_or(Err(StoreError::Gone))
     }
 
     /// The whole batch has been written. Returns whether it had been before.

@@ -158,7 +158,7 @@ pub(crate) enum StoreError {
 
 enum Command {
     Apply(Changes),
-    Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
+    Load { id: u64, anyway: bool, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
     Reconfigure { destinations: Vec<Arc<str>>, max_bytes: u64 },
     Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
 }
@@ -195,16 +195,32 @@ impl Store {
         (Self { commands }, unheard)
     }
 
+    /// One whose disk gives batches as `load` says.
+    #[cfg(test)]
+    pub(crate) fn loading(
+        load: impl Fn(u64, bool) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
+    ) -> Self {
+        let (commands, received) = channel();
+        std::thread::spawn(move || {
+            for command in received {
+                if let Command::Load { id, anyway, reply } = command {
+                    let _ = reply.send(load(id, anyway));
+                }
+            }
+        });
+        Self { commands }
+    }
+
     /// Hands changes over; an event comes for every batch appended.
     pub(crate) fn apply(&self, changes: Changes) {
         // Without its thread there is no file; the queue goes on in memory.
         let _ = self.commands.send(Command::Apply(changes));
     }
 
-    /// The frames of a batch.
-    pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
+    /// The frames of a batch. What can be read of them `anyway`, whatever the disk says of the others.
+    pub(crate) async fn load(&self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
         let (reply, frames) = oneshot::channel();
-        let _ = self.commands.send(Command::Load { id, reply });
+        let _ = self.commands.send(Command::Load { id, anyway, reply });
         frames.await.unwrap_or(Err(StoreError::Gone))
     }
 
@@ -258,8 +274,9 @@ impl Keeper {
             };
             match command {
                 Command::Apply(changes) => drop(self.apply(changes)),
-                Command::Load { id, reply } => {
-                    let frames = self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id));
+                Command::Load { id, anyway, reply } => {
+                    let frames =
+                        self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id, anyway));
                     let _ = reply.send(frames);
                 }
                 Command::Reconfigure { destinations, max_bytes } => {

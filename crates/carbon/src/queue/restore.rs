@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::{error, info};
 
-use super::state::{Destination, Held, Reason, State};
+use super::state::{Destination, Held, Reason, Refusals, State};
 use crate::store::{Lost, Restored};
 
 impl State {
@@ -52,6 +52,7 @@ impl State {
                 durable: true,
                 published: true,
                 waiting: 0,
+                refusals: Refusals::default(),
             };
             self.batches.insert(id, held);
         }

@@ -13,13 +13,15 @@ use tracing::{debug, error, info, trace, warn};
 
 use super::{Dropped, Limits, QueueStatus, Turn};
 use crate::ledger::{Ledger, Removed};
-use crate::store::{Changes, Event, Kept};
+use crate::store::{Changes, Event, Kept, StoreError};
 use crate::wire::Frame;
 
 /// Frames kept in memory beside the file; what does not fit is read again when its turn comes.
 const MEMORY: usize = 16 << 20;
 /// How many batches that are not on disk go along with the next commit.
 const CATCH_UP: usize = 32;
+/// A batch that the disk refuses this often waits behind the others.
+const MOST_REFUSALS: u32 = 3;
 
 /// Why a batch leaves a queue unsent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub(super) struct State {
     pub(super) missed: bool,
     pub(super) status: QueueStatus,
     pub(super) said_undurable: bool,
+    /// Batches that the disk has given.
+    pub(super) reads: u64,
 }
 
 #[derive(Debug)]
@@ -59,6 +63,14 @@ pub(super) struct Held {
     pub(super) published: bool,
     /// Destinations that are not done with it.
     pub(super) waiting: usize,
+    pub(super) refusals: Refusals,
+}
+
+/// How often the disk has refused to give a batch, and how many others it had given by the last time that counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Refusals {
+    count: u32,
+    reads: u64,
 }
 
 #[derive(Debug)]
@@ -98,6 +110,7 @@ impl State {
             missed: false,
             status: QueueStatus::default(),
             said_undurable: false,
+            reads: 0,
         }
     }
 
@@ -195,6 +208,33 @@ impl State {
         if held.waiting == 0 {
             self.remove(id);
         }
+    }
+
+    /// The disk has given a batch.
+    pub(super) fn loaded(&mut self, id: u64, points: u64) {
+        self.reads = self.reads.saturating_add(1);
+        self.shrink_batch(id, points);
+    }
+
+    /// The disk has an error where a batch is: after some, the others go first. Returns whether the batch is given up:
+    /// the disk has given others since, so that it is not the whole of it that is away.
+    pub(super) fn refused(&mut self, name: &Arc<str>, id: u64, error: &StoreError) -> bool {
+        let Some(held) = self.batches.get_mut(&id) else { return false };
+        let Refusals { count, reads } = &mut held.refusals;
+        *count = count.saturating_add(1);
+        if *count > MOST_REFUSALS && self.reads > *reads {
+            return true;
+        }
+        if *count == MOST_REFUSALS {
+            warn!(%error, timestamp = held.timestamp, "the disk refuses a kept tick; others go before it");
+            *reads = self.reads;
+        }
+        if *count >= MOST_REFUSALS
+            && let Some(destination) = self.destinations.get_mut(name)
+        {
+            destination.ledger.put_off(id);
+        }
+        false
     }
 
     fn remove(&mut self, id: u64) {

@@ -152,6 +152,51 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
 }
 
 #[tokio::test]
+async fn one_bad_sector_does_not_hold_up_the_backlog() {
+    let frame = |points| Frame { points, body: vec![1] };
+    let bad = || {
+        let source = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(10), None);
+        StoreError::Sqlite { path: "queue".into(), source }
+    };
+    // Of 5 one frame can be read, of 6 none, and 7 is whole.
+    let store = Store::loading(move |id, anyway| match (id, anyway) {
+        (5, true) => Ok([frame(1)].into()),
+        (6, true) => Err(StoreError::Damaged { path: "queue".into(), reason: "a test".to_owned() }),
+        (5 | 6, false) => Err(bad()),
+        _ => Ok([frame(3)].into()),
+    });
+    let state = Mutex::new(State::new(limits(), NAMES.map(Arc::from).to_vec()));
+    let queue = Queue { shared: Arc::new(Shared { state, store: Some(store), appended: Notify::new() }) };
+    let place = queue.place("a");
+    let summary = Summary { timestamp: 1, points: 3, bytes: 10 };
+    let restored = Restored {
+        due: [5, 6, 7].map(|id| (Arc::from("a"), id)).to_vec(),
+        batches: [5, 6, 7].map(|id| (id, summary)).into(),
+        ..Restored::default()
+    };
+    queue.shared.state().apply(Event::Opened(restored));
+    for id in [5, 5, 5, 6, 6, 6] {
+        let mut turn = place.next().unwrap();
+        assert_eq!(turn.id, id);
+        assert!(matches!(place.frames(&mut turn).await, Loaded::NotNow));
+    }
+    // As long as the disk has given nothing else, it may be away as a whole.
+    let mut turn = place.turn(5).unwrap();
+    assert!(matches!(place.frames(&mut turn).await, Loaded::NotNow));
+    let mut turn = place.next().unwrap();
+    assert_eq!(turn.id, 7);
+    assert!(matches!(place.frames(&mut turn).await, Loaded::Frames(_)));
+    place.written(7);
+    let mut turn = place.next().unwrap();
+    let loaded = place.frames(&mut turn).await;
+    assert!(turn.id == 5 && turn.points == 1 && matches!(loaded, Loaded::Frames(_)), "{turn:?} {loaded:?}");
+    place.written(5);
+    let mut turn = place.next().unwrap();
+    assert!(turn.id == 6 && matches!(place.frames(&mut turn).await, Loaded::Lost));
+    assert_eq!((place.share().due, place.share().dropped.damaged), (0, 5));
+}
+
+#[tokio::test]
 async fn what_a_damaged_file_has_lost_is_counted_for_its_destination() {
     let (queue, _thread) = hung();
     let lost = [(Arc::from("a"), Lost { batches: 2, points: 70 })].into();

@@ -259,12 +259,18 @@ impl File {
         Ok(())
     }
 
-    /// The frames of a batch that are what was written; those that are not are left out.
-    pub(super) fn load(&mut self, batch: u64) -> Result<Arc<[Frame]>, StoreError> {
+    /// The frames of a batch that are what was written; those that are not are left out, and with `anyway` those that the
+    /// disk does not give, too.
+    pub(super) fn load(&mut self, batch: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
         let (frames, error) = rows::readable(&self.connection, batch);
         let error = error.map(|source| explain(&self.path, source));
         match error {
-            Some(error) if frames.is_empty() || !matches!(error, StoreError::Damaged { .. }) => Err(error),
+            Some(error) if anyway && frames.is_empty() => {
+                Err(StoreError::Damaged { path: self.path.clone(), reason: error.to_string() })
+            }
+            Some(error) if frames.is_empty() || !(anyway || matches!(error, StoreError::Damaged { .. })) => {
+                Err(error)
+            }
             None if frames.is_empty() => {
                 let reason = "a batch has no frame that is what was written".to_owned();
                 Err(StoreError::Damaged { path: self.path.clone(), reason })

@@ -41,7 +41,7 @@ fn what_was_committed_comes_back() {
     assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [1, 3]);
     assert_eq!(restored.batches[&3], Summary { timestamp: 30, points: 1, bytes: 100 });
     assert_eq!(restored.due, [(Arc::from("a"), 1), (Arc::from("a"), 3)]);
-    assert_eq!(file.load(3).unwrap()[0].body, vec![7; 100]);
+    assert_eq!(file.load(3, false).unwrap()[0].body, vec![7; 100]);
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn a_batch_stays_until_every_destination_is_done_with_it() {
     let (mut file, _) = File::open(dir.path(), MANY, &names(&["a", "b"])).unwrap();
     file.apply(&Changes { append: vec![kept(1, 10, &["a", "b"])], ..Changes::default() }).unwrap();
     file.apply(&Changes { done: vec![(Arc::from("a"), 1)], ..Changes::default() }).unwrap();
-    assert!(file.load(1).is_ok());
+    assert!(file.load(1, false).is_ok());
     file.apply(&Changes { done: vec![(Arc::from("b"), 1)], ..Changes::default() }).unwrap();
-    assert!(file.load(1).is_err());
+    assert!(file.load(1, false).is_err());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_file_keeps_its_bound_and_the_oldest_makes_room() {
     }
     assert!(!dropped.is_empty());
     assert_eq!(dropped, (1..=dropped.len() as u64).collect::<Vec<_>>());
-    assert!(file.load(200).is_ok());
+    assert!(file.load(200, false).is_ok());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_file_cut_or_flipped_anywhere_is_read_right_or_refused_and_never_a_panic() {
                 opened += 1;
                 for (id, summary) in restored.batches {
                     // A batch comes back as it was, or not at all.
-                    if let Ok(frames) = file.load(id) {
+                    if let Ok(frames) = file.load(id, false) {
                         assert_eq!(frames[0].body, vec![7; 3000]);
                         assert_eq!(summary.timestamp, id.cast_signed() * 10);
                     }
@@ -190,7 +190,7 @@ fn frames_that_are_gone_while_their_entry_remains_are_counted_once() {
     assert_eq!(restored.lost, [(Arc::from("a"), Lost { batches: 3, points: 50 })].into());
     assert_eq!(restored.due.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [2, 3, 4]);
     assert_eq!(restored.batches[&2].points, 20);
-    assert_eq!(file.load(2).unwrap().len(), 2);
+    assert_eq!(file.load(2, false).unwrap().len(), 2);
     drop(file);
     let (_, restored) = open(dir.path(), MANY);
     assert!(restored.lost.is_empty(), "counted again: {:?}", restored.lost);
@@ -206,7 +206,7 @@ fn a_frame_whose_number_was_flipped_is_counted_once() {
     let (mut file, restored) = open(dir.path(), MANY);
     assert_eq!(restored.lost, [(Arc::from("a"), Lost { batches: 1, points: 30 })].into());
     assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [2]);
-    assert!(file.load(9).is_err());
+    assert!(file.load(9, false).is_err());
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_flipped_bit_costs_its_frame_and_no_other() {
     execute(dir.path(), "UPDATE frame SET points = 11 WHERE id = (1 << 16) + 1");
     let (mut file, restored) = open(dir.path(), MANY);
     assert_eq!(restored.batches[&1].points, 30, "what is due says how many there were");
-    let frames = file.load(1).unwrap();
+    let frames = file.load(1, false).unwrap();
     assert_eq!(frames.iter().map(|frame| frame.body[0]).collect::<Vec<_>>(), [1, 3]);
 }
 
@@ -331,7 +331,7 @@ fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted(
             .saved
             .iter()
             .flat_map(|id| {
-                file.load(*id).unwrap().iter().map(|frame| u64::from(frame.points)).collect::<Vec<_>>()
+                file.load(*id, false).unwrap().iter().map(|frame| u64::from(frame.points)).collect::<Vec<_>>()
             })
             .sum();
         let restored = file.restore(Vec::new(), 0).unwrap();
