@@ -329,11 +329,11 @@ impl Place {
         writes.is_some_and(|writes| writes > 1)
     }
 
-    /// The connection was lost.
-    pub(crate) fn lost(&self) {
+    /// The connection was lost; `idle`: the peer closed it while nothing was under way.
+    pub(crate) fn lost(&self, idle: bool) {
         let mut state = self.shared.state();
         let Some(destination) = state.destinations.get_mut(&self.name) else { return };
-        let done = destination.ledger.lost(Instant::now());
+        let done = destination.ledger.lost(Instant::now(), idle);
         state.finish(&self.name, &done);
     }
 
