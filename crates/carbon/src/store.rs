@@ -308,6 +308,10 @@ impl Keeper {
     fn open(&mut self) {
         self.tried = Some(Instant::now());
         match File::open(&self.dir, self.max_bytes, &self.destinations) {
+            Ok((file, _)) if aside::pending(&self.dir).exists() => {
+                let (path, reason) = (self.dir.join(NAME), "it was not whole yet".to_owned());
+                self.take_over(file, StoreError::Damaged { path, reason });
+            }
             Ok((file, restored)) => self.opened(file, restored),
             Err(error @ (StoreError::Damaged { .. } | StoreError::Newer { .. })) => self.replace(error),
             Err(error) => self.say(Event::Unavailable(error)),
@@ -322,22 +326,32 @@ impl Keeper {
     /// Sets the file aside, makes another, and takes over what can be read.
     fn replace(&mut self, error: StoreError) {
         self.file = None;
-        let to = match aside::move_aside(&self.dir) {
-            Ok(to) => to,
-            Err(error) => return self.say(Event::Unavailable(error)),
-        };
-        let mut file = match File::open(&self.dir, self.max_bytes, &self.destinations) {
-            Ok((file, _)) => file,
+        let resumed = aside::pending(&self.dir).exists();
+        if let Err(error) = aside::begin(&self.dir) {
+            return self.say(Event::Unavailable(error));
+        }
+        match File::open(&self.dir, self.max_bytes, &self.destinations) {
+            Ok((file, _)) => self.take_over(file, error),
             Err(cause) => {
                 // Nothing can be written now: later it will be tried from the beginning.
-                aside::put_back(&self.dir, &to);
-                return self.say(Event::Unavailable(cause));
+                if !resumed {
+                    aside::put_back(&self.dir);
+                }
+                self.say(Event::Unavailable(cause));
             }
-        };
+        }
+    }
+
+    /// Takes over into `file` what can be read of the one that had its place. Nothing of it is sent before that is done: a run
+    /// that finds it half done begins anew.
+    fn take_over(&mut self, mut file: File, error: StoreError) {
+        let from = aside::pending(&self.dir);
         // What a newer version has kept, only that knows.
         let newer = matches!(error, StoreError::Newer { .. });
         let Salvage { saved, lost, counted } =
-            if newer { Salvage::default() } else { salvage(&to, &mut file) };
+            if newer { Salvage::default() } else { salvage(&from, &mut file) };
+        // Under its old name it is taken over once more by the next run, which sends twice.
+        let to = aside::finish(&self.dir, &from).unwrap_or(from);
         self.say(Event::MovedAside { to, error, saved, counted });
         match file.restore(Vec::new(), 0) {
             Ok(restored) => {

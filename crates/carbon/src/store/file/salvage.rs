@@ -50,6 +50,8 @@ struct Wanted {
 /// Takes over what can be read of the file at `from`, and of its log.
 pub(in super::super) fn salvage(from: &Path, into: &mut File) -> Salvage {
     let merged = PathBuf::from(format!("{}.merged", from.display()));
+    // Of a run that was interrupted.
+    let _ = fs::remove_file(log_of(&merged));
     let with_log = log::merge(from, &merged).unwrap_or(false);
     let salvage = salvage_from(if with_log { &merged } else { from }, into);
     // There is none, or a part of one, where there was no log or no room for it.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::Kept;
-use crate::store::aside::{move_aside, put_back};
+use crate::store::aside::{begin, put_back};
 
 const MANY: u64 = 64 << 20;
 
@@ -256,7 +256,7 @@ fn a_damaged_entry_of_one_destination_is_no_loss_while_anothers_is_sound() {
             let dir = left_for_both();
             execute(dir.path(), &format!("UPDATE due SET {damage} WHERE {entry}"));
             let restored = if aside {
-                let aside = move_aside(dir.path()).unwrap();
+                let aside = begin(dir.path()).unwrap();
                 let (mut file, _) = both(dir.path());
                 assert!(!salvage(&aside, &mut file).counted, "{damage}");
                 file.restore(Vec::new(), 0).unwrap()
@@ -323,7 +323,7 @@ fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted(
         let Err(error) = File::open(dir.path(), MANY, &names(&["a"])) else { continue };
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         refused += 1;
-        let aside = move_aside(dir.path()).unwrap();
+        let aside = begin(dir.path()).unwrap();
         let (mut file, _) = open(dir.path(), MANY);
         let salvage = salvage(&aside, &mut file);
         assert!(aside.exists());
@@ -357,9 +357,9 @@ fn what_is_put_back_is_what_was_there() {
     let (mut file, _) = open(dir.path(), MANY);
     file.apply(&append(1, 100)).unwrap();
     drop(file);
-    let aside = move_aside(dir.path()).unwrap();
+    let aside = begin(dir.path()).unwrap();
     drop(open(dir.path(), MANY));
-    put_back(dir.path(), &aside);
+    put_back(dir.path());
     let (_, restored) = open(dir.path(), MANY);
     assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [1]);
     assert!(!aside.exists());
@@ -372,7 +372,7 @@ fn moved_aside_with_its_log() {
         .unwrap();
     let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
-    let aside = move_aside(dir.path()).unwrap();
+    let aside = begin(dir.path()).unwrap();
     assert!(aside.exists() && !dir.path().join(NAME).exists());
     open(dir.path(), MANY);
 }
@@ -384,4 +384,56 @@ fn the_least_bound_still_keeps_hours_of_small_ticks() {
     let dropped: usize = (1..=1000).map(|id| file.apply(&append(id, 6000)).unwrap().len()).sum();
     assert!((300..=360).contains(&(1000 - dropped)), "{dropped}");
     assert!(on_disk(dir.path()) <= crate::LEAST_FILE_BYTES);
+}
+
+/// A file whose log has three commits beyond those of its making, as after a SIGKILL.
+fn killed() -> tempfile::TempDir {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut file, _) = open(dir.path(), MANY);
+    for id in 1..=3 {
+        file.apply(&append(id, 3000)).unwrap();
+    }
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+/// Flips a bit of the first page of the commit that is the `back`-th from the end.
+fn flip_commit(dir: &Path, back: usize) {
+    let path = log_of(&dir.join(NAME));
+    let commits = log::commits(&path);
+    let first_page = 32 + commits[commits.len() - 1 - back] * (24 + 4096) + 24;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[first_page] ^= 1;
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_commit_that_a_power_cut_cut_short_is_no_damage_and_more_than_one_is() {
+    let dir = killed();
+    flip_commit(dir.path(), 1);
+    let (_, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.batches.into_keys().collect::<Vec<_>>(), [1, 2]);
+    let dir = killed();
+    flip_commit(dir.path(), 2);
+    let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn a_power_cut_at_the_beginning_of_a_lap_of_the_log_is_no_damage() {
+    let dir = killed();
+    let path = dir.path().join(NAME);
+    let old_lap = fs::read(log_of(&path)).unwrap();
+    // All of it comes into the database, and a new lap begins: its header is on disk, its first frame is not.
+    drop(open(dir.path(), MANY));
+    let copy = killed();
+    let header = fs::read(log_of(&copy.path().join(NAME))).unwrap();
+    assert_ne!(header[16..24], old_lap[16..24]);
+    fs::write(log_of(&path), [&header[..32], &old_lap[32..]].concat()).unwrap();
+    assert_eq!(log::commits(&log_of(&path)), [0; 0]);
+    let (_, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.batches.into_keys().collect::<Vec<_>>(), [1, 2, 3]);
 }
