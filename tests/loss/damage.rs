@@ -104,8 +104,10 @@ fn daemon(folder: &Folder, name: &str, dir: &Path, destinations: &str) -> Result
     let prefix = ["long"; 4].map(|word| word.repeat(45)).join(".");
     let reader = Imitation::new(folder, &format!("{name}.reader"), "hello; serve")?.toml();
     let dir = dir.display();
+    // A second one, which never had anything: its entries keep every tick in the file.
+    let other = destination("other", &format!("127.0.0.1:{}", free_port()?));
     let text = format!(
-        "prefix = \"{prefix}\"\ndrain_timeout = \"1s\"\n[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{destinations}"
+        "prefix = \"{prefix}\"\ndrain_timeout = \"1s\"\n[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{destinations}{other}"
     );
     fs::write(&config, text)?;
     let config = config.display().to_string();
@@ -150,11 +152,12 @@ fn trial(left: &Left, file: &str, seed: u64, n: u64) -> Result<String> {
     };
     ensure!(counted(&collected) == 0, "{what}: {} new datapoints are missing", counted(&collected));
     let missing = counted(&left.collected);
-    let damaged = collected.last("gauge-points_dropped_damaged").context("no counter")?;
+    let damaged = collected.last("carbon.gauge-points_dropped_damaged").context("no counter")?;
     let aside = collected.last("queue.gauge-moved_aside").context("no counter")?;
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let exact = (missing as f64 - damaged).abs() < 0.5;
-    let unknown = collected.said(0.0, "what else it had cannot be known");
+    let unknown = collected.said(0.0, "what else it had cannot be known")
+        || collected.said(0.0, "to whom ticks are due cannot be read of all");
     // Nothing tells that a log was longer, or that its very last commit was one.
     let one = left.collected.counted().next().map_or(0, |(_, points)| points.len());
     let untold = file == LOG && (what.starts_with("cut") || missing <= one);

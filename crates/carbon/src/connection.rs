@@ -236,6 +236,17 @@ impl Connection {
         }
     }
 
+    /// Whether `end`, with which it was lost, is that of a peer that closes what is idle: a clean one, `after` a time without
+    /// a write, with everything acknowledged.
+    #[must_use]
+    pub fn was_idle(&self, end: &ConnectionError, after: Duration) -> bool {
+        let quiet = |info: TcpInfo| Duration::from_millis(info.last_data_sent.into()) >= after;
+        matches!(end, ConnectionError::Closed)
+            && TcpInfo::of(&self.stream).is_ok_and(quiet)
+            && self.unacked() == 0
+            && matches!(self.stream.take_error(), Ok(None))
+    }
+
     /// Waits for the end of the connection, which is the only thing that Carbon ever says.
     pub async fn closed(&self) -> ConnectionError {
         loop {
@@ -334,6 +345,26 @@ mod tests {
         drop(peer);
         let error = timeout(Duration::from_secs(5), connection.closed()).await.unwrap();
         assert!(matches!(error, ConnectionError::Closed), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_idle_close_is_told_from_one_after_a_write_and_from_one_with_bytes_unread() {
+        let after = Duration::from_millis(300);
+        for (reads, waits, idle) in [(true, true, true), (true, false, false), (false, true, false)] {
+            let (connection, mut peer) = pair().await;
+            connection.write(b"frame").await.unwrap();
+            if reads {
+                tokio::io::AsyncReadExt::read_exact(&mut peer, &mut [0; 5]).await.unwrap();
+            }
+            if waits {
+                tokio::time::sleep(after * 2).await;
+            }
+            drop(peer);
+            let end = timeout(Duration::from_secs(5), connection.closed()).await.unwrap();
+            // Not on the clock: the machine may be busy.
+            let after = if waits { after } else { Duration::from_secs(60) };
+            assert_eq!(connection.was_idle(&end, after), idle, "{reads} {waits}: {end}");
+        }
     }
 
     #[tokio::test]

@@ -3,8 +3,8 @@
 //! **The one rule**: a batch is done when it has been written and the connection then lived for `resend_window`.
 //! A loss of the connection makes everything written less than that before it due again. Some peers close idle
 //! connections, so that a batch is written again at most [`MAX_RESENDS`] times for that; from then on 30 s of
-//! peace are enough. A connection that ends sooner than that after a write was not idle: a port that accepts and closes
-//! may do so a hundred times, and has taken nothing. Nothing here knows the network, the disk, a batch's points or a
+//! peace are enough, or one more idle close: some close sooner. Whether a close was idle the connection tells: a port that
+//! accepts and closes may do so a hundred times, and has taken nothing. Nothing here knows the network, the disk, a batch's points or a
 //! clock: moments come as arguments.
 
 use std::collections::BTreeMap;
@@ -14,8 +14,7 @@ use tokio::time::Instant;
 
 /// How many connections may close idle after a batch, and it is still written again with the whole window to wait for.
 const MAX_RESENDS: u32 = 5;
-/// How long the connection must live after a batch was written again that often; and one that closes sooner after a
-/// write was not idle.
+/// How long the connection must live after a batch was written again that often.
 const PEACE: Duration = Duration::from_secs(30);
 /// How long what is done may stay: looking through everything at every tick would be waste.
 const SETTLE_EVERY: Duration = Duration::from_secs(10);
@@ -27,7 +26,9 @@ struct Entry {
     fresh: bool,
     written: Option<Instant>,
     writes: u32,
-    /// Connections that had lived for [`PEACE`] after it, and closed within the window.
+    /// It cannot be had now: what else is due goes before it.
+    put_off: bool,
+    /// Connections that it was written on, and that closed idle within the window.
     idle_closes: u32,
 }
 
@@ -77,7 +78,10 @@ impl Ledger {
 
     fn insert(&mut self, batch: u64, timestamp: i64, fresh: bool) {
         self.due += 1;
-        self.entries.insert(batch, Entry { timestamp, fresh, written: None, writes: 0, idle_closes: 0 });
+        self.entries.insert(
+            batch,
+            Entry { timestamp, fresh, written: None, writes: 0, put_off: false, idle_closes: 0 },
+        );
     }
 
     /// The batch to write next: the newest if it was never written, else the oldest that is due, with whether it
@@ -89,7 +93,11 @@ impl Ledger {
         let newest = self.entries.last_key_value().filter(|(_, entry)| entry.fresh && entry.writes == 0);
         match newest {
             Some((&batch, _)) => Some((batch, false)),
-            None => self.entries.iter().find(|(_, entry)| entry.is_due()).map(|(&batch, _)| (batch, true)),
+            None => {
+                let due = || self.entries.iter().filter(|(_, entry)| entry.is_due());
+                let next = due().find(|(_, entry)| !entry.put_off).or_else(|| due().next());
+                next.map(|(&batch, _)| (batch, true))
+            }
         }
     }
 
@@ -99,26 +107,35 @@ impl Ledger {
         after.filter(|(_, entry)| entry.is_due()).map(|(&batch, _)| batch).next()
     }
 
+    /// Everything else that is due goes before `batch` from now on.
+    pub(crate) fn put_off(&mut self, batch: u64) {
+        if let Some(entry) = self.entries.get_mut(&batch) {
+            entry.put_off = true;
+        }
+    }
+
     /// The whole batch has been written. Returns how often it has been now; `None` when it is no longer here.
     pub(crate) fn written(&mut self, batch: u64, now: Instant) -> Option<u32> {
         let entry = self.entries.get_mut(&batch)?;
         if entry.is_due() {
             self.due = self.due.saturating_sub(1);
         }
-        entry.written = Some(now);
+        (entry.written, entry.put_off) = (Some(now), false);
         entry.writes = entry.writes.saturating_add(1);
         Some(entry.writes)
     }
 
-    /// The connection was lost: what was written less than the window before is due again. Returns what is done.
-    pub(crate) fn lost(&mut self, now: Instant) -> Vec<u64> {
-        let done = self.settle(now);
-        for entry in self.entries.values_mut() {
-            let lived = entry.written.take().map(|written| now.duration_since(written));
-            if lived.is_some_and(|lived| lived >= PEACE) {
+    /// The connection was lost, or the peer closed it `idle`: what was written less than the window before is due again.
+    /// Returns what is done.
+    pub(crate) fn lost(&mut self, now: Instant, idle: bool) -> Vec<u64> {
+        let mut done = self.settle(now);
+        if idle {
+            for entry in self.entries.values_mut().filter(|entry| !entry.is_due()) {
                 entry.idle_closes = entry.idle_closes.saturating_add(1);
             }
+            done.extend(self.take_if(|entry| !entry.is_due() && entry.idle_closes > MAX_RESENDS));
         }
+        self.entries.values_mut().for_each(|entry| entry.written = None);
         self.due = self.entries.len();
         done
     }
@@ -254,20 +271,33 @@ mod tests {
         write_all(&mut ledger, start);
         ledger.push(2, 0);
         write_all(&mut ledger, start + seconds(500));
-        assert_eq!(ledger.lost(start + seconds(601)), [1], "done");
+        assert_eq!(ledger.lost(start + seconds(601), false), [1], "done");
         assert_eq!(write_all(&mut ledger, start + seconds(602)), [2]);
     }
 
     #[test]
     fn a_peer_that_closes_idle_connections_gets_each_batch_a_bounded_number_of_times() {
-        let (mut ledger, mut now) = (ledger([1]), Instant::now());
-        let mut writes = 0;
-        for _ in 0..50 {
-            writes += write_all(&mut ledger, now).len();
-            now += seconds(120);
-            ledger.lost(now);
+        // The second sooner than the peace that would be enough.
+        for idle in [120, 20] {
+            let (mut ledger, mut now) = (ledger([1]), Instant::now());
+            let mut writes = 0;
+            for _ in 0..50 {
+                writes += write_all(&mut ledger, now).len();
+                now += seconds(idle);
+                ledger.lost(now, true);
+            }
+            assert_eq!(writes, 1 + MAX_RESENDS as usize, "after {idle} s");
         }
-        assert_eq!(writes, 1 + MAX_RESENDS as usize);
+    }
+
+    #[test]
+    fn a_carbon_that_is_killed_time_and_again_was_not_idle_however_old_the_write() {
+        let (mut ledger, mut now) = (ledger([1]), Instant::now());
+        for _ in 0..8 {
+            assert_eq!(write_all(&mut ledger, now), [1]);
+            now += seconds(70);
+            assert_eq!(ledger.lost(now, false), [0; 0]);
+        }
     }
 
     #[test]
@@ -277,11 +307,11 @@ mod tests {
         for _ in 0..20 {
             write_all(&mut ledger, now);
             now += seconds(3);
-            ledger.lost(now);
+            ledger.lost(now, false);
         }
         write_all(&mut ledger, now);
         now += seconds(40);
-        assert_eq!(ledger.lost(now), [0; 0]);
+        assert_eq!(ledger.lost(now, false), [0; 0]);
         assert_eq!(write_all(&mut ledger, now), [1]);
     }
 
@@ -319,7 +349,7 @@ mod tests {
     fn what_a_lost_connection_had_written_counts_as_lost_when_it_is_dropped() {
         let (mut ledger, now) = (ledger([1]), Instant::now());
         write_all(&mut ledger, now);
-        ledger.lost(now);
+        ledger.lost(now, false);
         assert_eq!(ledger.remove(1), Some(Removed::Unwritten));
     }
 

@@ -8,6 +8,7 @@
 mod restore;
 mod state;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, error};
 
-use self::state::{Destination, Held, Reason, State};
+use self::state::{Destination, Held, Reason, Refusals, State};
 use crate::point::Batch;
 use crate::store::{Event, Store, StoreError};
 use crate::wire::{Frame, frames};
@@ -153,6 +154,7 @@ impl Queue {
             durable: false,
             published: false,
             waiting: 0,
+            refusals: Refusals::default(),
         };
         state.status.memory_bytes = state.status.memory_bytes.saturating_add(held.bytes);
         state.batches.insert(id, held);
@@ -211,16 +213,22 @@ impl Queue {
         removed
     }
 
-    /// Makes the last changes and closes the file. Returns how many batches are kept in it.
+    /// Puts on disk what is not there yet, makes the last changes and closes the file. Returns how many batches are kept in it.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
-        let (changes, kept) = {
+        let (changes, durable) = {
             let mut state = self.shared.state();
-            let kept = state.batches.values().filter(|held| held.waiting > 0 || !held.published).count();
-            (state.last_changes(), kept)
+            let durable: BTreeSet<u64> =
+                state.batches.iter().filter(|(_, held)| held.durable).map(|(&id, _)| id).collect();
+            (state.last_changes(), durable)
         };
-        store.close(changes).await;
-        if self.status().durable { kept } else { 0 }
+        let mut kept = durable;
+        let appended: Vec<u64> = changes.append.iter().map(|batch| batch.id).collect();
+        if let Some(dropped) = store.close(changes).await {
+            kept.extend(appended);
+            kept.retain(|id| !dropped.contains(id));
+        }
+        kept.len()
     }
 
     /// A handle for the sender of the destination `name`.
@@ -280,16 +288,17 @@ impl Place {
         if let Some(frames) = &turn.frames {
             return Loaded::Frames(Arc::clone(frames));
         }
-        let loaded = match &self.shared.store {
-            Some(store) => {
-                timeout(COMMIT_PATIENCE, store.load(turn.id)).await.unwrap_or(Err(StoreError::Gone))
-            }
-            None => Err(StoreError::Gone),
-        };
+        let mut loaded = self.load(turn.id, false).await;
+        // A disk that is busy says nothing of the batch; one that refuses it, time and again, does.
+        if let Err(error @ StoreError::Sqlite { .. }) = &loaded
+            && self.shared.state().refused(&self.name, turn.id, error)
+        {
+            loaded = self.load(turn.id, true).await;
+        }
         match loaded {
             Ok(frames) => {
                 turn.points = frames.iter().map(|frame| u64::from(frame.points)).sum();
-                self.shared.state().shrink_batch(turn.id, turn.points);
+                self.shared.state().loaded(turn.id, turn.points);
                 Loaded::Frames(frames)
             }
             Err(error @ StoreError::Damaged { .. }) => {
@@ -304,6 +313,11 @@ impl Place {
         }
     }
 
+    async fn load(&self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
+        let Some(store) = &self.shared.store else { return Err(StoreError::Gone) };
+        timeout(COMMIT_PATIENCE, store.load(id, anyway)).await.unwrap_or(Err(StoreError::Gone))
+    }
+
     /// The whole batch has been written. Returns whether it had been before.
     pub(crate) fn written(&self, id: u64) -> bool {
         let now = Instant::now();
@@ -315,11 +329,11 @@ impl Place {
         writes.is_some_and(|writes| writes > 1)
     }
 
-    /// The connection was lost.
-    pub(crate) fn lost(&self) {
+    /// The connection was lost; `idle`: the peer closed it while nothing was under way.
+    pub(crate) fn lost(&self, idle: bool) {
         let mut state = self.shared.state();
         let Some(destination) = state.destinations.get_mut(&self.name) else { return };
-        let done = destination.ledger.lost(Instant::now());
+        let done = destination.ledger.lost(Instant::now(), idle);
         state.finish(&self.name, &done);
     }
 

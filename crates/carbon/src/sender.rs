@@ -189,6 +189,7 @@ impl Sender {
     /// Ends at once. Its place in the queue stays, and what it had written lately is due again.
     pub fn stop(self) {
         self.task.abort();
-        self.shared.place.lost();
+        // Our own close tells nothing of the peer.
+        self.shared.place.lost(false);
     }
 }

@@ -80,6 +80,8 @@ pub(crate) struct Restored {
     pub(crate) lost: BTreeMap<Arc<str>, Lost>,
     /// Destinations that there are no longer, and how many batches each had not had.
     pub(crate) removed: Vec<(String, u64)>,
+    /// Entries and destinations that are not what was written: the batches they may have been about are due to all.
+    pub(crate) unsound: usize,
 }
 
 /// What a damaged file no longer has.
@@ -156,9 +158,9 @@ pub(crate) enum StoreError {
 
 enum Command {
     Apply(Changes),
-    Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
+    Load { id: u64, anyway: bool, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
     Reconfigure { destinations: Vec<Arc<str>>, max_bytes: u64 },
-    Close { changes: Changes, closed: oneshot::Sender<()> },
+    Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
 }
 
 /// The way to the thread.
@@ -193,16 +195,32 @@ impl Store {
         (Self { commands }, unheard)
     }
 
+    /// One whose disk gives batches as `load` says.
+    #[cfg(test)]
+    pub(crate) fn loading(
+        load: impl Fn(u64, bool) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
+    ) -> Self {
+        let (commands, received) = channel();
+        std::thread::spawn(move || {
+            for command in received {
+                if let Command::Load { id, anyway, reply } = command {
+                    let _ = reply.send(load(id, anyway));
+                }
+            }
+        });
+        Self { commands }
+    }
+
     /// Hands changes over; an event comes for every batch appended.
     pub(crate) fn apply(&self, changes: Changes) {
         // Without its thread there is no file; the queue goes on in memory.
         let _ = self.commands.send(Command::Apply(changes));
     }
 
-    /// The frames of a batch.
-    pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
+    /// The frames of a batch. What can be read of them `anyway`, whatever the disk says of the others.
+    pub(crate) async fn load(&self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
         let (reply, frames) = oneshot::channel();
-        let _ = self.commands.send(Command::Load { id, reply });
+        let _ = self.commands.send(Command::Load { id, anyway, reply });
         frames.await.unwrap_or(Err(StoreError::Gone))
     }
 
@@ -211,11 +229,12 @@ impl Store {
         let _ = self.commands.send(Command::Reconfigure { destinations, max_bytes });
     }
 
-    /// Makes the last changes and closes the file.
-    pub(crate) async fn close(&self, changes: Changes) {
+    /// Makes the last changes and closes the file. Returns the batches that had to make room; `None` where the changes are not
+    /// on disk.
+    pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
         let (closed, done) = oneshot::channel();
         let _ = self.commands.send(Command::Close { changes, closed });
-        let _ = done.await;
+        done.await.unwrap_or_default()
     }
 }
 
@@ -254,9 +273,10 @@ impl Keeper {
                 },
             };
             match command {
-                Command::Apply(changes) => self.apply(changes),
-                Command::Load { id, reply } => {
-                    let frames = self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id));
+                Command::Apply(changes) => drop(self.apply(changes)),
+                Command::Load { id, anyway, reply } => {
+                    let frames =
+                        self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id, anyway));
                     let _ = reply.send(frames);
                 }
                 Command::Reconfigure { destinations, max_bytes } => {
@@ -268,9 +288,11 @@ impl Keeper {
                     }
                 }
                 Command::Close { changes, closed } => {
-                    self.apply(changes);
+                    // There is no later time.
+                    self.tried = None;
+                    let dropped = self.apply(changes);
                     self.file = None;
-                    let _ = closed.send(());
+                    let _ = closed.send(dropped);
                     return;
                 }
             }
@@ -286,6 +308,10 @@ impl Keeper {
     fn open(&mut self) {
         self.tried = Some(Instant::now());
         match File::open(&self.dir, self.max_bytes, &self.destinations) {
+            Ok((file, _)) if aside::pending(&self.dir).exists() => {
+                let (path, reason) = (self.dir.join(NAME), "it was not whole yet".to_owned());
+                self.take_over(file, StoreError::Damaged { path, reason });
+            }
             Ok((file, restored)) => self.opened(file, restored),
             Err(error @ (StoreError::Damaged { .. } | StoreError::Newer { .. })) => self.replace(error),
             Err(error) => self.say(Event::Unavailable(error)),
@@ -300,24 +326,34 @@ impl Keeper {
     /// Sets the file aside, makes another, and takes over what can be read.
     fn replace(&mut self, error: StoreError) {
         self.file = None;
-        let to = match aside::move_aside(&self.dir) {
-            Ok(to) => to,
-            Err(error) => return self.say(Event::Unavailable(error)),
-        };
-        let mut file = match File::open(&self.dir, self.max_bytes, &self.destinations) {
-            Ok((file, _)) => file,
+        let resumed = aside::pending(&self.dir).exists();
+        if let Err(error) = aside::begin(&self.dir) {
+            return self.say(Event::Unavailable(error));
+        }
+        match File::open(&self.dir, self.max_bytes, &self.destinations) {
+            Ok((file, _)) => self.take_over(file, error),
             Err(cause) => {
                 // Nothing can be written now: later it will be tried from the beginning.
-                aside::put_back(&self.dir, &to);
-                return self.say(Event::Unavailable(cause));
+                if !resumed {
+                    aside::put_back(&self.dir);
+                }
+                self.say(Event::Unavailable(cause));
             }
-        };
+        }
+    }
+
+    /// Takes over into `file` what can be read of the one that had its place. Nothing of it is sent before that is done: a run
+    /// that finds it half done begins anew.
+    fn take_over(&mut self, mut file: File, error: StoreError) {
+        let from = aside::pending(&self.dir);
         // What a newer version has kept, only that knows.
         let newer = matches!(error, StoreError::Newer { .. });
         let Salvage { saved, lost, counted } =
-            if newer { Salvage::default() } else { salvage(&to, &mut file) };
+            if newer { Salvage::default() } else { salvage(&from, &mut file) };
+        // Under its old name it is taken over once more by the next run, which sends twice.
+        let to = aside::finish(&self.dir, &from).unwrap_or(from);
         self.say(Event::MovedAside { to, error, saved, counted });
-        match file.restore(Vec::new()) {
+        match file.restore(Vec::new(), 0) {
             Ok(restored) => {
                 let lost = if self.told { BTreeMap::new() } else { lost };
                 self.opened(file, Restored { lost, ..restored });
@@ -326,7 +362,8 @@ impl Keeper {
         }
     }
 
-    fn apply(&mut self, mut changes: Changes) {
+    /// Returns the batches that had to make room; `None` where the changes are not on disk.
+    fn apply(&mut self, mut changes: Changes) -> Option<Vec<u64>> {
         if self.file.is_none() && self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER) {
             self.open();
         }
@@ -337,12 +374,14 @@ impl Keeper {
         match applied {
             Ok(dropped) => {
                 let file_bytes = self.file.as_ref().map_or(0, File::bytes);
-                self.say(Event::Committed { appended, dropped, file_bytes });
+                self.say(Event::Committed { appended, dropped: dropped.clone(), file_bytes });
+                Some(dropped)
             }
             Err(error) => {
                 // Left in the file they would be sent again by the next run.
                 self.owed = Changes { append: Vec::new(), ..changes };
                 self.failed(appended, error);
+                None
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::{error, info};
 
-use super::state::{Destination, Held, Reason, State};
+use super::state::{Destination, Held, Reason, Refusals, State};
 use crate::store::{Lost, Restored};
 
 impl State {
@@ -23,6 +23,12 @@ impl State {
             if let Some(Destination { dropped, .. }) = self.destinations.get_mut(&name) {
                 dropped.damaged = dropped.damaged.saturating_add(points);
             }
+        }
+        if restored.unsound > 0 {
+            error!(
+                entries = restored.unsound,
+                "the queue's file is damaged: to whom ticks are due cannot be read of all; those go to every destination"
+            );
         }
         let again = std::mem::replace(&mut self.restored, true);
         let (mut ticks, mut oldest) = (0_usize, None::<i64>);
@@ -46,6 +52,7 @@ impl State {
                 durable: true,
                 published: true,
                 waiting: 0,
+                refusals: Refusals::default(),
             };
             self.batches.insert(id, held);
         }
@@ -54,14 +61,6 @@ impl State {
         }
         for (name, id) in restored.due {
             self.restore_due(&name, id);
-        }
-        // A batch leaves the file with the last entry of to whom it is due: without one these entries are damaged, and sending
-        // twice does less harm than a loss.
-        let nobodys = self.batches.iter().filter(|(_, held)| held.published && held.waiting == 0);
-        let nobodys: Vec<u64> = nobodys.map(|(&id, _)| id).collect();
-        let names: Vec<Arc<str>> = self.destinations.keys().cloned().collect();
-        for id in nobodys {
-            names.iter().for_each(|name| self.restore_due(name, id));
         }
         if ticks > 0 {
             info!(ticks, oldest, "ticks of an earlier run are in the queue");

@@ -13,13 +13,15 @@ use tracing::{debug, error, info, trace, warn};
 
 use super::{Dropped, Limits, QueueStatus, Turn};
 use crate::ledger::{Ledger, Removed};
-use crate::store::{Changes, Event, Kept};
+use crate::store::{Changes, Event, Kept, StoreError};
 use crate::wire::Frame;
 
 /// Frames kept in memory beside the file; what does not fit is read again when its turn comes.
 const MEMORY: usize = 16 << 20;
 /// How many batches that are not on disk go along with the next commit.
 const CATCH_UP: usize = 32;
+/// A batch that the disk refuses this often waits behind the others.
+const MOST_REFUSALS: u32 = 3;
 
 /// Why a batch leaves a queue unsent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub(super) struct State {
     pub(super) missed: bool,
     pub(super) status: QueueStatus,
     pub(super) said_undurable: bool,
+    /// Batches that the disk has given.
+    pub(super) reads: u64,
 }
 
 #[derive(Debug)]
@@ -59,6 +63,14 @@ pub(super) struct Held {
     pub(super) published: bool,
     /// Destinations that are not done with it.
     pub(super) waiting: usize,
+    pub(super) refusals: Refusals,
+}
+
+/// How often the disk has refused to give a batch, and how many others it had given by the last time that counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Refusals {
+    count: u32,
+    reads: u64,
 }
 
 #[derive(Debug)]
@@ -98,6 +110,7 @@ impl State {
             missed: false,
             status: QueueStatus::default(),
             said_undurable: false,
+            reads: 0,
         }
     }
 
@@ -108,7 +121,6 @@ impl State {
 
     /// What the next commit holds: the batch, some that missed theirs, and what has been done since.
     pub(super) fn changes(&mut self, id: u64) -> Changes {
-        let names: Vec<Arc<str>> = self.destinations.keys().cloned().collect();
         let catch_up = if self.missed && self.status.durable { CATCH_UP } else { 0 };
         let missed = self.batches.iter().filter(|_| catch_up > 0);
         let missed = missed.filter(|(other, held)| !held.durable && held.published && **other != id);
@@ -117,27 +129,30 @@ impl State {
         let append: Vec<Kept> = missed
             .into_iter()
             .chain(self.batches.get_key_value(&id))
-            .filter_map(|(&id, held)| {
-                let frames = Arc::clone(held.frames.as_ref()?);
-                // One that was published goes to those that are not done with it.
-                let waits = |name: &&Arc<str>| {
-                    !held.published || self.destinations.get(*name).is_some_and(|to| to.ledger.holds(id))
-                };
-                let due = names.iter().filter(waits).cloned().collect();
-                Some(Kept { id, timestamp: held.timestamp, frames, due })
-            })
+            .filter_map(|(&id, held)| self.kept(id, held))
             .collect();
         // What the commit takes is durable with it, or missed again.
         self.missed = any_missed || (self.missed && !self.status.durable);
-        Changes { append, ..self.last_changes() }
+        self.with_done(append)
     }
 
+    /// What the last commit holds: everything that is not on disk, and what has been done since.
     pub(super) fn last_changes(&mut self) -> Changes {
-        Changes {
-            append: Vec::new(),
-            done: std::mem::take(&mut self.done),
-            forget: std::mem::take(&mut self.forget),
-        }
+        let undurable = self.batches.iter().filter(|(_, held)| !held.durable);
+        let append = undurable.filter_map(|(&id, held)| self.kept(id, held)).collect();
+        self.with_done(append)
+    }
+
+    /// A batch as it goes to the disk: one that was published, for those that are not done with it.
+    fn kept(&self, id: u64, held: &Held) -> Option<Kept> {
+        let frames = Arc::clone(held.frames.as_ref()?);
+        let waits = |(_, to): &(&Arc<str>, &Destination)| !held.published || to.ledger.holds(id);
+        let due = self.destinations.iter().filter(waits).map(|(name, _)| Arc::clone(name)).collect();
+        Some(Kept { id, timestamp: held.timestamp, frames, due })
+    }
+
+    fn with_done(&mut self, append: Vec<Kept>) -> Changes {
+        Changes { append, done: std::mem::take(&mut self.done), forget: std::mem::take(&mut self.forget) }
     }
 
     /// Gives a batch to every destination.
@@ -195,6 +210,33 @@ impl State {
         }
     }
 
+    /// The disk has given a batch.
+    pub(super) fn loaded(&mut self, id: u64, points: u64) {
+        self.reads = self.reads.saturating_add(1);
+        self.shrink_batch(id, points);
+    }
+
+    /// The disk has an error where a batch is: after some, the others go first. Returns whether the batch is given up:
+    /// the disk has given others since, so that it is not the whole of it that is away.
+    pub(super) fn refused(&mut self, name: &Arc<str>, id: u64, error: &StoreError) -> bool {
+        let Some(held) = self.batches.get_mut(&id) else { return false };
+        let Refusals { count, reads } = &mut held.refusals;
+        *count = count.saturating_add(1);
+        if *count > MOST_REFUSALS && self.reads > *reads {
+            return true;
+        }
+        if *count == MOST_REFUSALS {
+            warn!(%error, timestamp = held.timestamp, "the disk refuses a kept tick; others go before it");
+            *reads = self.reads;
+        }
+        if *count >= MOST_REFUSALS
+            && let Some(destination) = self.destinations.get_mut(name)
+        {
+            destination.ledger.put_off(id);
+        }
+        false
+    }
+
     fn remove(&mut self, id: u64) {
         if let Some(held) = self.batches.remove(&id)
             && held.frames.is_some()
@@ -232,7 +274,9 @@ impl State {
     pub(super) fn expire(&mut self, now: i64) {
         let max_age = i64::try_from(self.limits.max_age.as_secs()).unwrap_or(i64::MAX);
         let oldest = now.saturating_sub(max_age);
-        while let Some((&id, _)) = self.batches.iter().next().filter(|(_, held)| held.timestamp < oldest) {
+        // Not only from the front: a tick from a clock that was ahead would keep all that follow it.
+        let aged = self.batches.iter().filter(|(_, held)| held.timestamp < oldest);
+        for id in aged.map(|(&id, _)| id).collect::<Vec<_>>() {
             self.drop_batch(id, Reason::Age);
         }
     }

@@ -75,7 +75,7 @@ async fn a_disk_that_hangs_delays_a_tick_by_a_second_and_has_them_all_afterwards
     assert!(place.next().is_none(), "it may yet come to the disk");
     until(&queue, |state| state.status.undurable == 1).await;
     let waited = start.elapsed();
-    assert!((COMMIT_PATIENCE..COMMIT_PATIENCE * 2).contains(&waited), "{waited:?}");
+    assert!((COMMIT_PATIENCE..COMMIT_PATIENCE * 20).contains(&waited), "{waited:?}");
     assert!(place.next().is_some() && !queue.status().durable);
     // Of a hundred no more than 64 are heaped on the disk; all go to the senders.
     (2..=100).for_each(|timestamp| queue.push(&batch(timestamp)));
@@ -90,9 +90,46 @@ async fn a_disk_that_hangs_delays_a_tick_by_a_second_and_has_them_all_afterwards
         queue.push(&batch(timestamp));
         until(&queue, |state| state.unanswered == 0).await;
     }
+    assert!(queue.shared.state().batches.values().all(|held| held.durable));
     assert_eq!(queue.close().await, 102);
     let again = queue_in(dir.path());
     until(&again, |state| state.batches.len() == 102).await;
+}
+
+#[tokio::test]
+async fn what_no_commit_has_taken_goes_along_with_the_last_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = HungDisk::new(dir.path());
+    let queue = queue_in(dir.path());
+    (1..=100).for_each(|timestamp| queue.push(&batch(timestamp)));
+    until(&queue, |state| state.status.undurable == 100).await;
+    disk.answers_again();
+    until(&queue, |state| state.unanswered == 0).await;
+    assert_eq!(queue.close().await, 100);
+    let again = queue_in(dir.path());
+    until(&again, |state| state.batches.len() == 100).await;
+}
+
+#[tokio::test]
+async fn ticks_that_are_on_no_disk_at_the_end_are_not_told_as_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    // The folder cannot be made.
+    fs::write(dir.path().join("file"), "").unwrap();
+    let queue = queue_in(&dir.path().join("file"));
+    queue.push(&batch(1));
+    until(&queue, |state| state.status.undurable == 1).await;
+    assert_eq!(queue.close().await, 0);
+}
+
+#[tokio::test]
+async fn a_tick_of_a_clock_that_was_ahead_keeps_no_others_from_expiring() {
+    let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
+    queue.push(&batch(100_000_000));
+    // Behind it, as after a step back.
+    (0..10).for_each(|n| queue.push(&batch(n * 1000)));
+    assert_eq!(queue.place("a").share().dropped.age, 6);
+    let left: Vec<i64> = queue.shared.state().batches.values().map(|held| held.timestamp).collect();
+    assert_eq!(left, [100_000_000, 6000, 7000, 8000, 9000]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,6 +149,51 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
     queue.push(&batch(2));
     queue.shared.state().lose_patience(Instant::now() + COMMIT_PATIENCE);
     assert!(place.next().is_some_and(|turn| turn.id != 5 && turn.frames.is_some()));
+}
+
+#[tokio::test]
+async fn one_bad_sector_does_not_hold_up_the_backlog() {
+    let frame = |points| Frame { points, body: vec![1] };
+    let bad = || {
+        let source = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(10), None);
+        StoreError::Sqlite { path: "queue".into(), source }
+    };
+    // Of 5 one frame can be read, of 6 none, and 7 is whole.
+    let store = Store::loading(move |id, anyway| match (id, anyway) {
+        (5, true) => Ok([frame(1)].into()),
+        (6, true) => Err(StoreError::Damaged { path: "queue".into(), reason: "a test".to_owned() }),
+        (5 | 6, false) => Err(bad()),
+        _ => Ok([frame(3)].into()),
+    });
+    let state = Mutex::new(State::new(limits(), NAMES.map(Arc::from).to_vec()));
+    let queue = Queue { shared: Arc::new(Shared { state, store: Some(store), appended: Notify::new() }) };
+    let place = queue.place("a");
+    let summary = Summary { timestamp: 1, points: 3, bytes: 10 };
+    let restored = Restored {
+        due: [5, 6, 7].map(|id| (Arc::from("a"), id)).to_vec(),
+        batches: [5, 6, 7].map(|id| (id, summary)).into(),
+        ..Restored::default()
+    };
+    queue.shared.state().apply(Event::Opened(restored));
+    for id in [5, 5, 5, 6, 6, 6] {
+        let mut turn = place.next().unwrap();
+        assert_eq!(turn.id, id);
+        assert!(matches!(place.frames(&mut turn).await, Loaded::NotNow));
+    }
+    // As long as the disk has given nothing else, it may be away as a whole.
+    let mut turn = place.turn(5).unwrap();
+    assert!(matches!(place.frames(&mut turn).await, Loaded::NotNow));
+    let mut turn = place.next().unwrap();
+    assert_eq!(turn.id, 7);
+    assert!(matches!(place.frames(&mut turn).await, Loaded::Frames(_)));
+    place.written(7);
+    let mut turn = place.next().unwrap();
+    let loaded = place.frames(&mut turn).await;
+    assert!(turn.id == 5 && turn.points == 1 && matches!(loaded, Loaded::Frames(_)), "{turn:?} {loaded:?}");
+    place.written(5);
+    let mut turn = place.next().unwrap();
+    assert!(turn.id == 6 && matches!(place.frames(&mut turn).await, Loaded::Lost));
+    assert_eq!((place.share().due, place.share().dropped.damaged), (0, 5));
 }
 
 #[tokio::test]

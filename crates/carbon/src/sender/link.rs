@@ -26,6 +26,8 @@ const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long a connection must live after a write before the next failure starts with a short delay again. A port
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
+/// A peer that closes after this long without a write closes what is idle; one that does so sooner is failing.
+const IDLE: Duration = Duration::from_secs(10);
 /// How long is waited for the disk that a poisonous point is put on.
 const APPEND_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -97,13 +99,14 @@ impl Link {
                     let mut life = Life { began: Instant::now(), delivered: None };
                     let left = self.serve(&connection, &mut life).await;
                     self.disconnected();
+                    let idle = matches!(&left, Left::Lost(error) if connection.was_idle(error, IDLE));
                     match left {
                         Left::Draining => return self.finish(connection).await,
                         Left::Renewing => match self.confirm(connection).await {
                             Ok(()) => continue,
-                            Err(error) => self.lost(error, &life),
+                            Err(error) => self.lost(error, &life, false),
                         },
-                        Left::Lost(error) => self.lost(error, &life),
+                        Left::Lost(error) => self.lost(error, &life, idle),
                     }
                 }
                 Err(error) => error,
@@ -140,8 +143,8 @@ impl Link {
         (counters.connected, counters.unacked) = (false, 0);
     }
 
-    fn lost(&mut self, error: ConnectionError, life: &Life) -> ConnectionError {
-        self.shared.place.lost();
+    fn lost(&mut self, error: ConnectionError, life: &Life, idle: bool) -> ConnectionError {
+        self.shared.place.lost(idle);
         self.poison.connection_lost(Instant::now());
         if life.has_lived() {
             self.backoff.reset();

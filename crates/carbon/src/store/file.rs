@@ -71,7 +71,8 @@ impl File {
             return Err(StoreError::Newer { path, version });
         }
         let unread = commits.iter().filter(|&&commit| commit > read).count();
-        if unread > 0 {
+        // One alone is a commit that a power cut has cut short: nobody was told that it was made.
+        if unread > 1 {
             let reason = format!("{unread} commits of its log cannot be read");
             return Err(StoreError::Damaged { path, reason });
         }
@@ -90,8 +91,8 @@ impl File {
         if version == 0 {
             file.create()?;
         }
-        let removed = file.set_destinations(destinations)?;
-        let restored = file.restore(removed)?;
+        let (removed, unsound) = file.set_destinations(destinations)?;
+        let restored = file.restore(removed, unsound)?;
         Ok((file, restored))
     }
 
@@ -109,70 +110,85 @@ impl File {
         self.set_destinations(names).map(|_| ())
     }
 
-    /// Forgets destinations that there are no longer; returns them with what each had not had.
-    pub(super) fn set_destinations(&mut self, names: &[Arc<str>]) -> Result<Vec<(String, u64)>, StoreError> {
-        let (removed, known) = self.transact(|transaction| {
-            let mut removed = Vec::new();
-            let before: Vec<(i64, String)> = transaction
-                .prepare("SELECT id, name FROM destination")?
-                .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-                .collect::<rusqlite::Result<_>>()?;
-            for (id, name) in before {
-                if names.iter().any(|wanted| **wanted == *name) {
-                    continue;
-                }
-                let due = transaction.execute("DELETE FROM due WHERE destination = ?", [id])?;
-                transaction.execute("DELETE FROM destination WHERE id = ?", [id])?;
-                removed.push((name, u64::try_from(due).unwrap_or(u64::MAX)));
+    /// Forgets destinations that there are no longer; returns them with what each had not had, and how many rows are not
+    /// what was written: whatever such a row said, nothing is forgotten for it.
+    fn set_destinations(&mut self, names: &[Arc<str>]) -> Result<(Vec<(String, u64)>, usize), StoreError> {
+        let known: Vec<_> = names.iter().map(|name| (Arc::clone(name), rows::number(name))).collect();
+        let removed = self.transact(|transaction| {
+            let (before, unsound) = rows::destinations(transaction)?;
+            let is_same = before.len() == known.len() && known.iter().all(|(_, id)| before.contains_key(id));
+            if !is_same || unsound > 0 {
+                rows::put_destinations(transaction, &known)?;
             }
-            let mut known = Vec::new();
-            for name in names {
-                transaction.execute("INSERT OR IGNORE INTO destination (name) VALUES (?)", [&**name])?;
-                let id =
-                    transaction.query_row("SELECT id FROM destination WHERE name = ?", [&**name], |row| {
-                        row.get(0)
-                    })?;
-                known.push((Arc::clone(name), id));
+            let mut removed = Vec::new();
+            for (id, name) in before {
+                if known.iter().all(|(_, known)| *known != id) {
+                    let due = transaction.execute("DELETE FROM due WHERE destination = ?", [id])?;
+                    removed.push((name, u64::try_from(due).unwrap_or(u64::MAX)));
+                }
             }
             if !removed.is_empty() {
                 let orphans =
                     "DELETE FROM frame WHERE NOT EXISTS (SELECT 1 FROM due WHERE batch = frame.id >> ?)";
                 transaction.execute(orphans, [rows::PART_BITS])?;
             }
-            Ok((removed, known))
+            Ok((removed, unsound))
         })?;
         self.destinations = known;
         Ok(removed)
     }
 
-    /// What is in the file. An entry of what is due without all of its points tells what is lost.
-    pub(super) fn restore(&mut self, removed: Vec<(String, u64)>) -> Result<Restored, StoreError> {
-        let mut restored = Restored { removed, ..Restored::default() };
-        let (mut repairs, mut wanted) = (Vec::new(), BTreeSet::new());
+    /// What is in the file. An entry of what is due without all of its points tells what is lost; one that is damaged, or of
+    /// a destination that nobody knows, makes its batch due to all: sending twice does less harm than a loss.
+    pub(super) fn restore(
+        &mut self,
+        removed: Vec<(String, u64)>,
+        unsound: usize,
+    ) -> Result<Restored, StoreError> {
+        let mut restored = Restored { removed, unsound, ..Restored::default() };
+        let (mut wanted, mut everybodys) = (BTreeSet::new(), BTreeSet::new());
+        let (mut rewrite, mut all) = (false, false);
         let read = rows::summaries(&self.connection, &mut restored.batches).and_then(|()| {
             rows::due(&self.connection, rows::Order::Oldest, |due| {
                 let name = self.destinations.iter().find(|(_, id)| *id == due.destination && due.sound);
                 let batch = restored.batches.get_mut(&due.batch);
                 let there = batch.as_ref().map(|batch| batch.points);
-                if let Some((name, _)) = name {
-                    if let Some(batch) = batch {
-                        // A number of points that was flipped: they are counted when the frame is read.
-                        batch.points = batch.points.min(due.points);
-                        wanted.insert(due.batch);
-                        restored.due.push((Arc::clone(name), due.batch));
-                    }
-                    Lost::count(&mut restored.lost, name, due.points, there);
+                rewrite |= there.is_none_or(|there| there < due.points);
+                let Some((name, _)) = name else {
+                    restored.unsound += 1;
+                    // Its number is what was flipped, and it may have been any.
+                    all |= !due.sound && batch.is_none();
+                    everybodys.insert(due.batch);
+                    return;
+                };
+                if let Some(batch) = batch {
+                    // A number of points that was flipped: they are counted when the frame is read.
+                    batch.points = batch.points.min(due.points);
+                    wanted.insert(due.batch);
+                    restored.due.push((Arc::clone(name), due.batch));
                 }
-                if !due.sound || there.is_none_or(|there| there < due.points) {
-                    repairs.push((due, there));
-                }
+                Lost::count(&mut restored.lost, name, due.points, there);
             })
         });
-        read.map_err(|source| explain(&self.path, source))?;
+        let unreadable = read.map_err(|source| explain(&self.path, source))?;
+        restored.unsound += unreadable;
+        all |= unreadable > 0;
+        wanted.extend(&everybodys);
         let strays = self.strays(&mut restored.batches, &wanted);
+        let is_everybodys = |batch: &u64| all || everybodys.contains(batch) || !wanted.contains(batch);
+        restored.due.retain(|(_, batch)| !is_everybodys(batch));
+        for batch in restored.batches.keys().filter(|batch| is_everybodys(batch)) {
+            restored.due.extend(self.destinations.iter().map(|(name, _)| (Arc::clone(name), *batch)));
+            rewrite = true;
+        }
+        let entries = restored.due.iter().filter_map(|(name, batch)| {
+            Some((*batch, rows::number(name), restored.batches.get(batch)?.points))
+        });
         // A disk that takes nothing now leaves them to the next start, which counts them again.
         let _ = self.transact(|transaction| {
-            repairs.iter().try_for_each(|(due, there)| rows::correct_due(transaction, due, *there))?;
+            if rewrite || restored.unsound > 0 {
+                rows::rewrite_due(transaction, entries)?;
+            }
             strays.iter().try_for_each(|batch| rows::delete(transaction, *batch))
         });
         Ok(restored)
@@ -244,12 +260,18 @@ impl File {
         Ok(())
     }
 
-    /// The frames of a batch that are what was written; those that are not are left out.
-    pub(super) fn load(&mut self, batch: u64) -> Result<Arc<[Frame]>, StoreError> {
+    /// The frames of a batch that are what was written; those that are not are left out, and with `anyway` those that the
+    /// disk does not give, too.
+    pub(super) fn load(&mut self, batch: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
         let (frames, error) = rows::readable(&self.connection, batch);
         let error = error.map(|source| explain(&self.path, source));
         match error {
-            Some(error) if frames.is_empty() || !matches!(error, StoreError::Damaged { .. }) => Err(error),
+            Some(error) if anyway && frames.is_empty() => {
+                Err(StoreError::Damaged { path: self.path.clone(), reason: error.to_string() })
+            }
+            Some(error) if frames.is_empty() || !(anyway || matches!(error, StoreError::Damaged { .. })) => {
+                Err(error)
+            }
             None if frames.is_empty() => {
                 let reason = "a batch has no frame that is what was written".to_owned();
                 Err(StoreError::Damaged { path: self.path.clone(), reason })

@@ -2,7 +2,8 @@
 //! pages.
 //!
 //! SQLite takes a damaged place for the end of the log, and says nothing of what follows. A commit that a crash cut short has no
-//! last frame and is not counted; nor is what a truncated log no longer has: nothing tells of it. The format is that
+//! last frame and is not counted, or is the only one that cannot be read: a power cut may have kept its last frame and not
+//! the first. Nor is what a truncated log no longer has: nothing tells of it. The format is that
 //! of <https://www.sqlite.org/fileformat2.html#walformat>.
 
 use std::fs::{self, File};
@@ -26,8 +27,9 @@ struct Frame<'a> {
 /// The frames of the present lap, in order, each with its place in the log.
 fn frames(bytes: &[u8]) -> impl Iterator<Item = (usize, Frame<'_>)> {
     let salt = bytes.get(16..24);
-    // Frames of an earlier lap lie behind, under another salt. The header's may itself be damaged.
-    let first = bytes.get(HEADER + 8..HEADER + 16);
+    // Frames of an earlier lap lie behind, under another salt; after a crash at the beginning of a lap nothing else, and
+    // the database has them. The header's may itself be damaged: that its checksum tells.
+    let first = bytes.get(HEADER + 8..HEADER + 16).filter(|_| !is_header_sound(bytes));
     let frames = bytes.get(HEADER..).unwrap_or_default().chunks_exact(FRAME_HEADER + PAGE);
     frames.enumerate().filter_map(move |(index, frame)| {
         let (number, rest) = frame.split_first_chunk()?;
@@ -35,8 +37,30 @@ fn frames(bytes: &[u8]) -> impl Iterator<Item = (usize, Frame<'_>)> {
         let frame_salt = rest.get(..8);
         let page = frame.get(FRAME_HEADER..)?;
         let frame = Frame { number: u32::from_be_bytes(*number), ends_commit: *size != [0; 4], page };
-        (frame_salt == salt || frame_salt == first).then_some((index, frame))
+        let is_present = frame_salt == salt || (first.is_some() && frame_salt == first);
+        is_present.then_some((index, frame))
     })
+}
+
+fn is_header_sound(bytes: &[u8]) -> bool {
+    let words: Vec<[u8; 4]> = bytes
+        .iter()
+        .take(HEADER)
+        .copied()
+        .collect::<Vec<_>>()
+        .chunks_exact(4)
+        .filter_map(|word| word.try_into().ok())
+        .collect();
+    let big = words.first() == Some(&[0x37, 0x7f, 0x06, 0x83]);
+    let read = |word: [u8; 4]| if big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) };
+    let mut sums = (0_u32, 0_u32);
+    for pair in words.iter().take(6).copied().map(read).collect::<Vec<_>>().chunks_exact(2) {
+        if let [even, odd] = *pair {
+            sums.0 = sums.0.wrapping_add(even).wrapping_add(sums.1);
+            sums.1 = sums.1.wrapping_add(odd).wrapping_add(sums.0);
+        }
+    }
+    words.get(6..8) == Some(&[sums.0.to_be_bytes(), sums.1.to_be_bytes()])
 }
 
 /// The number of frames up to and including each commit in the log, in order; none where there is no log.

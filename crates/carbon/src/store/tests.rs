@@ -80,6 +80,30 @@ fn of_a_file_that_was_cut_the_first_half_goes_on_and_the_rest_is_told() {
 }
 
 #[test]
+fn what_an_interrupted_run_had_not_taken_over_is_taken_over_by_the_next() {
+    for whole in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        drop(keeper_with(&dir, 1..=40));
+        // It had been set aside, and the new one has but two batches, or is itself damaged.
+        aside::begin(dir.path()).unwrap();
+        let (mut file, _) = File::open(dir.path(), 64 << 20, &[Arc::from("a")]).unwrap();
+        file.apply(&append(1..=2)).unwrap();
+        drop(file);
+        if !whole {
+            cut(dir.path());
+        }
+        let (_keeper, mut events) = keeper(dir.path());
+        assert!(restored(&mut events).batches.into_keys().eq(1..=40), "{whole}");
+        assert!(!aside::pending(dir.path()).exists());
+        let (_, mut again) = {
+            drop(_keeper);
+            keeper(dir.path())
+        };
+        assert!(restored(&mut again).batches.into_keys().eq(1..=40), "{whole}");
+    }
+}
+
+#[test]
 fn a_file_that_is_replaced_while_the_queue_knows_what_it_had_is_not_counted_here_too() {
     let dir = tempfile::tempdir().unwrap();
     let (mut keeper, mut events) = keeper_with(&dir, 1..=40);

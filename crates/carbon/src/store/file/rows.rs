@@ -11,7 +11,7 @@ use super::super::{Kept, Summary};
 use crate::wire::Frame;
 
 pub(super) const SCHEMA: &str = "
-CREATE TABLE destination (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE destination (id INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE frame (id INTEGER PRIMARY KEY, timestamp INTEGER NOT NULL, points INTEGER NOT NULL, checksum INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE TABLE due (batch INTEGER NOT NULL, destination INTEGER NOT NULL, points INTEGER NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (batch, destination)) WITHOUT ROWID;
 ";
@@ -30,6 +30,39 @@ pub(super) struct Due {
     pub(super) points: u64,
     /// Whether it is what was written.
     pub(super) sound: bool,
+}
+
+/// What stands for a destination in the entries of what is due: FNV-1a of its name. They tell whose they are without the row
+/// that has the name, which may be damaged.
+pub(super) fn number(name: &str) -> i64 {
+    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, hash).cast_signed()
+}
+
+/// Reads the destinations, and how many rows are not what was written.
+pub(super) fn destinations(connection: &Connection) -> rusqlite::Result<(BTreeMap<i64, String>, usize)> {
+    let (mut names, mut unsound) = (BTreeMap::new(), 0);
+    let columns = "SELECT id, name, checksum FROM destination";
+    let read = |row: &Row<'_>| -> rusqlite::Result<(i64, String, u32)> {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    };
+    let unreadable = scan(connection, columns, params![], read, |(id, name, sum)| {
+        if id == number(&name) && sum == crc32fast::hash(name.as_bytes()) {
+            names.insert(id, name);
+        } else {
+            unsound += 1;
+        }
+    })?;
+    Ok((names, unsound + unreadable))
+}
+
+/// Writes the destinations anew.
+pub(super) fn put_destinations(connection: &Connection, known: &[(Arc<str>, i64)]) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM destination", [])?;
+    let insert = "INSERT OR REPLACE INTO destination (id, name, checksum) VALUES (?, ?, ?)";
+    known.iter().try_for_each(|(name, id)| {
+        connection.execute(insert, params![id, name, crc32fast::hash(name.as_bytes())]).map(|_| ())
+    })
 }
 
 /// From which end rows are read: what lies behind a damaged page is reached from the other.
@@ -91,15 +124,15 @@ fn put_due(connection: &Connection, batch: u64, destination: i64, points: u64) -
         .map(|_| ())
 }
 
-/// Makes an entry fit the points that are there, so that what is lost is counted once.
-pub(super) fn correct_due(connection: &Connection, due: &Due, there: Option<u64>) -> rusqlite::Result<()> {
-    match there.filter(|_| due.sound) {
-        Some(points) => put_due(connection, due.batch, due.destination, points),
-        None => connection
-            .prepare_cached("DELETE FROM due WHERE batch = ? AND destination = ?")?
-            .execute(params![due.batch, due.destination])
-            .map(|_| ()),
-    }
+/// Writes all entries of what is due anew, (batch, destination, points): a damaged one cannot be found by its key.
+pub(super) fn rewrite_due(
+    connection: &Connection,
+    entries: impl IntoIterator<Item = (u64, i64, u64)>,
+) -> rusqlite::Result<()> {
+    connection.execute("DELETE FROM due", [])?;
+    entries
+        .into_iter()
+        .try_for_each(|(batch, destination, points)| put_due(connection, batch, destination, points))
 }
 
 /// Reads the batches without their bodies.
@@ -116,10 +149,11 @@ pub(super) fn summaries(
         summary.points = summary.points.saturating_add(points.into());
         summary.bytes = summary.bytes.saturating_add(bytes);
     })
+    .map(|_| ())
 }
 
-/// Reads the entries of what is due.
-pub(super) fn due(connection: &Connection, order: Order, each: impl FnMut(Due)) -> rusqlite::Result<()> {
+/// Reads the entries of what is due; returns how many cannot be read at all.
+pub(super) fn due(connection: &Connection, order: Order, each: impl FnMut(Due)) -> rusqlite::Result<usize> {
     let columns = match order {
         Order::Oldest => "SELECT batch, destination, points, checksum FROM due ORDER BY batch, destination",
         Order::Newest => {
@@ -144,7 +178,7 @@ pub(super) fn batches(
         Order::Oldest => "SELECT id FROM frame ORDER BY id",
         Order::Newest => "SELECT id FROM frame ORDER BY id DESC",
     };
-    scan(connection, columns, params![], |row| row.get::<_, u64>(0), |id| each(id >> PART_BITS))
+    scan(connection, columns, params![], |row| row.get::<_, u64>(0), |id| each(id >> PART_BITS)).map(|_| ())
 }
 
 /// The frames of a batch that are what was written, by id, with their timestamp; and why not all could be read.
@@ -177,22 +211,24 @@ pub(super) fn readable(
     (frames, error)
 }
 
-/// Every row that can be read as what it should be; the others are left out.
+/// Every row that can be read as what it should be; the others are left out, and their number is returned.
 fn scan<T>(
     connection: &Connection,
     columns: &str,
     params: impl rusqlite::Params,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
     mut each: impl FnMut(T),
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<usize> {
+    let mut unreadable = 0;
     let mut statement = connection.prepare_cached(columns)?;
     let mut rows = statement.query(params)?;
     while let Some(row) = rows.next()? {
-        if let Ok(value) = read(row) {
-            each(value);
+        match read(row) {
+            Ok(value) => each(value),
+            Err(_) => unreadable += 1,
         }
     }
-    Ok(())
+    Ok(unreadable)
 }
 
 /// What a batch takes in the file, at most: its frames in whole pages.

@@ -31,12 +31,27 @@ pub(in super::super) struct Salvage {
     pub(in super::super) counted: bool,
 }
 
-/// To whom a batch is due, with its points; empty where that cannot be read.
-type Wanted = BTreeMap<u64, Vec<(Option<Arc<str>>, u64)>>;
+/// To whom, with the points; `None` is a destination that there is no longer.
+type Entry = (Option<Arc<str>>, u64);
+
+/// What the entries of what is due say.
+#[derive(Default)]
+struct Wanted {
+    /// To whom a batch is due.
+    entries: BTreeMap<u64, Vec<Entry>>,
+    /// Batches with a damaged entry, or one of a destination that nobody knows: such are due to all.
+    everybodys: BTreeSet<u64>,
+    /// Numbers in damaged entries: each may be another batch's.
+    unsound: BTreeSet<u64>,
+    /// All entries could be read.
+    whole: bool,
+}
 
 /// Takes over what can be read of the file at `from`, and of its log.
 pub(in super::super) fn salvage(from: &Path, into: &mut File) -> Salvage {
     let merged = PathBuf::from(format!("{}.merged", from.display()));
+    // Of a run that was interrupted.
+    let _ = fs::remove_file(log_of(&merged));
     let with_log = log::merge(from, &merged).unwrap_or(false);
     let salvage = salvage_from(if with_log { &merged } else { from }, into);
     // There is none, or a part of one, where there was no log or no room for it.
@@ -48,18 +63,21 @@ pub(in super::super) fn salvage(from: &Path, into: &mut File) -> Salvage {
 fn salvage_from(from: &Path, into: &mut File) -> Salvage {
     let mut salvage = Salvage::default();
     let Ok(connection) = open(from) else { return salvage };
-    let (wanted, counted) = wanted(&connection, into);
-    salvage.counted = counted;
-    let mut batches: BTreeSet<u64> = wanted.keys().copied().collect();
+    let wanted = wanted(&connection, into);
+    salvage.counted = wanted.whole && wanted.everybodys.is_empty();
+    let mut batches = BTreeSet::new();
     for order in [Order::Oldest, Order::Newest] {
         if rows::batches(&connection, order, |batch| batches.extend([batch])).is_ok() {
             break;
         }
     }
+    let all = !wanted.whole || !wanted.unsound.is_subset(&batches);
+    batches.extend(wanted.entries.keys());
     let mut taken = Vec::new();
     for batch in batches {
-        let due = wanted.get(&batch).map(Vec::as_slice).unwrap_or_default();
-        if let Some(kept) = salvage.kept(&connection, into, batch, due) {
+        let due = wanted.entries.get(&batch).map(Vec::as_slice).unwrap_or_default();
+        let everybodys = all || due.is_empty() || wanted.everybodys.contains(&batch);
+        if let Some(kept) = salvage.kept(&connection, into, batch, due, everybodys) {
             taken.push(kept);
         }
         let bytes: u64 = taken.iter().map(rows::needs).sum();
@@ -78,7 +96,8 @@ impl Salvage {
         connection: &Connection,
         into: &File,
         batch: u64,
-        due: &[(Option<Arc<str>>, u64)],
+        due: &[Entry],
+        everybodys: bool,
     ) -> Option<Kept> {
         let (frames, _) = rows::readable(connection, batch);
         let timestamp = frames.first_key_value().map(|(_, (timestamp, _))| *timestamp);
@@ -90,9 +109,9 @@ impl Salvage {
             Lost::count(&mut self.lost, name, *points, there);
             kept.due.push(Arc::clone(name));
         }
-        if due.is_empty() {
+        if everybodys {
             // Twice does less harm than never.
-            kept.due.extend(into.destinations.iter().map(|(name, _)| Arc::clone(name)));
+            kept.due = into.destinations.iter().map(|(name, _)| Arc::clone(name)).collect();
         }
         (there.is_some() && !kept.due.is_empty()).then_some(kept)
     }
@@ -130,31 +149,33 @@ fn open(from: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// What the entries of what is due say, and whether all of them could be read.
-fn wanted(connection: &Connection, into: &File) -> (Wanted, bool) {
-    let names = || -> rusqlite::Result<BTreeMap<i64, String>> {
-        let mut names = connection.prepare("SELECT id, name FROM destination")?;
-        names.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
-    };
-    let Ok(names) = names() else { return (Wanted::new(), false) };
-    let mut entries = BTreeMap::new();
+fn wanted(connection: &Connection, into: &File) -> Wanted {
+    let names = rows::destinations(connection).map(|(names, _)| names).unwrap_or_default();
+    let mut wanted = Wanted::default();
+    let mut sound = BTreeMap::new();
     let mut read = |order| {
         rows::due(connection, order, |due| {
             if due.sound {
-                entries.insert((due.batch, due.destination), due.points);
+                sound.insert((due.batch, due.destination), due.points);
+            } else {
+                wanted.everybodys.insert(due.batch);
+                wanted.unsound.insert(due.batch);
             }
         })
     };
-    let counted = read(Order::Oldest).is_ok();
-    if !counted {
+    let unreadable = read(Order::Oldest);
+    if unreadable.is_err() {
         // It fails too, as a rule: what it has read until then counts.
         let _ = read(Order::Newest);
     }
-    let mut wanted = Wanted::new();
-    for ((batch, destination), points) in entries {
-        let name = names.get(&destination).map(String::as_str);
-        let known = into.destinations.iter().find(|(known, _)| name == Some(&**known));
-        wanted.entry(batch).or_default().push((known.map(|(name, _)| Arc::clone(name)), points));
+    wanted.whole = unreadable.is_ok_and(|unreadable| unreadable == 0);
+    for ((batch, destination), points) in sound {
+        let known = into.destinations.iter().find(|(_, id)| *id == destination);
+        if known.is_none() && !names.contains_key(&destination) {
+            wanted.everybodys.insert(batch);
+        }
+        let name = known.map(|(name, _)| Arc::clone(name));
+        wanted.entries.entry(batch).or_default().push((name, points));
     }
-    (wanted, counted)
+    wanted
 }

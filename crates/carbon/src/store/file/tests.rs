@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::Kept;
-use crate::store::aside::{move_aside, put_back};
+use crate::store::aside::{begin, put_back};
 
 const MANY: u64 = 64 << 20;
 
@@ -41,7 +41,7 @@ fn what_was_committed_comes_back() {
     assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [1, 3]);
     assert_eq!(restored.batches[&3], Summary { timestamp: 30, points: 1, bytes: 100 });
     assert_eq!(restored.due, [(Arc::from("a"), 1), (Arc::from("a"), 3)]);
-    assert_eq!(file.load(3).unwrap()[0].body, vec![7; 100]);
+    assert_eq!(file.load(3, false).unwrap()[0].body, vec![7; 100]);
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn a_batch_stays_until_every_destination_is_done_with_it() {
     let (mut file, _) = File::open(dir.path(), MANY, &names(&["a", "b"])).unwrap();
     file.apply(&Changes { append: vec![kept(1, 10, &["a", "b"])], ..Changes::default() }).unwrap();
     file.apply(&Changes { done: vec![(Arc::from("a"), 1)], ..Changes::default() }).unwrap();
-    assert!(file.load(1).is_ok());
+    assert!(file.load(1, false).is_ok());
     file.apply(&Changes { done: vec![(Arc::from("b"), 1)], ..Changes::default() }).unwrap();
-    assert!(file.load(1).is_err());
+    assert!(file.load(1, false).is_err());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_file_keeps_its_bound_and_the_oldest_makes_room() {
     }
     assert!(!dropped.is_empty());
     assert_eq!(dropped, (1..=dropped.len() as u64).collect::<Vec<_>>());
-    assert!(file.load(200).is_ok());
+    assert!(file.load(200, false).is_ok());
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_file_cut_or_flipped_anywhere_is_read_right_or_refused_and_never_a_panic() {
                 opened += 1;
                 for (id, summary) in restored.batches {
                     // A batch comes back as it was, or not at all.
-                    if let Ok(frames) = file.load(id) {
+                    if let Ok(frames) = file.load(id, false) {
                         assert_eq!(frames[0].body, vec![7; 3000]);
                         assert_eq!(summary.timestamp, id.cast_signed() * 10);
                     }
@@ -190,7 +190,7 @@ fn frames_that_are_gone_while_their_entry_remains_are_counted_once() {
     assert_eq!(restored.lost, [(Arc::from("a"), Lost { batches: 3, points: 50 })].into());
     assert_eq!(restored.due.iter().map(|(_, id)| *id).collect::<Vec<_>>(), [2, 3, 4]);
     assert_eq!(restored.batches[&2].points, 20);
-    assert_eq!(file.load(2).unwrap().len(), 2);
+    assert_eq!(file.load(2, false).unwrap().len(), 2);
     drop(file);
     let (_, restored) = open(dir.path(), MANY);
     assert!(restored.lost.is_empty(), "counted again: {:?}", restored.lost);
@@ -206,7 +206,7 @@ fn a_frame_whose_number_was_flipped_is_counted_once() {
     let (mut file, restored) = open(dir.path(), MANY);
     assert_eq!(restored.lost, [(Arc::from("a"), Lost { batches: 1, points: 30 })].into());
     assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [2]);
-    assert!(file.load(9).is_err());
+    assert!(file.load(9, false).is_err());
 }
 
 #[test]
@@ -218,8 +218,82 @@ fn a_flipped_bit_costs_its_frame_and_no_other() {
     execute(dir.path(), "UPDATE frame SET points = 11 WHERE id = (1 << 16) + 1");
     let (mut file, restored) = open(dir.path(), MANY);
     assert_eq!(restored.batches[&1].points, 30, "what is due says how many there were");
-    let frames = file.load(1).unwrap();
+    let frames = file.load(1, false).unwrap();
     assert_eq!(frames.iter().map(|frame| frame.body[0]).collect::<Vec<_>>(), [1, 3]);
+}
+
+fn both(dir: &Path) -> (File, Restored) {
+    File::open(dir, MANY, &names(&["a", "b"])).unwrap()
+}
+
+/// Batches 1 and 2, due to both but that `a` has had 2.
+fn left_for_both() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = both(dir.path());
+    let append = vec![kept(1, 10, &["a", "b"]), kept(2, 10, &["b"])];
+    file.apply(&Changes { append, ..Changes::default() }).unwrap();
+    dir
+}
+
+fn due(restored: Restored) -> Vec<(u64, Arc<str>)> {
+    let mut due: Vec<_> = restored.due.into_iter().map(|(name, id)| (id, name)).collect();
+    due.sort();
+    due
+}
+
+#[test]
+fn a_damaged_entry_of_one_destination_is_no_loss_while_anothers_is_sound() {
+    let (a, b) = (Arc::from("a"), Arc::from("b"));
+    let entry = format!("batch = 1 AND destination = {}", rows::number("a"));
+    for (damage, everything) in [
+        ("points = points + 4", false),
+        ("checksum = checksum + 1", false),
+        ("destination = destination + 1", false),
+        ("batch = batch + 1024", true),
+        ("points = 'x'", true),
+    ] {
+        for aside in [false, true] {
+            let dir = left_for_both();
+            execute(dir.path(), &format!("UPDATE due SET {damage} WHERE {entry}"));
+            let restored = if aside {
+                let aside = begin(dir.path()).unwrap();
+                let (mut file, _) = both(dir.path());
+                assert!(!salvage(&aside, &mut file).counted, "{damage}");
+                file.restore(Vec::new(), 0).unwrap()
+            } else {
+                let (_, restored) = both(dir.path());
+                assert_eq!(restored.unsound, 1, "{damage}");
+                restored
+            };
+            let mut expected = vec![(1, Arc::clone(&a)), (1, Arc::clone(&b)), (2, Arc::clone(&b))];
+            if everything {
+                expected.insert(2, (2, Arc::clone(&a)));
+            }
+            assert_eq!(due(restored), expected, "{damage}, aside {aside}");
+            let (_, again) = both(dir.path());
+            assert_eq!((again.unsound, again.due.len()), (0, expected.len()), "{damage}, aside {aside}");
+        }
+    }
+}
+
+#[test]
+fn a_flipped_name_is_no_removed_destination() {
+    let (a, b): (Arc<str>, Arc<str>) = (Arc::from("a"), Arc::from("b"));
+    for damage in ["name = 'c'", "id = id + 1", "checksum = checksum + 1", "checksum = 'x'"] {
+        let dir = left_for_both();
+        execute(dir.path(), &format!("UPDATE destination SET {damage} WHERE name = 'b'"));
+        let (_, restored) = both(dir.path());
+        assert_eq!((restored.removed.len(), restored.unsound), (0, 1), "{damage}");
+        let expected = [(1, Arc::clone(&a)), (1, Arc::clone(&b)), (2, Arc::clone(&b))];
+        assert_eq!(due(restored), expected, "{damage}");
+
+        // Nobody can say that it was b's, which is there no longer: all that are get it.
+        let dir = left_for_both();
+        execute(dir.path(), &format!("UPDATE destination SET {damage} WHERE name = 'b'"));
+        let (_, restored) = open(dir.path(), MANY);
+        assert!(restored.removed.is_empty() && restored.unsound > 0, "{damage}");
+        assert_eq!(due(restored), [(1, Arc::clone(&a)), (2, Arc::clone(&a))], "{damage}");
+    }
 }
 
 #[test]
@@ -249,7 +323,7 @@ fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted(
         let Err(error) = File::open(dir.path(), MANY, &names(&["a"])) else { continue };
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         refused += 1;
-        let aside = move_aside(dir.path()).unwrap();
+        let aside = begin(dir.path()).unwrap();
         let (mut file, _) = open(dir.path(), MANY);
         let salvage = salvage(&aside, &mut file);
         assert!(aside.exists());
@@ -257,10 +331,10 @@ fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted(
             .saved
             .iter()
             .flat_map(|id| {
-                file.load(*id).unwrap().iter().map(|frame| u64::from(frame.points)).collect::<Vec<_>>()
+                file.load(*id, false).unwrap().iter().map(|frame| u64::from(frame.points)).collect::<Vec<_>>()
             })
             .sum();
-        let restored = file.restore(Vec::new()).unwrap();
+        let restored = file.restore(Vec::new(), 0).unwrap();
         assert!(restored.lost.is_empty() && restored.batches.keys().eq(&salvage.saved));
         let lost: u64 = salvage.lost.values().map(|lost| lost.points).sum();
         assert!(points + lost <= 60 * 30, "round {round}: {points} and {lost}");
@@ -283,9 +357,9 @@ fn what_is_put_back_is_what_was_there() {
     let (mut file, _) = open(dir.path(), MANY);
     file.apply(&append(1, 100)).unwrap();
     drop(file);
-    let aside = move_aside(dir.path()).unwrap();
+    let aside = begin(dir.path()).unwrap();
     drop(open(dir.path(), MANY));
-    put_back(dir.path(), &aside);
+    put_back(dir.path());
     let (_, restored) = open(dir.path(), MANY);
     assert_eq!(restored.batches.keys().copied().collect::<Vec<_>>(), [1]);
     assert!(!aside.exists());
@@ -298,7 +372,7 @@ fn moved_aside_with_its_log() {
         .unwrap();
     let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
-    let aside = move_aside(dir.path()).unwrap();
+    let aside = begin(dir.path()).unwrap();
     assert!(aside.exists() && !dir.path().join(NAME).exists());
     open(dir.path(), MANY);
 }
@@ -310,4 +384,56 @@ fn the_least_bound_still_keeps_hours_of_small_ticks() {
     let dropped: usize = (1..=1000).map(|id| file.apply(&append(id, 6000)).unwrap().len()).sum();
     assert!((300..=360).contains(&(1000 - dropped)), "{dropped}");
     assert!(on_disk(dir.path()) <= crate::LEAST_FILE_BYTES);
+}
+
+/// A file whose log has three commits beyond those of its making, as after a SIGKILL.
+fn killed() -> tempfile::TempDir {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut file, _) = open(dir.path(), MANY);
+    for id in 1..=3 {
+        file.apply(&append(id, 3000)).unwrap();
+    }
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    copy
+}
+
+/// Flips a bit of the first page of the commit that is the `back`-th from the end.
+fn flip_commit(dir: &Path, back: usize) {
+    let path = log_of(&dir.join(NAME));
+    let commits = log::commits(&path);
+    let first_page = 32 + commits[commits.len() - 1 - back] * (24 + 4096) + 24;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[first_page] ^= 1;
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_commit_that_a_power_cut_cut_short_is_no_damage_and_more_than_one_is() {
+    let dir = killed();
+    flip_commit(dir.path(), 1);
+    let (_, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.batches.into_keys().collect::<Vec<_>>(), [1, 2]);
+    let dir = killed();
+    flip_commit(dir.path(), 2);
+    let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn a_power_cut_at_the_beginning_of_a_lap_of_the_log_is_no_damage() {
+    let dir = killed();
+    let path = dir.path().join(NAME);
+    let old_lap = fs::read(log_of(&path)).unwrap();
+    // All of it comes into the database, and a new lap begins: its header is on disk, its first frame is not.
+    drop(open(dir.path(), MANY));
+    let copy = killed();
+    let header = fs::read(log_of(&copy.path().join(NAME))).unwrap();
+    assert_ne!(header[16..24], old_lap[16..24]);
+    fs::write(log_of(&path), [&header[..32], &old_lap[32..]].concat()).unwrap();
+    assert_eq!(log::commits(&log_of(&path)), [0; 0]);
+    let (_, restored) = open(dir.path(), MANY);
+    assert_eq!(restored.batches.into_keys().collect::<Vec<_>>(), [1, 2, 3]);
 }
