@@ -8,6 +8,7 @@ mod salvage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,6 +39,14 @@ pub(super) struct File {
     bytes: u64,
 }
 
+/// SQLite takes a first page of zeroes for a database that is still empty, and says nothing of all the rest.
+fn begins_as_a_database(path: &Path) -> bool {
+    let mut start = Vec::new();
+    // What cannot be read SQLite will say more of.
+    let read = fs::File::open(path).and_then(|file| file.take(16).read_to_end(&mut start));
+    read.is_err() || start.is_empty() || start == b"SQLite format 3\0"
+}
+
 impl File {
     /// Opens or makes the file in `dir`, for these destinations.
     pub(super) fn open(
@@ -48,6 +57,10 @@ impl File {
         fs::create_dir_all(dir).map_err(|source| StoreError::Folder { path: dir.to_owned(), source })?;
         let path = dir.join(NAME);
         let commits = log::commits(&log_of(&path));
+        if !begins_as_a_database(&path) {
+            let reason = "it does not begin as a database does".to_owned();
+            return Err(StoreError::Damaged { path, reason });
+        }
         let open = || -> rusqlite::Result<(Connection, i64, usize)> {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
                 | OpenFlags::SQLITE_OPEN_CREATE

@@ -103,6 +103,21 @@ fn a_drained_file_gives_its_space_back() {
     assert_eq!(file.bytes(), on_disk(dir.path()));
 }
 
+/// SQLite takes it for an empty database, and all that is behind for free room.
+#[test]
+fn a_first_page_of_zeroes_is_damage_and_no_empty_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut file, _) = open(dir.path(), MANY);
+    file.apply(&append(1, 100)).unwrap();
+    drop(file);
+    let path = dir.path().join(NAME);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[..4096].fill(0);
+    fs::write(&path, bytes).unwrap();
+    let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
+
 #[test]
 fn a_second_process_is_told_that_the_file_is_in_use() {
     let dir = tempfile::tempdir().unwrap();
