@@ -15,9 +15,6 @@ use serde_json::Value;
 
 use crate::{Carbon, Entry, Series};
 
-/// How long reading all files may take, s.
-const READING: u64 = 5;
-
 /// The points of one tick, by path.
 pub type Points = BTreeMap<String, f64>;
 
@@ -134,27 +131,32 @@ impl Collected {
         self.entries.iter().any(|entry| entry.at > since && entry.line.contains(words))
     }
 
-    /// Holds all that was collected against what these Carbons have together.
-    #[must_use]
-    pub fn compare(&self, carbons: &[&Carbon]) -> Findings {
+    /// Holds all that was collected against what these Carbons have together. The daemon may live on meanwhile: what is
+    /// looked for is what the record had before the files were read, and what is found must be in it afterwards.
+    ///
+    /// # Errors
+    /// As [`Collected::look`].
+    pub fn compare(&mut self, carbons: &[&Carbon]) -> Result<Findings> {
         let mut findings = Findings::default();
+        let due: Vec<u64> = self.counted().map(|(at, _)| at).collect();
         let mut stored = BTreeMap::new();
-        // The daemon lives on while the files are read: a tick of these seconds is one that the record does not have yet.
-        let newest = self.ticks.last_key_value().map_or(0, |(&at, _)| at);
-        let meanwhile = newest + 1..=newest + READING;
         for (path, file) in carbons.iter().flat_map(|carbon| carbon.paths()) {
             // One that is just being made has no header yet.
             let Ok(series) = Series::read(&file) else { continue };
-            for (&at, &value) in &series.points {
-                if !meanwhile.contains(&at) && !self.is_collected(at, &path, value) {
-                    findings.wrong.push(format!("{path} at {at} is {value}"));
-                }
-            }
             if stored.insert(path.clone(), series).is_some() {
                 findings.wrong.push(format!("{path} is in two places"));
             }
         }
-        for (at, points) in self.counted() {
+        self.look()?;
+        for (path, series) in &stored {
+            for (&at, &value) in &series.points {
+                if !self.is_collected(at, path, value) {
+                    findings.wrong.push(format!("{path} at {at} is {value}"));
+                }
+            }
+        }
+        for at in due {
+            let Some(points) = self.ticks.get(&at) else { continue };
             findings.ticks += 1;
             findings.checked += points.len() as u64;
             let missing = |path: &&String| stored.get(*path).and_then(|series| series.at(at)).is_none();
@@ -163,7 +165,7 @@ impl Collected {
                 findings.lost.insert(at, missing);
             }
         }
-        findings
+        Ok(findings)
     }
 }
 

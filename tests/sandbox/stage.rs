@@ -203,7 +203,7 @@ impl Stage {
         let (start, mut since, mut before) = (Instant::now(), Instant::now(), usize::MAX);
         loop {
             let carbons: Vec<&Carbon> = std::iter::once(&self.carbon).chain(&self.more).collect();
-            let findings = self.collected.compare(&carbons);
+            let findings = self.collected.compare(&carbons)?;
             if findings.missing() != before {
                 (since, before) = (Instant::now(), findings.missing());
             }
