@@ -7,8 +7,9 @@ use std::time::Duration;
 use carbon::{Batch, Status, path};
 use tokio::time::Instant;
 
-use crate::collectors::{Figure, Paths, Points, Rollup, count, replies};
+use crate::collectors::{Paths, replies};
 use crate::config::Config;
+use crate::figure::{Figure, Points, Rollup, count};
 use crate::naming::{self, Prefix};
 use crate::survey::{Kind, Vitals};
 

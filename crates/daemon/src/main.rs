@@ -6,10 +6,12 @@
 
 mod cli;
 mod clock;
+mod collecting;
 mod collectors;
 mod commands;
 mod config;
 mod derive;
+mod figure;
 mod grid;
 mod health;
 mod members;

@@ -2,7 +2,7 @@
 
 use slurm_snapshot::NodeTally;
 
-use crate::collectors::{Figure, Rollup, count};
+use crate::figure::{Figure, Rollup, count};
 
 #[rustfmt::skip]
 pub(crate) const SHARES: &[Figure<NodeTally>] = &[

@@ -13,7 +13,8 @@ use proptest::prelude::*;
 use slurm_snapshot::{Reading, Release, Statistics};
 
 use self::world::{Event, Truth, Work, World};
-use crate::collectors::{Collecting, Round};
+use crate::collecting::Collecting;
+use crate::collectors::Round;
 use crate::config::Collectors;
 use crate::derive::Reset;
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carbon::path;
 
-use crate::collectors::{Figure, Points};
+use crate::figure::{Figure, Points};
 
 /// The words seen so far, each with the level that it is below.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::Rollup;
+    use crate::figure::Rollup;
 
     const FIGURES: &[Figure<u32>] = &[Figure {
         leaf: "jobs",

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, Statistics};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
+use super::{Collect, Collector, Paths, Round};
 use crate::derive;
+use crate::figure::{Figure, Points, Rollup};
 
 const FAMILY: &str = "slurm_health";
 

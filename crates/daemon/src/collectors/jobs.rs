@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use carbon::path;
 use slurm_snapshot::{JobTallies, JobTally, Jobs, Moments, Started, UserJobs, Waiting};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
+use super::{Collect, Collector, Paths, Round, Settings};
+use crate::figure::{Figure, Points, Rollup, count};
 use crate::members::{Candidate, Members};
 use crate::survey::{Findings, Needs};
 use crate::words::Words;

@@ -3,7 +3,8 @@
 use carbon::path;
 use slurm_snapshot::License;
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
+use super::{Collect, Collector, Paths, Round};
+use crate::figure::{Figure, Points, Rollup};
 use crate::survey::{Findings, Needs};
 
 pub(super) const COLLECTOR: Collector = Collector {

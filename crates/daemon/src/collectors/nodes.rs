@@ -5,7 +5,8 @@
 use carbon::path;
 use slurm_snapshot::{NodeRow, NodeTally, Nodes, Shares};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
+use super::{Collect, Collector, Paths, Round, Settings};
+use crate::figure::{Figure, Points, Rollup, count};
 use crate::shares::SHARES;
 use crate::survey::{Findings, Needs};
 use crate::words::Words;

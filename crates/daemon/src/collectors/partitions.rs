@@ -5,7 +5,8 @@
 use carbon::path;
 use slurm_snapshot::{JobTally, Partition, PartitionJobs};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
+use super::{Collect, Collector, Paths, Round};
+use crate::figure::{Figure, Points, Rollup, count};
 use crate::shares::SHARES;
 use crate::survey::{Findings, Needs};
 

@@ -2,7 +2,8 @@
 
 use slurm_snapshot::Reservation;
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
+use super::{Collect, Collector, Paths, Round};
+use crate::figure::{Figure, Points, Rollup, count};
 use crate::survey::{Findings, Needs};
 
 pub(super) const COLLECTOR: Collector = Collector {

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, RpcUser, rpc_name};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, Settings, count};
+use super::{Collect, Collector, Paths, Round, Settings};
 use crate::derive::{self, Calls, Reset, Tables};
+use crate::figure::{Figure, Points, Rollup, count};
 use crate::members::{Candidate, Members};
 use crate::source::Wanted;
 

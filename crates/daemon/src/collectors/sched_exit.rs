@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, Statistics, bf_exit_name, schedule_exit_name};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round};
+use super::{Collect, Collector, Paths, Round};
 use crate::derive;
+use crate::figure::{Figure, Points, Rollup};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, Statistics};
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
+use super::{Collect, Collector, Paths, Round};
 use crate::derive::{self, Interval, Reset};
+use crate::figure::{Figure, Points, Rollup, count};
 
 const FAMILY: &str = "slurm_sched_interval";
 

@@ -4,8 +4,9 @@
 
 use slurm_snapshot::Statistics;
 
-use super::{Collect, Collector, Figure, Paths, Points, Rollup, Round, count};
+use super::{Collect, Collector, Paths, Round};
 use crate::derive;
+use crate::figure::{Figure, Points, Rollup, count};
 
 const FAMILY: &str = "slurm_sched_stats";
 

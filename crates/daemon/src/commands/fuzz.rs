@@ -10,7 +10,8 @@ use slurm_snapshot::{Answer, Reading};
 
 use super::stats::{Compared, document};
 use super::watch::draw_somehow;
-use crate::collectors::{Collecting, Round};
+use crate::collecting::Collecting;
+use crate::collectors::Round;
 use crate::config::Collectors;
 
 const TICK: u32 = 30;

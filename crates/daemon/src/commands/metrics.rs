@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::collectors::{COLLECTORS, Leaf, Paths, Rollup};
+use crate::collectors::{COLLECTORS, Paths};
+use crate::figure::{Leaf, Rollup};
 use crate::health;
 
 /// The whole document.

@@ -9,7 +9,8 @@ use slurm_snapshot::Reading;
 
 use super::{block_on, load, log_errors, no_cluster, print, read_or_advise, slot};
 use crate::cli::Options;
-use crate::collectors::{Collecting, Due, Round};
+use crate::collecting::{Collecting, Due};
+use crate::collectors::Round;
 use crate::config::{Collectors, Config};
 use crate::naming;
 use crate::source::{Wanted, recording};

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use carbon::Batch;
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, RpcUser, Statistics};
 
-use super::{Collect, Points, Round, RpcStats};
+use super::{Collect, Round, RpcStats};
+use crate::figure::Points;
 
 /// Seconds between two ticks.
 const INTERVAL: u32 = 30;

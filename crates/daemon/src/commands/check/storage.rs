@@ -17,8 +17,9 @@ use tokio::time::timeout;
 use super::ini::Ini;
 use super::rules::{self, Archives, Rule};
 use super::{Report, dry_tick};
-use crate::collectors::{Paths, Rollup, fits, published, replies};
+use crate::collectors::{Paths, fits, published, replies};
 use crate::config::Config;
+use crate::figure::Rollup;
 use crate::{health, naming};
 
 /// Debian's place, and that of everybody else.

@@ -1,0 +1,158 @@
+//! One kind of reply over the rounds: when it may come, what it was last, and what of it may be published.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slurm_snapshot::{Reading, Reply};
+use tracing::{info, warn};
+
+use super::needs::Kind;
+use super::pace::Pace;
+use crate::source::{Outcome, SourceError};
+
+/// What a refusal may count for at most: at a duty of 5 % it is asked again after ten minutes.
+const LONGEST_FAILURE: Duration = Duration::from_secs(30);
+
+/// What an administrator does about PrivateData.
+const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
+    `sacctmgr modify user NAME set adminlevel=operator`.";
+
+/// How one kind of reply is doing; counters run since the daemon's start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Vitals {
+    /// µs of the last reading.
+    pub(crate) duration: Option<u64>,
+    pub(crate) readings_ok: u64,
+    pub(crate) readings_failed: u64,
+    /// Of the good ones, those that said that nothing had changed.
+    pub(crate) readings_unchanged: u64,
+    pub(crate) skipped_duty: u64,
+    pub(crate) skipped_busy: u64,
+    pub(crate) skipped_round: u64,
+    pub(crate) readings_late: u64,
+    /// Whether slurmctld may keep some of it from us, so that none of it is published.
+    pub(crate) hidden: bool,
+}
+
+/// One kind of reply: when it may come, what it was last, how it is doing.
+#[derive(Debug, Default)]
+pub(super) struct Topic {
+    pub(super) pace: Pace,
+    /// The last full reply that was published.
+    pub(super) kept: Option<Arc<Reading>>,
+    pub(super) vitals: Vitals,
+    said: Said,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Said {
+    #[default]
+    Nothing,
+    Good,
+    Failed,
+    Hidden,
+    NotTold,
+}
+
+impl Topic {
+    /// Whether it was ever asked for.
+    pub(super) fn is_known(&self) -> bool {
+        self.said != Said::Nothing || self.vitals.skipped_busy > 0
+    }
+
+    /// What may be left out of the answer if it has not changed.
+    pub(super) fn since(&self) -> Option<i64> {
+        match self.kept.as_ref()?.reply.as_ref()? {
+            Reply::Jobs(jobs) => Some(jobs.last_update),
+            Reply::Nodes(nodes) => {
+                let partitions = nodes.partitions.as_ref().map(|partitions| partitions.last_update);
+                Some(partitions.unwrap_or(i64::MAX).min(nodes.last_update))
+            }
+            Reply::Licenses(licenses) => Some(licenses.last_update),
+            Reply::Reservations(reservations) => Some(reservations.last_update),
+            Reply::Controllers(_) | Reply::Unchanged => None,
+        }
+    }
+
+    /// What the outcome is worth: a reading to publish, or nothing.
+    pub(super) fn take(&mut self, kind: Kind, outcome: Outcome) -> Option<Arc<Reading>> {
+        let mut reading = match outcome {
+            Ok(reading) => reading,
+            Err(error) => {
+                one_more(&mut self.vitals.readings_failed);
+                self.vitals.duration = None;
+                // A controller that comes back may be another, with other moments.
+                self.kept = None;
+                if self.said != Said::Failed {
+                    warn!(reply = kind.name(), %error, "no reading; trying again when it is due");
+                }
+                self.said = Said::Failed;
+                return None;
+            }
+        };
+        one_more(&mut self.vitals.readings_ok);
+        self.vitals.duration = Some(reading.elapsed);
+        let said = self.hide(kind, &mut reading);
+        if said != self.said {
+            say(kind, said, &reading);
+            self.said = said;
+        }
+        if said == Said::NotTold || (said == Said::Hidden && kind.is_hidden(&reading)) {
+            return None;
+        }
+        if !matches!(reading.reply, Some(Reply::Unchanged)) {
+            return Some(Arc::from(reading));
+        }
+        one_more(&mut self.vitals.readings_unchanged);
+        // Of another cluster nothing is unchanged: slurm.conf has been replaced.
+        self.kept = self.kept.take().filter(|kept| kept.cluster == reading.cluster);
+        self.kept.clone()
+    }
+
+    /// Takes out what may be a part only.
+    fn hide(&mut self, kind: Kind, reading: &mut Reading) -> Said {
+        let (Some(_), visibility) = (kind.private(), &reading.visibility) else { return Said::Good };
+        let Some(visibility) = visibility else { return Said::NotTold };
+        let mut hidden = kind.is_hidden(reading);
+        if visibility.may_hide("partitions")
+            && let Some(Reply::Nodes(nodes)) = &mut reading.reply
+            && nodes.partitions.take().is_some()
+        {
+            hidden = true;
+        }
+        self.vitals.hidden = hidden;
+        if hidden { Said::Hidden } else { Said::Good }
+    }
+}
+fn say(kind: Kind, said: Said, reading: &Reading) {
+    let reply = kind.name();
+    match said {
+        Said::Hidden => warn!(
+            reply,
+            "slurm.conf's PrivateData may keep some of it from this user, and a part must not look like the whole: \
+             nothing of that is published. {HIDDEN_REMEDY}"
+        ),
+        Said::NotTold => {
+            warn!(
+                reply,
+                "slurmctld has not told what PrivateData keeps from this user; nothing of it is published"
+            );
+        }
+        Said::Good => info!(reply, elapsed_us = reading.elapsed, "slurmctld answers"),
+        Said::Nothing | Said::Failed => {}
+    }
+}
+
+/// What slurmctld may have spent on it. A failure tells only how long it took until it was one.
+pub(super) fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
+    match outcome {
+        Ok(reading) => Duration::from_micros(reading.elapsed),
+        Err(SourceError::Refused(_)) => elapsed.min(LONGEST_FAILURE),
+        // No answer from munged, or from a reader: most often it was not slurmctld's fault.
+        Err(_) => Duration::ZERO,
+    }
+}
+/// Counts one more.
+pub(super) const fn one_more(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}
