@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
+use anyhow::Result;
 use sandbox::proc::Signal;
 use sandbox::{Daemon, Folder, Imitation, Invocation, Recorded, find_program, now, wait};
 use slurm_snapshot::{Controller, JobTally, Jobs, Reading, Reply, Statistics, Visibility};
@@ -28,6 +30,17 @@ fn daemon(folder: &Folder, collectors: &str, jobs: &str) -> Daemon {
     let body = format!("hello; while ask; do case $line in *'\"jobs\"'*) {jobs} ;; *) answer ;; esac; done");
     let reader = Imitation::new(folder, "reader", &body).unwrap();
     Daemon::start_surveying(folder, &reader.toml(), collectors).unwrap()
+}
+
+/// A queue in which nothing changes, and that notes what it is asked.
+fn logging(log: &Path) -> Result<String> {
+    let unchanged = Reading { reply: Some(Reply::Unchanged), ..queue() };
+    Ok(format!(
+        "echo \"$line\" >> {}; case $line in *'\"since\"'*) {} ;; *) {} ;; esac",
+        log.display(),
+        Imitation::answer(unchanged)?,
+        Imitation::answer(queue())?
+    ))
 }
 
 #[test]
@@ -146,14 +159,8 @@ fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
 #[test]
 fn a_reply_is_asked_for_with_all_that_any_collector_wants_and_held_against_the_last() {
     let folder = Folder::new().unwrap();
-    let unchanged = Reading { reply: Some(Reply::Unchanged), ..queue() };
     let log = folder.path().join("asked");
-    let jobs = format!(
-        "echo \"$line\" >> {}; case $line in *'\"since\"'*) {} ;; *) {} ;; esac",
-        log.display(),
-        Imitation::answer(unchanged).unwrap(),
-        Imitation::answer(queue()).unwrap()
-    );
+    let jobs = logging(&log).unwrap();
     let collectors = "[collectors]\nmax_duty = \"100%\"\n[collectors.jobs]\nenabled = true\ninterval = \"2s\"\nusers = 3\n\
          [collectors.licenses]\nenabled = true\ninterval = \"4s\"\n";
     let mut daemon = daemon(&folder, collectors, &jobs);
@@ -171,14 +178,8 @@ fn a_reply_is_asked_for_with_all_that_any_collector_wants_and_held_against_the_l
 #[test]
 fn a_reload_of_one_collector_leaves_the_others_and_their_reader_alone() {
     let folder = Folder::new().unwrap();
-    let unchanged = Reading { reply: Some(Reply::Unchanged), ..queue() };
     let log = folder.path().join("asked");
-    let jobs = format!(
-        "echo \"$line\" >> {}; case $line in *'\"since\"'*) {} ;; *) {} ;; esac",
-        log.display(),
-        Imitation::answer(unchanged).unwrap(),
-        Imitation::answer(queue()).unwrap()
-    );
+    let jobs = logging(&log).unwrap();
     let mut daemon = daemon(&folder, &format!("{NO_CAP}users = 3\n"), &jobs);
     let ok = |recorded: &Recorded| recorded.reply("jobs", "readings_ok");
     let two = |recorded: &Recorded| ok(recorded).values().find(|&&count| count >= 2.0).copied();

@@ -24,18 +24,24 @@ fn a_disk_or_file_that_cannot_be_used() {
     ]);
 }
 
+/// A stage whose daemon, which is in the space, has begun to send.
+fn stage_in(space: &Space, folder: Folder) -> Result<Stage> {
+    let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
+    carbon.process.start()?;
+    let mut stage = Stage::with(folder, carbon)?;
+    stage.move_into(space, false)?;
+    stage.daemon.spawn()?;
+    stage.steady()?;
+    Ok(stage)
+}
+
 fn full() -> Result<String> {
     let folder = Folder::new()?;
     let queue = folder.path().join("queue");
     fs::create_dir(&queue)?;
     let script = format!("mount -t tmpfs -o size=3m tmpfs {}", queue.display());
     let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
-    let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
-    carbon.process.start()?;
-    let mut stage = Stage::with(folder, carbon)?;
-    stage.move_into(&space, false)?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
+    let mut stage = stage_in(&space, folder)?;
     let (filler, since) = (space.path("queue/filler"), now());
     fill(&filler)?;
     stage.said(since, "ticks cannot be kept on disk")?;
@@ -86,12 +92,7 @@ fn hung() -> Result<String> {
     let Some(space) = Space::of_root(&folder, &script)? else {
         return Ok("skipped: only root with a loop device can freeze a file system".to_owned());
     };
-    let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
-    carbon.process.start()?;
-    let mut stage = Stage::with(folder, carbon)?;
-    stage.move_into(&space, false)?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
+    let mut stage = stage_in(&space, folder)?;
 
     // In the middle of a run: Carbon goes on getting what is not on disk.
     let since = now();

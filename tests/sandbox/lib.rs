@@ -30,6 +30,7 @@ mod recorded;
 mod relay;
 mod root;
 mod sdiag;
+mod server;
 mod sink;
 mod slurm;
 mod space;

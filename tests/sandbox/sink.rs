@@ -1,15 +1,15 @@
 //! A stand-in for Carbon that behaves badly: closes at once, never reads, or only records.
 
 use std::io::{ErrorKind, Read};
-use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::wait;
+use crate::server::{Connections, Server, listen};
 
 /// What a [`Sink`] does with a new connection. For a port that refuses there is [`crate::free_port`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,15 +28,13 @@ pub struct Sink {
     /// Where it listens.
     pub port: u16,
     shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
+    server: Server,
 }
 
 #[derive(Debug)]
 struct Shared {
     manner: Mutex<Manner>,
     accepted: AtomicUsize,
-    ends: AtomicBool,
-    open: Mutex<Vec<TcpStream>>,
     bytes: Mutex<Vec<u8>>,
 }
 
@@ -54,9 +52,7 @@ impl Sink {
     /// # Errors
     /// Another listens there.
     pub fn on(port: u16, manner: Manner) -> Result<Self> {
-        // A child that is just being forked can hold the socket of an earlier sink for a moment.
-        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
-        let listener = wait::until_some(&format!("port {port}"), Duration::from_secs(1), bind)?;
+        let listener = listen(port)?;
         if manner == Manner::Silent {
             // Connections inherit it. The kernel rounds up to its minimum.
             rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1)?;
@@ -64,15 +60,11 @@ impl Sink {
         let shared = Arc::new(Shared {
             manner: Mutex::new(manner),
             accepted: AtomicUsize::new(0),
-            ends: AtomicBool::new(false),
-            open: Mutex::default(),
             bytes: Mutex::default(),
         });
-        let accepting = thread::spawn({
-            let shared = Arc::clone(&shared);
-            move || shared.accept(&listener)
-        });
-        Ok(Self { port, shared, accepting: Some(accepting) })
+        let sink = Arc::clone(&shared);
+        let server = Server::start(listener, move |stream, connections| sink.accept(stream, connections))?;
+        Ok(Self { port, shared, server })
     }
 
     /// `127.0.0.1:PORT`.
@@ -100,48 +92,30 @@ impl Sink {
 
     /// Closes the open connections and goes on listening.
     pub fn hang_up(&self) {
-        self.shared.hang_up();
-    }
-}
-
-impl Drop for Sink {
-    fn drop(&mut self) {
-        self.shared.ends.store(true, Ordering::Relaxed);
-        // A last connection wakes accept().
-        let _woken = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
-        self.shared.hang_up();
-        if let Some(accepting) = self.accepting.take() {
-            let _ended = accepting.join();
-        }
+        self.server.break_connections();
     }
 }
 
 impl Shared {
-    fn accept(self: &Arc<Self>, listener: &TcpListener) {
-        for stream in listener.incoming() {
-            if self.ends.load(Ordering::Relaxed) {
-                return;
-            }
-            let Ok(stream) = stream else { continue };
-            self.accepted.fetch_add(1, Ordering::Relaxed);
-            let manner = *lock(&self.manner);
-            if manner == Manner::Record
-                && let Ok(reading) = stream.try_clone()
-            {
-                let shared = Arc::clone(self);
-                thread::spawn(move || shared.record(reading));
-            }
-            if manner != Manner::Close {
-                lock(&self.open).push(stream);
-            }
+    fn accept(self: &Arc<Self>, stream: TcpStream, connections: &Arc<Connections>) {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        let manner = *lock(&self.manner);
+        if manner == Manner::Record
+            && let Ok(reading) = stream.try_clone()
+        {
+            let (shared, connections) = (Arc::clone(self), Arc::clone(connections));
+            thread::spawn(move || shared.record(reading, &connections));
+        }
+        if manner != Manner::Close {
+            connections.keep([stream]);
         }
     }
 
-    fn record(&self, mut stream: TcpStream) {
+    fn record(&self, mut stream: TcpStream, connections: &Connections) {
         // A time-out lets the thread see the end of the sink.
         let _set = stream.set_read_timeout(Some(Duration::from_millis(100)));
         let mut buffer = [0; 64 * 1024];
-        while !self.ends.load(Ordering::Relaxed) {
+        while !connections.is_ending() {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
                 Ok(read) => lock(&self.bytes).extend(buffer.iter().take(read)),
@@ -151,12 +125,6 @@ impl Shared {
         }
         // A peer that half-closes waits for our end.
         let _closed = stream.shutdown(Shutdown::Both);
-    }
-
-    fn hang_up(&self) {
-        for stream in lock(&self.open).drain(..) {
-            let _closed = stream.shutdown(Shutdown::Both);
-        }
     }
 }
 

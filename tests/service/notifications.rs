@@ -2,12 +2,26 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use sandbox::{Folder, Notify, Process, Sandbox, free_port, proc, wait};
 
 use crate::{SOON, daemon, toml};
 
 fn notifying(process: Process, notify: &Notify) -> Process {
     process.env("NOTIFY_SOCKET", notify.path.as_os_str())
+}
+
+/// A daemon of the sandbox that has been started.
+fn sending(sandbox: &Sandbox) -> Result<(Notify, Process)> {
+    let notify = Notify::listen(&sandbox.folder)?;
+    let mut daemon = notifying(daemon(&sandbox.folder, "daemon", &to_main(sandbox))?, &notify);
+    daemon.start()?;
+    Ok((notify, daemon))
+}
+
+fn to_main(sandbox: &Sandbox) -> String {
+    let address = format!("127.0.0.1:{}", sandbox.carbon.line_port);
+    toml("1s", sandbox.slurm.conf(), &[("main", &address)])
 }
 
 #[test]
@@ -30,11 +44,7 @@ fn it_is_ready_within_five_seconds_where_neither_slurmctld_nor_carbon_is() {
 #[test]
 fn its_status_follows_slurmctld_and_carbon_in_words() {
     let mut sandbox = Sandbox::start().unwrap();
-    let mut notify = Notify::listen(&sandbox.folder).unwrap();
-    let address = format!("127.0.0.1:{}", sandbox.carbon.line_port);
-    let config = toml("1s", sandbox.slurm.conf(), &[("main", &address)]);
-    let mut daemon = notifying(daemon(&sandbox.folder, "daemon", &config).unwrap(), &notify);
-    daemon.start().unwrap();
+    let (mut notify, _daemon) = sending(&sandbox).unwrap();
     notify.message("STATUS=slurmctld answers; sending to main", SOON).unwrap();
     let before = notify.messages().len();
     sandbox.carbon.process.stop().unwrap();
@@ -80,11 +90,7 @@ fn the_watchdog_is_fed_twice_in_its_patience_however_long_the_interval() {
 #[test]
 fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered() {
     let mut sandbox = Sandbox::start().unwrap();
-    let mut notify = Notify::listen(&sandbox.folder).unwrap();
-    let address = format!("127.0.0.1:{}", sandbox.carbon.line_port);
-    let config = toml("1s", sandbox.slurm.conf(), &[("main", &address)]);
-    let mut daemon = notifying(daemon(&sandbox.folder, "daemon", &config).unwrap(), &notify);
-    daemon.start().unwrap();
+    let (mut notify, mut daemon) = sending(&sandbox).unwrap();
     daemon.line("slurmctld answers", SOON).unwrap();
     let readers = proc::children(daemon.pid().unwrap());
     assert_eq!(readers.len(), 1);
@@ -102,7 +108,7 @@ fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered()
     sandbox.carbon.process.stop().unwrap();
 
     // With Carbon away the end waits for drain_timeout, and says what is left.
-    let config = format!("drain_timeout = \"1s\"\n{config}");
+    let config = format!("drain_timeout = \"1s\"\n{}", to_main(&sandbox));
     let mut daemon = crate::daemon(&sandbox.folder, "alone", &config).unwrap();
     daemon.start().unwrap();
     daemon.line("slurmctld answers", SOON).unwrap();
