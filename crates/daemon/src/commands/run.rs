@@ -4,32 +4,34 @@
 //! destination's queue, and the ticks go on whatever those do.
 
 mod reload;
+mod signals;
+mod surveying;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use carbon::{Batch, Destination, Queue, Sender};
 use slurm_snapshot::Reading;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, trace, warn};
 
 use self::reload::Loading;
+use self::signals::{Signals, StopSignals, or_stop};
+use self::surveying::{start_survey, surveyed};
 use super::{block_on, load};
 use crate::cli::Options;
 use crate::clock::{self, Alarm};
-use crate::collecting::{Collecting, Due};
+use crate::collecting::Collecting;
 use crate::collectors::Round;
-use crate::config::{Collectors, Config};
+use crate::config::Config;
 use crate::grid::{Grid, Tick};
 use crate::health::{DestinationHealth, Health};
 use crate::memory::Memories;
 use crate::naming;
 use crate::notify::Notify;
 use crate::source::{Outcome, Source};
-use crate::survey::{Done, Needs, START_DEADLINE, Survey};
+use crate::survey::{Needs, START_DEADLINE, Survey};
 use crate::telemetry::Logging;
 
 /// How long the queue's disk may take for the last commit.
@@ -59,37 +61,6 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
             Event::Reload => daemon.read_configuration(&options),
             Event::Read(read) => daemon.read(read, &options, &logging),
             Event::Stop => return daemon.stop(&mut signals.stop).await,
-        }
-    }
-}
-
-struct Signals {
-    hangup: Signal,
-    stop: StopSignals,
-}
-
-struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            hangup: signal(SignalKind::hangup())?,
-            stop: StopSignals {
-                terminate: signal(SignalKind::terminate())?,
-                interrupt: signal(SignalKind::interrupt())?,
-            },
-        })
-    }
-}
-
-impl StopSignals {
-    async fn recv(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }
@@ -236,24 +207,6 @@ impl Daemon {
         self.tell_status();
     }
 
-    /// A round of the survey, where one is due; after the tick's own reading, which tells how busy slurmctld is.
-    fn begin_survey(&mut self, timestamp: i64, threads: Option<u32>) {
-        let due = self.collecting.survey(Due::At(timestamp));
-        let Some(survey) = self.survey.as_mut().filter(|_| !due.is_empty()) else { return };
-        let needs = self.collecting.needs();
-        self.surveying.get_or_insert(needs);
-        if let Some(done) = survey.begin(timestamp, &due, needs, threads, clock::now()) {
-            self.emit_survey(&done);
-        }
-    }
-
-    fn surveyed(&mut self, outcome: Outcome) {
-        let done = self.survey.as_mut().and_then(|survey| survey.answered(outcome, clock::now()));
-        if let Some(done) = done {
-            self.emit_survey(&done);
-        }
-    }
-
     /// slurm.conf may be replaced by another cluster's: nothing that was seen of the old one goes under the new name.
     fn know_cluster(&mut self, cluster: &str) {
         if self.cluster.as_deref() == Some(cluster) {
@@ -263,18 +216,6 @@ impl Daemon {
             warn!(old, new = cluster, "slurm.conf is another cluster's now; its collectors begin anew");
             self.collecting = Collecting::start(self.config.interval, &self.config.collectors, |_| None);
         }
-    }
-
-    /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
-    fn emit_survey(&mut self, Done { timestamp, findings }: &Done) {
-        let asked = self.surveying.take().unwrap_or_default();
-        let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else { return };
-        let mut batch = Batch::new(*timestamp);
-        let round = Round::survey(*timestamp, findings);
-        let now = i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX);
-        self.collecting.collect_survey(Due::At(*timestamp), asked, now, &round, &prefix, &mut batch);
-        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
-        self.keep(&batch);
     }
 
     /// Hands a batch to the queue, and to every destination with it.
@@ -414,27 +355,8 @@ impl Daemon {
     }
 }
 
-fn start_survey(config: &Config, collecting: &Collecting) -> Option<Survey> {
-    let Collectors { max_duty, max_threads, .. } = config.collectors;
-    (!collecting.needs().is_empty()).then(|| Survey::start(&config.slurm, max_duty, max_threads))
-}
-
-async fn surveyed(survey: Option<&mut Survey>) -> Outcome {
-    match survey {
-        Some(survey) => survey.outcome().await,
-        None => std::future::pending().await,
-    }
-}
-
 fn names(destinations: &[Destination]) -> Vec<String> {
     destinations.iter().map(|to| to.name.clone()).collect()
-}
-
-async fn or_stop(work: impl Future<Output = ()>, signals: &mut StopSignals) {
-    tokio::select! {
-        () = work => {}
-        () = signals.recv() => warn!("a second signal: not waiting for what is unsent"),
-    }
 }
 
 fn destination_words(name: &str, status: &carbon::Status) -> String {

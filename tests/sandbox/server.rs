@@ -1,0 +1,87 @@
+//! A listener on 127.0.0.1 with a thread of its own, and the connections that it has accepted.
+
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::wait;
+
+/// Dropping it closes everything.
+#[derive(Debug)]
+pub(crate) struct Server {
+    port: u16,
+    connections: Arc<Connections>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+/// What stays open until it is broken.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    ends: AtomicBool,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+/// Listens on this port, for instance a stopped Carbon's.
+///
+/// # Errors
+/// Another listens there.
+pub(crate) fn listen(port: u16) -> Result<TcpListener> {
+    // A child that is just being forked can hold the socket of an earlier listener for a moment.
+    let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+    wait::until_some(&format!("port {port}"), Duration::from_secs(1), bind)
+}
+
+impl Server {
+    /// Calls `each` with every connection, in the accepting thread.
+    pub(crate) fn start(
+        listener: TcpListener,
+        each: impl Fn(TcpStream, &Arc<Connections>) + Send + 'static,
+    ) -> Result<Self> {
+        let port = listener.local_addr()?.port();
+        let connections = Arc::<Connections>::default();
+        let shared = Arc::clone(&connections);
+        let accepting = thread::spawn(move || {
+            let streams = listener.incoming().take_while(|_| !shared.is_ending());
+            streams.flatten().for_each(|stream| each(stream, &shared));
+        });
+        Ok(Self { port, connections, accepting: Some(accepting) })
+    }
+
+    pub(crate) fn break_connections(&self) {
+        self.connections.break_all();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.connections.ends.store(true, Ordering::Relaxed);
+        // A last connection wakes accept().
+        let _woken = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        self.connections.break_all();
+        if let Some(accepting) = self.accepting.take() {
+            let _ended = accepting.join();
+        }
+    }
+}
+
+impl Connections {
+    /// Whether threads that serve one should end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+
+    /// Keeps them open.
+    pub(crate) fn keep(&self, streams: impl IntoIterator<Item = TcpStream>) {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).extend(streams);
+    }
+
+    fn break_all(&self) {
+        for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _closed = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
