@@ -141,10 +141,16 @@ fn check(
         let new = now.statistics.as_ref().unwrap();
         let rows = |s: &Statistics| s.rpc.as_ref().unwrap().types.clone();
         let less = old.bf_backfilled_jobs > new.bf_backfilled_jobs
+            || (old.bf_table_size > 0 && new.bf_table_size == 0)
+            || (old.bf_when_last_cycle.is_some() && new.bf_when_last_cycle.is_none())
+            || (old.schedule_cycle_last > 0
+                && (new.schedule_cycle_last, new.schedule_cycle_counter) == (0, 0))
             || rows(old)
                 .iter()
                 .any(|old| rows(new).iter().all(|new| new.id != old.id || new.count < old.count));
-        let taken_for = (*only == Reset::Restart && !less).then_some([Reset::Midnight]);
+        let day = |s: &Statistics| s.req_time_start.div_euclid(86_400);
+        let untold = *only == Reset::Restart && !less && day(old) < day(new);
+        let taken_for = untold.then_some([Reset::Midnight]);
         prop_assert!(
             counted == [*only] || taken_for.is_some_and(|kind| counted == kind),
             "{counted:?} for {only:?} of {:?}",
