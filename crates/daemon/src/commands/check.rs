@@ -5,6 +5,7 @@
 
 mod delivery;
 mod ini;
+mod place;
 mod read_back;
 mod rules;
 mod slurm;

@@ -1,29 +1,21 @@
 //! Carbon's own configuration, where it can be read: whether its rules fit what the daemon sends.
-//!
-//! It can where Carbon is on this host, or a copy of its folder is named. A file of this host says nothing of a Carbon
-//! elsewhere, nor of another Carbon here: the ports in carbon.conf must be those that are sent to.
 
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use carbon::{Destination, Protocol, path};
+use carbon::path;
 use slurm_snapshot::Reading;
-use tokio::net::lookup_host;
-use tokio::time::timeout;
 
 use super::ini::Ini;
+use super::place::{Place, usual};
 use super::rules::{self, Archives, Rule};
 use super::{Report, dry_tick};
 use crate::collectors::{Paths, fits, published, replies};
 use crate::config::Config;
 use crate::figure::Rollup;
 use crate::{health, naming};
-
-/// Debian's place, and that of everybody else.
-const USUAL: [&str; 2] = ["/etc/carbon", "/opt/graphite/conf"];
 
 /// What would be sent, by path.
 type Series = BTreeMap<String, Sent>;
@@ -36,13 +28,6 @@ struct Sent {
     every: u32,
     /// Such a path will be there. Otherwise the documentation's word for what varies stands for any number of paths.
     is_exact: bool,
-}
-
-/// The folder with Carbon's files.
-struct Place {
-    schemas: PathBuf,
-    /// Carbon itself reads it: what is not there is not there for Carbon either.
-    is_carbons: bool,
 }
 
 /// The lines about all of it.
@@ -67,53 +52,6 @@ pub(super) async fn look(
     schemas(config, &place, &series, report)?;
     aggregation(&place, &series, report)?;
     creates(config, &place, &series, report)
-}
-
-/// The folder of the Carbon that is sent to, or why none is known.
-async fn usual(config: &Config) -> Result<Place, String> {
-    if config.carbon.is_empty() {
-        return Err("no Carbon is named".to_owned());
-    }
-    let mut others = None;
-    for to in &config.carbon {
-        if !is_here(to).await {
-            continue;
-        }
-        for folder in USUAL.map(Path::new) {
-            let Ok(text) = std::fs::read_to_string(folder.join("carbon.conf")) else { continue };
-            if ports(&text, to.protocol).contains(&to.address.port()) {
-                return Ok(Place { schemas: folder.join("storage-schemas.conf"), is_carbons: true });
-            }
-            others = Some(format!(
-                "the Carbon of {} does not listen on port {}; say --storage-schemas FILE",
-                folder.display(),
-                to.address.port()
-            ));
-        }
-        others.get_or_insert_with(|| format!("not in {}; say --storage-schemas FILE", USUAL.join(" nor ")));
-    }
-    Err(others.unwrap_or_else(|| {
-        "Carbon is on another host; copy its folder of configuration here, and say --storage-schemas FILE"
-            .to_owned()
-    }))
-}
-
-/// Whether it is an address of this host: only such can be bound to.
-async fn is_here(to: &Destination) -> bool {
-    let looked_up = timeout(Duration::from_secs(2), lookup_host(to.address.to_string())).await;
-    let Ok(Ok(mut addresses)) = looked_up else { return false };
-    addresses.any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
-}
-
-/// Where a carbon-cache of this carbon.conf listens for `protocol`.
-fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
-    let key = match protocol {
-        Protocol::Pickle => "pickle_receiver_port",
-        Protocol::Plaintext => "line_receiver_port",
-    };
-    let ini = Ini::parse(text);
-    let caches = ini.sections().iter().filter(|section| section.name.starts_with("cache"));
-    caches.filter_map(|section| section.get(key)?.parse().ok()).collect()
 }
 
 /// What a tick holds, and what the documentation says a later one may. `None` without the cluster's name.
@@ -434,13 +372,6 @@ mod tests {
             misfit_of(&config, &says("60s:1y")).is_some_and(|(what, _)| what.contains("meet in one slot"))
         );
         assert!(misfit_of(&config, &says("10s:1y")).is_some_and(|(what, _)| what.contains("holes")));
-    }
-
-    #[test]
-    fn only_the_ports_of_a_cache_are_those_of_its_rules() {
-        let text = "[cache]\nPICKLE_RECEIVER_PORT = 2004\n[cache:b]\nPICKLE_RECEIVER_PORT = 2104\nLINE_RECEIVER_PORT = 2103\n[relay]\nPICKLE_RECEIVER_PORT = 2014\n";
-        assert_eq!(ports(text, Protocol::Pickle), [2004, 2104]);
-        assert_eq!(ports(text, Protocol::Plaintext), [2103]);
     }
 
     #[test]
