@@ -4,16 +4,23 @@
 //! its place; nothing is started over a configuration with a problem. Defaults are nowhere else.
 
 mod collectors;
+mod problem;
 mod section;
+mod value;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
+pub(crate) use self::problem::Problems;
+use self::problem::{Place, Problem};
 use self::section::{Section, line_of};
+use self::value::{
+    bytes, destination_name, duration, interval, log_format, log_level, path, positive_duration,
+    protocol_name, rate,
+};
 use crate::health;
 use crate::naming::Prefix;
 
@@ -85,42 +92,6 @@ pub(crate) struct Flags {
     pub(crate) log_level: Option<String>,
     pub(crate) log_format: Option<String>,
 }
-
-/// Everything that is wrong with a configuration; never empty.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Problems(Vec<Problem>);
-
-#[derive(Debug, PartialEq, Eq)]
-struct Problem {
-    place: Place,
-    key: String,
-    text: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Line(usize),
-    Flag,
-    Whole,
-}
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Problem { place, key, text }) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            match place {
-                Place::Line(line) => write!(f, "line {line}: {key}: {text}")?,
-                Place::Flag => write!(f, "--{key}: {text}")?,
-                Place::Whole => write!(f, "{key}: {text}")?,
-            }
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Problems {}
 
 impl Default for Config {
     fn default() -> Self {
@@ -337,77 +308,6 @@ impl Config {
             }]));
         }
         Ok(self)
-    }
-}
-
-fn interval(text: &str) -> Result<u32, String> {
-    let duration = duration(text)?;
-    u32::try_from(duration.as_secs())
-        .ok()
-        .filter(|&seconds| (1..=3600).contains(&seconds) && duration.subsec_nanos() == 0)
-        .ok_or_else(|| {
-            format!("{text:?} is not a whole number of seconds from 1s to 1h; Carbon's slots are no finer")
-        })
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| {
-        format!(
-            "{text:?} is not a duration; write a number with its unit, such as \"30s\", \"10m\" or \"12h\""
-        )
-    })
-}
-
-fn positive_duration(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|duration| {
-        if duration.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(duration) }
-    })
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    text.parse::<bytesize::ByteSize>()
-        .ok()
-        .map(|size| size.as_u64())
-        .filter(|&size| size >= 1 << 20)
-        .ok_or_else(|| format!("{text:?} is not a size of 1MiB or more; write such as \"64MiB\""))
-}
-
-fn rate(text: &str) -> Result<u32, String> {
-    text.parse()
-        .ok()
-        .filter(|&rate| rate > 0)
-        .ok_or_else(|| format!("{text:?} is not a number of points a second, such as \"5000\""))
-}
-
-fn path(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
-}
-
-fn destination_name(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
-}
-
-fn protocol_name(text: &str) -> Result<Protocol, String> {
-    match text {
-        "pickle" => Ok(Protocol::Pickle),
-        "plaintext" => Ok(Protocol::Plaintext),
-        _ => Err(format!("{text:?} is neither \"pickle\" nor \"plaintext\"")),
-    }
-}
-
-fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilter, String> {
-    match text {
-        "error" | "warn" | "info" | "debug" | "trace" => text.parse().map_err(|_| text.to_owned()),
-        _ => Err(format!("{text:?} is none of error, warn, info, debug, trace")),
-    }
-}
-
-fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(format!("{text:?} is neither \"text\" nor \"json\"")),
     }
 }
 

@@ -1,7 +1,8 @@
 //! `[collectors]`: which figures are published, how often, and what for each of them is bounded.
 
+use super::problem::{Place, Problem};
 use super::section::Section;
-use super::{Place, Problem, interval};
+use super::value::interval;
 use crate::members::MOST_USERS;
 
 /// Which figures are published: `[collectors.NAME]`.

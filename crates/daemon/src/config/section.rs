@@ -8,7 +8,7 @@ use std::fmt::Display;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Place, Problem};
+use super::problem::{Place, Problem};
 
 /// The line of `text` that byte `offset` is in, from 1.
 pub(super) fn line_of(text: &str, offset: usize) -> usize {

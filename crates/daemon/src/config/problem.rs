@@ -1,0 +1,39 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+
+/// Everything that is wrong with a configuration; never empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Problems(pub(super) Vec<Problem>);
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) place: Place,
+    pub(super) key: String,
+    pub(super) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Line(usize),
+    Flag,
+    Whole,
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Problem { place, key, text }) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            match place {
+                Place::Line(line) => write!(f, "line {line}: {key}: {text}")?,
+                Place::Flag => write!(f, "--{key}: {text}")?,
+                Place::Whole => write!(f, "{key}: {text}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

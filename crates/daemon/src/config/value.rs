@@ -1,0 +1,79 @@
+//! What single values may be: each from its text, or what is wrong with it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use carbon::Protocol;
+
+use super::LogFormat;
+
+pub(super) fn interval(text: &str) -> Result<u32, String> {
+    let duration = duration(text)?;
+    u32::try_from(duration.as_secs())
+        .ok()
+        .filter(|&seconds| (1..=3600).contains(&seconds) && duration.subsec_nanos() == 0)
+        .ok_or_else(|| {
+            format!("{text:?} is not a whole number of seconds from 1s to 1h; Carbon's slots are no finer")
+        })
+}
+
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| {
+        format!(
+            "{text:?} is not a duration; write a number with its unit, such as \"30s\", \"10m\" or \"12h\""
+        )
+    })
+}
+
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|duration| {
+        if duration.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(duration) }
+    })
+}
+
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    text.parse::<bytesize::ByteSize>()
+        .ok()
+        .map(|size| size.as_u64())
+        .filter(|&size| size >= 1 << 20)
+        .ok_or_else(|| format!("{text:?} is not a size of 1MiB or more; write such as \"64MiB\""))
+}
+
+pub(super) fn rate(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|&rate| rate > 0)
+        .ok_or_else(|| format!("{text:?} is not a number of points a second, such as \"5000\""))
+}
+
+pub(super) fn path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
+}
+
+pub(super) fn destination_name(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+pub(super) fn protocol_name(text: &str) -> Result<Protocol, String> {
+    match text {
+        "pickle" => Ok(Protocol::Pickle),
+        "plaintext" => Ok(Protocol::Plaintext),
+        _ => Err(format!("{text:?} is neither \"pickle\" nor \"plaintext\"")),
+    }
+}
+
+pub(super) fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilter, String> {
+    match text {
+        "error" | "warn" | "info" | "debug" | "trace" => text.parse().map_err(|_| text.to_owned()),
+        _ => Err(format!("{text:?} is none of error, warn, info, debug, trace")),
+    }
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(format!("{text:?} is neither \"text\" nor \"json\"")),
+    }
+}
