@@ -62,6 +62,24 @@ fn a_job_dump_that_takes_long_costs_the_statistics_no_slot_and_comes_seldom() {
     daemon.stop().unwrap();
 }
 
+/// slurmctld may still be at work on the dump that nobody waits for any more.
+#[test]
+fn a_reader_that_is_killed_over_the_job_dump_has_cost_slurmctld_its_time() {
+    let folder = Folder::new().unwrap();
+    let body = "hello; while ask; do case $line in *'\"jobs\"'*) sleep 60 ;; *) answer ;; esac; done";
+    let reader = Imitation::new(&folder, "reader", body).unwrap();
+    let slurm = format!("{}timeout = \"1s\"\n", reader.toml());
+    let mut daemon = Daemon::start_surveying(&folder, &slurm, EVERY_2_S).unwrap();
+    daemon.said(0.0, "the reader gave no answer within 4 s and was killed", SOON).unwrap();
+    daemon.ticks(5).unwrap();
+    let recorded = daemon.recorded().unwrap();
+    let last = |leaf: &str| recorded.reply("jobs", leaf).last_key_value().map(|(_, &value)| value);
+    // 4 s at 5 %.
+    assert_eq!(last("readings_failed"), Some(1.0));
+    assert!(last("readings_skipped_duty").is_some_and(|skipped| skipped >= 2.0));
+    daemon.stop().unwrap();
+}
+
 #[test]
 fn the_queue_comes_under_the_tick_that_asked_and_again_when_nothing_has_changed() {
     let folder = Folder::new().unwrap();

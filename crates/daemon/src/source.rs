@@ -58,6 +58,12 @@ impl SourceError {
         }
     }
 
+    /// Whether the request had gone out, so that slurmctld may have worked on it, or still does.
+    pub(crate) fn was_asked(&self) -> bool {
+        use ProcessError::{Gone, Nonsense, Silent};
+        matches!(self.root(), Self::Refused(_) | Self::Reader(Silent { .. } | Gone { .. } | Nonsense(_)))
+    }
+
     /// What an administrator would look at first.
     pub(crate) fn advice(&self) -> &'static str {
         match self {

@@ -8,9 +8,9 @@ use tracing::{info, warn};
 
 use super::needs::Kind;
 use super::pace::Pace;
-use crate::source::{Outcome, SourceError};
+use crate::source::Outcome;
 
-/// What a refusal may count for at most: at a duty of 5 % it is asked again after ten minutes.
+/// What a failure may count for at most: at a duty of 5 % it is asked again after ten minutes.
 const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 
 /// What an administrator does about PrivateData.
@@ -147,8 +147,7 @@ fn say(kind: Kind, said: Said, reading: &Reading) {
 pub(super) fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
     match outcome {
         Ok(reading) => Duration::from_micros(reading.elapsed),
-        Err(SourceError::Refused(_)) => elapsed.min(LONGEST_FAILURE),
-        // No answer from munged, or from a reader: most often it was not slurmctld's fault.
+        Err(error) if error.was_asked() => elapsed.min(LONGEST_FAILURE),
         Err(_) => Duration::ZERO,
     }
 }
