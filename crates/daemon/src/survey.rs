@@ -152,10 +152,10 @@ impl Survey {
         else {
             return None;
         };
-        let max_duty = self.max_duty;
+        let (max_duty, needs) = (self.max_duty, self.needs);
         let topic = self.topic(kind);
         topic.pace.answered(topic::cost(&outcome, at.elapsed()), max_duty);
-        let reading = topic.take(kind, outcome);
+        let reading = topic.take(kind, needs, outcome);
         if reading.is_some() && is_over(until, now) {
             topic::one_more(&mut topic.vitals.readings_late);
             debug!(reply = kind.name(), "it came after its slot and is thrown away");

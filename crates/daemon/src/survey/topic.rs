@@ -6,7 +6,7 @@ use std::time::Duration;
 use slurm_snapshot::{Reading, Reply};
 use tracing::{info, warn};
 
-use super::needs::Kind;
+use super::needs::{Kind, Needs};
 use super::pace::Pace;
 use crate::source::Outcome;
 
@@ -74,8 +74,8 @@ impl Topic {
         }
     }
 
-    /// What the outcome is worth: a reading to publish, or nothing.
-    pub(super) fn take(&mut self, kind: Kind, outcome: Outcome) -> Option<Arc<Reading>> {
+    /// What the outcome of a request for `needs` is worth: a reading to publish, or nothing.
+    pub(super) fn take(&mut self, kind: Kind, needs: Needs, outcome: Outcome) -> Option<Arc<Reading>> {
         let mut reading = match outcome {
             Ok(reading) => reading,
             Err(error) => {
@@ -92,7 +92,7 @@ impl Topic {
         };
         one_more(&mut self.vitals.readings_ok);
         self.vitals.duration = Some(reading.elapsed);
-        let said = self.hide(kind, &mut reading);
+        let said = self.hide(kind, needs, &mut reading);
         if said != self.said {
             say(kind, said, &reading);
             self.said = said;
@@ -110,20 +110,19 @@ impl Topic {
     }
 
     /// Takes out what may be a part only.
-    fn hide(&mut self, kind: Kind, reading: &mut Reading) -> Said {
+    fn hide(&mut self, kind: Kind, needs: Needs, reading: &mut Reading) -> Said {
         let (Some(_), visibility) = (kind.private(), &reading.visibility) else { return Said::Good };
         let Some(visibility) = visibility else { return Said::NotTold };
-        let mut hidden = kind.is_hidden(reading);
-        if visibility.may_hide("partitions")
-            && let Some(Reply::Nodes(nodes)) = &mut reading.reply
-            && nodes.partitions.take().is_some()
-        {
-            hidden = true;
+        // Whatever the reply is: of one in which nothing has changed they were taken out before.
+        let no_partitions = kind == Kind::Nodes && needs.partitions && visibility.may_hide("partitions");
+        if let (true, Some(Reply::Nodes(nodes))) = (no_partitions, &mut reading.reply) {
+            nodes.partitions = None;
         }
-        self.vitals.hidden = hidden;
-        if hidden { Said::Hidden } else { Said::Good }
+        self.vitals.hidden = no_partitions || kind.is_hidden(reading);
+        if self.vitals.hidden { Said::Hidden } else { Said::Good }
     }
 }
+
 fn say(kind: Kind, said: Said, reading: &Reading) {
     let reply = kind.name();
     match said {
@@ -151,7 +150,50 @@ pub(super) fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
         Err(_) => Duration::ZERO,
     }
 }
+
 /// Counts one more.
 pub(super) const fn one_more(counter: &mut u64) {
     *counter = counter.saturating_add(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::{Nodes, Partitions, Release, Visibility};
+
+    use super::*;
+
+    fn nodes(reply: Reply) -> Outcome {
+        let private = vec!["partitions".to_owned()];
+        Ok(Box::new(Reading {
+            id: 1,
+            time: 0.0,
+            uptime: None,
+            elapsed: 9,
+            release: Release::new(22, 5),
+            cluster: None,
+            max_server_threads: None,
+            statistics: None,
+            reply: Some(reply),
+            visibility: Some(Visibility { private, privileged: Some(false) }),
+        }))
+    }
+
+    #[test]
+    fn hidden_partitions_stay_hidden_while_nothing_changes() {
+        let needs = Needs { nodes: true, partitions: true, ..Needs::default() };
+        let whole = Nodes { partitions: Some(Partitions::default()), ..Nodes::default() };
+        let whole = Reply::Nodes(Box::new(whole));
+        let mut topic = Topic::default();
+        for (round, reply) in
+            [whole.clone(), Reply::Unchanged, whole, Reply::Unchanged].into_iter().enumerate()
+        {
+            topic.kept = topic.take(Kind::Nodes, needs, nodes(reply));
+            let reply = topic.kept.as_ref().and_then(|kept| kept.reply.clone());
+            assert_eq!(reply, Some(Reply::Nodes(Box::default())), "the nodes, and no partition");
+            assert_eq!((topic.said, topic.vitals.hidden), (Said::Hidden, true), "round {round}");
+        }
+        let needs = Needs { nodes: true, ..Needs::default() };
+        topic.take(Kind::Nodes, needs, nodes(Reply::Unchanged));
+        assert_eq!((topic.said, topic.vitals.hidden), (Said::Good, false), "nobody wants partitions");
+    }
 }
