@@ -173,6 +173,42 @@ fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
     daemon.stop().unwrap();
 }
 
+/// A ping waits for MessageTimeout, longer than a slot here.
+#[test]
+fn a_backup_that_hangs_holds_up_nothing_else() {
+    let folder = Folder::new().unwrap();
+    let down = Controller { host: "backup".to_owned(), index: 1, up: false, elapsed: 2_600_000 };
+    let down = Reading { reply: Some(Reply::Controllers(vec![down])), ..Imitation::reading() };
+    let body = format!(
+        "hello; while ask; do case $line in *'\"controllers\"'*) sleep 2.6; {} ;; *'\"jobs\"'*) {} ;; *) answer ;; esac; done",
+        Imitation::answer(down).unwrap(),
+        Imitation::answer(queue()).unwrap()
+    );
+    let reader = Imitation::new(&folder, "reader", &body).unwrap();
+    let collectors = format!("{NO_CAP}[collectors.controllers]\nenabled = true\ninterval = \"2s\"\n");
+    let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), &collectors).unwrap();
+    let pending = format!("{JOBS}state.pending.gauge-jobs");
+    let points = |recorded: &Recorded| Some(recorded.series(&pending)).filter(|all| all.len() >= 2);
+    daemon.until("two rounds", Duration::from_secs(12), points).unwrap();
+    let recorded = daemon.recorded().unwrap();
+    assert!(recorded.reply("controllers", "readings_late").values().any(|&late| late > 0.0), "it hung");
+    daemon.check_ticks().unwrap();
+    daemon.stop().unwrap();
+}
+
+/// slurm.conf was replaced, and the second reader noticed it first.
+#[test]
+fn another_clusters_queue_is_not_published_under_this_ones_name() {
+    let folder = Folder::new().unwrap();
+    let another = Reading { cluster: Some("another".to_owned()), ..queue() };
+    let mut daemon = daemon(&folder, NO_CAP, &Imitation::answer(another).unwrap());
+    let two =
+        |recorded: &Recorded| recorded.reply("jobs", "readings_ok").values().find(|&&ok| ok >= 2.0).copied();
+    daemon.until("two rounds", SOON, two).unwrap();
+    assert_eq!(daemon.recorded().unwrap().below(JOBS), [""; 0]);
+    daemon.stop().unwrap();
+}
+
 /// Each by itself would be half of a job dump thrown away.
 #[test]
 fn a_reply_is_asked_for_with_all_that_any_collector_wants_and_held_against_the_last() {

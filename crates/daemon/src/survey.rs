@@ -4,8 +4,9 @@
 //! A round begins at a tick that is due for some collector, asks for one reply after the other, each once whoever
 //! wants it, and its points carry that tick's timestamp. Care for slurmctld comes first: a reply is left out while
 //! its duty is used up or slurmctld is busy, and a round that is still under way when the next is due is not
-//! doubled. Whether the controllers live is asked all the same: it costs nothing, and is of interest just then. What
-//! slurmctld may keep from us is not used at all: a part must not look like the whole.
+//! doubled. Whether the controllers live is asked all the same, for it is of interest just then: it costs slurmctld
+//! nothing, but where one of them hangs it takes long, so that it comes last and nothing else waits for it. What slurmctld
+//! may keep from us is not used at all: a part must not look like the whole.
 
 mod findings;
 mod needs;
@@ -43,11 +44,13 @@ struct Round {
     findings: Findings,
 }
 
-/// A round that is over.
+/// What a round has found out: of one that is over, or all of one in which only the controllers are still asked.
 #[derive(Debug)]
 pub(crate) struct Done {
     /// Its tick, Unix seconds.
     pub(crate) timestamp: i64,
+    /// What replies were asked for with: a reload may have changed since what the next round is for.
+    pub(crate) asked: Needs,
     pub(crate) findings: Findings,
 }
 
@@ -172,15 +175,17 @@ impl Survey {
 
     /// A whole round, for a command that ends afterwards.
     pub(crate) async fn whole(mut self, needs: Needs) -> Findings {
+        let mut findings = Findings::default();
         let mut done = self.begin(i64::MAX, &[(needs, 0)], needs, Some(0), clock::now());
         loop {
-            match done {
-                Some(done) => return done.findings,
-                None => {
-                    let outcome = self.outcome().await;
-                    done = self.answered(outcome, clock::now());
-                }
+            if let Some(done) = done {
+                findings.extend(done.findings);
             }
+            if self.round.is_none() {
+                return findings;
+            }
+            let outcome = self.outcome().await;
+            done = self.answered(outcome, clock::now());
         }
     }
 
@@ -216,11 +221,18 @@ impl Survey {
             topic.pace.ask(now);
             if self.source.ask(request) {
                 self.asked = Some(Asked { kind, until, at: Instant::now() });
+                let done = (kind == Kind::Controllers).then(|| self.done(&mut round));
                 self.round = Some(round);
-                return None;
+                return done;
             }
         }
-        Some(Done { timestamp: round.timestamp, findings: round.findings })
+        Some(self.done(&mut round))
+    }
+
+    /// What `round` has found out by now.
+    fn done(&self, round: &mut Round) -> Done {
+        let findings = std::mem::take(&mut round.findings);
+        Done { timestamp: round.timestamp, asked: self.needs, findings }
     }
 
     fn topic(&mut self, kind: Kind) -> &mut Topic {

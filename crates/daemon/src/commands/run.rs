@@ -31,7 +31,7 @@ use crate::memory::Memories;
 use crate::naming;
 use crate::notify::Notify;
 use crate::source::{Outcome, Source};
-use crate::survey::{Needs, START_DEADLINE, Survey};
+use crate::survey::{START_DEADLINE, Survey};
 use crate::telemetry::Logging;
 
 /// How long the queue's disk may take for the last commit.
@@ -83,8 +83,6 @@ struct Daemon {
     source: Source,
     /// For the collectors that want more than the statistics; `None` where there is none.
     survey: Option<Survey>,
-    /// What its round under way was begun for: a reload may change what the next one is for.
-    surveying: Option<Needs>,
     collecting: Collecting,
     memories: Memories,
     queue: Queue,
@@ -141,7 +139,6 @@ impl Daemon {
             grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
             survey: start_survey(&config, &collecting),
-            surveying: None,
             collecting,
             memories,
             queue,

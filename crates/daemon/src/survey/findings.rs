@@ -84,6 +84,24 @@ impl Findings {
         self.0.get(kind as usize).and_then(Option::as_ref).and_then(|reading| reading.reply.as_ref())
     }
 
+    /// Without what is another cluster's than `cluster`: slurm.conf was replaced, which one reader notices before the other.
+    pub(crate) fn only_of(mut self, cluster: Option<&str>) -> Self {
+        let another = |reading: &Arc<Reading>| {
+            cluster.zip(reading.cluster.as_deref()).is_some_and(|(cluster, its)| cluster != its)
+        };
+        for place in &mut self.0 {
+            place.take_if(|reading| another(reading));
+        }
+        self
+    }
+
+    /// What another has found out, too.
+    pub(super) fn extend(&mut self, more: Self) {
+        for (place, more) in self.0.iter_mut().zip(more.0) {
+            *place = more.or(place.take());
+        }
+    }
+
     pub(super) fn set(&mut self, kind: Kind, reading: Option<Arc<Reading>>) {
         if let Some(place) = self.0.get_mut(kind as usize) {
             *place = reading;

@@ -65,9 +65,10 @@ pub(crate) enum Kind {
     Controllers,
 }
 
-/// All of them, in the order in which a round asks: the cheap ones first.
+/// All of them, in the order in which a round asks: the cheap ones first, and the controllers last, for one that hangs is
+/// waited for (MessageTimeout, 10 s).
 pub(super) const KINDS: [Kind; 5] =
-    [Kind::Controllers, Kind::Licenses, Kind::Reservations, Kind::Nodes, Kind::Jobs];
+    [Kind::Licenses, Kind::Reservations, Kind::Nodes, Kind::Jobs, Kind::Controllers];
 
 impl Kind {
     /// Its name in logs and paths.
@@ -91,7 +92,7 @@ impl Kind {
         }
     }
 
-    /// Whether it costs slurmctld something.
+    /// Whether it costs slurmctld something: a ping takes none of its locks.
     pub(super) const fn is_dear(self) -> bool {
         !matches!(self, Self::Controllers)
     }

@@ -118,7 +118,6 @@ impl Daemon {
             self.survey = Some(survey);
         } else {
             self.restarts_before = self.restarts_before.saturating_add(before);
-            self.surveying = None;
             self.survey = start_survey(new, &self.collecting);
         }
     }

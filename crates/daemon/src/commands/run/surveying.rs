@@ -15,28 +15,25 @@ impl Daemon {
     pub(super) fn begin_survey(&mut self, timestamp: i64, threads: Option<u32>) {
         let due = self.collecting.survey(Due::At(timestamp));
         let Some(survey) = self.survey.as_mut().filter(|_| !due.is_empty()) else { return };
-        let needs = self.collecting.needs();
-        self.surveying.get_or_insert(needs);
-        if let Some(done) = survey.begin(timestamp, &due, needs, threads, clock::now()) {
-            self.emit_survey(&done);
-        }
+        let done = survey.begin(timestamp, &due, self.collecting.needs(), threads, clock::now());
+        self.emit_survey(done);
     }
 
     pub(super) fn surveyed(&mut self, outcome: Outcome) {
         let done = self.survey.as_mut().and_then(|survey| survey.answered(outcome, clock::now()));
-        if let Some(done) = done {
-            self.emit_survey(&done);
-        }
+        self.emit_survey(done);
     }
 
     /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
-    fn emit_survey(&mut self, Done { timestamp, findings }: &Done) {
-        let asked = self.surveying.take().unwrap_or_default();
-        let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else { return };
-        let mut batch = Batch::new(*timestamp);
-        let round = Round::survey(*timestamp, findings);
+    fn emit_survey(&mut self, done: Option<Done>) {
+        let Some(Done { timestamp, asked, findings }) = done else { return };
+        let cluster = self.cluster.as_deref();
+        let Some(prefix) = self.config.prefix.fill(cluster, &self.host) else { return };
+        let mut batch = Batch::new(timestamp);
+        let findings = findings.only_of(cluster);
+        let round = Round::survey(timestamp, &findings);
         let now = i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX);
-        self.collecting.collect_survey(Due::At(*timestamp), asked, now, &round, &prefix, &mut batch);
+        self.collecting.collect_survey(Due::At(timestamp), asked, now, &round, &prefix, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
     }
