@@ -51,3 +51,21 @@ impl Collect for Controllers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Reply;
+
+    use super::super::{started, surveyed};
+    use super::*;
+
+    #[test]
+    fn a_controller_that_is_down_has_no_answer_time() {
+        let of = |index, up, elapsed| Controller { host: "ctl".to_owned(), index, up, elapsed };
+        let all = vec![of(0, true, 340), of(2, false, 10_000_000)];
+        let mut collector = started(&COLLECTOR, "[collectors.controllers]\nenabled = true").unwrap();
+        let points = surveyed(&mut *collector, 60, &Findings::of(Reply::Controllers(all)));
+        let expected = ["primary.gauge-up 1", "primary.gauge-answer_time 340", "backup2.gauge-up 0"];
+        assert_eq!(points, expected.map(|point| format!("c.slurm_controllers.{point}")));
+    }
+}

@@ -52,3 +52,29 @@ impl Collect for Licenses {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Reply;
+
+    use super::super::{started, surveyed};
+    use super::*;
+
+    #[test]
+    fn every_number_of_a_license_is_under_its_own_name() {
+        let matlab = License {
+            name: "matlab@site".to_owned(),
+            total: 20,
+            used: 7,
+            free: 10,
+            reserved: 3,
+            remote: true,
+        };
+        let all = slurm_snapshot::Licenses { last_update: 1, licenses: vec![matlab] };
+        let mut collector = started(&COLLECTOR, "[collectors.licenses]\nenabled = true").unwrap();
+        let points = surveyed(&mut *collector, 60, &Findings::of(Reply::Licenses(all)));
+        let below = format!("c.slurm_licenses.{}", path::component("matlab@site"));
+        let expected = ["total 20", "used 7", "free 10", "reserved 3"];
+        assert_eq!(points, expected.map(|point| format!("{below}.gauge-{point}")));
+    }
+}

@@ -98,3 +98,86 @@ fn is(partition: &Partition, state: &str) -> Option<f64> {
 fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<f64> {
     count(jobs.states.get(state).map_or(0, of))
 }
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::{Jobs, Memory, NodeTally, Nodes, Reply, Shares};
+
+    use super::super::{started, surveyed};
+    use super::*;
+    use crate::survey::Kind;
+
+    fn partition(name: &str, state: &str, total: NodeTally) -> Partition {
+        Partition { name: name.to_owned(), state: state.to_owned(), total, ..Partition::default() }
+    }
+
+    fn nodes(partitions: Vec<Partition>) -> Reply {
+        let partitions = Some(slurm_snapshot::Partitions { last_update: 1, partitions });
+        Reply::Nodes(Box::new(Nodes { partitions, ..Nodes::default() }))
+    }
+
+    fn points(findings: &Findings) -> Vec<String> {
+        let mut collector = started(&COLLECTOR, "[collectors.partitions]\nenabled = true").unwrap();
+        surveyed(&mut *collector, 60, findings)
+    }
+
+    #[test]
+    fn every_number_of_a_partition_is_under_its_own_name() {
+        let shares = |allocated, idle, other, total| Shares { allocated, idle, other, total };
+        let total = NodeTally {
+            nodes: shares(1, 2, 3, 6),
+            cpus: shares(10, 20, 30, 60),
+            gpus: shares(4, 5, 7, 16),
+            memory: Memory { real: 9, allocated: 8, free: 6 },
+        };
+        let tally = |jobs, cpus| JobTally { jobs, cpus, ..JobTally::default() };
+        let states = [("pending".to_owned(), tally(11, 44)), ("running".to_owned(), tally(12, 48))].into();
+        let queued = PartitionJobs { states, ..PartitionJobs::default() };
+        let jobs = Jobs { partitions: [("gpu".to_owned(), queued)].into(), ..Jobs::default() };
+        let mut findings = Findings::of(nodes(vec![partition("gpu", "drain", total)]));
+        findings.add(Kind::Jobs, Reply::Jobs(Box::new(jobs)));
+        let expected = [
+            "up 0",
+            "down 0",
+            "drain 1",
+            "inactive 0",
+            "nodes_allocated 1",
+            "nodes_idle 2",
+            "nodes_other 3",
+            "nodes_total 6",
+            "cpus_allocated 10",
+            "cpus_idle 20",
+            "cpus_other 30",
+            "cpus_total 60",
+            "gpus_allocated 4",
+            "gpus_idle 5",
+            "gpus_other 7",
+            "gpus_total 16",
+            "memory_real 9437184",
+            "memory_allocated 8388608",
+            "memory_free 6291456",
+            "jobs_pending 11",
+            "jobs_running 12",
+            "jobs_cpus_pending 44",
+            "jobs_cpus_running 48",
+        ];
+        assert_eq!(points(&findings), expected.map(|point| format!("c.slurm_partitions.gpu.gauge-{point}")));
+    }
+
+    #[test]
+    fn each_state_is_told_apart_and_a_partition_without_jobs_has_none_of_them() {
+        let named = |state| partition(state, state, NodeTally::default());
+        let all = ["up", "down", "drain", "inactive"];
+        let mut findings = Findings::of(nodes(all.map(named).into()));
+        let without = points(&findings);
+        for state in all {
+            for other in all {
+                let point = format!("c.slurm_partitions.{state}.gauge-{other} {}", u8::from(state == other));
+                assert!(without.contains(&point), "{point} is not in {without:#?}");
+            }
+        }
+        assert!(!without.iter().any(|point| point.contains("gauge-jobs_")), "no jobs were read");
+        findings.add(Kind::Jobs, Reply::Jobs(Box::default()));
+        assert!(points(&findings).contains(&"c.slurm_partitions.up.gauge-jobs_pending 0".to_owned()));
+    }
+}
