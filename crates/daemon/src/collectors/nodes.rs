@@ -52,7 +52,8 @@ pub(super) const COLLECTOR: Collector = Collector {
         Paths { below: "slurm_nodes.down", about: "How long nodes have been down.", leaves: &OUT },
         Paths {
             below: "slurm_nodes.node.<node>",
-            about: "Each node by itself: `each = true`, off by default, because it makes 20 paths for each node.",
+            about: "Each node by itself: `each = true`, off by default, because with the next four it makes 19 paths for \
+                    each node.",
             leaves: &SHARES,
         },
         Paths { below: "slurm_nodes.node_state.<node>", about: "Beside those, of each node.", leaves: &ROW },
@@ -189,6 +190,27 @@ mod tests {
     use super::super::{started, surveyed};
     use super::*;
     use crate::survey::Findings;
+
+    #[test]
+    fn each_node_has_as_many_paths_as_the_documentation_says() {
+        let row = NodeRow {
+            name: "n1".to_owned(),
+            base_state: "down".to_owned(),
+            flags: vec!["drain".to_owned()],
+            cpu_load: Some(150),
+            ..NodeRow::default()
+        };
+        let nodes = Nodes { rows: vec![row], ..Nodes::default() };
+        let mut collector = started(&COLLECTOR, "[collectors.nodes]\nenabled = true\neach = true").unwrap();
+        let points = surveyed(&mut *collector, 60, &Findings::of(Reply::Nodes(Box::new(nodes))));
+        let of_it: Vec<&String> = points.iter().filter(|point| point.contains(".n1.")).collect();
+        let about =
+            COLLECTOR.paths.iter().find(|paths| paths.below == "slurm_nodes.node.<node>").unwrap().about;
+        assert!(about.contains(&format!("makes {} paths", of_it.len())), "{of_it:#?}");
+        let state = ["down 1", "drain 1", "not_responding 0", "cpu_load 1.5"];
+        let state = state.map(|point| format!("c.slurm_nodes.node_state.n1.gauge-{point}"));
+        assert_eq!(of_it[of_it.len() - 4..], state.each_ref()[..]);
+    }
 
     #[test]
     fn nodes_become_totals_states_and_how_long_they_are_out() {
