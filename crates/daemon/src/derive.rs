@@ -18,6 +18,11 @@ pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {
     sum.checked_div(u64::from(count))
 }
 
+/// How long ago a moment was, s; 0 where a clock was set back meanwhile.
+pub(crate) fn seconds_since(moment: i64, now: i64) -> u64 {
+    u64::try_from(now.saturating_sub(moment)).unwrap_or(0)
+}
+
 /// Cycles per minute since the last reset; `None` during its first minute, or when a clock was set back.
 ///
 /// The whole minutes come first: 5 cycles in 86 s are 5 a minute, not 3.

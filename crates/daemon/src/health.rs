@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::collectors::{Paths, replies};
 use crate::config::Config;
+use crate::derive::seconds_since;
 use crate::figure::{Figure, Points, Rollup, count};
 use crate::naming::{self, Prefix};
 use crate::survey::{Kind, Vitals};
@@ -264,7 +265,7 @@ fn flag(on: bool) -> Option<f64> {
 
 fn age(destination: &DestinationHealth) -> Option<f64> {
     let oldest = destination.status.oldest_due.unwrap_or(destination.now);
-    count(u64::try_from(destination.now.saturating_sub(oldest)).unwrap_or(0))
+    count(seconds_since(oldest, destination.now))
 }
 
 #[cfg(test)]

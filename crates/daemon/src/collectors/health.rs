@@ -6,7 +6,7 @@ use slurm_snapshot::{Reading, Statistics};
 
 use super::{Collect, Collector, Paths, Round};
 use crate::derive;
-use crate::figure::{Figure, Points, Rollup};
+use crate::figure::{Figure, Points, Rollup, count};
 
 const FAMILY: &str = "slurm_health";
 
@@ -61,7 +61,9 @@ impl Collect for Health {
             }
             None => Known {
                 up: (!round.given_up).then_some(false),
-                seconds_since_reading: self.last.map(|last| since(last, round.timestamp)),
+                seconds_since_reading: self
+                    .last
+                    .and_then(|last| count(derive::seconds_since(last, round.timestamp))),
                 ..Known::default()
             },
         };
@@ -74,11 +76,6 @@ fn growth(before: &Reading, now: &Reading, tick: u32, of: fn(&Statistics) -> u32
     let span = derive::span(before, now, tick).filter(|span| span.reset.is_none())?;
     let (old, new) = (of(before.statistics.as_ref()?), of(now.statistics.as_ref()?));
     Some((f64::from(new) - f64::from(old)) * 60.0 / span.seconds)
-}
-
-/// 0 where the clock was set back meanwhile.
-fn since(last: i64, timestamp: i64) -> f64 {
-    u64::try_from(timestamp.saturating_sub(last)).map_or(0.0, derive::whole)
 }
 
 #[rustfmt::skip]

@@ -9,6 +9,7 @@ use carbon::path;
 use slurm_snapshot::{JobTallies, JobTally, Jobs, Moments, Started, UserJobs, Waiting};
 
 use super::{Collect, Collector, Paths, Round, Settings};
+use crate::derive::seconds_since;
 use crate::figure::{Figure, Points, Rollup, count};
 use crate::members::{Candidate, Members};
 use crate::survey::{Findings, Needs};
@@ -264,7 +265,7 @@ impl Waits {
     fn since(&self, moments: Option<Moments>, which: fn(&Moments) -> i64) -> Option<f64> {
         let since = which(moments.as_ref().filter(|moments| moments.jobs > 0)?);
         // slurmctld's clock may be a little ahead of ours.
-        count(u64::try_from(self.now.saturating_sub(since)).unwrap_or(0))
+        count(seconds_since(since, self.now))
     }
 
     fn had_waited(&self, which: fn(&Started) -> u64) -> Option<f64> {
