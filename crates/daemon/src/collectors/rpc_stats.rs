@@ -94,6 +94,18 @@ struct Growth {
     seconds: f64,
 }
 
+impl Growth {
+    /// Of one of the tables: its rows, and an interval without any of their calls.
+    fn of<'a, K>(
+        growth: Option<&'a Growth>,
+        table: impl Fn(&'a Tables) -> &'a BTreeMap<K, Calls>,
+    ) -> Option<(&'a BTreeMap<K, Calls>, Interval)> {
+        let &Growth { ref tables, seconds } = growth?;
+        let rows = table(tables);
+        Some((rows, Interval { calls: Calls::default(), all: Calls::sum(rows.values()), seconds }))
+    }
+}
+
 /// One row, or a sum of some.
 #[derive(Default)]
 struct Row {
@@ -171,13 +183,11 @@ fn push_types(
     growth: Option<&Growth>,
     points: &mut Points<'_>,
 ) {
-    let grown =
-        growth.map(|growth| (&growth.tables.types, Calls::sum(growth.tables.types.values()), growth.seconds));
+    let grown = Growth::of(growth, |tables| &tables.types);
     let mut queues: BTreeMap<u16, &RpcQueue> =
         rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
     for (id, calls) in &tables.types {
-        let interval = grown
-            .and_then(|(types, all, seconds)| types.get(id).map(|&calls| Interval { calls, all, seconds }));
+        let interval = grown.and_then(|(types, none)| Some(Interval { calls: *types.get(id)?, ..none }));
         let row = Row { calls: *calls, interval, queue: queues.remove(id).cloned() };
         let below = format!("slurm_rpc_stats.type.{}", type_name((*id).into(), release));
         points.push(&below, CALLS, &row);
@@ -185,7 +195,7 @@ fn push_types(
     }
     let row = Row {
         calls: Calls::sum(tables.types.values()),
-        interval: grown.map(|(_, all, seconds)| Interval { calls: all, all, seconds }),
+        interval: grown.map(|(_, none)| Interval { calls: none.all, ..none }),
         queue: None,
     };
     let total = Total { row, types: tables.types.len(), users: tables.users.len() };
@@ -200,21 +210,20 @@ fn push_users(
     growth: Option<&Growth>,
     points: &mut Points<'_>,
 ) {
-    let grown =
-        growth.map(|growth| (&growth.tables.users, Calls::sum(growth.tables.users.values()), growth.seconds));
+    let grown = Growth::of(growth, |tables| &tables.users);
+    let none = grown.map(|(_, none)| none);
     let users: BTreeMap<u32, &RpcUser> = rpc.users.iter().map(|user| (user.id, user)).collect();
-    let seconds = growth.map(|growth| growth.seconds);
+    let seconds = none.map(|none| none.seconds);
     let candidates: Vec<(Candidate<'_>, Option<Calls>)> = users
         .values()
         .map(|user| {
-            let grown = grown.and_then(|(users, ..)| users.get(&user.id).copied());
+            let grown = grown.and_then(|(users, _)| users.get(&user.id).copied());
             (candidate(user, grown, seconds), grown)
         })
         .collect();
     let ranked: Vec<Candidate<'_>> = candidates.iter().map(|(user, _)| *user).collect();
     members.update(now, &ranked);
 
-    let none = grown.map(|(_, all, seconds)| Interval { calls: Calls::default(), all, seconds });
     let mut others = Row { interval: none, ..Row::default() };
     let mut without = 0_usize;
     for (user, grown) in &candidates {
