@@ -1,4 +1,5 @@
-//! Random walks of slurmctld's counters, read through every collector, against what really happened.
+//! Random walks of slurmctld's counters, read through the collectors, against what really happened: the figures of
+//! `slurm_sched_interval` and of each type of RPC.
 //!
 //! With wraps, resets at any moment, restarts, clocks that are set and readings that go missing: an interval figure is
 //! exactly right or it is not there, and it is there where nothing stood against it.
@@ -10,7 +11,7 @@ use std::sync::Arc;
 
 use carbon::Batch;
 use proptest::prelude::*;
-use slurm_snapshot::{Reading, Release, Statistics};
+use slurm_snapshot::{Reading, Release, Statistics, rpc_name};
 
 use self::world::{Event, Truth, Work, World};
 use crate::collecting::Collecting;
@@ -57,22 +58,31 @@ fn world() -> impl Strategy<Value = World> {
         })
 }
 
-/// One tick through the collectors: the leaves of one family.
-fn published(
-    collecting: &mut Collecting,
-    timestamp: i64,
-    reading: Option<&Arc<Reading>>,
-) -> BTreeMap<String, f64> {
+/// Values by their leaf, or by what is behind the family.
+type Found = BTreeMap<String, f64>;
+
+/// One tick through the collectors: the schedulers' interval, and that of the RPCs.
+fn published(collecting: &mut Collecting, timestamp: i64, reading: Option<&Arc<Reading>>) -> (Found, Found) {
     let mut batch = Batch::new(timestamp);
     collecting.collect(&Round::tick(timestamp, reading), "c", &mut batch);
     assert_eq!(batch.refused(), 0, "NaN or infinity");
-    let family = batch.points().iter().filter_map(|point| {
+    let (mut schedulers, mut rpcs) = (Found::new(), Found::new());
+    for point in batch.points() {
         assert!(point.value() >= 0.0 || point.path().contains("queue_per_minute"), "{point:?}");
-        let leaf = point.path().strip_prefix("c.slurm_sched_interval.gauge-")?;
-        Some((leaf.to_owned(), point.value()))
-    });
-    family.collect()
+        if let Some(leaf) = point.path().strip_prefix("c.slurm_sched_interval.gauge-") {
+            schedulers.insert(leaf.to_owned(), point.value());
+        } else if let Some(row) = point.path().strip_prefix("c.slurm_rpc_stats.")
+            && OF_INTERVAL.iter().any(|leaf| row.ends_with(leaf))
+        {
+            rpcs.insert(row.to_owned(), point.value());
+        }
+    }
+    (schedulers, rpcs)
 }
+
+/// The figures of RPCs that take two readings.
+const OF_INTERVAL: [&str; 4] =
+    ["gauge-calls_per_minute", "gauge-interval_mean_time", "gauge-time_share", "gauge-busy"];
 
 const RESETS: [(&str, Reset); 3] = [
     ("resets_midnight", Reset::Midnight),
@@ -94,12 +104,13 @@ proptest! {
             world.live(&events);
             let timestamp = i64::try_from(index).unwrap();
             if !read {
-                let found = published(&mut collecting, timestamp, None);
+                let (found, rpcs) = published(&mut collecting, timestamp, None);
                 prop_assert!(found.keys().all(|leaf| leaf.starts_with("resets_")), "{found:?}");
+                prop_assert!(rpcs.is_empty(), "{rpcs:?}");
                 continue;
             }
             let reading = Arc::new(world.reading());
-            let mut found = published(&mut collecting, timestamp, Some(&reading));
+            let (mut found, rpcs) = published(&mut collecting, timestamp, Some(&reading));
             let mut more = |leaf| {
                 let count = found.remove(leaf).unwrap_or(0.0);
                 count > resets.insert(leaf, count).unwrap_or(0.0)
@@ -109,8 +120,9 @@ proptest! {
             found.retain(|leaf, _| !OF_ONE.contains(&leaf.as_str()));
             if let Some((before, then)) = &last {
                 check([before, &reading], then, &world, &found, &counted)?;
+                check_rpcs(before, then, &world, [&found, &rpcs], &counted)?;
             } else {
-                prop_assert!(found.is_empty(), "{found:?} of one reading");
+                prop_assert!(found.is_empty() && rpcs.is_empty(), "{found:?} {rpcs:?} of one reading");
             }
             last = Some((reading, world.truth.clone()));
             world.truth.forget_moments();
@@ -123,13 +135,13 @@ fn check(
     [before, now]: [&Reading; 2],
     then: &Truth,
     world: &World,
-    found: &BTreeMap<String, f64>,
+    found: &Found,
     counted: &[Reset],
 ) -> Result<(), TestCaseError> {
     let truth = &world.truth;
     let (old, tick) = (before.statistics.as_ref().unwrap(), f64::from(world.tick));
     let seconds = truth.replied - then.replied;
-    let settled = old.req_time_start > 0 && old.req_time_start != old.req_time;
+    let settled = is_settled(before);
     if !truth.resets.is_empty()
         || world.surely_seen_as_set(seconds)
         || seconds > 3.0 * tick + 1.5 + seconds * 0.01
@@ -145,9 +157,9 @@ fn check(
             || (old.bf_when_last_cycle.is_some() && new.bf_when_last_cycle.is_none())
             || (old.schedule_cycle_last > 0
                 && (new.schedule_cycle_last, new.schedule_cycle_counter) == (0, 0))
-            || rows(old)
-                .iter()
-                .any(|old| rows(new).iter().all(|new| new.id != old.id || new.count < old.count));
+            || rows(old).iter().enumerate().any(|(index, old)| {
+                rows(new).get(index).is_none_or(|new| new.id != old.id || new.count < old.count)
+            });
         let day = |s: &Statistics| s.req_time_start.div_euclid(86_400);
         let untold = *only == Reset::Restart && !less && day(old) < day(new);
         let taken_for = untold.then_some([Reset::Midnight]);
@@ -198,4 +210,74 @@ fn check(
     let jobs = grown(|t| t.jobs);
     exactly("jobs_submitted_per_minute", Some(f64::from(jobs) * 60.0 / measured))?;
     exactly("jobs_backfilled_per_minute", Some(f64::from(jobs) * 60.0 / measured))
+}
+
+/// The RPCs' figures of one reading: midnight leaves their tables alone.
+fn check_rpcs(
+    before: &Reading,
+    then: &Truth,
+    world: &World,
+    [found, rpcs]: [&Found; 2],
+    counted: &[Reset],
+) -> Result<(), TestCaseError> {
+    let truth = &world.truth;
+    let seconds = truth.replied - then.replied;
+    let only_midnight = |resets: &[Reset]| resets.iter().all(|reset| *reset == Reset::Midnight);
+    if !only_midnight(counted) {
+        prop_assert!(rpcs.is_empty(), "{rpcs:?} across {counted:?}");
+    }
+    if !only_midnight(&truth.resets) {
+        // What no reading can tell from midnight is held to be it, above.
+        prop_assert!(rpcs.is_empty() || counted == [Reset::Midnight], "{rpcs:?} across {:?}", truth.resets);
+        return Ok(());
+    }
+    let tick = f64::from(world.tick);
+    let surely = seconds > 0.26 * tick && seconds < 3.0 * tick && !world.ever_set;
+    if found.contains_key("seconds") || (surely && is_settled(before)) {
+        prop_assert!(!rpcs.is_empty(), "nothing after {seconds} s");
+    }
+    if rpcs.is_empty() {
+        return Ok(());
+    }
+    // Across midnight nothing says what was measured: it is right to the µs, unless a clock was set.
+    let (measured, slack) = found.get("seconds").map_or((seconds, 1e-5), |&measured| (measured, 1e-12));
+    let is_known = found.contains_key("seconds") || !world.any_set();
+    let grown: BTreeMap<u16, u64> = truth
+        .calls
+        .iter()
+        .map(|(&id, calls)| (id, calls - then.calls.get(&id).copied().unwrap_or(0)))
+        .collect();
+    let all: u64 = grown.values().sum();
+    let float = |value: u64| value.to_string().parse::<f64>().unwrap();
+    let exactly = |row: &str, leaf: &str, value: Option<f64>| {
+        let found = rpcs.get(&format!("{row}.gauge-{leaf}")).copied();
+        let same = match (found, value) {
+            (Some(found), Some(value)) => (found - value).abs() <= value.abs() * slack,
+            (found, value) => found.is_none() && value.is_none(),
+        };
+        prop_assert!(same, "{row} {leaf}: {found:?} for {value:?}");
+        Ok(())
+    };
+    let rows = grown
+        .iter()
+        .map(|(&id, &calls)| (format!("type.{}", rpc_name(id.into(), Release::new(22, 5)).unwrap()), calls));
+    for (row, calls) in rows.chain([("total".to_owned(), all)]) {
+        if is_known {
+            exactly(&row, "calls_per_minute", Some(float(calls) * 60.0 / measured))?;
+        }
+        exactly(&row, "interval_mean_time", (calls > 0).then_some(300.0))?;
+        if row != "total" {
+            exactly(&row, "time_share", (all > 0).then(|| float(calls) / float(all)))?;
+        }
+    }
+    if is_known {
+        exactly("total", "busy", Some(float(all) * 300.0 / 1e6 / measured))?;
+    }
+    Ok(())
+}
+
+/// Whether a reset after it can be told: not of one in the second of a reset, nor before slurmctld's first look at its clock.
+fn is_settled(reading: &Reading) -> bool {
+    let statistics = reading.statistics.as_ref().unwrap();
+    statistics.req_time_start > 0 && statistics.req_time_start != statistics.req_time
 }

@@ -130,11 +130,12 @@ fn kept_went_down(old: &Statistics, new: &Statistics) -> bool {
 }
 
 fn rpcs_went_down(old: &RpcTables, new: &RpcTables) -> bool {
-    old.types.iter().enumerate().any(|(index, old)| {
-        let same = |row: &&RpcType| row.id == old.id;
-        // slurmctld adds a new type at the end, so that a row stays where it is.
-        let row = new.types.get(index).filter(same).or_else(|| new.types.iter().find(same));
-        row.is_none_or(|new| went_down(old.count, new.count) || new.time < old.time)
+    // slurmctld adds a new type at the end: a row that is not where it was is of another process.
+    let mut rows = new.types.iter();
+    old.types.iter().any(|old| {
+        let is_lower =
+            |new: &RpcType| new.id != old.id || went_down(old.count, new.count) || new.time < old.time;
+        rows.next().is_none_or(is_lower)
     })
 }
 
@@ -274,6 +275,19 @@ mod tests {
         assert_eq!(between(evening.clone(), command).unwrap().reset, Some(Reset::Command));
         let unlike = Statistics { req_time_start: MIDNIGHT - 5, ..anew };
         assert_ne!(between(evening, unlike).unwrap().reset, Some(Reset::Midnight), "before midnight");
+    }
+
+    #[test]
+    fn rows_in_another_order_are_of_another_process_however_high_they_are() {
+        let evening = Statistics { req_time: MIDNIGHT - 10, req_time_start: MIDNIGHT - 50_000, ..running() };
+        let morning = Statistics { req_time: MIDNIGHT + 60, req_time_start: MIDNIGHT + 5, ..evening.clone() };
+        assert_eq!(between(evening.clone(), morning.clone()).unwrap().reset, Some(Reset::Midnight));
+        let mut rows = evening.rpc.clone().unwrap();
+        rows.types.rotate_left(1);
+        rows.types.iter_mut().for_each(|row| row.count += 1000);
+        rows.types.iter_mut().for_each(|row| row.time += 1_000_000);
+        let started = Statistics { rpc: Some(rows), job_states_ts: Some(MIDNIGHT + 6), ..morning };
+        assert_eq!(between(evening, started).unwrap().reset, Some(Reset::Restart));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Measured on 22.05: what midnight, `sdiag --reset` and a restart set to 0, and what each of them keeps.
 
+use std::collections::BTreeMap;
+
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, Statistics};
 
 use crate::derive::Reset;
@@ -43,6 +45,8 @@ pub(super) struct Truth {
     pub(super) bf_depth_try: u64,
     pub(super) bf_queue_len: u64,
     pub(super) jobs: u64,
+    /// RPCs by type, 300 µs each, since the tables were last emptied.
+    pub(super) calls: BTreeMap<u16, u64>,
     /// When the last reply came, s.
     pub(super) replied: f64,
     /// Since the last reading.
@@ -106,7 +110,7 @@ impl World {
             },
         };
         world.rpcs(2035, 3);
-        world.rpcs(4003, 1_000_000);
+        world.rpcs(4003, bf);
         world.cycles_ran(80, 700);
         world
     }
@@ -203,6 +207,7 @@ impl World {
         self.scheduler_at_zero();
         self.statistics.bf_backfilled_jobs = 0;
         self.statistics.rpc = None;
+        self.truth.calls.clear();
         self.rpcs(2035, 1);
     }
 
@@ -210,6 +215,7 @@ impl World {
         self.truth.resets.push(Reset::Restart);
         let bf_when_last_cycle = self.statistics.bf_when_last_cycle;
         self.statistics = Statistics { bf_when_last_cycle, ..Statistics::default() };
+        self.truth.calls.clear();
         self.rpcs(1002, 1);
     }
 
@@ -290,6 +296,7 @@ impl World {
     }
 
     fn rpcs(&mut self, id: u16, count: u32) {
+        *self.truth.calls.entry(id).or_default() += u64::from(count);
         let tables = self.statistics.rpc.get_or_insert_with(RpcTables::default);
         if !tables.types.iter().any(|row| row.id == id) {
             tables.types.push(RpcType { id, ..RpcType::default() });

@@ -150,6 +150,8 @@ fn traffic() -> impl Strategy<Value = Vec<(u16, u32, u32)>> {
 #[derive(Default)]
 struct Books {
     types: BTreeMap<u16, (u32, u64)>,
+    /// The types as they came, which is the order of the table's rows.
+    order: Vec<u16>,
     users: BTreeMap<u32, (u32, u64)>,
     /// Since the last good reading.
     grown_types: BTreeMap<u16, (u32, u64)>,
@@ -168,6 +170,9 @@ fn add<K: Ord>(table: &mut BTreeMap<K, (u32, u64)>, key: K, micros: u32) {
 impl Books {
     fn serve(&mut self, traffic: &[(u16, u32, u32)]) {
         for &(kind, user, micros) in traffic {
+            if !self.types.contains_key(&(2003 + kind)) {
+                self.order.push(2003 + kind);
+            }
             add(&mut self.types, 2003 + kind, micros);
             add(&mut self.users, user, micros);
             add(&mut self.grown_types, 2003 + kind, micros);
@@ -177,13 +182,14 @@ impl Books {
 
     fn reset(&mut self, moment: i64) {
         self.types.clear();
+        self.order.clear();
         self.users.clear();
         (self.reset, self.since) = (true, moment);
         self.backfilled = 0;
     }
 
     fn read(&self, moment: i64) -> Reading {
-        let types = self.types.iter().map(|(&id, row)| kind(id, row.0, row.1)).collect();
+        let types = self.order.iter().map(|id| kind(*id, self.types[id].0, self.types[id].1)).collect();
         let users =
             self.users.iter().map(|(&id, row)| user(id, Some(&format!("u{id}")), row.0, row.1)).collect();
         let mut reading = reading(moment, self.since, RpcTables { types, users, ..RpcTables::default() });
