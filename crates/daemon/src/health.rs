@@ -54,7 +54,7 @@ const MEMORY_EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Health {
     /// Whether the last reading succeeded; `None` when a reload has cut it short.
     pub(crate) slurmctld_up: Option<bool>,
-    /// µs of the last reading, from the request to its answer; `None` when it failed.
+    /// µs of the last reading's RPC, as the reader timed it; `None` when it failed.
     pub(crate) reading_duration: Option<u64>,
     pub(crate) readings_ok: u64,
     pub(crate) readings_failed: u64,
@@ -90,7 +90,7 @@ const FIGURES: &[Figure<Health>] = &[
     Figure { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| h.slurmctld_up.and_then(flag),
         meaning: "whether this tick's reading succeeded; none where a reload of the configuration has cut it short" },
     Figure { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| h.reading_duration.and_then(count),
-        meaning: "the reading, from the request to the reader to its answer; none when it failed" },
+        meaning: "how long slurmctld took to answer, as the reader timed it; none when the reading failed" },
     Figure { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_ok),
         meaning: "readings that succeeded" },
     Figure { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_failed),

@@ -54,7 +54,7 @@ fn readings() -> Row {
     row(
         "Readings",
         vec![
-            series("Time of a reading", "From the request to the reader's answer. Milliseconds are usual; more when slurmctld or munged is busy.")
+            series("Time of a reading", "How long slurmctld took to answer the reader. Milliseconds are usual; more when slurmctld or munged is busy.")
                 .curve("reading", "maxSeries($prefix.slurm_graphite.$host.gauge-reading_duration)")
                 .unit("µs")
                 .log(),
