@@ -32,7 +32,10 @@ pub(crate) fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64)
     u32::try_from(i64::from(cycles) / (window / 60)).ok()
 }
 
-/// How much of the queue the last backfill cycle came to; `None` while one is running, and of an empty queue.
+/// Tries of the last backfill cycle by the entries of its queue; `None` while one is running, and of an empty queue.
+///
+/// A job is an entry for each of its partitions; an array is one, though each of its tasks is a try, so that it can be
+/// above 1.
 pub(crate) fn bf_coverage(statistics: &Statistics) -> Option<f64> {
     let known = statistics.bf_active == 0 && statistics.bf_queue_len > 0;
     known.then(|| f64::from(statistics.bf_last_depth_try) / f64::from(statistics.bf_queue_len))
@@ -77,6 +80,17 @@ mod tests {
         for (cycles, window, expected) in recorded {
             assert_eq!(cycles_per_minute(cycles, 1_700_000_000 + window, 1_700_000_000), Some(expected));
         }
+    }
+
+    #[test]
+    fn an_array_is_one_entry_of_the_queue_and_many_tries() {
+        let of = |bf_last_depth_try, bf_queue_len, bf_active| {
+            bf_coverage(&Statistics { bf_last_depth_try, bf_queue_len, bf_active, ..Statistics::default() })
+        };
+        // An array of 30 tasks, and two jobs.
+        assert_eq!(of(24, 3, 0), Some(8.0), "not cut to 1");
+        assert_eq!(of(1, 4, 0), Some(0.25));
+        assert_eq!((of(1, 4, 1), of(0, 0, 0)), (None, None));
     }
 
     #[test]

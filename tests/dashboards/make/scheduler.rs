@@ -118,7 +118,7 @@ fn depth() -> Row {
         vec![
             series(
                 "Main scheduler: queue and depth",
-                "How many jobs wait, and how many of them a cycle looks at. Cycles that follow a submission look at default_queue_depth jobs only.",
+                "The queue has an entry for each job and partition, and one for an array; how many of them a cycle looks at. Cycles that follow a submission look at default_queue_depth jobs only.",
             )
             .curve("queue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
             .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
@@ -128,8 +128,9 @@ fn depth() -> Row {
             .colour("looked at, interval", "orange"),
             series(
                 "Backfill: queue and depth",
-                "How many jobs wait, how many a cycle looks at, how many of those it tries to start. Coverage is tried / waiting of the last \
-                 cycle: below 1 some jobs were never looked at, and bf_max_job_test, bf_max_time or the limits for each user and partition say why.",
+                "The queue has an entry for each job and partition, and one for an array; how many jobs and tasks of arrays a cycle looks at, how \
+                 many of those it tries to start. Coverage is tried / queue of the last cycle, above 1 with arrays: well below 1 some jobs were \
+                 never tried, and bf_max_job_test, bf_max_time or the limits for each user and partition say why.",
             )
             .curve("queue", "$prefix.slurm_sched_stats.gauge-bf_queue_length")
             .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")

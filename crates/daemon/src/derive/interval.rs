@@ -19,7 +19,7 @@ pub(crate) struct Interval {
     pub(crate) bf: Cycles,
     /// Sum over its cycles of the jobs that it tried to start.
     pub(crate) bf_depth_try: u32,
-    /// Sum over its cycles of the jobs pending; unknown where a cycle was running at either reading.
+    /// Sum over its cycles of the entries of their queues; unknown where a cycle was running at either reading.
     pub(crate) bf_queue_len: Option<u32>,
     /// Sum over its cycles of the time slots.
     pub(crate) bf_table_size: u32,
