@@ -50,7 +50,13 @@ impl Collect for Health {
             Some((reading, statistics)) => {
                 self.last = Some(round.timestamp);
                 let before = self.before.replace(Arc::clone(reading));
-                let growth = |of| before.as_deref().and_then(|before| growth(before, reading, self.tick, of));
+                let unbroken =
+                    before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
+                // Below 0 where a queue became shorter.
+                let growth = |of: fn(&Statistics) -> u32| {
+                    let (old, seconds) = unbroken?;
+                    Some((f64::from(of(statistics)) - f64::from(of(old))) * 60.0 / seconds)
+                };
                 Known {
                     up: Some(true),
                     seconds_since_reading: Some(0.0),
@@ -69,13 +75,6 @@ impl Collect for Health {
         };
         points.push(FAMILY, FIGURES, &known);
     }
-}
-
-/// How a queue's length changed, 1/min; below 0 where it became shorter.
-fn growth(before: &Reading, now: &Reading, tick: u32, of: fn(&Statistics) -> u32) -> Option<f64> {
-    let span = derive::span(before, now, tick).filter(|span| span.reset.is_none())?;
-    let (old, new) = (of(before.statistics.as_ref()?), of(now.statistics.as_ref()?));
-    Some((f64::from(new) - f64::from(old)) * 60.0 / span.seconds)
 }
 
 #[rustfmt::skip]

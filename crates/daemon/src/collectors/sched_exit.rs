@@ -71,12 +71,9 @@ impl Collect for SchedExit {
         let Some(reading) = round.reading else { return };
         let Some(new) = &reading.statistics else { return };
         let before = self.before.replace(Arc::clone(reading));
-        let old = before.as_deref().filter(|before| {
-            derive::span(before, reading, self.tick).is_some_and(|span| span.reset.is_none())
-        });
-        let old = old.and_then(|before| before.statistics.as_ref());
+        let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
         for Scheduler { below, reason, exits } in SCHEDULERS {
-            let before = old.and_then(exits);
+            let before = unbroken.and_then(|(old, _)| exits(old));
             for (index, &count) in exits(new).unwrap_or_default().iter().enumerate() {
                 let before = before.and_then(|before| before.get(index));
                 let ended = Ended { count, interval_count: before.and_then(|&old| count.checked_sub(old)) };

@@ -70,12 +70,8 @@ impl SchedInterval {
 
     fn look(&mut self, now: &Reading, new: &Statistics) -> Known {
         let before = self.before.take();
-        let interval = before.as_deref().and_then(|before| {
-            derive::span(before, now, self.tick).filter(|span| span.reset.is_none()).and_then(|span| {
-                let old = before.statistics.as_ref()?;
-                Some(Interval::new(old, new, now.release, span.seconds))
-            })
-        });
+        let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, now, self.tick));
+        let interval = unbroken.map(|(old, seconds)| Interval::new(old, new, now.release, seconds));
         if let Some(reset) = before.as_deref().and_then(|before| derive::reset(before, now)) {
             self.count(reset);
         }

@@ -54,6 +54,16 @@ pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Spa
     usable.then(|| Span { seconds, reset: began_anew(old, new) })
 }
 
+/// The statistics of the reading before, and the seconds since, where they are a [`Span`] and nothing began anew within it.
+pub(crate) fn unbroken<'a>(
+    before: &'a Reading,
+    now: &Reading,
+    interval: u32,
+) -> Option<(&'a Statistics, f64)> {
+    let span = span(before, now, interval).filter(|span| span.reset.is_none())?;
+    Some((before.statistics.as_ref()?, span.seconds))
+}
+
 /// Why the counters began anew between two readings, however far apart.
 pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
     let (old, new) = statistics(before, now)?;

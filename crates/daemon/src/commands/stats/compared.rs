@@ -34,9 +34,9 @@ pub(in crate::commands) struct Row {
 impl<'a> Compared<'a> {
     /// `None` where the two do not belong together.
     pub(in crate::commands) fn new(before: &'a Reading, now: &'a Reading, every: u32) -> Option<Self> {
-        let span = derive::span(before, now, every).filter(|span| span.reset.is_none())?;
-        let (old, new) = before.statistics.as_ref().zip(now.statistics.as_ref())?;
-        let interval = Interval::new(old, new, now.release, span.seconds);
+        let (old, seconds) = derive::unbroken(before, now, every)?;
+        let new = now.statistics.as_ref()?;
+        let interval = Interval::new(old, new, now.release, seconds);
         let tables = old.rpc.as_ref().zip(new.rpc.as_ref());
         let grown = tables.and_then(|(old, new)| Tables::of(new).since(&Tables::of(old)));
         Some(Self { before: old, now, interval, grown })
