@@ -11,11 +11,26 @@ use crate::CONDITIONAL;
 
 const TICKS: u64 = 120;
 
-/// What has not been yet at the first tick: slurmctld counted, backfill ran, a tick was delivered.
-const MOMENTS: [&str; 4] = ["job_states_ts", "bf_last_cycle_when", "req_time_start", "last_delivery"];
+/// What has not been yet at the first tick, and is there from then on: slurmctld counted, backfill ran, a tick was
+/// delivered.
+const MOMENTS: [&str; 6] = [
+    "job_states_ts",
+    "job_states_age",
+    "bf_last_cycle_when",
+    "bf_last_cycle_age",
+    "req_time_start",
+    "last_delivery",
+];
 
-/// Types of RPCs come with the first of them, and what they did in an interval needs one before.
-const PASSING: &str = ".slurm_rpc_stats.";
+/// Types of RPCs come with the first of them.
+const TYPES: &str = ".slurm_rpc_stats.type.";
+
+/// Of `slurm_rpc_stats`, what takes two readings that belong together.
+const OF_TWO: [&str; 4] = ["calls_per_minute", "interval_mean_time", "time_share", "busy"];
+
+/// Of `slurm_sched_interval`, what does not, and is there while no cycle is running.
+const OF_ONE: [&str; 5] =
+    ["job_states_age", "bf_last_cycle_age", "resets_midnight", "resets_command", "resets_restart"];
 
 #[test]
 fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
@@ -41,8 +56,8 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     sandbox.value_at(&up, last, Duration::from_secs(TICKS + 20)).unwrap();
     assert!(burners.iter_mut().all(|burner| burner.pid().is_some()), "they were busy to the end");
     assert!(collector.stop().unwrap().status.success());
-    // A series of those may well have no point at the last tick.
-    let lasts = |path: &String| !path.contains(PASSING) && !is_of_two(path);
+    // A series of others may well have no point at the last tick.
+    let lasts = |path: &String| !comes_and_goes(path);
     let lasting = || sandbox.carbon.paths().into_keys().filter(lasts);
     wait::until("the last tick in whisper, whole", limit, || {
         let has_it = |path: String| sandbox.carbon.series(&path).unwrap().last() >= Some((last, f64::MIN));
@@ -55,14 +70,16 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     assert!(own.slots(first + 1, last).iter().all(|(_, value)| value.is_some()), "{own:?}");
     let mut whole = 0;
     for path in lasting() {
-        let slots = sandbox.carbon.series(&path).unwrap().slots(first, last);
-        let filled = slots.iter().filter(|(_, value)| value.is_some()).count() as u64;
-        // Not everything is there always: a mean of nothing, a moment that has not been yet.
-        let leaf = path.rsplit("gauge-").next().unwrap();
-        if !CONDITIONAL.contains(&leaf) && !MOMENTS.contains(&leaf) {
-            assert_eq!((slots.len() as u64, filled), (TICKS, TICKS), "{path}");
-            whole += 1;
+        // A mean of nothing is not there.
+        if CONDITIONAL.contains(&leaf(&path)) {
+            continue;
         }
+        let series = sandbox.carbon.series(&path).unwrap();
+        let from = if comes_late(&path) { *series.points.keys().next().unwrap().max(&first) } else { first };
+        let slots = series.slots(from, last);
+        let filled = slots.iter().filter(|(_, value)| value.is_some()).count() as u64;
+        assert_eq!((slots.len() as u64, filled), (last - from + 1, last - from + 1), "{path} from {from}");
+        whole += u64::from(from == first);
     }
     assert!(whole > 50, "{whole} series");
     // Of the first reading there is no interval, and of one in the second of slurmctld's start neither; answers that come
@@ -98,16 +115,35 @@ fn every_point_of_a_tick_has_the_ticks_own_timestamp() {
     assert!(timestamps.iter().all(|timestamp| timestamp % 2 == 0), "{timestamps:?}");
     assert!(timestamps.windows(2).all(|pair| pair[1] - pair[0] == 2), "{timestamps:?}");
     // The first may have been before the reader was ready, and a mean may come with the first cycle.
-    let stays = |path: &&String| !path.contains("_mean") && !path.contains(PASSING) && !is_of_two(path);
-    let bare = |paths: &BTreeSet<String>| paths.iter().filter(stays).cloned().collect();
-    let sets: Vec<BTreeSet<String>> = ticks.values().skip(1).map(bare).collect();
-    assert!(sets[0].len() > 50, "{sets:?}");
-    assert!(sets.windows(2).all(|pair| pair[0] == pair[1]), "{sets:#?}");
+    let sets = |wanted: &dyn Fn(&str) -> bool| -> Vec<BTreeSet<&str>> {
+        let paths = ticks.values().skip(1);
+        paths.map(|paths| paths.iter().map(String::as_str).filter(|path| wanted(path)).collect()).collect()
+    };
+    let stay = sets(&|path| !CONDITIONAL.contains(&leaf(path)) && !comes_and_goes(path) && !comes_late(path));
+    assert!(stay[0].len() > 50, "{stay:?}");
+    assert!(stay.windows(2).all(|pair| pair[0] == pair[1]), "{stay:#?}");
+    let late = sets(&comes_late);
+    assert!(late.last().is_some_and(|late| !late.is_empty()), "{late:?}");
+    assert!(late.windows(2).all(|pair| pair[0].is_subset(&pair[1])), "{late:#?}");
 }
 
-/// Whether a figure takes two readings that belong together.
-fn is_of_two(path: &str) -> bool {
-    path.contains(".slurm_sched_interval.") || path.ends_with("queue_per_minute")
+/// A path's last component, behind `gauge-`.
+fn leaf(path: &str) -> &str {
+    path.rsplit("gauge-").next().unwrap()
+}
+
+/// Whether it is there at every tick once it is there at one.
+fn comes_late(path: &str) -> bool {
+    !comes_and_goes(path) && (path.contains(TYPES) || MOMENTS.contains(&leaf(path)))
+}
+
+/// Whether a tick may be without it: it takes two readings that belong together, or messages that wait, or a cycle that
+/// is over.
+fn comes_and_goes(path: &str) -> bool {
+    path.ends_with("queue_per_minute")
+        || path.contains(".slurm_rpc_stats.pending.")
+        || (path.contains(".slurm_rpc_stats.") && OF_TWO.contains(&leaf(path)))
+        || (path.contains(".slurm_sched_interval.") && !OF_ONE.contains(&leaf(path)))
 }
 
 /// The paths of each timestamp that a plaintext receiver got; the same path twice in one is an error.
