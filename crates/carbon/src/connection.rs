@@ -3,9 +3,7 @@
 //! Carbon says nothing, ever; what comes from it is an end of file or an error, and both mean that the
 //! connection is lost. A write that was cut short leaves the stream out of step: it must never be used again.
 
-use std::fmt;
 use std::io;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,66 +13,13 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 
+use crate::address::Address;
 use crate::tcp_info::TcpInfo;
 
 /// Little may hide in our own kernel: what is there is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
 /// How often a write that waits looks whether the peer is alive.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// `HOST:PORT`, where the host may be a name, an IPv4 address or an IPv6 address in brackets.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Address {
-    host: String,
-    port: u16,
-}
-
-impl Address {
-    /// The port.
-    #[must_use]
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
-}
-
-/// A text that is no [`Address`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not HOST:PORT, such as carbon.example.org:2004 or [::1]:2004")]
-pub struct AddressError(String);
-
-impl FromStr for Address {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let error = || AddressError(text.to_owned());
-        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
-        let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(error)?;
-        let host = match host.strip_prefix('[') {
-            Some(host) => {
-                let host = host.strip_suffix(']').ok_or_else(error)?;
-                host.parse::<std::net::Ipv6Addr>().map_err(|_| error())?;
-                host
-            }
-            None => host,
-        };
-        let is_name = !host.contains(|c: char| c.is_whitespace() || c.is_control() || "/[]@".contains(c));
-        let bare_ipv6 = host.contains(':') && !text.starts_with('[');
-        if host.is_empty() || !is_name || bare_ipv6 {
-            return Err(error());
-        }
-        Ok(Self { host: host.to_owned(), port })
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
-    }
-}
 
 /// How long each step may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,27 +250,6 @@ fn set_options(stream: &TcpStream, timeouts: Timeouts) -> io::Result<()> {
 mod tests {
     use super::*;
     use tokio::net::TcpListener;
-
-    #[test]
-    fn addresses_are_host_and_port() {
-        for text in ["carbon.example.org:2004", "127.0.0.1:2004", "[::1]:2004"] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
-        }
-        for text in [
-            "",
-            "carbon",
-            ":2004",
-            "carbon:",
-            "carbon:0",
-            "carbon:70000",
-            "::1:2004",
-            "[::1:2004",
-            "[x]:1",
-            "a b:1",
-        ] {
-            assert!(text.parse::<Address>().is_err(), "{text}");
-        }
-    }
 
     async fn pair() -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

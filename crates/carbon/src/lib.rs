@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod address;
 mod backoff;
 mod connection;
 mod ledger;
@@ -18,8 +19,9 @@ mod store;
 mod tcp_info;
 mod wire;
 
+pub use address::{Address, AddressError};
 pub use backoff::Backoff;
-pub use connection::{Address, AddressError, Connection, ConnectionError, Timeouts};
+pub use connection::{Connection, ConnectionError, Timeouts};
 pub use point::{Batch, Point};
 pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueStatus};
 pub use sender::{Destination, Drained, Sender, Status};

@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::link::Link;
-use crate::connection::{Address, Timeouts};
+use crate::address::Address;
+use crate::connection::Timeouts;
 use crate::queue::{Dropped, Place, Queue};
 use crate::wire::Protocol;
 

@@ -1,0 +1,84 @@
+//! Where a Carbon listens, as a configuration says it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// `HOST:PORT`, where the host may be a name, an IPv4 address or an IPv6 address in brackets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl Address {
+    /// The port.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// A text that is no [`Address`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not HOST:PORT, such as carbon.example.org:2004 or [::1]:2004")]
+pub struct AddressError(String);
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let error = || AddressError(text.to_owned());
+        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
+        let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(error)?;
+        let host = match host.strip_prefix('[') {
+            Some(host) => {
+                let host = host.strip_suffix(']').ok_or_else(error)?;
+                host.parse::<std::net::Ipv6Addr>().map_err(|_| error())?;
+                host
+            }
+            None => host,
+        };
+        let is_name = !host.contains(|c: char| c.is_whitespace() || c.is_control() || "/[]@".contains(c));
+        let bare_ipv6 = host.contains(':') && !text.starts_with('[');
+        if host.is_empty() || !is_name || bare_ipv6 {
+            return Err(error());
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_host_and_port() {
+        for text in ["carbon.example.org:2004", "127.0.0.1:2004", "[::1]:2004"] {
+            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "carbon",
+            ":2004",
+            "carbon:",
+            "carbon:0",
+            "carbon:70000",
+            "::1:2004",
+            "[::1:2004",
+            "[x]:1",
+            "a b:1",
+        ] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}
