@@ -20,7 +20,7 @@ use tracing::{debug, error};
 use self::state::{Destination, Held, Reason, Refusals, State};
 use crate::point::Batch;
 use crate::store::{Event, Store, StoreError};
-use crate::wire::{Frame, frames};
+use crate::wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
@@ -148,7 +148,7 @@ impl Queue {
         state.next_id = id.saturating_add(1);
         let held = Held {
             timestamp: batch.timestamp(),
-            points: frames.iter().map(|frame| u64::from(frame.points)).sum(),
+            points: points(&frames),
             bytes: frames.iter().map(|frame| frame.body.len()).sum(),
             frames: Some(frames),
             durable: false,
@@ -297,7 +297,7 @@ impl Place {
         }
         match loaded {
             Ok(frames) => {
-                turn.points = frames.iter().map(|frame| u64::from(frame.points)).sum();
+                turn.points = points(&frames);
                 self.shared.state().loaded(turn.id, turn.points);
                 Loaded::Frames(frames)
             }

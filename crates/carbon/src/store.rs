@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use self::file::{File, Salvage, salvage};
-use crate::wire::Frame;
+use crate::wire::{Frame, points};
 
 /// The file in the queue's folder.
 const NAME: &str = "queue.sqlite3";
@@ -39,7 +39,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     fn points(&self) -> u64 {
-        self.frames.iter().map(|frame| u64::from(frame.points)).sum()
+        points(&self.frames)
     }
 }
 

@@ -63,6 +63,11 @@ pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
         .collect()
 }
 
+/// How many points are in all of them.
+pub(crate) fn points(frames: &[Frame]) -> u64 {
+    frames.iter().map(|frame| u64::from(frame.points)).sum()
+}
+
 /// `batch` as lines of text.
 #[must_use]
 pub fn lines(batch: &Batch) -> String {

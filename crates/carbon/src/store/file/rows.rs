@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::{Kept, Summary};
+use crate::path::fnv1a;
 use crate::wire::Frame;
 
 pub(super) const SCHEMA: &str = "
@@ -35,8 +36,7 @@ pub(super) struct Due {
 /// What stands for a destination in the entries of what is due: FNV-1a of its name. They tell whose they are without the row
 /// that has the name, which may be damaged.
 pub(super) fn number(name: &str) -> i64 {
-    let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, hash).cast_signed()
+    fnv1a(name).cast_signed()
 }
 
 /// Reads the destinations, and how many rows are not what was written.
