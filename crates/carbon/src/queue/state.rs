@@ -3,7 +3,7 @@
 //! Nothing here waits, writes or reads: it is changed under the queue's lock, by what was pushed, by what the senders
 //! did, and by what the file's thread says.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,8 +43,9 @@ pub(super) struct State {
     pub(super) next_id: u64,
     /// What an earlier run had kept is among them.
     pub(super) restored: bool,
-    /// Commits that the file's thread has not answered for.
+    /// Commits that the file's thread has not answered for, and the batches in them.
     pub(super) unanswered: usize,
+    on_its_way: BTreeSet<u64>,
     /// Some batches were given to the senders without being on disk.
     pub(super) missed: bool,
     pub(super) status: QueueStatus,
@@ -107,6 +108,7 @@ impl State {
             next_id: unix_millis(),
             restored: false,
             unanswered: 0,
+            on_its_way: BTreeSet::new(),
             missed: false,
             status: QueueStatus::default(),
             said_undurable: false,
@@ -123,7 +125,8 @@ impl State {
     pub(super) fn changes(&mut self, id: u64) -> Changes {
         let catch_up = if self.missed && self.status.durable { CATCH_UP } else { 0 };
         let missed = self.batches.iter().filter(|_| catch_up > 0);
-        let missed = missed.filter(|(other, held)| !held.durable && held.published && **other != id);
+        let missed = missed.filter(|(other, held)| !self.is_given(**other, held) && held.published);
+        let missed = missed.filter(|(other, _)| **other != id);
         let missed: Vec<_> = missed.take(catch_up).collect();
         let any_missed = missed.len() == catch_up && catch_up > 0;
         let append: Vec<Kept> = missed
@@ -133,6 +136,7 @@ impl State {
             .collect();
         // What the commit takes is durable with it, or missed again.
         self.missed = any_missed || (self.missed && !self.status.durable);
+        self.on_its_way.extend(append.iter().map(|kept| kept.id));
         self.with_done(append)
     }
 
@@ -180,13 +184,23 @@ impl State {
     }
 
     fn durable(&mut self, id: u64) {
-        self.committing.retain(|(other, _)| *other != id);
-        match self.batches.get_mut(&id) {
-            Some(held) => held.durable = true,
-            // Everybody was done with it before its commit had come.
-            None => self.forget.push(id),
+        self.answered(id);
+        if let Some(held) = self.batches.get_mut(&id) {
+            held.durable = true;
         }
         self.publish(id);
+    }
+
+    /// The file's thread has done what it could with a batch.
+    fn answered(&mut self, id: u64) {
+        self.committing.retain(|(other, _)| *other != id);
+        self.on_its_way.remove(&id);
+    }
+
+    /// Whether the file is to be told what becomes of a batch. Its thread does everything in order, so that what it is told
+    /// of one that is still on its way comes behind it.
+    fn is_given(&self, id: u64, held: &Held) -> bool {
+        held.durable || self.on_its_way.contains(&id)
     }
 
     pub(super) fn finish(&mut self, name: &Arc<str>, done: &[u64]) {
@@ -202,10 +216,11 @@ impl State {
         if let Some(destination) = self.destinations.get_mut(name) {
             destination.bytes = destination.bytes.saturating_sub(held.bytes);
         }
-        if held.durable {
+        let (over, durable) = (held.waiting == 0, held.durable);
+        if durable || self.on_its_way.contains(&id) {
             self.done.push((Arc::clone(name), id));
         }
-        if held.waiting == 0 {
+        if over {
             self.remove(id);
         }
     }
@@ -248,7 +263,10 @@ impl State {
     /// A batch leaves the queue, and whoever never had it has lost its points.
     pub(super) fn drop_batch(&mut self, id: u64, reason: Reason) {
         let Some(held) = self.batches.get(&id) else { return };
-        let (points, bytes, durable, published) = (held.points, held.bytes, held.durable, held.published);
+        let (points, bytes, published) = (held.points, held.bytes, held.published);
+        if self.is_given(id, held) {
+            self.forget.push(id);
+        }
         for destination in self.destinations.values_mut() {
             let removed = destination.ledger.remove(id);
             if removed.is_some() {
@@ -263,9 +281,6 @@ impl State {
                 };
                 *counter = counter.saturating_add(points);
             }
-        }
-        if durable {
-            self.forget.push(id);
         }
         self.remove(id);
     }
@@ -339,7 +354,7 @@ impl State {
                 }
                 self.missed = true;
                 for id in appended {
-                    self.committing.retain(|(other, _)| *other != id);
+                    self.answered(id);
                     self.undurable(id);
                     self.publish(id);
                 }

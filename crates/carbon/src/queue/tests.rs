@@ -11,12 +11,9 @@ use crate::store::{Lost, Restored, Summary};
 
 const NAMES: [&str; 1] = ["a"];
 
+/// The timestamps here are small numbers, and not too old.
 fn limits() -> Limits {
-    Limits {
-        max_bytes: 64 << 20,
-        max_age: Duration::from_secs(3600),
-        resend_window: Duration::from_secs(600),
-    }
+    Limits { max_bytes: 64 << 20, max_age: Duration::MAX, resend_window: Duration::from_secs(600) }
 }
 
 fn queue_in(dir: &Path) -> Queue {
@@ -111,6 +108,35 @@ async fn what_no_commit_has_taken_goes_along_with_the_last_one() {
 }
 
 #[tokio::test]
+async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_run() {
+    // With the answer of the disk heard before the end, and with the end before it.
+    for heard in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = HungDisk::new(dir.path());
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let at_once = Limits { resend_window: Duration::ZERO, ..limits() };
+        let queue = Queue::open(Some(dir.path().to_owned()), at_once, &names);
+        (1..=2).for_each(|timestamp| queue.push(&batch(timestamp)));
+        until(&queue, |state| state.status.undurable == 2).await;
+        let (a, b, c) = (queue.place("a"), queue.place("b"), queue.place("c"));
+        let (second, first) = (a.next().unwrap().id, a.due_after(0).unwrap().id);
+        // The first is done for all, the second is still to go to b.
+        [&a, &b, &c].into_iter().for_each(|place| assert!(!place.written(first)));
+        [&a, &c].into_iter().for_each(|place| assert!(!place.written(second)));
+        assert_eq!([&a, &b, &c].map(|place| place.share().held), [0, 1, 0]);
+        disk.answers_again();
+        if heard {
+            until(&queue, |state| state.unanswered == 0).await;
+        }
+        assert_eq!(queue.close().await, 1);
+        let again = Queue::open(Some(dir.path().to_owned()), limits(), &names);
+        until(&again, |state| state.restored).await;
+        assert_eq!(["a", "b", "c"].map(|name| again.place(name).share().due), [0, 1, 0], "{heard}");
+        assert_eq!(again.shared.state().batches.len(), 1, "{heard}");
+    }
+}
+
+#[tokio::test]
 async fn ticks_that_are_on_no_disk_at_the_end_are_not_told_as_kept() {
     let dir = tempfile::tempdir().unwrap();
     // The folder cannot be made.
@@ -123,7 +149,8 @@ async fn ticks_that_are_on_no_disk_at_the_end_are_not_told_as_kept() {
 
 #[tokio::test]
 async fn a_tick_of_a_clock_that_was_ahead_keeps_no_others_from_expiring() {
-    let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
+    let limits = Limits { max_age: Duration::from_secs(3600), ..limits() };
+    let queue = Queue::open(None, limits, &NAMES.map(str::to_owned));
     queue.push(&batch(100_000_000));
     // Behind it, as after a step back.
     (0..10).for_each(|n| queue.push(&batch(n * 1000)));
