@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use self::state::{Destination, Held, Reason, Refusals, State};
 use crate::point::Batch;
@@ -24,6 +24,8 @@ use crate::wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the disk may take for the last commit.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// Batches handed to a disk that does not answer; further ones stay in memory only.
 const MOST_UNANSWERED: usize = 64;
 
@@ -108,6 +110,8 @@ pub(crate) struct Share {
     pub(crate) oldest_due: Option<i64>,
     pub(crate) held: usize,
     pub(crate) bytes: usize,
+    /// The file has not been read: what an earlier run has kept is not among them.
+    pub(crate) unread: bool,
 }
 
 impl Queue {
@@ -213,20 +217,28 @@ impl Queue {
         removed
     }
 
-    /// Puts on disk what is not there yet, makes the last changes and closes the file. Returns how many batches are kept in it.
+    /// Puts on disk what is not there yet, makes the last changes and closes the file, unless the disk takes too long. Returns
+    /// how many batches are known to be kept in it.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
-        let (changes, durable) = {
+        let (changes, mut kept) = {
             let mut state = self.shared.state();
-            let durable: BTreeSet<u64> =
-                state.batches.iter().filter(|(_, held)| held.durable).map(|(&id, _)| id).collect();
+            let durable = state.batches.iter().filter(|(_, held)| held.durable);
+            let durable: BTreeSet<u64> = durable.map(|(&id, _)| id).collect();
             (state.last_changes(), durable)
         };
-        let mut kept = durable;
         let appended: Vec<u64> = changes.append.iter().map(|batch| batch.id).collect();
-        if let Some(dropped) = store.close(changes).await {
-            kept.extend(appended);
-            kept.retain(|id| !dropped.contains(id));
+        match timeout(CLOSE_PATIENCE, store.close(changes)).await {
+            Ok(Some(dropped)) => {
+                kept.extend(appended);
+                kept.retain(|id| !dropped.contains(id));
+            }
+            // The file's thread has said why.
+            Ok(None) => {}
+            Err(_) => warn!(
+                ticks = appended.len(),
+                "the queue's disk does not answer; these are lost with this process, unless it takes them yet"
+            ),
         }
         kept.len()
     }
@@ -351,8 +363,14 @@ impl Place {
         let Some(Destination { ledger, dropped, bytes, .. }) = state.destinations.get(&self.name) else {
             return Share::default();
         };
-        let (dropped, bytes) = (*dropped, *bytes);
-        Share { dropped, due: ledger.due(), oldest_due: ledger.oldest_due(), held: ledger.held(), bytes }
+        Share {
+            dropped: *dropped,
+            due: ledger.due(),
+            oldest_due: ledger.oldest_due(),
+            held: ledger.held(),
+            bytes: *bytes,
+            unread: self.shared.store.is_some() && !state.restored,
+        }
     }
 }
 

@@ -76,24 +76,31 @@ pub struct Drained {
     pub unconfirmed: usize,
     /// The timestamp of the oldest unsent one, Unix seconds.
     pub oldest: Option<i64>,
+    /// The queue's file has not been read: what an earlier run has kept stays in it, and is not counted here.
+    pub unread: bool,
 }
 
 impl Drained {
     /// Whether everything was confirmed.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
-        self.unsent == 0 && self.unconfirmed == 0
+        self.unsent == 0 && self.unconfirmed == 0 && !self.unread
     }
 }
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self { unsent: 0, unconfirmed: 0, .. } => f.write_str("everything confirmed"),
+            Self { unsent: 0, unconfirmed: 0, unread: false, .. } => f.write_str("everything confirmed")?,
+            Self { unsent: 0, unconfirmed: 0, .. } => f.write_str("everything of this run confirmed")?,
             Self { unsent, unconfirmed, .. } => {
-                write!(f, "{unsent} ticks not sent, {unconfirmed} sent but not confirmed")
+                write!(f, "{unsent} ticks not sent, {unconfirmed} sent but not confirmed")?;
             }
         }
+        if self.unread {
+            f.write_str("; what an earlier run has kept has not been read")?;
+        }
+        Ok(())
     }
 }
 
@@ -176,6 +183,7 @@ impl Sender {
             unsent: share.due,
             unconfirmed: share.held.saturating_sub(share.due),
             oldest: share.oldest_due,
+            unread: share.unread,
         }
     }
 

@@ -285,7 +285,7 @@ impl State {
         self.remove(id);
     }
 
-    /// Drops what is older than `max_age` beside the newest timestamp.
+    /// Drops what is older than `max_age` beside `now`, Unix seconds.
     pub(super) fn expire(&mut self, now: i64) {
         let max_age = i64::try_from(self.limits.max_age.as_secs()).unwrap_or(i64::MAX);
         let oldest = now.saturating_sub(max_age);
@@ -322,6 +322,8 @@ impl State {
             Event::Opened(restored) => {
                 self.status.durable = true;
                 self.restore(restored);
+                // By the wall clock: until the first tick comes nothing else says how old they are.
+                self.expire((unix_millis() / 1000).cast_signed());
             }
             Event::Unavailable(error) => {
                 self.status.durable = false;

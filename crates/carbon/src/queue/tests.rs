@@ -6,9 +6,16 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-use super::*;
-use crate::store::{Lost, Restored, Summary};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 
+use super::*;
+use crate::connection::Timeouts;
+use crate::sender::{self, Sender};
+use crate::store::{Lost, Restored, Summary};
+use crate::wire::Protocol;
+
+const PATIENCE: Duration = Duration::from_secs(20);
 const NAMES: [&str; 1] = ["a"];
 
 /// The timestamps here are small numbers, and not too old.
@@ -34,10 +41,25 @@ fn batch(timestamp: i64) -> Batch {
     batch
 }
 
+/// A Carbon, and the way to it.
+async fn destination() -> (TcpListener, sender::Destination) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = sender::Destination {
+        name: "a".into(),
+        address: listener.local_addr().unwrap().to_string().parse().unwrap(),
+        protocol: Protocol::Plaintext,
+        timeouts: Timeouts::default(),
+        replay_rate: None,
+        reconnect_every: None,
+        poison_file: None,
+    };
+    (listener, to)
+}
+
 async fn until(queue: &Queue, what: impl Fn(&State) -> bool) {
     let start = std::time::Instant::now();
     while !what(&queue.shared.state()) {
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", queue.status());
+        assert!(start.elapsed() < PATIENCE, "{:?}", queue.status());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -133,6 +155,61 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         until(&again, |state| state.restored).await;
         assert_eq!(["a", "b", "c"].map(|name| again.place(name).share().due), [0, 1, 0], "{heard}");
         assert_eq!(again.shared.state().batches.len(), 1, "{heard}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_earlier_run_has_left_is_too_old_before_the_first_tick_of_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+    let queue = queue_in(dir.path());
+    queue.push(&batch(now - 4000));
+    queue.push(&batch(now - 1000));
+    assert_eq!(queue.close().await, 2);
+    let limits = Limits { max_age: Duration::from_secs(3600), ..limits() };
+    let again = Queue::open(Some(dir.path().to_owned()), limits, &NAMES.map(str::to_owned));
+    until(&again, |state| state.restored).await;
+    let share = again.place("a").share();
+    assert_eq!((share.due, share.oldest_due, share.dropped.age), (1, Some(now - 1000), 1));
+    assert_eq!(again.close().await, 1);
+    let once_more = queue_in(dir.path());
+    until(&once_more, |state| state.restored).await;
+    assert_eq!(once_more.place("a").share().due, 1, "it is in the file no longer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_does_not_take_the_last_commit_has_what_it_took_before() {
+    let (queue, _thread) = hung();
+    let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
+    restored.batches.insert(5, Summary { timestamp: 1, points: 3, bytes: 10 });
+    queue.shared.state().apply(Event::Opened(restored));
+    queue.push(&batch(2));
+    let asked = Instant::now();
+    assert_eq!(queue.close().await, 1);
+    assert_eq!(asked.elapsed(), CLOSE_PATIENCE);
+}
+
+#[tokio::test]
+async fn an_end_before_the_file_has_been_read_does_not_say_that_everything_is_confirmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = queue_in(dir.path());
+    queue.push(&batch(1));
+    assert_eq!(queue.close().await, 1);
+    let mut disk = Some(HungDisk::new(dir.path()));
+    let queue = queue_in(dir.path());
+    let (listener, to) = destination().await;
+    for read in [false, true] {
+        let sender = Sender::start(to.clone(), &queue);
+        let mut peer = listener.accept().await.unwrap().0;
+        let reads = tokio::spawn(async move { peer.read_to_end(&mut Vec::new()).await });
+        let left = sender.drain(PATIENCE).await;
+        assert_eq!(reads.await.unwrap().unwrap() > 0, read);
+        assert_eq!((left.unsent, left.unconfirmed, left.is_complete()), (0, 0, read));
+        assert_eq!(left.to_string() == "everything confirmed", read, "{left}");
+        if let Some(disk) = disk.take() {
+            disk.answers_again();
+            until(&queue, |state| state.restored).await;
+        }
     }
 }
 

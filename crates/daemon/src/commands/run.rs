@@ -34,9 +34,6 @@ use crate::source::{Outcome, Source};
 use crate::survey::{START_DEADLINE, Survey};
 use crate::telemetry::Logging;
 
-/// How long the queue's disk may take for the last commit.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(1);
-
 /// Runs until SIGTERM or SIGINT.
 pub(super) fn run(options: &Options) -> Result<()> {
     let config = load(options)?.with_destination()?;
@@ -346,7 +343,7 @@ impl Daemon {
             }
         };
         or_stop(all, signals).await;
-        let kept = tokio::time::timeout(CLOSE_DEADLINE, self.queue.close()).await.unwrap_or_default();
+        let kept = self.queue.close().await;
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
     }
