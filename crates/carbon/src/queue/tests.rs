@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::connection::Timeouts;
 use crate::sender::{self, Sender};
-use crate::store::{Lost, Restored, Summary};
+use crate::store::{Lost, Restored, StoreError, Summary};
 use crate::wire::Protocol;
 
 const PATIENCE: Duration = Duration::from_secs(20);
