@@ -31,6 +31,8 @@ pub struct Timeouts {
     pub stall: Duration,
     /// The peer's window stays closed: Carbon's cache is full (flow control), or it is stopped.
     pub pause: Duration,
+    /// A peer that closes this long after the last write, or later, may close what is idle; one that closes sooner is failing.
+    pub idle: Duration,
 }
 
 impl Default for Timeouts {
@@ -39,6 +41,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             pause: Duration::from_secs(600),
+            idle: Duration::from_secs(10),
         }
     }
 }
@@ -106,13 +109,16 @@ impl Connection {
             match connected {
                 Ok(stream) => {
                     set_options(&stream, timeouts)?;
-                    let (written, waiting_since) = (AtomicU64::new(0), Mutex::new(None));
-                    return Ok(Self { stream, timeouts, written, waiting_since });
+                    return Ok(Self::on(stream, timeouts));
                 }
                 Err(source) => last = ConnectionError::Connect { peer: peer.to_string(), source },
             }
         }
         Err(last)
+    }
+
+    const fn on(stream: TcpStream, timeouts: Timeouts) -> Self {
+        Self { stream, timeouts, written: AtomicU64::new(0), waiting_since: Mutex::new(None) }
     }
 
     /// Hands the whole frame to our kernel.
@@ -181,15 +187,23 @@ impl Connection {
         }
     }
 
-    /// Whether `end`, with which it was lost, is that of a peer that closes what is idle: a clean one, `after` a time without
-    /// a write, with everything acknowledged.
+    /// How long nothing had been written when `end` came; `None` where it is not that of a peer that closes what is idle: a
+    /// clean one, with everything acknowledged, [`Timeouts::idle`] after the last write or later.
     #[must_use]
-    pub fn was_idle(&self, end: &ConnectionError, after: Duration) -> bool {
-        let quiet = |info: TcpInfo| Duration::from_millis(info.last_data_sent.into()) >= after;
-        matches!(end, ConnectionError::Closed)
-            && TcpInfo::of(&self.stream).is_ok_and(quiet)
+    pub fn idle_for(&self, end: &ConnectionError) -> Option<Duration> {
+        let is_clean = matches!(end, ConnectionError::Closed)
             && self.unacked() == 0
-            && matches!(self.stream.take_error(), Ok(None))
+            && matches!(self.stream.take_error(), Ok(None));
+        let idle = Duration::from_millis(TcpInfo::of(&self.stream).ok()?.last_data_sent.into());
+        (is_clean && idle >= self.timeouts.idle).then_some(idle)
+    }
+
+    /// Whether the peer that has closed it takes another at once, and keeps that for a while. One that has ended refuses it.
+    pub async fn is_peer_there(&self) -> bool {
+        let patience = self.timeouts.idle / 10;
+        let Ok(peer) = self.stream.peer_addr() else { return false };
+        let Ok(Ok(stream)) = timeout(patience, TcpStream::connect(peer)).await else { return false };
+        timeout(patience, Self::on(stream, self.timeouts).closed()).await.is_err()
     }
 
     /// Waits for the end of the connection, which is the only thing that Carbon ever says.
@@ -252,13 +266,12 @@ mod tests {
     use tokio::net::TcpListener;
 
     async fn pair() -> (Connection, TcpStream) {
+        pair_with(Timeouts { pause: Duration::from_millis(300), ..Timeouts::default() }).await
+    }
+
+    async fn pair_with(timeouts: Timeouts) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
-        let timeouts = Timeouts {
-            connect: Duration::from_secs(5),
-            stall: Duration::from_secs(30),
-            pause: Duration::from_millis(300),
-        };
         let connection = Connection::open(&address, timeouts).await.unwrap();
         (connection, listener.accept().await.unwrap().0)
     }
@@ -273,21 +286,23 @@ mod tests {
 
     #[tokio::test]
     async fn an_idle_close_is_told_from_one_after_a_write_and_from_one_with_bytes_unread() {
-        let after = Duration::from_millis(300);
-        for (reads, waits, idle) in [(true, true, true), (true, false, false), (false, true, false)] {
-            let (connection, mut peer) = pair().await;
+        let wait = Duration::from_millis(600);
+        for (reads, waits, is_idle) in [(true, true, true), (true, false, false), (false, true, false)] {
+            // Not on the clock: the machine may be busy.
+            let idle = if waits { wait / 2 } else { wait * 100 };
+            let (connection, mut peer) = pair_with(Timeouts { idle, ..Timeouts::default() }).await;
             connection.write(b"frame").await.unwrap();
             if reads {
                 tokio::io::AsyncReadExt::read_exact(&mut peer, &mut [0; 5]).await.unwrap();
             }
             if waits {
-                tokio::time::sleep(after * 2).await;
+                tokio::time::sleep(wait).await;
             }
             drop(peer);
             let end = timeout(Duration::from_secs(5), connection.closed()).await.unwrap();
-            // Not on the clock: the machine may be busy.
-            let after = if waits { after } else { Duration::from_secs(60) };
-            assert_eq!(connection.was_idle(&end, after), idle, "{reads} {waits}: {end}");
+            let idle_for = connection.idle_for(&end);
+            assert_eq!(idle_for.is_some_and(|idle| idle >= wait), is_idle, "{reads} {waits}: {end}");
+            assert_eq!(idle_for.is_some(), is_idle, "{reads} {waits}: {end}");
         }
     }
 

@@ -3,9 +3,9 @@
 //! **The one rule**: a batch is done when it has been written and the connection then lived for `resend_window`.
 //! A loss of the connection makes everything written less than that before it due again. Some peers close idle
 //! connections, so that a batch is written again at most [`MAX_RESENDS`] times for that; from then on 30 s of
-//! peace are enough, or one more idle close: some close sooner. Whether a close was idle the connection tells: a port that
-//! accepts and closes may do so a hundred times, and has taken nothing. Nothing here knows the network, the disk, a batch's points or a
-//! clock: moments come as arguments.
+//! peace are enough, or one more idle close: some close sooner. Any other loss begins that count anew: a port that accepts and
+//! closes has taken nothing, however often, and a Carbon that was killed has forgotten what it took. Which is which the sender
+//! tells. Nothing here knows the network, the disk, a batch's points or a clock: moments come as arguments.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ struct Entry {
     writes: u32,
     /// It cannot be had now: what else is due goes before it.
     put_off: bool,
-    /// Connections that it was written on, and that closed idle within the window.
+    /// Connections in a row that it was written on, and that closed idle within the window.
     idle_closes: u32,
 }
 
@@ -129,12 +129,10 @@ impl Ledger {
     /// Returns what is done.
     pub(crate) fn lost(&mut self, now: Instant, idle: bool) -> Vec<u64> {
         let mut done = self.settle(now);
-        if idle {
-            for entry in self.entries.values_mut().filter(|entry| !entry.is_due()) {
-                entry.idle_closes = entry.idle_closes.saturating_add(1);
-            }
-            done.extend(self.take_if(|entry| !entry.is_due() && entry.idle_closes > MAX_RESENDS));
+        for entry in self.entries.values_mut().filter(|entry| !entry.is_due()) {
+            entry.idle_closes = if idle { entry.idle_closes.saturating_add(1) } else { 0 };
         }
+        done.extend(self.take_if(|entry| !entry.is_due() && entry.idle_closes > MAX_RESENDS));
         self.entries.values_mut().for_each(|entry| entry.written = None);
         self.due = self.entries.len();
         done
@@ -291,7 +289,18 @@ mod tests {
     }
 
     #[test]
-    fn a_carbon_that_is_killed_time_and_again_was_not_idle_however_old_the_write() {
+    fn a_kill_between_idle_closes_begins_their_count_anew() {
+        let (mut ledger, mut now) = (ledger([1]), Instant::now());
+        for close in 1..=30 {
+            assert_eq!(write_all(&mut ledger, now), [1]);
+            now += seconds(120);
+            // Every fifth is a kill.
+            assert_eq!(ledger.lost(now, close % 5 != 0), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn losses_that_are_no_idle_closes_never_make_a_batch_done_however_old_the_write() {
         let (mut ledger, mut now) = (ledger([1]), Instant::now());
         for _ in 0..8 {
             assert_eq!(write_all(&mut ledger, now), [1]);

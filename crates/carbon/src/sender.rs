@@ -1,7 +1,9 @@
 //! One destination: its settings, its state as it is seen from outside, and the handle of its task.
 //!
-//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. The task is in link.rs.
+//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. The task is in link.rs,
+//! which ends of a connection count as idle in idle.rs.
 
+mod idle;
 mod link;
 
 use std::fmt;

@@ -25,6 +25,7 @@ fn destination(address: &str) -> Destination {
             connect: Duration::from_secs(2),
             stall: Duration::from_secs(2),
             pause: Duration::from_secs(2),
+            idle: Duration::from_secs(1),
         },
         replay_rate: None,
         reconnect_every: None,
@@ -84,6 +85,70 @@ async fn what_was_written_before_a_break_goes_out_again() {
     until(&sender, |status| status.resent == 1).await;
     let status = sender.status();
     assert_eq!((status.sent, status.connects, status.due), (1, 2, 0));
+}
+
+/// What a peer does that is silent for so long after the last line.
+#[derive(Clone, Copy)]
+enum End {
+    /// It closes what is idle, and goes on listening.
+    Close(Duration),
+    /// It ends as one that is killed, and is started again.
+    Kill(Duration),
+}
+
+/// One tick, to a peer that ends each connection so in turn. Returns how often it was written by the time that it was done or
+/// twelve connections had ended.
+async fn writes_of_one_tick(ends: &[End]) -> (usize, bool) {
+    let queue = memory();
+    let (mut listener, destination) = listener().await;
+    let address = listener.local_addr().unwrap();
+    let sender = Sender::start(destination, &queue);
+    queue.push(&batch(1));
+    let mut writes = 0;
+    for end in ends.iter().cycle().take(12) {
+        let mut line = [0; 6];
+        let mut peer = loop {
+            let mut peer = accept(&listener).await;
+            let is_written = tokio::select! {
+                read = peer.read_exact(&mut line) => read.is_ok(),
+                () = until(&sender, |status| status.held == 0) => return (writes, true),
+            };
+            // One that only looks whether anybody is there writes nothing, and is gone.
+            if is_written {
+                break peer;
+            }
+        };
+        assert_eq!(&line, b"a 1 1\n");
+        writes += 1;
+        let (End::Close(idle) | End::Kill(idle)) = *end;
+        assert!(timeout(idle, peer.read_u8()).await.is_err(), "more than one line");
+        if matches!(end, End::Kill(_)) {
+            drop(listener);
+            drop(peer);
+            sleep(Duration::from_millis(300)).await;
+            listener = TcpListener::bind(address).await.unwrap();
+        }
+    }
+    (writes, sender.status().held == 0)
+}
+
+const IDLE: Duration = Duration::from_millis(1200);
+
+#[tokio::test]
+async fn a_peer_that_closes_what_is_idle_gets_a_tick_a_bounded_number_of_times() {
+    let (writes, is_done) = writes_of_one_tick(&[End::Close(IDLE)]).await;
+    assert!((6..=7).contains(&writes) && is_done, "written {writes} times");
+}
+
+#[tokio::test]
+async fn a_carbon_that_is_killed_time_and_again_gets_a_tick_each_time_however_old_the_write() {
+    assert_eq!(writes_of_one_tick(&[End::Kill(IDLE)]).await, (12, false));
+}
+
+#[tokio::test]
+async fn a_carbon_killed_behind_something_that_goes_on_listening_gets_a_tick_each_time() {
+    let ends = [End::Close(IDLE), End::Close(IDLE * 3)];
+    assert_eq!(writes_of_one_tick(&ends).await, (12, false));
 }
 
 #[tokio::test]

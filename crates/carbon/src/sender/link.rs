@@ -13,6 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
+use super::idle::Idle;
 use super::{Destination, Shared};
 use crate::backoff::Backoff;
 use crate::connection::{Connection, ConnectionError};
@@ -26,8 +27,6 @@ const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long a connection must live after a write before the next failure starts with a short delay again. A port
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
-/// A peer that closes after this long without a write closes what is idle; one that does so sooner is failing.
-const IDLE: Duration = Duration::from_secs(10);
 /// How long is waited for the disk that a poisonous point is put on.
 const APPEND_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -53,6 +52,7 @@ pub(super) struct Link {
     shared: Arc<Shared>,
     rate: Rate,
     poison: Poison,
+    idle: Idle,
     backoff: Backoff,
     said_down: bool,
     /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
@@ -80,6 +80,7 @@ impl Link {
             shared,
             rate,
             poison: Poison::default(),
+            idle: Idle::default(),
             backoff: Backoff::default(),
             said_down: false,
             load_again: None,
@@ -99,14 +100,16 @@ impl Link {
                     let mut life = Life { began: Instant::now(), delivered: None };
                     let left = self.serve(&connection, &mut life).await;
                     self.disconnected();
-                    let idle = matches!(&left, Left::Lost(error) if connection.was_idle(error, IDLE));
                     match left {
                         Left::Draining => return self.finish(connection).await,
                         Left::Renewing => match self.confirm(connection).await {
                             Ok(()) => continue,
                             Err(error) => self.lost(error, &life, false),
                         },
-                        Left::Lost(error) => self.lost(error, &life, idle),
+                        Left::Lost(error) => {
+                            let idle = self.idle.closed(&connection, &error).await;
+                            self.lost(error, &life, idle)
+                        }
                     }
                 }
                 Err(error) => error,
