@@ -19,6 +19,11 @@ fn more_than_one_hop_or_destination() {
     ]);
 }
 
+#[test]
+fn ends_long_after_a_write() {
+    side_by_side(&[("a peer that closes what is idle", idle), ("a Carbon killed time and again", killed)]);
+}
+
 fn one_dead() -> Result<String> {
     live_beside(&format!("127.0.0.1:{}", free_port()?))
 }
@@ -100,24 +105,23 @@ fn through(stage: &mut Stage, plan: Plan, fault: impl FnOnce(&mut Stage) -> Resu
     Ok(format!("{findings}, {sizes:?} series"))
 }
 
-/// Closing loses nothing, however often. One that closes so soon is not idle but failing, and gets everything again each
-/// time; how often what an idle one closes over is written, ledger.rs tells, for whose tests two minutes are no time.
-fn closing() -> Result<String> {
-    let mut stage = Stage::new(&Options::default())?;
-    let sink = Sink::start(Manner::Record)?;
-    stage.configure(&Plan {
+/// To a sink, which only records.
+fn to_sink(sink: &Sink) -> Plan {
+    Plan {
         destinations: format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address())),
         queue: "replay_rate = \"100000\"\n".to_owned(),
         ..Plan::default()
-    })?;
-    stage.daemon.spawn()?;
-    for _ in 0..7 {
-        let since = now();
-        stage.ticks(2)?;
-        sink.hang_up();
-        stage.connected(since)?;
     }
-    stage.ticks(3)?;
+}
+
+fn hang_up(stage: &mut Stage, sink: &Sink) -> Result<()> {
+    let since = now();
+    sink.hang_up();
+    stage.connected(since)
+}
+
+/// How often datapoints were written at most, and how many there are: each has arrived.
+fn writes(stage: &mut Stage, sink: &Sink) -> Result<(u32, usize)> {
     wait::pause(Duration::from_millis(300));
     stage.daemon.kill()?;
     stage.collected.look()?;
@@ -133,6 +137,66 @@ fn closing() -> Result<String> {
             (most, datapoints) = (most.max(times), datapoints + 1);
         }
     }
-    ensure!((7..=8).contains(&most), "written {most} times at most");
-    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 7 closes"))
+    Ok((most, datapoints))
+}
+
+/// Closing loses nothing, however often. One that closes so soon is not idle but failing, and gets everything again each
+/// time.
+fn closing() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    let sink = Sink::start(Manner::Record)?;
+    stage.configure(&to_sink(&sink))?;
+    stage.daemon.spawn()?;
+    stage.connected(0.0)?;
+    stage.ticks(1)?;
+    let arrived = || !sink.bytes().is_empty();
+    wait::until("a datapoint", Duration::from_secs(5), arrived)?;
+    for _ in 0..8 {
+        hang_up(&mut stage, &sink)?;
+        stage.ticks(2)?;
+    }
+    let (most, datapoints) = writes(&mut stage, &sink)?;
+    ensure!(most == 9, "written {most} times at most");
+    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 8 closes"))
+}
+
+/// Closing loses nothing, and costs a bounded number of writes: one, five resends, and one until it is known what the peer
+/// closes.
+fn idle() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    let sink = Sink::start(Manner::Record)?;
+    stage.configure(&to_sink(&sink))?;
+    stage.every("15s")?;
+    stage.daemon.spawn()?;
+    for _ in 0..8 {
+        stage.tick()?;
+        wait::pause(Duration::from_secs(11));
+        hang_up(&mut stage, &sink)?;
+    }
+    stage.tick()?;
+    let (most, datapoints) = writes(&mut stage, &sink)?;
+    ensure!((6..=7).contains(&most), "written {most} times at most");
+    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 8 closes"))
+}
+
+/// What it has in memory is gone: nothing counts as delivered for ends that look as those of an idle peer.
+fn killed() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    stage.every("15s")?;
+    stage.daemon.spawn()?;
+    for _ in 0..7 {
+        stage.tick()?;
+        wait::pause(Duration::from_millis(12_500));
+        let since = now();
+        stage.carbon.process.kill()?;
+        stage.carbon.process.start()?;
+        stage.connected(since)?;
+    }
+    stage.tick()?;
+    let held = stage.counter("carbon.gauge-queue_held")?;
+    // Those before the tick that says so.
+    #[expect(clippy::cast_precision_loss, reason = "a small number")]
+    let ticks = (stage.collected.counted().count() - 1) as f64;
+    ensure!(held == ticks, "{held} ticks are held, of {ticks}");
+    Ok(format!("{}, {held} ticks held after 7 kills", stage.finish()?.clean()?))
 }

@@ -42,7 +42,7 @@ pub fn destination(name: &str, address: &str) -> String {
 /// The two, and the record.
 #[derive(Debug)]
 pub struct Stage {
-    /// `slurm-graphite run` at a tick a second, with an imitated reader.
+    /// `slurm-graphite run` at a tick a second where nothing else is said, with an imitated reader.
     pub daemon: Process,
     /// What it has collected.
     pub collected: Collected,
@@ -82,7 +82,7 @@ impl Stage {
     /// # Errors
     /// There is no `slurm-graphite`.
     pub fn with(folder: Folder, carbon: Carbon) -> Result<Self> {
-        let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder));
+        let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder, "1s"));
         let collected = Collected::new(daemon.log());
         let stage = Self { daemon, collected, carbon, more: Vec::new(), folder };
         stage.configure(&Plan::to(&stage.carbon.address()))?;
@@ -95,7 +95,17 @@ impl Stage {
     /// There is no `slurm-graphite`.
     pub fn move_into(&mut self, space: &Space, net: bool) -> Result<()> {
         self.daemon =
-            space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags(&self.folder));
+            space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags(&self.folder, "1s"));
+        Ok(())
+    }
+
+    /// Another interval for the daemon, which must not have been started.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn every(&mut self, interval: &str) -> Result<()> {
+        let flags = flags(&self.folder, interval);
+        self.daemon = Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags);
         Ok(())
     }
 
@@ -223,9 +233,9 @@ impl Stage {
     }
 }
 
-fn flags(folder: &Folder) -> Vec<String> {
+fn flags(folder: &Folder, interval: &str) -> Vec<String> {
     let file = folder.path().join("daemon.toml").display().to_string();
-    ["run", "--config", &file, "--interval", "1s", "--log-level", "trace", "--log-format", "json"]
+    ["run", "--config", &file, "--interval", interval, "--log-level", "trace", "--log-format", "json"]
         .map(str::to_owned)
         .to_vec()
 }
