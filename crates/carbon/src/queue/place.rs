@@ -20,14 +20,23 @@ pub(crate) struct Turn {
     pub(super) frames: Option<Arc<[Frame]>>,
 }
 
+impl Turn {
+    /// Whether no disk is asked for its frames.
+    pub(crate) const fn is_in_memory(&self) -> bool {
+        self.frames.is_some()
+    }
+}
+
 /// What became of looking for a batch's frames.
 #[derive(Debug)]
 pub(crate) enum Loaded {
     Frames(Arc<[Frame]>),
     /// The batch is gone, and counted.
     Lost,
-    /// The disk does not give it now.
+    /// The disk does not answer, or there is no file now.
     NotNow,
+    /// The disk has an error where the batch is.
+    Refused,
 }
 
 /// What is seen of one destination's share.
@@ -106,7 +115,7 @@ impl Place {
             }
             Err(error) => {
                 debug!(destination = %self.name, %error, "a kept tick cannot be read now");
-                Loaded::NotNow
+                if matches!(error, StoreError::Sqlite { .. }) { Loaded::Refused } else { Loaded::NotNow }
             }
         }
     }

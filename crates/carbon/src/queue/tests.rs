@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -30,9 +31,12 @@ fn queue_in(dir: &Path) -> Queue {
 /// A queue whose file's thread answers nothing.
 fn hung() -> (Queue, impl Sized) {
     let (store, thread) = Store::hung();
-    let state = State::new(limits(), NAMES.map(Arc::from).to_vec());
-    let shared = Shared { state: Mutex::new(state), store: Some(store), appended: Notify::new() };
-    (Queue { shared: Arc::new(shared) }, thread)
+    (with(store), thread)
+}
+
+fn with(store: Store) -> Queue {
+    let state = Mutex::new(State::new(limits(), NAMES.map(Arc::from).to_vec()));
+    Queue { shared: Arc::new(Shared { state, store: Some(store), appended: Notify::new() }) }
 }
 
 fn batch(timestamp: i64) -> Batch {
@@ -269,8 +273,7 @@ async fn one_bad_sector_does_not_hold_up_the_backlog() {
         (5 | 6, false) => Err(bad()),
         _ => Ok([frame(3)].into()),
     });
-    let state = Mutex::new(State::new(limits(), NAMES.map(Arc::from).to_vec()));
-    let queue = Queue { shared: Arc::new(Shared { state, store: Some(store), appended: Notify::new() }) };
+    let queue = with(store);
     let place = queue.place("a");
     let summary = Summary { timestamp: 1, points: 3, bytes: 10 };
     let restored = Restored {
@@ -282,11 +285,11 @@ async fn one_bad_sector_does_not_hold_up_the_backlog() {
     for id in [5, 5, 5, 6, 6, 6] {
         let mut turn = place.next().unwrap();
         assert_eq!(turn.id, id);
-        assert!(matches!(place.frames(&mut turn).await, Loaded::NotNow));
+        assert!(matches!(place.frames(&mut turn).await, Loaded::Refused));
     }
     // As long as the disk has given nothing else, it may be away as a whole.
     let mut turn = place.turn(5).unwrap();
-    assert!(matches!(place.frames(&mut turn).await, Loaded::NotNow));
+    assert!(matches!(place.frames(&mut turn).await, Loaded::Refused));
     let mut turn = place.next().unwrap();
     assert_eq!(turn.id, 7);
     assert!(matches!(place.frames(&mut turn).await, Loaded::Frames(_)));
@@ -298,6 +301,45 @@ async fn one_bad_sector_does_not_hold_up_the_backlog() {
     let mut turn = place.next().unwrap();
     assert!(turn.id == 6 && matches!(place.frames(&mut turn).await, Loaded::Lost));
     assert_eq!((place.share().due, place.share().dropped.damaged), (0, 5));
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_holds_up_no_live_tick_while_frames_go_alone() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let does = Arc::clone(&hangs);
+    let store = Store::loading(move |id, _| {
+        if does.load(Ordering::Relaxed) {
+            // Longer than anybody waits.
+            std::thread::park_timeout(PATIENCE);
+        }
+        Ok(frames(&batch(id.cast_signed())).unwrap().into())
+    });
+    let queue = with(store);
+    let ids = 1..=20;
+    let summary = Summary { timestamp: 1, points: 1, bytes: 10 };
+    let restored = Restored {
+        due: ids.clone().map(|id| (Arc::from("a"), id)).collect(),
+        batches: ids.map(|id| (id, summary)).collect(),
+        ..Restored::default()
+    };
+    queue.shared.state().apply(Event::Opened(restored));
+    let (listener, to) = destination().await;
+    let sender = Sender::start(to, &queue);
+    // Three connections die of what the disk has given, and on the fourth it hangs.
+    for _ in 0..3 {
+        let mut peer = listener.accept().await.unwrap().0;
+        peer.read_exact(&mut [0; "a 1 1\n".len() * 9]).await.unwrap();
+    }
+    hangs.store(true, Ordering::Relaxed);
+    let mut peer = listener.accept().await.unwrap().0;
+    queue.push(&batch(777));
+    let start = Instant::now();
+    queue.shared.state().lose_patience(start + COMMIT_PATIENCE);
+    let mut live = [0; "a 1 777\n".len()];
+    tokio::time::timeout(PATIENCE, peer.read_exact(&mut live)).await.unwrap().unwrap();
+    assert_eq!(&live, b"a 1 777\n");
+    assert!(start.elapsed() < COMMIT_PATIENCE * 3, "{:?}", start.elapsed());
+    drop(sender);
 }
 
 #[tokio::test]

@@ -205,12 +205,12 @@ impl Link {
                 if self.try_alone(connection, life).await? {
                     continue;
                 }
-                return Ok(None);
+                return Ok(self.disk_rests());
             }
             let now = Instant::now();
             let Some(mut turn) = self.shared.place.next() else { return Ok(None) };
             if turn.backlog {
-                let until = self.rate.wait(now).max(self.load_again.filter(|&again| again > now));
+                let until = self.rate.wait(now).max(self.disk_rests());
                 if until.is_some() {
                     return Ok(until);
                 }
@@ -221,7 +221,7 @@ impl Link {
             let frames = match self.shared.place.frames(&mut turn).await {
                 Loaded::Frames(frames) => frames,
                 Loaded::Lost => continue,
-                Loaded::NotNow => {
+                Loaded::NotNow | Loaded::Refused => {
                     self.load_again = Some(Instant::now() + LOAD_AGAIN_AFTER);
                     return Ok(self.load_again);
                 }
@@ -232,6 +232,11 @@ impl Link {
             self.batch_written(&turn);
             life.delivered.get_or_insert_with(Instant::now);
         }
+    }
+
+    /// Until when the disk is not asked.
+    fn disk_rests(&self) -> Option<Instant> {
+        self.load_again.filter(|&again| again > Instant::now())
     }
 
     async fn write_frame(
@@ -263,13 +268,20 @@ impl Link {
         let mut tried = Vec::new();
         let mut wrote = Ok(());
         for mut turn in self.turns_to_try() {
+            if !turn.is_in_memory() && self.disk_rests().is_some() {
+                continue;
+            }
             let frames = match self.shared.place.frames(&mut turn).await {
                 Loaded::Frames(frames) => frames,
                 Loaded::Lost => {
                     self.poison.clear(turn.id);
                     continue;
                 }
-                Loaded::NotNow => continue,
+                Loaded::Refused => continue,
+                Loaded::NotNow => {
+                    self.load_again = Some(Instant::now() + LOAD_AGAIN_AFTER);
+                    continue;
+                }
             };
             while tried.len() < self.poison.together() && wrote.is_ok() {
                 let Some(frame) = self.poison.trial(turn.id, &frames) else { break };
