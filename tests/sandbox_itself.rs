@@ -10,7 +10,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use sandbox::proc::{self, Signal};
-use sandbox::{Carbon, Folder, Manner, Sandbox, Series, Sink, Slurm, carbon, find_program, section, wait};
+use sandbox::{
+    Carbon, Folder, Manner, Sandbox, Series, Sink, Slurm, Space, carbon, find_program, section, wait,
+};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -44,6 +46,16 @@ fn all_is_on_the_loopback_address() {
     for (pid, address) in sockets {
         // 127.0.0.1 as the kernel's tables have it.
         assert!(address.starts_with("0100007F:"), "process {pid} has a socket on {address}");
+    }
+}
+
+#[test]
+fn a_space_whose_script_fails_is_a_failure_and_no_skip() {
+    for make in [Space::new, Space::of_root] {
+        if make(&Folder::new().unwrap(), "true").unwrap().is_some() {
+            let error = make(&Folder::new().unwrap(), "mkfs.nonsense").unwrap_err();
+            assert!(format!("{error:?}").contains("mkfs.nonsense"), "{error:?}");
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Namespaces of one's own, held by a sleeping process, in which others are started: a network that can be cut, a
 //! small disk, another /etc/hosts. No root is needed where the kernel gives user namespaces to everybody.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{Folder, Invocation, Process, find_program, wait};
+use crate::{Folder, Invocation, Process, find_program};
 
 /// The holder.
 #[derive(Debug)]
@@ -24,35 +24,38 @@ impl Space {
     /// # Errors
     /// The script fails.
     pub fn new(folder: &Folder, script: &str) -> Result<Option<Self>> {
-        let unshare = find_program("unshare")?;
-        if Invocation::of(folder, &unshare, &["-rnm", "true"])?.finish()?.code != Some(0) {
+        if !is_allowed(folder, "-rnm", "true")? {
             return Ok(None);
         }
         // Joining a network of one's own is asked for at each start.
-        let script = format!("ip link set lo up && {script} && echo made && exec sleep 100000");
-        let mut holder = Process::new(folder, "space", unshare).args(["-rnm", "sh", "-ec", &script]);
-        holder.spawn()?;
-        holder.line("made", Duration::from_secs(5))?;
-        let pid = holder.pid().context("the holder has ended")?;
-        Ok(Some(Self { pid, real: false, folder: folder.path().to_owned(), _holder: holder }))
+        Self::hold(folder, "-rnm", &format!("ip link set lo up && {script}")).map(Some)
     }
 
-    /// Only the mounts are of its own, made by `script`, of devices too, which the host's root alone may. `None` where it
-    /// fails.
+    /// Only the mounts are of its own, made by `script`, of devices too, which the host's root alone may. `None` where that
+    /// is not allowed, or there are no loop devices.
     ///
     /// # Errors
-    /// There is no unshare(1).
+    /// The script fails.
     pub fn of_root(folder: &Folder, script: &str) -> Result<Option<Self>> {
+        let file = folder.path().join("probe");
+        fs::write(&file, [0; 4096])?;
+        let attach = format!("device=$(losetup --find --show {}); losetup --detach $device", file.display());
+        if !is_allowed(folder, "-m", &attach)? {
+            return Ok(None);
+        }
+        Self::hold(folder, "-m", script).map(Some)
+    }
+
+    fn hold(folder: &Folder, flags: &str, script: &str) -> Result<Self> {
         let script = format!("{script} && echo made && exec sleep 100000");
-        let unshare = find_program("unshare")?;
-        let mut holder = Process::new(folder, "mounts", unshare).args(["-m", "sh", "-ec", &script]);
-        holder.spawn()?;
-        let ended = |holder: &mut Process| matches!(holder.exit_status(), Ok(Some(_)));
-        wait::until("mounts", wait::LIMIT, || {
-            ended(&mut holder) || holder.lines().iter().any(|line| line == "made")
-        })?;
-        let Some(pid) = holder.pid() else { return Ok(None) };
-        Ok(Some(Self { pid, real: true, folder: folder.path().to_owned(), _holder: holder }))
+        let holder = Process::new(folder, &format!("space{flags}"), find_program("unshare")?);
+        let log = holder.log().to_owned();
+        let is_made =
+            move || fs::read_to_string(&log).is_ok_and(|text| text.lines().any(|line| line == "made"));
+        let mut holder = holder.args([flags, "sh", "-ec", &script]).ready(is_made);
+        holder.start()?;
+        let pid = holder.pid().context("the holder has ended")?;
+        Ok(Self { pid, real: flags == "-m", folder: folder.path().to_owned(), _holder: holder })
     }
 
     /// A program that will run in the mount namespace, and in the network where `net`.
@@ -81,7 +84,7 @@ impl Space {
     pub fn listening(&self) -> impl Fn(u16) -> bool + Send + Sync + 'static {
         let table = format!("/proc/{}/net/tcp", self.pid);
         move |port| {
-            let table = std::fs::read_to_string(&table).unwrap_or_default();
+            let table = fs::read_to_string(&table).unwrap_or_default();
             table.contains(&format!(":{port:04X} 00000000:0000 0A"))
         }
     }
@@ -105,4 +108,10 @@ impl Space {
         flags.push("--".to_owned());
         flags
     }
+}
+
+fn is_allowed(folder: &Folder, flags: &str, probe: &str) -> Result<bool> {
+    let finished =
+        Invocation::of(folder, &find_program("unshare")?, &[flags, "sh", "-ec", probe])?.finish()?;
+    Ok(finished.code == Some(0))
 }
