@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -57,6 +57,7 @@ fn full() -> Result<String> {
     stage.carbon.process.start()?;
     let since = now();
     stage.daemon.spawn()?;
+    stage.said(since, "ticks of an earlier run are in the queue")?;
     stage.connected(since)?;
     Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
 }
@@ -70,16 +71,23 @@ fn fill(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// In seconds.
-const FROZEN: u32 = 12;
+/// A file system that is frozen takes no write until it is thawed, which it is whatever becomes of this test: with this
+/// file, or after two minutes, by a process that does not carry the sandbox's mark.
+fn frozen(folder: &Folder) -> PathBuf {
+    folder.path().join("frozen")
+}
 
-/// A file system that is frozen takes no write until it is thawed, which it is whatever becomes of this test: the
-/// process that does it does not carry the sandbox's mark.
 fn freeze(space: &Space, folder: &Folder) -> Result<()> {
-    let queue = folder.path().join("queue");
-    let queue = queue.display();
-    let script = format!("fsfreeze -f {queue} && sleep {FROZEN}; fsfreeze -u {queue}");
+    let (queue, frozen) = (folder.path().join("queue"), frozen(folder));
+    fs::write(&frozen, "")?;
+    let (queue, frozen) = (queue.display(), frozen.display());
+    let wait = format!("for i in $(seq 600); do test -e {frozen} || break; sleep 0.2; done");
+    let script = format!("fsfreeze -f {queue} && {wait}; fsfreeze -u {queue}");
     space.run(folder, &format!("setsid env -i PATH=\"$PATH\" sh -c '{script}' >/dev/null 2>&1 </dev/null &"))
+}
+
+fn thaw(folder: &Folder) -> Result<()> {
+    Ok(fs::remove_file(frozen(folder))?)
 }
 
 fn hung() -> Result<String> {
@@ -105,6 +113,7 @@ fn hung() -> Result<String> {
     let stored = || Series::read(&ticks).is_ok_and(|series| series.at(newest).is_some());
     wait::until("a tick that is not on disk", Duration::from_secs(4), stored)?;
     ensure!(!stage.collected.said(since, "ticks are kept on disk again"), "it was not frozen long enough");
+    thaw(&stage.folder)?;
     stage.said(since, "ticks are kept on disk again")?;
     stage.ticks(2)?;
     let undurable = stage.counter("queue.gauge-undurable")?;
@@ -124,6 +133,7 @@ fn hung() -> Result<String> {
     stage.carbon.process.start()?;
     stage.connected(frozen)?;
     stage.said(frozen, "a kept tick cannot be read now")?;
+    thaw(&stage.folder)?;
     stage.said(frozen, "ticks are kept on disk again")?;
     stage.ticks(2)?;
     Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
@@ -157,6 +167,7 @@ fn locked() -> Result<String> {
     stage.daemon.kill()?;
     let since = now();
     stage.daemon.spawn()?;
+    stage.said(since, "ticks of an earlier run are in the queue")?;
     stage.connected(since)?;
     Ok(stage.finish()?.clean()?.to_string())
 }

@@ -90,6 +90,7 @@ fn ended_alone() -> Result<String> {
     stage.carbon.process.start()?;
     let since = now();
     stage.daemon.spawn()?;
+    stage.said(since, "ticks of an earlier run are in the queue")?;
     stage.connected(since)?;
     Ok(format!("{kept} ticks said to be on disk; {}", clean(stage)?))
 }

@@ -97,7 +97,7 @@ enum End {
 }
 
 /// One tick, to a peer that ends each connection so in turn. Returns how often it was written by the time that it was done or
-/// twelve connections had ended.
+/// nine connections had ended.
 async fn writes_of_one_tick(ends: &[End]) -> (usize, bool) {
     let queue = memory();
     let (mut listener, destination) = listener().await;
@@ -105,7 +105,7 @@ async fn writes_of_one_tick(ends: &[End]) -> (usize, bool) {
     let sender = Sender::start(destination, &queue);
     queue.push(&batch(1));
     let mut writes = 0;
-    for end in ends.iter().cycle().take(12) {
+    for end in ends.iter().cycle().take(9) {
         let mut line = [0; 6];
         let mut peer = loop {
             let mut peer = accept(&listener).await;
@@ -142,13 +142,13 @@ async fn a_peer_that_closes_what_is_idle_gets_a_tick_a_bounded_number_of_times()
 
 #[tokio::test]
 async fn a_carbon_that_is_killed_time_and_again_gets_a_tick_each_time_however_old_the_write() {
-    assert_eq!(writes_of_one_tick(&[End::Kill(IDLE)]).await, (12, false));
+    assert_eq!(writes_of_one_tick(&[End::Kill(IDLE)]).await, (9, false));
 }
 
 #[tokio::test]
 async fn a_carbon_killed_behind_something_that_goes_on_listening_gets_a_tick_each_time() {
     let ends = [End::Close(IDLE), End::Close(IDLE * 3)];
-    assert_eq!(writes_of_one_tick(&ends).await, (12, false));
+    assert_eq!(writes_of_one_tick(&ends).await, (9, false));
 }
 
 #[tokio::test]

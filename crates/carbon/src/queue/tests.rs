@@ -205,6 +205,9 @@ async fn an_end_before_the_file_has_been_read_does_not_say_that_everything_is_co
     for read in [false, true] {
         let sender = Sender::start(to.clone(), &queue);
         let mut peer = listener.accept().await.unwrap().0;
+        while !sender.status().connected {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let reads = tokio::spawn(async move { peer.read_to_end(&mut Vec::new()).await });
         let left = sender.drain(PATIENCE).await;
         assert_eq!(reads.await.unwrap().unwrap() > 0, read);
