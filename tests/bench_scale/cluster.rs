@@ -78,20 +78,32 @@ pub(crate) fn floor(folder: &Folder, slurm: &Slurm, rounds: usize) -> Result<Cos
     Ok(Cost { cpu: column(1)?, wall: column(2)?, peak_kib: peak as u32 })
 }
 
-/// What one of Slurm's own commands takes.
-pub(crate) fn forked(folder: &Folder, slurm: &Slurm, words: &[&str]) -> Result<Cost> {
+/// Commands of Slurm's: the medians.
+pub(crate) struct Forked {
+    /// Theirs; the wall time with the reading.
+    pub(crate) cost: Cost,
+    /// CPU of who takes their lines apart, µs.
+    pub(crate) reading: f64,
+}
+
+/// What Slurm's own commands take, one after the other.
+pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &[&[&str]]) -> Result<Forked> {
     let output = sandbox::command(folder.path(), &find_program("python3")?)
-        .args(["-c", include_str!("forked.py")])
-        .args(words)
+        .args(["-c", include_str!("forked.py"), &rounds.to_string(), &serde_json::to_string(commands)?])
         .env("SLURM_CONF", slurm.conf())
         .output()?;
     ensure!(output.status.success(), "forked.py: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut words = text.split_whitespace().map(str::parse::<f64>);
     let mut word = || words.next().context("a figure is missing")?.context("not a figure");
-    let (cpu, wall, kib) = (word()?, word()?, word()?);
+    let (cpu, reading, wall, kib) = (word()?, word()?, word()?, word()?);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "KiB of memory, positive")]
-    Ok(Cost { cpu, wall, peak_kib: kib as u32 })
+    Ok(Forked { cost: Cost { cpu, wall, peak_kib: kib as u32 }, reading })
+}
+
+/// How often slurmctld was asked for all jobs.
+pub(crate) fn dumps(slurm: &Slurm) -> Result<f64> {
+    Ok(calls(slurm)?.get("REQUEST_JOB_INFO").map_or(0.0, |&count| count as f64))
 }
 
 /// Calls by message type, from slurmctld's own table.

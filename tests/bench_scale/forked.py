@@ -1,15 +1,41 @@
-"""Runs a command a few times with its output thrown away; prints its CPU and wall in us and its most memory in KiB."""
-import os
+"""Runs a list of commands a few times, one after the other, and takes each line of their output apart. Prints in us the
+CPU of the commands, that of this program, both with the reading, and the wall time; the most memory of a command in KiB."""
+import json
 import resource
 import subprocess
 import sys
 import time
 
-cpu, wall = [], []
-for _ in range(3):
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    wall.append(time.monotonic() - start)
-print(sorted(cpu)[1] * 1e6, sorted(wall)[1] * 1e6, after.ru_maxrss)
+
+def used(who):
+    part = resource.getrusage(who)
+    return part.ru_utime + part.ru_stime
+
+
+def take_apart(line):
+    if line.startswith(b"{"):
+        return json.loads(line)
+    return line.split(next((mark for mark in (b"|", b",") if mark in line), None))
+
+
+def run(commands):
+    for command in commands:
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            for line in process.stdout:
+                take_apart(line)
+        if process.returncode:
+            sys.exit(f"{command}: {process.returncode}")
+
+
+def measure(commands):
+    who = (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)
+    before = (*map(used, who), time.monotonic())
+    run(commands)
+    after = (*map(used, who), time.monotonic())
+    return [(late - early) * 1e6 for late, early in zip(after, before)]
+
+
+times, commands = int(sys.argv[1]), json.loads(sys.argv[2])
+columns = zip(*(measure(commands) for _ in range(times)))
+most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(*(sorted(column)[times // 2] for column in columns), most)

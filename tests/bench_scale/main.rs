@@ -1,12 +1,14 @@
 //! `make bench-scale`: a cluster of 5,000 nodes and 100,000 waiting jobs, on this host alone: what one full survey
-//! costs beside a bare C loop that makes the same calls and frees the replies, and whether the scheduler's
-//! statistics lose a slot meanwhile, also while 5,000 jobs start at once and hold the scheduler's lock.
+//! costs beside a bare C loop that makes the same calls and frees the replies, and beside the commands that exporters
+//! fork; and whether the scheduler's statistics lose a slot meanwhile, also while 5,000 jobs start at once and hold the
+//! scheduler's lock.
 //!
 //! Nothing of the cluster runs but slurmctld: the nodes are CLOUD nodes that never boot.
 
 #![forbid(unsafe_code)]
 
 mod cluster;
+mod exporters;
 mod reader;
 
 use std::io::Write;
@@ -27,6 +29,8 @@ const ROUNDS: usize = 5;
 const MOST_CPU: f64 = 1.2;
 const MOST_WALL: f64 = 1.2;
 const MOST_MEMORY: f64 = 1.15;
+/// And how many times the reader's CPU the cheapest exporter takes.
+const LEAST_EXPORTER: f64 = 5.0;
 
 fn main() -> ExitCode {
     let Err(error) = bench() else { return ExitCode::SUCCESS };
@@ -44,20 +48,27 @@ fn bench() -> Result<()> {
     cluster::submit(&folder, &slurm, "blocked", jobs)?;
     say(&format!("{nodes} nodes, {jobs} waiting jobs, submitted in {} s\n\n", begun.elapsed().as_secs()))?;
 
-    let floor = cluster::floor(&folder, &slurm, ROUNDS)?;
-    let squeue = cluster::forked(&folder, &slurm, &["squeue", "-h", "-o", "%i %T"])?;
+    let floor = measured(&slurm, "a bare C loop: nodes, partitions, jobs, freed", || {
+        cluster::floor(&folder, &slurm, ROUNDS)
+    })?;
     let mut reader = Reader::start(&slurm)?;
     let idle = reader.rss_kib()?;
-    let ours = reader.surveys(&slurm, ROUNDS)?;
-    let unchanged = reader.unchanged()?;
+    let ours =
+        measured(&slurm, "slurm-graphite-reader: the same, counted", || reader.surveys(&slurm, ROUNDS))?;
+    let unchanged = measured(&slurm, "slurm-graphite-reader, nothing changed", || reader.unchanged(ROUNDS))?;
     let after = reader.rss_kib()?;
     drop(reader);
-    say(&table(&floor, &ours, &unchanged, squeue))?;
+    let squeue = measured(&slurm, "squeue alone", || {
+        Ok(cluster::forked(&folder, &slurm, ROUNDS, &[&["squeue", "-h", "-o", "%i %T"]])?.cost)
+    })?;
+    say(&table(&floor, &[&floor, &ours, &unchanged, &squeue]))?;
     say(&format!(
         "\nThe reader's memory: {idle} KiB before, at most {} KiB, {after} KiB afterwards.\n\n",
-        ours.peak_kib
+        ours.cost.peak_kib
     ))?;
-    judge(&floor, &ours)?;
+    let (table, cheapest) = exporters::measure(&folder, &slurm, ROUNDS, &ours.cost)?;
+    say(&format!("{table}\n"))?;
+    judge(&floor.cost, &ours, cheapest)?;
     ensure!(after < idle + 8 * 1024, "the reader keeps {after} KiB, of {idle} before");
     grid(&folder, &slurm, nodes, seconds)
 }
@@ -105,34 +116,47 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
     Ok(())
 }
 
-fn table(floor: &Cost, ours: &Cost, unchanged: &Cost, squeue: Cost) -> String {
-    let row = |name: &str, cost: &Cost| {
+/// A row of the table.
+struct Row {
+    name: &'static str,
+    cost: Cost,
+    /// How often slurmctld was asked for all jobs, each time.
+    dumps: f64,
+}
+
+/// Measures something [`ROUNDS`] times.
+fn measured(slurm: &Slurm, name: &'static str, measure: impl FnOnce() -> Result<Cost>) -> Result<Row> {
+    let before = cluster::dumps(slurm)?;
+    let cost = measure()?;
+    Ok(Row { name, cost, dumps: (cluster::dumps(slurm)? - before) / ROUNDS as f64 })
+}
+
+fn table(floor: &Row, rows: &[&Row]) -> String {
+    let head = "| | CPU | beside the C loop | wall | beside it | job RPCs | most memory |\n|---|---|---|---|---|---|---|\n";
+    let row = |Row { name, cost, dumps }: &&Row| {
         format!(
-            "| {name} | {:.1} ms | {:.2} | {:.1} ms | {:.2} | {:.0} MB |\n",
+            "| {name} | {:.1} ms | {:.2} | {:.1} ms | {:.2} | {dumps:.0} | {:.0} MB |\n",
             cost.cpu / 1e3,
-            cost.cpu / floor.cpu,
+            cost.cpu / floor.cost.cpu,
             cost.wall / 1e3,
-            cost.wall / floor.wall,
+            cost.wall / floor.cost.wall,
             f64::from(cost.peak_kib) * 1024.0 / 1e6
         )
     };
-    [
-        "| | CPU | beside the C loop | wall | beside it | most memory |\n|---|---|---|---|---|---|\n"
-            .to_owned(),
-        row("a bare C loop: nodes, partitions, jobs, freed", floor),
-        row("slurm-graphite-reader: the same, counted", ours),
-        row("slurm-graphite-reader, nothing changed", unchanged),
-        row("squeue alone", &squeue),
-    ]
-    .concat()
+    std::iter::once(head.to_owned()).chain(rows.iter().map(row)).collect()
 }
 
-fn judge(floor: &Cost, ours: &Cost) -> Result<()> {
+fn judge(floor: &Cost, Row { cost: ours, dumps, .. }: &Row, cheapest: f64) -> Result<()> {
     let (cpu, wall) = (ours.cpu / floor.cpu, ours.wall / floor.wall);
     let memory = f64::from(ours.peak_kib) / f64::from(floor.peak_kib);
     ensure!(cpu <= MOST_CPU, "{cpu:.2} times the C loop's CPU, not {MOST_CPU}");
     ensure!(wall <= MOST_WALL, "{wall:.2} times the C loop's wall time, not {MOST_WALL}");
     ensure!(memory <= MOST_MEMORY, "{memory:.2} times the C loop's memory, not {MOST_MEMORY}");
+    ensure!((dumps - 1.0).abs() < 1e-9, "{dumps} job dumps a survey, not 1");
+    ensure!(
+        cheapest >= LEAST_EXPORTER,
+        "an exporter takes {cheapest:.2} times as much, not {LEAST_EXPORTER}"
+    );
     Ok(())
 }
 

@@ -62,8 +62,8 @@ impl Reader {
     }
 
     /// The same of one that has not changed.
-    pub(crate) fn unchanged(&mut self) -> Result<Cost> {
-        let costs = (0..5).map(|_| self.survey(Some(self.seen), true)).collect::<Result<Vec<_>>>()?;
+    pub(crate) fn unchanged(&mut self, rounds: usize) -> Result<Cost> {
+        let costs = (0..rounds).map(|_| self.survey(Some(self.seen), true)).collect::<Result<Vec<_>>>()?;
         self.cost(&costs)
     }
 
