@@ -1,5 +1,5 @@
-/* The floor: the replies that a full survey asks for, loaded and freed from bare C. Prints CPU and wall in µs, and the
- * most memory in KiB. */
+/* The floor: the replies that a full survey asks for, with the same flags, loaded and freed from bare C. Prints CPU
+ * and wall in µs, and the most memory in KiB. */
 #include <slurm/slurm.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,9 +38,9 @@ int main(int argc, char **argv)
 		unsigned records;
 
 		clock_gettime(CLOCK_MONOTONIC, &before);
-		if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL) ||
-		    slurm_load_partitions(0, &partitions, SHOW_ALL) ||
-		    slurm_load_jobs(0, &jobs, SHOW_ALL | SHOW_DETAIL)) {
+		if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED | SHOW_LOCAL | SHOW_FUTURE) ||
+		    slurm_load_partitions(0, &partitions, SHOW_ALL | SHOW_LOCAL) ||
+		    slurm_load_jobs(0, &jobs, SHOW_ALL | SHOW_LOCAL)) {
 			slurm_perror("floor");
 			return 1;
 		}
