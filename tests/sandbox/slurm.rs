@@ -81,23 +81,17 @@ impl Slurm {
         }
 
         let asked = client.clone();
-        let slurmctld = client
-            .daemon(folder, "slurmctld")?
+        let slurmctld = Process::of(folder, "slurmctld", client.root.start(path, "slurmctld")?)
             .args(["-D", "-f"])
             .args([&conf])
             .env("SLURM_CONF", &conf)
             // A client that finds the port closed tries again for 10 s: look first, ask then.
             .ready(move || proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok());
         let asked = client.clone();
-        let slurmd = client
-            .daemon(folder, "slurmd")?
-            .args(["-D", "-N", "localhost", "-f"])
-            .args([&conf])
-            .env("SLURM_CONF", &conf)
-            .ready(move || {
-                let usable = |state: String| ["idle", "mixed", "allocated"].contains(&state.trim());
-                proc::listening(slurmd_port) && asked.run("sinfo", &["-h", "-o", "%T"]).is_ok_and(usable)
-            });
+        let slurmd = client.slurmd(folder, "slurmd", "localhost")?.ready(move || {
+            let usable = |state: String| ["idle", "mixed", "allocated"].contains(&state.trim());
+            proc::listening(slurmd_port) && asked.run("sinfo", &["-h", "-o", "%T"]).is_ok_and(usable)
+        });
         Ok(Self { slurmd, slurmctld, munged, slurmctld_port, conf, client })
     }
 
@@ -105,6 +99,16 @@ impl Slurm {
     #[must_use]
     pub fn conf(&self) -> &Path {
         &self.conf
+    }
+
+    /// Starts the slurmd of a further node in slurm.conf, which is not waited for.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn spawn_slurmd(&self, folder: &Folder, node: &str) -> Result<Process> {
+        let mut slurmd = self.client.slurmd(folder, node, node)?;
+        slurmd.spawn()?;
+        Ok(slurmd)
     }
 
     /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after 60 s.
@@ -180,9 +184,11 @@ impl Client {
         Ok(text.split_whitespace().last().unwrap_or_default().to_owned())
     }
 
-    /// One of Slurm's own daemons, not started.
-    fn daemon(&self, folder: &Folder, program: &str) -> Result<Process> {
-        Ok(Process::of(folder, program, self.root.start(&self.folder, program)?))
+    /// A node's slurmd, not started.
+    fn slurmd(&self, folder: &Folder, name: &str, node: &str) -> Result<Process> {
+        fs::create_dir_all(self.folder.join("spool").join(node))?;
+        let slurmd = Process::of(folder, name, self.root.start(&self.folder, "slurmd")?);
+        Ok(slurmd.args(["-D", "-N", node, "-f"]).args([&self.conf]).env("SLURM_CONF", &self.conf))
     }
 
     /// A frozen munged holds a client for ever, hence `timeout`.
@@ -239,9 +245,9 @@ SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=2,sched_interval=2
 StateSaveLocation={path}/state
-SlurmdSpoolDir={path}/spool
+SlurmdSpoolDir={path}/spool/%n
 SlurmctldPidFile={path}/slurmctld.pid
-SlurmdPidFile={path}/slurmd.pid
+SlurmdPidFile={path}/%n.pid
 SlurmdParameters=config_overrides
 ReturnToService=2
 AccountingStorageType=accounting_storage/none

@@ -1,18 +1,19 @@
 //! `make screenshots`: the dashboards in docs/images, drawn by graphite-web from some minutes of a busy sandbox.
 //!
 //! The panels, their places, units, colours and targets are read from config/grafana: what is seen is what is imported, though Grafana
-//! draws it more finely. Closed rows are left out.
+//! draws it more finely. Closed rows are open where their collectors are on, and left out otherwise.
 
 #![forbid(unsafe_code)]
 
 mod page;
+mod town;
 
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, Sandbox, daemon, find_program, wait};
+use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, daemon, find_program, wait};
 
 use crate::page::Page;
 
@@ -20,19 +21,25 @@ use crate::page::Page;
 const LENGTH: u32 = 340;
 
 /// What is drawn, and at which row of the dashboard the picture ends.
-const PICTURES: [(&str, &str); 4] =
-    [("scheduler", "slurmctld"), ("rpc", ""), ("jobs", ""), ("collector", "Upkeep")];
+const PICTURES: [(&str, &str); 5] = [
+    ("scheduler", "slurmctld"),
+    ("rpc", ""),
+    ("jobs", "By partition, account and user (collectors.jobs)"),
+    ("cluster", ""),
+    ("collector", "Upkeep"),
+];
 
 fn main() -> Result<()> {
     find_program("graphite-manage")?;
-    let mut sandbox = Sandbox::start()?;
+    let (mut sandbox, _slurmds) = town::start()?;
     let mut web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
     let (conf, queue) = (sandbox.slurm.conf().display(), sandbox.path("queue"));
     let carbon = sandbox.carbon.address();
     let toml = format!(
         "[slurm]\nconf = \"{conf}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\nname = \"carbon\"\naddress = \"{carbon}\"\n\
-         [collectors.rpc_stats]\nusers = 5\n",
-        queue.display()
+         {}[collectors.rpc_stats]\nusers = 5\n",
+        queue.display(),
+        town::COLLECTORS
     );
     let _daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
     let (start, mut bustle) = (Instant::now(), Bustle::default());
@@ -47,6 +54,7 @@ fn main() -> Result<()> {
         }
         if !(225..233).contains(&second) {
             bustle.second(&sandbox.slurm, second)?;
+            town::second(&sandbox.slurm, second)?;
         }
         wait::pause(Duration::from_secs(u64::from(second + 1)).saturating_sub(start.elapsed()));
         if second % 30 == 29 {
@@ -63,7 +71,7 @@ fn draw(folder: &Folder, web: &GraphiteWeb) -> Result<()> {
         let Some((name, end)) = PICTURES.iter().find(|(name, _)| *name == dashboard.name) else { continue };
         let folder = folder.path().join(format!("picture-{name}"));
         std::fs::create_dir_all(&folder)?;
-        let page = Page::draw(&dashboard, web, end, LENGTH, &folder)?;
+        let page = Page::draw(dashboard, web, end, LENGTH, &folder)?;
         std::fs::write(folder.join("page.json"), page.json().to_string())?;
         let picture = root.join(format!("docs/images/{name}.png"));
         std::fs::write(folder.join("compose.py"), include_str!("compose.py"))?;

@@ -39,38 +39,28 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Asks for all that is open above the row `end`.
+    /// Asks for all that is above the row `end`.
     pub(crate) fn draw(
-        dashboard: &Dashboard,
+        dashboard: Dashboard,
         web: &GraphiteWeb,
         end: &str,
         seconds: u32,
         folder: &Path,
     ) -> Result<Self> {
+        let dashboard = opened(dashboard)?;
         let given = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
         let variables = dashboard.variables(&given, |query| web.find(query))?;
         let title = dashboard.json.get("title").and_then(Value::as_str).context("no title")?.to_owned();
         let mut page = Self { title, parts: Vec::new() };
         let panels = dashboard.json.get("panels").and_then(Value::as_array).context("no panels")?;
-        for panel in panels {
-            let text = |key: &str| panel.get(key).and_then(Value::as_str).unwrap_or_default();
-            if text("type") == "row" {
-                let closed = panel.get("collapsed") == Some(&Value::Bool(true));
-                if closed || (!end.is_empty() && text("title") == end) {
-                    break;
-                }
-                page.part(panel, json!({ "kind": "row" }))?;
-            }
+        let is_row = |panel: &&Value| panel.get("type").and_then(Value::as_str) == Some("row");
+        let titled = |row: &&Value| row.get("title").and_then(Value::as_str) == Some(end);
+        let last = panels.iter().filter(is_row).find(titled).and_then(|row| place(row, "y"));
+        let is_drawn = |panel: &Value| last.is_none_or(|last| place(panel, "y").is_some_and(|y| y < last));
+        for row in panels.iter().filter(is_row).filter(|row| is_drawn(row)) {
+            page.part(row, json!({ "kind": "row" }))?;
         }
-        let all = dashboard.panels();
-        let shown = all.iter().filter(|panel| panels.iter().any(|open| open == &panel.json));
-        let last = panels
-            .iter()
-            .filter(|row| row.get("type").and_then(Value::as_str) == Some("row"))
-            .find(|row| row.get("title").and_then(Value::as_str) == Some(end))
-            .and_then(|row| row.pointer("/gridPos/y")?.as_u64());
-        for panel in shown.filter(|panel| last.is_none_or(|last| place(panel, "y").is_some_and(|y| y < last)))
-        {
+        for panel in dashboard.panels().iter().filter(|panel| is_drawn(&panel.json)) {
             // Bars have room for more than curves on a small picture.
             let mut variables = variables.clone();
             variables.insert("most".to_owned(), if panel.kind == "bargauge" { "10" } else { "5" }.to_owned());
@@ -102,8 +92,36 @@ impl Page {
     }
 }
 
-fn place(panel: &Panel, key: &str) -> Option<u64> {
-    panel.json.pointer(&format!("/gridPos/{key}"))?.as_u64()
+fn place(panel: &Value, key: &str) -> Option<u64> {
+    panel.pointer(&format!("/gridPos/{key}"))?.as_u64()
+}
+
+/// The dashboard with those rows opened whose collectors are on here, without the other closed ones and without words.
+fn opened(mut dashboard: Dashboard) -> Result<Dashboard> {
+    let panels = dashboard.json.get_mut("panels").and_then(Value::as_array_mut).context("no panels")?;
+    let (mut open, mut more, mut less) = (Vec::new(), 0, 0);
+    for mut panel in std::mem::take(panels) {
+        let is_closed = panel.get("collapsed") == Some(&Value::Bool(true));
+        let text = |key: &str| panel.get(key).and_then(Value::as_str).unwrap_or_default();
+        if text("type") == "text" || (is_closed && !text("title").contains("(collectors.")) {
+            less += place(&panel, "h").context("h")?;
+            continue;
+        }
+        let inner = match panel.get_mut("panels").map(Value::take) {
+            Some(Value::Array(inner)) if is_closed => inner,
+            _ => Vec::new(),
+        };
+        let bottom = |panel: &Value| Some(place(panel, "y")? + place(panel, "h")?);
+        let (end, own) = (inner.iter().filter_map(bottom).max(), bottom(&panel).context("y")?);
+        for mut panel in std::iter::once(panel).chain(inner) {
+            let y = place(&panel, "y").context("y")? + more - less;
+            *panel.pointer_mut("/gridPos/y").context("y")? = json!(y);
+            open.push(panel);
+        }
+        more += end.map_or(0, |end| end - own);
+    }
+    *panels = open;
+    Ok(dashboard)
 }
 
 /// What a unit of Grafana's becomes on an axis that cannot write "1.5 ms": a factor and a word.
@@ -130,7 +148,7 @@ fn curves(
     let custom = |key: &str| at(&format!("/fieldConfig/defaults/custom/{key}")).and_then(Value::as_str);
     let stacked = custom("stacking/mode") == Some("normal");
     let (factor, word) = axis(at("/fieldConfig/defaults/unit").and_then(Value::as_str).unwrap_or_default());
-    let (width, height) = (place(panel, "w").context("w")?, place(panel, "h").context("h")?);
+    let (width, height) = (place(&panel.json, "w").context("w")?, place(&panel.json, "h").context("h")?);
     // 8 pixels to the neighbours, a line and a half for the title.
     let (width, height) = (width * CELL.0 - 24, height * CELL.1 - 46);
     let colour = |name: &str| {

@@ -1,0 +1,79 @@
+//! The cluster in the pictures: five nodes in three partitions, some with GPUs, and what happens to them.
+
+use std::fs;
+
+use anyhow::Result;
+use sandbox::{CPUS, Carbon, Folder, Process, Sandbox, Slurm, carbon, free_port, wait};
+
+/// The nodes beside the sandbox's own, and the GPUs of each.
+const NODES: [(&str, u32); 4] = [("c1", 0), ("c2", 0), ("g1", 4), ("g2", 4)];
+
+/// What the collectors of surveys may do here: slurmctld is small.
+pub(crate) const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n\
+    [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = true\n\
+    [collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
+    [collectors.partitions]\nenabled = true\ninterval = \"2s\"\n";
+
+/// A sandbox, and the slurmds of its further nodes.
+pub(crate) fn start() -> Result<(Sandbox, Vec<Process>)> {
+    let folder = Folder::new()?;
+    let mut carbon = Carbon::spawn(&folder, "carbon", &carbon::Options::default())?;
+    let mut slurm = Slurm::new(&folder)?;
+    configure(&folder, &slurm)?;
+    slurm.munged.start()?;
+    slurm.slurmctld.start()?;
+    slurm.slurmd.spawn()?;
+    let slurmds = NODES.iter().map(|(name, _)| slurm.spawn_slurmd(&folder, name));
+    let slurmds = slurmds.collect::<Result<Vec<_>>>()?;
+    wait::until("nodes that take jobs", wait::LIMIT, || {
+        let idle = slurm.run("sinfo", &["-h", "-N", "-t", "idle", "-o", "%N"]);
+        idle.is_ok_and(|idle| idle.lines().count() > NODES.len())
+    })?;
+    carbon.process.wait_ready()?;
+    Ok((Sandbox { slurm, carbon, folder }, slurmds))
+}
+
+/// Does what belongs to a second, counted from the beginning: longer jobs than those of the own node, a node that is
+/// drained for a while, one that fails.
+pub(crate) fn second(slurm: &Slurm, second: u32) -> Result<()> {
+    let length = format!("sleep {}", fastrand::u32(8..40));
+    if second % 5 == 2 {
+        let tasks = fastrand::u32(1..6).to_string();
+        slurm.submit(&["-p", "compute", "-n", &tasks, "--account=physics", "--wrap", &length])?;
+    }
+    if second % 8 == 3 {
+        let gpus = format!("--gpus={}", fastrand::u32(1..4));
+        slurm.submit(&["-p", "gpu", "-N1", &gpus, "--account=biology", "--wrap", &length])?;
+    }
+    let (node, state) = match second {
+        80 => ("c2", "drain"),
+        170 => ("c2", "resume"),
+        190 => ("g2", "fail"),
+        260 => ("g2", "resume"),
+        _ => return Ok(()),
+    };
+    let (node, state) = (format!("nodename={node}"), format!("state={state}"));
+    slurm.run("scontrol", &["update", &node, &state, "reason=repair"]).map(drop)
+}
+fn configure(folder: &Folder, slurm: &Slurm) -> Result<()> {
+    let mut text = fs::read_to_string(slurm.conf())?;
+    text += "GresTypes=gpu\nLicenses=matlab:10\n\
+        PartitionName=compute Nodes=c[1-2] State=UP\nPartitionName=gpu Nodes=g[1-2] State=UP\n";
+    let mut gres = String::new();
+    for (name, gpus) in NODES {
+        let port = free_port()?;
+        let devices = if gpus > 0 { format!("Gres=gpu:a100:{gpus}") } else { String::new() };
+        text += &format!(
+            "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=2000 {devices} State=UNKNOWN\n"
+        );
+        for gpu in 0..gpus {
+            // slurmd looks whether a device is there.
+            let device = folder.path().join(format!("{name}-gpu{gpu}"));
+            fs::write(&device, "")?;
+            gres += &format!("NodeName={name} Name=gpu Type=a100 File={}\n", device.display());
+        }
+    }
+    fs::write(slurm.conf(), text)?;
+    fs::write(folder.path().join("gres.conf"), gres)?;
+    Ok(())
+}
