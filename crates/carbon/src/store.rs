@@ -355,7 +355,7 @@ impl Keeper {
         let from = aside::pending(&self.dir);
         // What a newer version has kept, only that knows.
         let newer = matches!(error, StoreError::Newer { .. });
-        let Salvage { saved, lost, counted } =
+        let Salvage { saved, lost, counted, blind } =
             if newer { Salvage::default() } else { salvage(&from, &mut file) };
         // Under its old name it is taken over once more by the next run, which sends twice.
         let to = aside::finish(&self.dir, &from).unwrap_or(from);
@@ -363,7 +363,7 @@ impl Keeper {
         match file.restore() {
             Ok(restored) => {
                 let lost = if self.told { BTreeMap::new() } else { lost };
-                self.opened(file, Restored { lost, ..restored });
+                self.opened(file, Restored { lost, blind, ..restored });
             }
             Err(error) => self.say(Event::Unavailable(error)),
         }

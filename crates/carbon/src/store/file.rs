@@ -64,6 +64,7 @@ impl File {
         fs::create_dir_all(dir).map_err(|source| StoreError::Folder { path: dir.to_owned(), source })?;
         let path = dir.join(NAME);
         let commits = log::commits(&log_of(&path));
+        let is_new = !path.exists() && !tally_of(&path).exists();
         if !begins_as_a_database(&path, !commits.is_empty()) {
             let reason = "it does not begin as a database does".to_owned();
             return Err(StoreError::Damaged { path, reason });
@@ -94,7 +95,7 @@ impl File {
         let last = last.map_err(|source| explain(&path, source))?;
         let writer = Writer::new(tally_of(&path));
         let known = Tally::read(&tally_of(&path));
-        let blind = tally::is_blind(known.as_ref(), last);
+        let blind = tally::is_blind(known.as_ref(), last, is_new);
         let is_gone = |tally: &Tally| version == 0 && tally.entries.is_empty();
         let tally = known.filter(|tally| tally.covers(last) && !is_gone(tally));
         let behind = tally.as_ref().map_or(0, |tally| tally.ahead_of(last));

@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::rows::{self, Order};
-use super::tally::Tally;
+use super::tally::{Tally, is_blind};
 use super::wanted::Wanted;
 use super::{Changes, File};
 use crate::store::aside::{log_of, tally_of};
@@ -32,6 +32,8 @@ pub(in super::super) struct Salvage {
     pub(in super::super) lost: BTreeMap<Arc<str>, Lost>,
     /// Whether that is all of it.
     pub(in super::super) counted: bool,
+    /// Nothing tells whether the file had lost its last commits before.
+    pub(in super::super) blind: bool,
 }
 
 /// Takes over what can be read of the file at `from`, and of its log.
@@ -52,7 +54,9 @@ fn salvage_from(from: &Path, tally: Option<Tally>, into: &mut File) -> Salvage {
     let mut salvage = Salvage::default();
     // In an empty one nothing is found, and the tally counts.
     let Ok(connection) = open(from).or_else(|_| Connection::open_in_memory()) else { return salvage };
-    let tally = tally.filter(|tally| tally.covers(rows::commit(&connection).unwrap_or_default()));
+    let last = rows::commit(&connection).unwrap_or_default();
+    salvage.blind = is_blind(tally.as_ref(), last, false);
+    let tally = tally.filter(|tally| tally.covers(last));
     let wanted = tally.as_ref().map_or_else(|| by_rows(&connection, into), Wanted::by_tally);
     salvage.counted = wanted.whole && wanted.everybodys.is_empty();
     let mut batches = BTreeSet::new();

@@ -85,15 +85,12 @@ impl Tally {
     }
 }
 
-/// Whether the tally does not tell if a file whose last commit is this one is whole. By one commit a SIGKILL leaves it behind.
-pub(super) fn is_blind(tally: Option<&Tally>, last: Option<Commit>) -> bool {
-    match (tally, last) {
-        (Some(tally), Some(last)) => {
-            !tally.whole || tally.commit.file != last.file || tally.commit.next().number < last.number
-        }
-        (Some(tally), None) => !tally.whole,
-        (None, last) => last.is_some(),
-    }
+/// Whether nothing tells if a file whose last commit is this one is whole. By one commit a SIGKILL leaves the tally behind.
+pub(super) fn is_blind(tally: Option<&Tally>, last: Option<Commit>, is_new: bool) -> bool {
+    tally.map_or(!is_new, |tally| {
+        let fits = |last: Commit| tally.commit.file == last.file && tally.commit.next().number >= last.number;
+        !tally.whole || !last.is_none_or(fits)
+    })
 }
 
 fn apply(entries: &mut Entries, (batch, destination, points): Change) {

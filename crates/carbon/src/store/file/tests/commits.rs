@@ -228,6 +228,13 @@ fn the_tally_of_another_file_concludes_nothing() {
     fs::remove_file(tally(dir.path())).unwrap();
     let (_, restored) = open(dir.path(), MANY);
     assert_eq!((restored.lost.len(), restored.due.len(), restored.blind), (0, 3, true));
+    // With the file, or its log, nothing is left that knows more than that there was one.
+    for left in [NAME.to_owned(), format!("{NAME}-tally")] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(left), "").unwrap();
+        assert!(open(dir.path(), MANY).1.blind);
+    }
+    assert!(!open(tempfile::tempdir().unwrap().path(), MANY).1.blind);
 }
 
 #[test]
