@@ -31,6 +31,7 @@ fn a_damaged_store() {
     side_by_side(&[
         ("after an orderly end: the file", || trials(true, &[FILE])),
         ("after a SIGKILL: the log", || trials(false, &[LOG])),
+        ("after a SIGKILL: the file and its log", || trials(false, &[FILE, LOG])),
         ("after a SIGKILL: the tally", || trials(false, &[TALLY])),
         ("after a SIGKILL: the log and the tally", || trials(false, &[LOG, TALLY])),
         ("after SIGKILLs at any moment: nothing", kills),

@@ -65,6 +65,10 @@ impl File {
         let path = dir.join(NAME);
         let commits = log::commits(&log_of(&path));
         let is_new = !path.exists() && !tally_of(&path).exists();
+        if !commits.is_empty() {
+            // Of a file that is gone SQLite would delete the log.
+            let _ = fs::File::options().append(true).create(true).open(&path);
+        }
         if !begins_as_a_database(&path, !commits.is_empty()) {
             let reason = "it does not begin as a database does".to_owned();
             return Err(StoreError::Damaged { path, reason });

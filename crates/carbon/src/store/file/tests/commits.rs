@@ -176,11 +176,16 @@ fn a_file_that_is_gone_or_empty_costs_what_it_had_and_is_told() {
         assert_eq!(restored.lost, lost(3));
     }
     // With everything in its log, which SQLite would delete.
-    let dir = killed();
-    fs::write(dir.path().join(NAME), "").unwrap();
-    let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
-    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
-    assert!(log_of(&dir.path().join(NAME)).exists());
+    for damage in damages {
+        let dir = killed();
+        damage(&dir.path().join(NAME)).unwrap();
+        let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        let aside = begin(dir.path()).unwrap();
+        let (mut file, _) = open(dir.path(), MANY);
+        let salvage = salvage(&aside, &mut file);
+        assert!(salvage.saved.iter().eq(&[1, 2, 3]) && salvage.lost.is_empty(), "{salvage:?}");
+    }
 }
 
 #[test]
