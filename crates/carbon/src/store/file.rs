@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::config::DbConfig;
+use rusqlite::ffi::SQLITE_IOERR_SHORT_READ;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
 pub(super) use self::salvage::{Salvage, salvage};
@@ -87,9 +88,15 @@ impl File {
                  BEGIN IMMEDIATE; COMMIT;",
             )?;
             let version = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-            // Of the frames that were read; a full disk may refuse it.
-            let checkpoint = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1));
-            Ok((connection, version, checkpoint.unwrap_or(usize::MAX)))
+            // Of the frames that were read.
+            let read = match connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)) {
+                Ok(read) => read,
+                // The file is so much too short that the log cannot make up for it.
+                Err(error) if is_damage(&error) => return Err(error),
+                // A full disk may refuse it.
+                Err(_) => usize::MAX,
+            };
+            Ok((connection, version, read))
         };
         let (connection, version, read) = open().map_err(|source| explain(&path, source))?;
         if version > VERSION {
@@ -102,10 +109,10 @@ impl File {
         let blind = tally::is_blind(known.as_ref(), last, is_new);
         let is_gone = |tally: &Tally| version == 0 && tally.entries.is_empty();
         let tally = known.filter(|tally| tally.covers(last) && !is_gone(tally));
-        let behind = tally.as_ref().map_or(0, |tally| tally.ahead_of(last));
+        let is_behind = tally.as_ref().is_some_and(|tally| tally.ahead_of(last) > 0);
         let unread = commits.iter().filter(|&&commit| commit > read).count();
         // One alone is a commit that a power cut has cut short, unless it is known to have been made.
-        if unread > 1 || (unread == 1 && behind > 0) {
+        if unread > 1 || (unread == 1 && is_behind) {
             let reason = format!("{unread} commits of its log cannot be read");
             return Err(StoreError::Damaged { path, reason });
         }
@@ -128,7 +135,7 @@ impl File {
             file.create()?;
         }
         let (removed, unsound) = file.set_destinations(destinations)?;
-        let restored = file.restore_by(tally.map(|tally| (tally, behind)), removed, unsound)?;
+        let restored = file.restore_by(tally.map(|tally| (tally, last)), removed, unsound)?;
         Ok((file, Restored { blind, ..restored }))
     }
 
@@ -351,13 +358,20 @@ fn explain(path: &Path, source: rusqlite::Error) -> StoreError {
     let path = path.to_owned();
     match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Locked(path),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            StoreError::Damaged { path, reason: source.to_string() }
-        }
-        // A table or column that is not there, a text where a number was: not what was written.
-        Some(ErrorCode::Unknown) => StoreError::Damaged { path, reason: source.to_string() },
-        None => StoreError::Damaged { path, reason: source.to_string() },
-        Some(_) => StoreError::Sqlite { path, source },
+        _ if is_damage(&source) => StoreError::Damaged { path, reason: source.to_string() },
+        _ => StoreError::Sqlite { path, source },
+    }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    match error.sqlite_error() {
+        // A table or column that is not there.
+        Some(error) if error.code == ErrorCode::Unknown => true,
+        // The file ends before the place: no disk gives that back.
+        Some(error) if error.extended_code == SQLITE_IOERR_SHORT_READ => true,
+        Some(error) => matches!(error.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
+        // A text where a number was.
+        None => true,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::tally::{Entries, Tally};
+use super::tally::{Commit, Entries, Tally};
 use super::wanted::Wanted;
 use super::{File, explain, rows};
 use crate::store::{Lost, Restored, StoreError, Summary};
@@ -16,10 +16,10 @@ impl File {
 
     /// What is in the file. An entry of what is due without all of its points tells what is lost; one that is damaged, or of
     /// a destination that nobody knows, makes its batch due to all where there is no tally: sending twice does less harm than
-    /// a loss. With the tally, how many commits the file is behind.
+    /// a loss. With the tally, the file's last commit.
     pub(super) fn restore_by(
         &mut self,
-        tally: Option<(Tally, u64)>,
+        tally: Option<(Tally, Option<Commit>)>,
         removed: Vec<(String, u64)>,
         unsound: usize,
     ) -> Result<Restored, StoreError> {
@@ -31,9 +31,11 @@ impl File {
         let rows = read.map_err(|source| explain(&self.path, source))?;
         restored.unsound += rows.damaged;
         let wanted = match &tally {
-            Some((tally, behind)) => {
-                // Without its number it is damaged, and may have them all.
-                (restored.tallied, restored.behind) = (true, if rows.damaged > 0 { 0 } else { *behind });
+            Some((tally, last)) => {
+                // One whose number is damaged may have them all.
+                let is_known = last.is_some() || rows.damaged == 0;
+                (restored.tallied, restored.behind) =
+                    (true, if is_known { tally.ahead_of(*last) } else { 0 });
                 &Wanted::by_tally(tally)
             }
             None => &rows,

@@ -133,7 +133,9 @@ pub(super) fn commit(connection: &Connection) -> rusqlite::Result<Option<Commit>
     let mut commit = None;
     let columns = "SELECT batch, destination, points, checksum FROM due WHERE batch = ?";
     scan(connection, columns, params![COMMIT], read_due, |due| {
-        commit = due.sound.then_some(Commit { file: due.destination, number: due.points });
+        if due.sound {
+            commit = Some(Commit { file: due.destination, number: due.points });
+        }
     })?;
     Ok(commit)
 }

@@ -97,7 +97,11 @@ fn apply(entries: &mut Entries, (batch, destination, points): Change) {
     if points > 0 {
         entries.insert((batch, destination), points);
     } else if destination == ALL {
-        entries.retain(|(other, _), _| *other != batch);
+        let due = entries.range((batch, i64::MIN)..=(batch, i64::MAX));
+        let due: Vec<_> = due.map(|(key, _)| *key).collect();
+        for key in due {
+            entries.remove(&key);
+        }
     } else {
         entries.remove(&(batch, destination));
     }

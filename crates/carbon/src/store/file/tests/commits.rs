@@ -268,3 +268,42 @@ fn file_entries(file: &File) -> usize {
     rows::due(&file.connection, rows::Order::Oldest, |_| entries += 1).unwrap();
     entries
 }
+
+/// Reads behind its end SQLite takes for errors of the disk, and a log for all that the file lacks.
+#[test]
+fn a_file_that_is_too_short_beside_a_log_that_is_whole_is_damage() {
+    let (mut refused, mut random) = (0, fastrand::Rng::with_seed(3));
+    for _ in 0..20 {
+        let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut file, _) = open(dir.path(), MANY);
+        (1..=12).for_each(|id| drop(file.apply(&append(id, 100_000)).unwrap()));
+        for entry in fs::read_dir(dir.path()).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+        let whole = fs::File::options().write(true).open(copy.path().join(NAME)).unwrap();
+        whole.set_len(random.u64(4096..whole.metadata().unwrap().len())).unwrap();
+        let (mut file, told) = match File::open(copy.path(), MANY, &names(&["a"])) {
+            Ok((file, restored)) => (file, restored.lost),
+            Err(error) => {
+                assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+                refused += 1;
+                let aside = begin(copy.path()).unwrap();
+                let (mut file, _) = open(copy.path(), MANY);
+                let salvage = salvage(&aside, &mut file);
+                assert!(salvage.counted);
+                (file, salvage.lost)
+            }
+        };
+        let mut lost: u64 = told.values().map(|lost| lost.points).sum();
+        for id in file.restore().unwrap().batches.into_keys() {
+            if let Err(error) = file.load(id, false) {
+                assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+                lost += 1;
+            }
+        }
+        let there = (1..=12).filter(|id| file.load(*id, false).is_ok()).count() as u64;
+        assert_eq!(there + lost, 12);
+    }
+    assert!(refused > 10, "{refused}");
+}
