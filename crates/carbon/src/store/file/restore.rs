@@ -77,8 +77,10 @@ impl File {
             }
             strays.iter().try_for_each(|batch| rows::delete(transaction, *batch))
         });
-        if written.is_ok() {
-            self.tally_anew();
+        match tally {
+            Some((tally, _)) if tally.whole && tally.commit == self.commit => self.tally.resume(&tally),
+            _ if written.is_ok() => self.tally_anew(),
+            _ => {}
         }
         Ok(restored)
     }

@@ -41,6 +41,7 @@ pub(super) struct Tally {
     pub(super) entries: Entries,
     /// Nothing follows that is not what was written.
     pub(super) whole: bool,
+    length: usize,
 }
 
 impl Commit {
@@ -66,7 +67,8 @@ impl Tally {
             if tally.as_ref().is_some_and(|tally| tally.commit.next() != commit) {
                 break;
             }
-            let tally = tally.get_or_insert(Self { commit, entries: Entries::new(), whole: true });
+            let new = Self { commit, entries: Entries::new(), whole: true, length: bytes.len() };
+            let tally = tally.get_or_insert(new);
             tally.commit = commit;
             changes.for_each(|change| apply(&mut tally.entries, change));
             rest = behind;
@@ -147,6 +149,11 @@ fn checksum(file: i64, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
+/// What it may come to with this length when it is new.
+const fn most(length: u64) -> u64 {
+    length.saturating_add(length / 2).saturating_add(SLACK)
+}
+
 /// The tally of an open file.
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -168,6 +175,15 @@ impl Writer {
     /// Bytes that it may come to.
     pub(super) const fn most(&self) -> u64 {
         self.most
+    }
+
+    /// Goes on with one that is whole; one that cannot be opened must be written anew.
+    pub(super) fn resume(&mut self, tally: &Tally) {
+        let length = MAGIC.len().saturating_add(tally.entries.len().saturating_mul(CHANGE));
+        self.file = fs::File::options().write(true).open(&self.path).ok();
+        self.commit = self.file.as_ref().map(|_| tally.commit);
+        self.length = u64::try_from(tally.length).unwrap_or(u64::MAX);
+        self.most = most(u64::try_from(length).unwrap_or(u64::MAX));
     }
 
     /// Adds a commit, unless it is the last one; returns `false` where it must be written anew.
@@ -199,7 +215,7 @@ impl Writer {
         match write() {
             Ok(file) => {
                 self.length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-                self.most = self.length.saturating_add(self.length / 2).saturating_add(SLACK);
+                self.most = most(self.length);
                 (self.file, self.commit, self.failed) = (Some(file), Some(commit), false);
             }
             Err(error) => {
@@ -272,7 +288,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut writer = Writer::new(dir.path().join("tally"));
         writer.rewrite(COMMIT, &[]);
-        let added = (1..).take_while(|&n| writer.add(next(n), &[(n, 8, 1)])).count();
+        let path = writer.path.clone();
+        let added = (1..).take_while(|&n| {
+            // Nor does it with a start after each commit.
+            writer = Writer::new(path.clone());
+            writer.resume(&Tally::read(&path).unwrap());
+            writer.add(next(n), &[(n, 8, 0)])
+        });
+        let added = added.count();
         assert!((700..900).contains(&added), "{added}");
         assert!(fs::metadata(&writer.path).unwrap().len() <= writer.most());
     }
