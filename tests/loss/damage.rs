@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sandbox::{
     Collected, Folder, Imitation, Invocation, Manner, Process, Sink, destination, find_program, free_port,
     slurm_graphite, wait,
@@ -261,11 +261,12 @@ fn damage(path: &Path, random: &mut fastrand::Rng) -> Result<String> {
         }
         5 | 6 => {
             let commits = random.usize(1..ends.len());
-            file.set_len(ends[ends.len() - 1 - commits])?;
+            file.set_len(*ends.iter().rev().nth(commits).context("no commit")?)?;
             format!("{commits} of {} commits cut off", ends.len())
         }
         _ => {
-            let at = random.u64(ends[ends.len() - 2]..ends[ends.len() - 1]);
+            let [.., before, end] = ends.as_slice() else { bail!("no commits") };
+            let at = random.u64(*before..*end);
             flip(at, random.u8(0..8))?;
             format!("a bit of the last commit flipped at {at}")
         }
@@ -277,7 +278,7 @@ fn ends_of_commits(path: &Path) -> Result<Vec<u64>> {
     let bytes = fs::read(path)?;
     let (header, pages) = bytes.split_at_checked(32).context("a log without a header")?;
     let commits = pages.chunks_exact(24 + 4096).zip(1..).filter_map(|(page, number)| {
-        let is_end = page[4..8] != [0; 4] && page[8..16] == header[16..24];
+        let is_end = page.get(4..8) != Some(&[0; 4]) && page.get(8..16) == header.get(16..24);
         is_end.then_some(32 + number * (24 + 4096))
     });
     Ok(commits.collect())
