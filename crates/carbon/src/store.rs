@@ -80,8 +80,15 @@ pub(crate) struct Restored {
     pub(crate) lost: BTreeMap<Arc<str>, Lost>,
     /// Destinations that there are no longer, and how many batches each had not had.
     pub(crate) removed: Vec<(String, u64)>,
-    /// Entries and destinations that are not what was written: the batches they may have been about are due to all.
+    /// Entries and destinations that are not what was written: without the tally the batches they may have been about are due
+    /// to all.
     pub(crate) unsound: usize,
+    /// What was due is known all the same: the tally has it.
+    pub(crate) tallied: bool,
+    /// Commits that were made, and that the file no longer has.
+    pub(crate) behind: u64,
+    /// Nothing tells whether there are such.
+    pub(crate) blind: bool,
 }
 
 /// What a damaged file no longer has.
@@ -348,15 +355,15 @@ impl Keeper {
         let from = aside::pending(&self.dir);
         // What a newer version has kept, only that knows.
         let newer = matches!(error, StoreError::Newer { .. });
-        let Salvage { saved, lost, counted } =
+        let Salvage { saved, lost, counted, blind } =
             if newer { Salvage::default() } else { salvage(&from, &mut file) };
         // Under its old name it is taken over once more by the next run, which sends twice.
         let to = aside::finish(&self.dir, &from).unwrap_or(from);
         self.say(Event::MovedAside { to, error, saved, counted });
-        match file.restore(Vec::new(), 0) {
+        match file.restore() {
             Ok(restored) => {
                 let lost = if self.told { BTreeMap::new() } else { lost };
-                self.opened(file, Restored { lost, ..restored });
+                self.opened(file, Restored { lost, blind, ..restored });
             }
             Err(error) => self.say(Event::Unavailable(error)),
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::state::{Destination, Held, Reason, Refusals, State};
 use crate::store::{Lost, Restored};
@@ -18,16 +18,32 @@ impl State {
                 "a destination that is no longer configured is forgotten"
             );
         }
+        if restored.blind {
+            warn!(
+                "the queue's tally is damaged, gone or behind: whether the queue's file has lost its last commits cannot be known"
+            );
+        }
+        if restored.behind > 0 {
+            error!(
+                commits = restored.behind,
+                "the queue's file or the end of its log is gone: what its last commits had, and nothing else has, is lost"
+            );
+        }
         for (name, Lost { batches, points }) in restored.lost {
             error!(destination = %name, ticks = batches, points, "the queue's file is damaged; these were kept for the destination and are lost");
             if let Some(Destination { dropped, .. }) = self.destinations.get_mut(&name) {
                 dropped.damaged = dropped.damaged.saturating_add(points);
             }
         }
-        if restored.unsound > 0 {
+        if restored.unsound > 0 && restored.tallied {
             error!(
                 entries = restored.unsound,
-                "the queue's file is damaged: to whom ticks are due cannot be read of all; those go to every destination"
+                "the queue's file is damaged where it says to whom ticks are due; its tally knows"
+            );
+        } else if restored.unsound > 0 {
+            error!(
+                entries = restored.unsound,
+                "the queue's file is damaged: to whom ticks are due cannot be read of all; those go to every destination, and what else is lost of them cannot be known"
             );
         }
         let again = std::mem::replace(&mut self.restored, true);

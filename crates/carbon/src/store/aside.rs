@@ -1,4 +1,4 @@
-//! Setting aside what cannot be used: renamed, with its log. The newest few are kept for a person to look at.
+//! Setting aside what cannot be used: renamed, with its log and its tally. The newest few are kept for a person to look at.
 //!
 //! While a file's batches are taken over into a new one it has a name of its own: where that is found at a start, the new
 //! one has not got them all.
@@ -29,9 +29,11 @@ pub(super) fn begin(dir: &Path) -> Result<PathBuf, StoreError> {
 /// Undoes [`begin`]; what has been made in between goes.
 pub(super) fn put_back(dir: &Path) {
     let path = dir.join(NAME);
-    // A log of the new file would be taken for the old one's.
-    let _ = fs::remove_file(log_of(&path));
-    let _ = fs::rename(log_of(&pending(dir)), log_of(&path));
+    for beside in [log_of, tally_of] {
+        // The new file's would be taken for the old one's.
+        let _ = fs::remove_file(beside(&path));
+        let _ = fs::rename(beside(&pending(dir)), beside(&path));
+    }
     let _ = fs::rename(pending(dir), path);
 }
 
@@ -41,16 +43,19 @@ pub(super) fn finish(dir: &Path, path: &Path) -> Result<PathBuf, StoreError> {
     rename(path, &to)?;
     for (_, old) in set_aside(dir).into_iter().rev().skip(KEPT) {
         warn!(file = %old.display(), "an old file that was set aside is deleted");
-        let _ = fs::remove_file(log_of(&old));
-        let _ = fs::remove_file(old);
+        for old in [log_of(&old), tally_of(&old), old] {
+            let _ = fs::remove_file(old);
+        }
     }
     Ok(to)
 }
 
 fn rename(path: &Path, to: &Path) -> Result<(), StoreError> {
     fs::rename(path, to).map_err(|source| StoreError::Folder { path: path.to_owned(), source })?;
-    // The log belongs to it: a new file beside it would be taken for damaged too.
-    let _ = fs::rename(log_of(path), log_of(to));
+    // They belong to it: a new file beside them would be taken for damaged too.
+    for beside in [log_of, tally_of] {
+        let _ = fs::rename(beside(path), beside(to));
+    }
     Ok(())
 }
 
@@ -81,6 +86,11 @@ fn aside(dir: &Path) -> PathBuf {
 /// The write-ahead log of a file.
 pub(super) fn log_of(path: &Path) -> PathBuf {
     PathBuf::from(format!("{}-wal", path.display()))
+}
+
+/// The tally of what is due from a file.
+pub(super) fn tally_of(path: &Path) -> PathBuf {
+    PathBuf::from(format!("{}-tally", path.display()))
 }
 
 #[cfg(test)]

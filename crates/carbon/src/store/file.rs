@@ -1,23 +1,27 @@
 //! The SQLite file itself: opening it, one transaction for each change, its size. Its rows are in rows.rs.
 //!
 //! `queue.sqlite3` in the queue's folder. Write-ahead log, a sync for each commit, exclusive locking (so that no shared
-//! memory is mapped, and a second daemon is noticed).
+//! memory is mapped, and a second daemon is noticed). Every commit has a number, which its tally has too.
 
+mod restore;
 mod rows;
 mod salvage;
+mod tally;
+mod wanted;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::config::DbConfig;
+use rusqlite::ffi::SQLITE_IOERR_SHORT_READ;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior, params};
 
 pub(super) use self::salvage::{Salvage, salvage};
-use super::aside::log_of;
-use super::{Changes, Lost, NAME, Restored, StoreError, Summary, log};
+use self::tally::{ALL, Change, Commit, Tally, Writer};
+use super::aside::{log_of, tally_of};
+use super::{Changes, NAME, Restored, StoreError, log};
 use crate::wire::Frame;
 
 const VERSION: i64 = 1;
@@ -37,14 +41,18 @@ pub(super) struct File {
     /// Bytes that may be appended before the bound must be looked at again.
     headroom: u64,
     bytes: u64,
+    /// The last one.
+    commit: Commit,
+    tally: Writer,
 }
 
-/// SQLite takes a first page of zeroes for a database that is still empty, and says nothing of all the rest.
-fn begins_as_a_database(path: &Path) -> bool {
+/// SQLite takes a first page of zeroes for a database that is still empty, and says nothing of all the rest; the log of an empty
+/// file it deletes.
+fn begins_as_a_database(path: &Path, has_log: bool) -> bool {
     let mut start = Vec::new();
     // What cannot be read SQLite will say more of.
     let read = fs::File::open(path).and_then(|file| file.take(16).read_to_end(&mut start));
-    read.is_err() || start.is_empty() || start == b"SQLite format 3\0"
+    read.is_err() || (start.is_empty() && !has_log) || start == b"SQLite format 3\0"
 }
 
 impl File {
@@ -57,7 +65,12 @@ impl File {
         fs::create_dir_all(dir).map_err(|source| StoreError::Folder { path: dir.to_owned(), source })?;
         let path = dir.join(NAME);
         let commits = log::commits(&log_of(&path));
-        if !begins_as_a_database(&path) {
+        let is_new = !path.exists() && !tally_of(&path).exists();
+        if !commits.is_empty() {
+            // Of a file that is gone SQLite would delete the log.
+            let _ = fs::File::options().append(true).create(true).open(&path);
+        }
+        if !begins_as_a_database(&path, !commits.is_empty()) {
             let reason = "it does not begin as a database does".to_owned();
             return Err(StoreError::Damaged { path, reason });
         }
@@ -75,17 +88,31 @@ impl File {
                  BEGIN IMMEDIATE; COMMIT;",
             )?;
             let version = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-            // Of the frames that were read; a full disk may refuse it.
-            let checkpoint = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1));
-            Ok((connection, version, checkpoint.unwrap_or(usize::MAX)))
+            // Of the frames that were read.
+            let read = match connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)) {
+                Ok(read) => read,
+                // The file is so much too short that the log cannot make up for it.
+                Err(error) if is_damage(&error) => return Err(error),
+                // A full disk may refuse it.
+                Err(_) => usize::MAX,
+            };
+            Ok((connection, version, read))
         };
         let (connection, version, read) = open().map_err(|source| explain(&path, source))?;
         if version > VERSION {
             return Err(StoreError::Newer { path, version });
         }
+        let last = if version == 0 { Ok(None) } else { rows::commit(&connection) };
+        let last = last.map_err(|source| explain(&path, source))?;
+        let writer = Writer::new(tally_of(&path));
+        let known = Tally::read(&tally_of(&path));
+        let blind = tally::is_blind(known.as_ref(), last, is_new);
+        let is_gone = |tally: &Tally| version == 0 && tally.entries.is_empty();
+        let tally = known.filter(|tally| tally.covers(last) && !is_gone(tally));
+        let is_behind = tally.as_ref().is_some_and(|tally| tally.ahead_of(last) > 0);
         let unread = commits.iter().filter(|&&commit| commit > read).count();
-        // One alone is a commit that a power cut has cut short: nobody was told that it was made.
-        if unread > 1 {
+        // One alone is a commit that a power cut has cut short, unless it is known to have been made.
+        if unread > 1 || (unread == 1 && is_behind) {
             let reason = format!("{unread} commits of its log cannot be read");
             return Err(StoreError::Damaged { path, reason });
         }
@@ -100,13 +127,16 @@ impl File {
             shrinking: false,
             headroom: 0,
             bytes: 0,
+            // A file that is gone keeps its number: what it had is counted again should this run not come to say it.
+            commit: tally.as_ref().map(|tally| tally.commit).or(last).unwrap_or_else(Commit::first),
+            tally: writer,
         };
         if version == 0 {
             file.create()?;
         }
         let (removed, unsound) = file.set_destinations(destinations)?;
-        let restored = file.restore(removed, unsound)?;
-        Ok((file, restored))
+        let restored = file.restore_by(tally.map(|tally| (tally, last)), removed, unsound)?;
+        Ok((file, Restored { blind, ..restored }))
     }
 
     fn create(&mut self) -> Result<(), StoreError> {
@@ -120,7 +150,9 @@ impl File {
     pub(super) fn reconfigure(&mut self, names: &[Arc<str>], max_bytes: u64) -> Result<(), StoreError> {
         // The bound is looked at again with the next batch.
         (self.max_bytes, self.headroom) = (max_bytes, 0);
-        self.set_destinations(names).map(|_| ())
+        self.set_destinations(names)?;
+        self.tally_anew();
+        Ok(())
     }
 
     /// Forgets destinations that there are no longer; returns them with what each had not had, and how many rows are not
@@ -151,83 +183,15 @@ impl File {
         Ok(removed)
     }
 
-    /// What is in the file. An entry of what is due without all of its points tells what is lost; one that is damaged, or of
-    /// a destination that nobody knows, makes its batch due to all: sending twice does less harm than a loss.
-    pub(super) fn restore(
-        &mut self,
-        removed: Vec<(String, u64)>,
-        unsound: usize,
-    ) -> Result<Restored, StoreError> {
-        let mut restored = Restored { removed, unsound, ..Restored::default() };
-        let (mut wanted, mut everybodys) = (BTreeSet::new(), BTreeSet::new());
-        let (mut rewrite, mut all) = (false, false);
-        let read = rows::summaries(&self.connection, &mut restored.batches).and_then(|()| {
-            rows::due(&self.connection, rows::Order::Oldest, |due| {
-                let name = self.destinations.iter().find(|(_, id)| *id == due.destination && due.sound);
-                let batch = restored.batches.get_mut(&due.batch);
-                let there = batch.as_ref().map(|batch| batch.points);
-                rewrite |= there.is_none_or(|there| there < due.points);
-                let Some((name, _)) = name else {
-                    restored.unsound += 1;
-                    // Its number is what was flipped, and it may have been any.
-                    all |= !due.sound && batch.is_none();
-                    everybodys.insert(due.batch);
-                    return;
-                };
-                if let Some(batch) = batch {
-                    // A number of points that was flipped: they are counted when the frame is read.
-                    batch.points = batch.points.min(due.points);
-                    wanted.insert(due.batch);
-                    restored.due.push((Arc::clone(name), due.batch));
-                }
-                Lost::count(&mut restored.lost, name, due.points, there);
-            })
-        });
-        let unreadable = read.map_err(|source| explain(&self.path, source))?;
-        restored.unsound += unreadable;
-        all |= unreadable > 0;
-        wanted.extend(&everybodys);
-        let strays = self.strays(&mut restored.batches, &wanted);
-        let is_everybodys = |batch: &u64| all || everybodys.contains(batch) || !wanted.contains(batch);
-        restored.due.retain(|(_, batch)| !is_everybodys(batch));
-        for batch in restored.batches.keys().filter(|batch| is_everybodys(batch)) {
-            restored.due.extend(self.destinations.iter().map(|(name, _)| (Arc::clone(name), *batch)));
-            rewrite = true;
-        }
-        let entries = restored.due.iter().filter_map(|(name, batch)| {
-            Some((*batch, rows::number(name), restored.batches.get(batch)?.points))
-        });
-        // A disk that takes nothing now leaves them to the next start, which counts them again.
-        let _ = self.transact(|transaction| {
-            if rewrite || restored.unsound > 0 {
-                rows::rewrite_due(transaction, entries)?;
-            }
-            strays.iter().try_for_each(|batch| rows::delete(transaction, *batch))
-        });
-        Ok(restored)
-    }
-
-    /// A batch that nobody is to have was due to somebody, unless its very number is what was flipped: then nothing of it
-    /// fits its checksum, and its true number's entry has been counted. Returns such.
-    fn strays(&self, batches: &mut BTreeMap<u64, Summary>, wanted: &BTreeSet<u64>) -> Vec<u64> {
-        let mut strays = Vec::new();
-        batches.retain(|&batch, summary| {
-            if wanted.contains(&batch) {
-                return true;
-            }
-            let (frames, error) = rows::readable(&self.connection, batch);
-            summary.points = frames.values().map(|(_, frame)| u64::from(frame.points)).sum();
-            let is_stray = frames.is_empty() && error.is_none();
-            strays.extend(is_stray.then_some(batch));
-            !is_stray
-        });
-        strays
+    /// The name of a destination, by its number.
+    fn name(&self, destination: i64) -> Option<&Arc<str>> {
+        self.destinations.iter().find(|(_, id)| *id == destination).map(|(name, _)| name)
     }
 
     /// All of `changes` in one commit. Returns the batches that had to make room.
     pub(super) fn apply(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
         let destinations = self.destinations.clone();
-        let (max_bytes, mut headroom) = (self.max_bytes, self.headroom);
+        let (max_bytes, mut headroom) = (self.max_bytes.saturating_sub(self.tally.most()), self.headroom);
         let (dropped, headroom) = self.transact(|transaction| {
             for (name, batch) in &changes.done {
                 let Some((_, id)) = destinations.iter().find(|(known, _)| known == name) else { continue };
@@ -256,6 +220,10 @@ impl File {
             }
             Ok((dropped, headroom))
         })?;
+        let changes_due = self.changes_due(changes, &dropped);
+        if !self.tally.add(self.commit, &changes_due) {
+            self.tally_anew();
+        }
         let looked = headroom > self.headroom;
         self.headroom = headroom;
         if looked || !changes.done.is_empty() || !changes.forget.is_empty() || !dropped.is_empty() {
@@ -264,10 +232,35 @@ impl File {
         Ok(dropped)
     }
 
+    /// What they have changed of what is due.
+    fn changes_due(&self, changes: &Changes, dropped: &[u64]) -> Vec<Change> {
+        let number = |name: &Arc<str>| self.destinations.iter().find(|(known, _)| known == name);
+        let done = changes.done.iter().filter_map(|(name, batch)| Some((*batch, number(name)?.1, 0)));
+        let appended = changes.append.iter().flat_map(|kept| {
+            let points = kept.points();
+            kept.due.iter().filter_map(move |name| Some((kept.id, number(name)?.1, points)))
+        });
+        let forgotten = |batches: &[u64]| batches.iter().map(|batch| (*batch, ALL, 0)).collect::<Vec<_>>();
+        let forget = forgotten(&changes.forget);
+        done.chain(forget).chain(appended).chain(forgotten(dropped)).collect()
+    }
+
+    /// Writes the tally as the file's entries are now; where they cannot be read it stays behind.
+    fn tally_anew(&mut self) {
+        let (mut due, mut is_sound) = (Vec::new(), true);
+        let read = rows::due(&self.connection, rows::Order::Oldest, |entry| {
+            is_sound &= entry.sound;
+            due.push((entry.batch, entry.destination, entry.points));
+        });
+        if is_sound && matches!(read, Ok(0)) {
+            self.tally.rewrite(self.commit, &due);
+        }
+    }
+
     fn look_at_size(&mut self) -> Result<(), StoreError> {
         let (all, free) = self.pages()?;
         self.shrinking = free > FREE_PAGES.max(all.saturating_sub(free) / 2);
-        let files = [&self.path, &log_of(&self.path)];
+        let files = [&self.path, &log_of(&self.path), &tally_of(&self.path)];
         self.bytes =
             files.into_iter().filter_map(|path| fs::metadata(path).ok()).map(|file| file.len()).sum();
         Ok(())
@@ -319,7 +312,7 @@ impl File {
         Ok(())
     }
 
-    /// What the file and its log took when they were last looked at.
+    /// What the file, its log and its tally took when they were last looked at.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -340,13 +333,24 @@ impl File {
         &mut self,
         work: impl FnOnce(&rusqlite::Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
+        let commit = self.commit.next();
+        let changes = self.connection.total_changes();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let done = transaction.and_then(|transaction| {
             let value = work(&transaction)?;
+            // A full disk must not keep what is there from being read.
+            let is_changed = transaction.total_changes() != changes;
+            if is_changed {
+                rows::put_commit(&transaction, commit)?;
+            }
             transaction.commit()?;
-            Ok(value)
+            Ok((value, is_changed))
         });
-        done.map_err(|source| explain(&self.path, source))
+        let (value, is_changed) = done.map_err(|source| explain(&self.path, source))?;
+        if is_changed {
+            self.commit = commit;
+        }
+        Ok(value)
     }
 }
 
@@ -354,13 +358,20 @@ fn explain(path: &Path, source: rusqlite::Error) -> StoreError {
     let path = path.to_owned();
     match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Locked(path),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            StoreError::Damaged { path, reason: source.to_string() }
-        }
-        // A table or column that is not there, a text where a number was: not what was written.
-        Some(ErrorCode::Unknown) => StoreError::Damaged { path, reason: source.to_string() },
-        None => StoreError::Damaged { path, reason: source.to_string() },
-        Some(_) => StoreError::Sqlite { path, source },
+        _ if is_damage(&source) => StoreError::Damaged { path, reason: source.to_string() },
+        _ => StoreError::Sqlite { path, source },
+    }
+}
+
+fn is_damage(error: &rusqlite::Error) -> bool {
+    match error.sqlite_error() {
+        // A table or column that is not there.
+        Some(error) if error.code == ErrorCode::Unknown => true,
+        // The file ends before the place: no disk gives that back.
+        Some(error) if error.extended_code == SQLITE_IOERR_SHORT_READ => true,
+        Some(error) => matches!(error.code, ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase),
+        // A text where a number was.
+        None => true,
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! SQLite takes a damaged place for the end of the log, and says nothing of what follows. A commit that a crash cut short has no
 //! last frame and is not counted, or is the only one that cannot be read: a power cut may have kept its last frame and not
-//! the first. Nor is what a truncated log no longer has: nothing tells of it. The format is that
-//! of <https://www.sqlite.org/fileformat2.html#walformat>.
+//! the first. What a truncated log no longer has the tally tells. The format is that of
+//! <https://www.sqlite.org/fileformat2.html#walformat>.
 
 use std::fs::{self, File};
 use std::io;
@@ -29,8 +29,9 @@ fn frames(bytes: &[u8]) -> impl Iterator<Item = (usize, Frame<'_>)> {
     let salt = bytes.get(16..24);
     // Frames of an earlier lap lie behind, under another salt; after a crash at the beginning of a lap nothing else, and
     // the database has them. The header's may itself be damaged: that its checksum tells.
-    let first = bytes.get(HEADER + 8..HEADER + 16).filter(|_| !is_header_sound(bytes));
     let frames = bytes.get(HEADER..).unwrap_or_default().chunks_exact(FRAME_HEADER + PAGE);
+    let mut salts = frames.clone().filter_map(|frame| frame.get(8..16));
+    let first = if is_header_sound(bytes) { None } else { salts.find(|salt| *salt != [0; 8]) };
     frames.enumerate().filter_map(move |(index, frame)| {
         let (number, rest) = frame.split_first_chunk()?;
         let (size, rest) = rest.split_first_chunk::<4>()?;
@@ -51,7 +52,8 @@ fn is_header_sound(bytes: &[u8]) -> bool {
         .chunks_exact(4)
         .filter_map(|word| word.try_into().ok())
         .collect();
-    let big = words.first() == Some(&[0x37, 0x7f, 0x06, 0x83]);
+    let Some([0x37, 0x7f, 0x06, order @ 0x82..=0x83]) = words.first() else { return false };
+    let big = *order == 0x83;
     let read = |word: [u8; 4]| if big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) };
     let mut sums = (0_u32, 0_u32);
     for pair in words.iter().take(6).copied().map(read).collect::<Vec<_>>().chunks_exact(2) {
@@ -106,6 +108,9 @@ mod tests {
         bytes[16] ^= 1;
         fs::write(&file, &bytes).unwrap();
         assert_eq!(commits(&file), [2, 3], "the header's salt is damaged");
+        bytes[..HEADER + 16].fill(0);
+        fs::write(&file, &bytes).unwrap();
+        assert_eq!(commits(&file), [2, 3], "and with it the first frame's");
         fs::remove_file(&file).unwrap();
         assert!(commits(&file).is_empty());
     }

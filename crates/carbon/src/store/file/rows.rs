@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::{Kept, Summary};
+use super::tally::{Change, Commit};
 use crate::path::fnv1a;
 use crate::wire::Frame;
 
@@ -18,6 +19,9 @@ CREATE TABLE due (batch INTEGER NOT NULL, destination INTEGER NOT NULL, points I
 ";
 /// A frame's id is its batch's number and its place in it.
 pub(super) const PART_BITS: u32 = 16;
+/// The batch in whose place the number of the last commit stands, with the file's own for a destination: behind all others, in a
+/// page that nearly every commit writes anyway.
+const COMMIT: u64 = i64::MAX.cast_unsigned();
 
 const PAGE: u64 = 4096;
 /// What the write-ahead log may take beside the largest batch.
@@ -124,10 +128,26 @@ fn put_due(connection: &Connection, batch: u64, destination: i64, points: u64) -
         .map(|_| ())
 }
 
-/// Writes all entries of what is due anew, (batch, destination, points): a damaged one cannot be found by its key.
+/// The last commit, where it can be read.
+pub(super) fn commit(connection: &Connection) -> rusqlite::Result<Option<Commit>> {
+    let mut commit = None;
+    let columns = "SELECT batch, destination, points, checksum FROM due WHERE batch = ?";
+    scan(connection, columns, params![COMMIT], read_due, |due| {
+        if due.sound {
+            commit = Some(Commit { file: due.destination, number: due.points });
+        }
+    })?;
+    Ok(commit)
+}
+
+pub(super) fn put_commit(connection: &Connection, commit: Commit) -> rusqlite::Result<()> {
+    put_due(connection, COMMIT, commit.file, commit.number)
+}
+
+/// Writes all entries of what is due anew: a damaged one cannot be found by its key.
 pub(super) fn rewrite_due(
     connection: &Connection,
-    entries: impl IntoIterator<Item = (u64, i64, u64)>,
+    entries: impl IntoIterator<Item = Change>,
 ) -> rusqlite::Result<()> {
     connection.execute("DELETE FROM due", [])?;
     entries
@@ -153,19 +173,28 @@ pub(super) fn summaries(
 }
 
 /// Reads the entries of what is due; returns how many cannot be read at all.
-pub(super) fn due(connection: &Connection, order: Order, each: impl FnMut(Due)) -> rusqlite::Result<usize> {
+pub(super) fn due(
+    connection: &Connection,
+    order: Order,
+    mut each: impl FnMut(Due),
+) -> rusqlite::Result<usize> {
     let columns = match order {
         Order::Oldest => "SELECT batch, destination, points, checksum FROM due ORDER BY batch, destination",
         Order::Newest => {
             "SELECT batch, destination, points, checksum FROM due ORDER BY batch DESC, destination DESC"
         }
     };
-    let read = |row: &Row<'_>| -> rusqlite::Result<Due> {
-        let (batch, destination, points) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let sum: u32 = row.get(3)?;
-        Ok(Due { batch, destination, points, sound: sum == due_checksum(batch, destination, points) })
-    };
-    scan(connection, columns, params![], read, each)
+    scan(connection, columns, params![], read_due, |due| {
+        if due.batch != COMMIT || !due.sound {
+            each(due);
+        }
+    })
+}
+
+fn read_due(row: &Row<'_>) -> rusqlite::Result<Due> {
+    let (batch, destination, points) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    let sum: u32 = row.get(3)?;
+    Ok(Due { batch, destination, points, sound: sum == due_checksum(batch, destination, points) })
 }
 
 /// Reads the numbers of batches that have frames.

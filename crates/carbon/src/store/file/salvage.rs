@@ -1,7 +1,8 @@
 //! What can still be read of a file that was set aside, taken over into the new one frame by frame.
 //!
-//! The file aside is only read, together with its log in a copy; a person may know more of it. What it was to deliver and no longer has is counted from
-//! the entries of what was due; where those cannot be read either, nobody knows how much it was.
+//! The file aside is only read, together with its log in a copy; a person may know more of it. What it was to deliver and no
+//! longer has is counted from its tally, or else from the entries of what was due; where those cannot be read either, nobody
+//! knows how much it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,8 +13,10 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::rows::{self, Order};
+use super::tally::{Tally, is_blind};
+use super::wanted::Wanted;
 use super::{Changes, File};
-use crate::store::aside::log_of;
+use crate::store::aside::{log_of, tally_of};
 use crate::store::{Kept, Lost, log};
 
 /// Taken over in one commit.
@@ -29,22 +32,8 @@ pub(in super::super) struct Salvage {
     pub(in super::super) lost: BTreeMap<Arc<str>, Lost>,
     /// Whether that is all of it.
     pub(in super::super) counted: bool,
-}
-
-/// To whom, with the points; `None` is a destination that there is no longer.
-type Entry = (Option<Arc<str>>, u64);
-
-/// What the entries of what is due say.
-#[derive(Default)]
-struct Wanted {
-    /// To whom a batch is due.
-    entries: BTreeMap<u64, Vec<Entry>>,
-    /// Batches with a damaged entry, or one of a destination that nobody knows: such are due to all.
-    everybodys: BTreeSet<u64>,
-    /// Numbers in damaged entries: each may be another batch's.
-    unsound: BTreeSet<u64>,
-    /// All entries could be read.
-    whole: bool,
+    /// Nothing tells whether the file had lost its last commits before.
+    pub(in super::super) blind: bool,
 }
 
 /// Takes over what can be read of the file at `from`, and of its log.
@@ -53,17 +42,22 @@ pub(in super::super) fn salvage(from: &Path, into: &mut File) -> Salvage {
     // Of a run that was interrupted.
     let _ = fs::remove_file(log_of(&merged));
     let with_log = log::merge(from, &merged).unwrap_or(false);
-    let salvage = salvage_from(if with_log { &merged } else { from }, into);
+    let tally = Tally::read(&tally_of(from));
+    let salvage = salvage_from(if with_log { &merged } else { from }, tally, into);
     // There is none, or a part of one, where there was no log or no room for it.
     let _ = fs::remove_file(&merged);
     let _ = fs::remove_file(log_of(&merged));
     salvage
 }
 
-fn salvage_from(from: &Path, into: &mut File) -> Salvage {
+fn salvage_from(from: &Path, tally: Option<Tally>, into: &mut File) -> Salvage {
     let mut salvage = Salvage::default();
-    let Ok(connection) = open(from) else { return salvage };
-    let wanted = wanted(&connection, into);
+    // In an empty one nothing is found, and the tally counts.
+    let Ok(connection) = open(from).or_else(|_| Connection::open_in_memory()) else { return salvage };
+    let last = rows::commit(&connection).unwrap_or_default();
+    salvage.blind = is_blind(tally.as_ref(), last, false);
+    let tally = tally.filter(|tally| tally.covers(last));
+    let wanted = tally.as_ref().map_or_else(|| by_rows(&connection, into), Wanted::by_tally);
     salvage.counted = wanted.whole && wanted.everybodys.is_empty();
     let mut batches = BTreeSet::new();
     for order in [Order::Oldest, Order::Newest] {
@@ -71,13 +65,13 @@ fn salvage_from(from: &Path, into: &mut File) -> Salvage {
             break;
         }
     }
-    let all = !wanted.whole || !wanted.unsound.is_subset(&batches);
-    batches.extend(wanted.entries.keys());
+    let all = wanted.is_all_everybodys(|batch| batches.contains(&batch));
+    batches.extend(wanted.entries.keys().map(|(batch, _)| batch));
     let mut taken = Vec::new();
     for batch in batches {
-        let due = wanted.entries.get(&batch).map(Vec::as_slice).unwrap_or_default();
+        let due = wanted.of(batch).collect::<Vec<_>>();
         let everybodys = all || due.is_empty() || wanted.everybodys.contains(&batch);
-        if let Some(kept) = salvage.kept(&connection, into, batch, due, everybodys) {
+        if let Some(kept) = salvage.kept(&connection, into, batch, &due, everybodys) {
             taken.push(kept);
         }
         let bytes: u64 = taken.iter().map(rows::needs).sum();
@@ -96,7 +90,7 @@ impl Salvage {
         connection: &Connection,
         into: &File,
         batch: u64,
-        due: &[Entry],
+        due: &[(i64, u64)],
         everybodys: bool,
     ) -> Option<Kept> {
         let (frames, _) = rows::readable(connection, batch);
@@ -104,8 +98,8 @@ impl Salvage {
         let frames: Arc<[_]> = frames.into_values().map(|(_, frame)| frame).collect();
         let mut kept = Kept { id: batch, timestamp: timestamp.unwrap_or(0), frames, due: Vec::new() };
         let there = timestamp.map(|_| kept.points());
-        for (name, points) in due {
-            let Some(name) = name else { continue };
+        for (destination, points) in due {
+            let Some(name) = into.name(*destination) else { continue };
             Lost::count(&mut self.lost, name, *points, there);
             kept.due.push(Arc::clone(name));
         }
@@ -149,33 +143,8 @@ fn open(from: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn wanted(connection: &Connection, into: &File) -> Wanted {
+/// A destination that there is no longer may have a name all the same.
+fn by_rows(connection: &Connection, into: &File) -> Wanted {
     let names = rows::destinations(connection).map(|(names, _)| names).unwrap_or_default();
-    let mut wanted = Wanted::default();
-    let mut sound = BTreeMap::new();
-    let mut read = |order| {
-        rows::due(connection, order, |due| {
-            if due.sound {
-                sound.insert((due.batch, due.destination), due.points);
-            } else {
-                wanted.everybodys.insert(due.batch);
-                wanted.unsound.insert(due.batch);
-            }
-        })
-    };
-    let unreadable = read(Order::Oldest);
-    if unreadable.is_err() {
-        // It fails too, as a rule: what it has read until then counts.
-        let _ = read(Order::Newest);
-    }
-    wanted.whole = unreadable.is_ok_and(|unreadable| unreadable == 0);
-    for ((batch, destination), points) in sound {
-        let known = into.destinations.iter().find(|(_, id)| *id == destination);
-        if known.is_none() && !names.contains_key(&destination) {
-            wanted.everybodys.insert(batch);
-        }
-        let name = known.map(|(name, _)| Arc::clone(name));
-        wanted.entries.entry(batch).or_default().push((name, points));
-    }
-    wanted
+    Wanted::by_rows(connection, |id| into.name(id).is_some() || names.contains_key(&id)).0
 }

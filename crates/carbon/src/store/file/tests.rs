@@ -1,8 +1,10 @@
 //! The file's tests: what is kept comes back, whatever was done to it in between.
 
+mod commits;
+
 use super::*;
-use crate::store::Kept;
 use crate::store::aside::{begin, put_back};
+use crate::store::{Kept, Lost, Summary};
 
 const MANY: u64 = 64 << 20;
 
@@ -250,6 +252,10 @@ fn left_for_both() -> tempfile::TempDir {
     dir
 }
 
+fn due_to_both() -> Vec<(u64, Arc<str>)> {
+    vec![(1, Arc::from("a")), (1, Arc::from("b")), (2, Arc::from("b"))]
+}
+
 fn due(restored: Restored) -> Vec<(u64, Arc<str>)> {
     let mut due: Vec<_> = restored.due.into_iter().map(|(name, id)| (id, name)).collect();
     due.sort();
@@ -270,11 +276,12 @@ fn a_damaged_entry_of_one_destination_is_no_loss_while_anothers_is_sound() {
         for aside in [false, true] {
             let dir = left_for_both();
             execute(dir.path(), &format!("UPDATE due SET {damage} WHERE {entry}"));
+            fs::remove_file(tally_of(&dir.path().join(NAME))).unwrap();
             let restored = if aside {
                 let aside = begin(dir.path()).unwrap();
                 let (mut file, _) = both(dir.path());
                 assert!(!salvage(&aside, &mut file).counted, "{damage}");
-                file.restore(Vec::new(), 0).unwrap()
+                file.restore().unwrap()
             } else {
                 let (_, restored) = both(dir.path());
                 assert_eq!(restored.unsound, 1, "{damage}");
@@ -287,6 +294,34 @@ fn a_damaged_entry_of_one_destination_is_no_loss_while_anothers_is_sound() {
             assert_eq!(due(restored), expected, "{damage}, aside {aside}");
             let (_, again) = both(dir.path());
             assert_eq!((again.unsound, again.due.len()), (0, expected.len()), "{damage}, aside {aside}");
+        }
+    }
+}
+
+#[test]
+fn where_the_tally_knows_a_damaged_entry_changes_nothing() {
+    let damages = ["points = points + 4", "batch = batch + 1024", "points = 'x'", "destination = 7"];
+    let update = |damage| format!("UPDATE due SET {damage} WHERE batch = 1");
+    let delete = ["DELETE FROM due WHERE batch = 1".to_owned(), "DELETE FROM due".to_owned()];
+    for damage in damages.map(update).into_iter().chain(delete) {
+        for aside in [false, true] {
+            let dir = left_for_both();
+            execute(dir.path(), &damage.replace("destination = 7", "destination = destination + 1"));
+            let restored = if aside {
+                let aside = begin(dir.path()).unwrap();
+                let (mut file, _) = both(dir.path());
+                let salvage = salvage(&aside, &mut file);
+                assert!(salvage.counted && salvage.lost.is_empty(), "{damage}");
+                file.restore().unwrap()
+            } else {
+                let (_, restored) = both(dir.path());
+                assert!(restored.lost.is_empty() && restored.tallied, "{damage}");
+                assert_eq!(restored.unsound > 0, damage.starts_with("UPDATE"), "{damage}");
+                restored
+            };
+            assert_eq!(due(restored), due_to_both(), "{damage}, aside {aside}");
+            let (_, again) = both(dir.path());
+            assert_eq!((again.unsound, again.behind, due(again)), (0, 0, due_to_both()), "{damage}");
         }
     }
 }
@@ -349,7 +384,7 @@ fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted(
                 file.load(*id, false).unwrap().iter().map(|frame| u64::from(frame.points)).collect::<Vec<_>>()
             })
             .sum();
-        let restored = file.restore(Vec::new(), 0).unwrap();
+        let restored = file.restore().unwrap();
         assert!(restored.lost.is_empty() && restored.batches.keys().eq(&salvage.saved));
         let lost: u64 = salvage.lost.values().map(|lost| lost.points).sum();
         assert!(points + lost <= 60 * 30, "round {round}: {points} and {lost}");
@@ -399,56 +434,4 @@ fn the_least_bound_still_keeps_hours_of_small_ticks() {
     let dropped: usize = (1..=1000).map(|id| file.apply(&append(id, 6000)).unwrap().len()).sum();
     assert!((300..=360).contains(&(1000 - dropped)), "{dropped}");
     assert!(on_disk(dir.path()) <= crate::LEAST_FILE_BYTES);
-}
-
-/// A file whose log has three commits beyond those of its making, as after a SIGKILL.
-fn killed() -> tempfile::TempDir {
-    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (mut file, _) = open(dir.path(), MANY);
-    for id in 1..=3 {
-        file.apply(&append(id, 3000)).unwrap();
-    }
-    for entry in fs::read_dir(dir.path()).unwrap() {
-        let entry = entry.unwrap();
-        fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
-    copy
-}
-
-/// Flips a bit of the first page of the commit that is the `back`-th from the end.
-fn flip_commit(dir: &Path, back: usize) {
-    let path = log_of(&dir.join(NAME));
-    let commits = log::commits(&path);
-    let first_page = 32 + commits[commits.len() - 1 - back] * (24 + 4096) + 24;
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[first_page] ^= 1;
-    fs::write(&path, bytes).unwrap();
-}
-
-#[test]
-fn a_commit_that_a_power_cut_cut_short_is_no_damage_and_more_than_one_is() {
-    let dir = killed();
-    flip_commit(dir.path(), 1);
-    let (_, restored) = open(dir.path(), MANY);
-    assert_eq!(restored.batches.into_keys().collect::<Vec<_>>(), [1, 2]);
-    let dir = killed();
-    flip_commit(dir.path(), 2);
-    let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
-    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
-}
-
-#[test]
-fn a_power_cut_at_the_beginning_of_a_lap_of_the_log_is_no_damage() {
-    let dir = killed();
-    let path = dir.path().join(NAME);
-    let old_lap = fs::read(log_of(&path)).unwrap();
-    // All of it comes into the database, and a new lap begins: its header is on disk, its first frame is not.
-    drop(open(dir.path(), MANY));
-    let copy = killed();
-    let header = fs::read(log_of(&copy.path().join(NAME))).unwrap();
-    assert_ne!(header[16..24], old_lap[16..24]);
-    fs::write(log_of(&path), [&header[..32], &old_lap[32..]].concat()).unwrap();
-    assert_eq!(log::commits(&log_of(&path)), [0; 0]);
-    let (_, restored) = open(dir.path(), MANY);
-    assert_eq!(restored.batches.into_keys().collect::<Vec<_>>(), [1, 2, 3]);
 }
