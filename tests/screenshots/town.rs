@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::Result;
 use sandbox::{CPUS, Carbon, Folder, Process, Sandbox, Slurm, carbon, free_port, wait};
 
-/// The nodes beside the sandbox's own, and the GPUs of each.
-const NODES: [(&str, u32); 4] = [("c1", 0), ("c2", 0), ("g1", 4), ("g2", 4)];
+/// The nodes, and the GPUs of each.
+const NODES: [(&str, u32); 5] = [("d1", 0), ("c1", 0), ("c2", 0), ("g1", 4), ("g2", 4)];
 
 /// What the collectors of surveys may do here: slurmctld is small.
 pub(crate) const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n\
@@ -14,7 +14,7 @@ pub(crate) const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n\
     [collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
     [collectors.partitions]\nenabled = true\ninterval = \"2s\"\n";
 
-/// A sandbox, and the slurmds of its further nodes.
+/// A sandbox with these nodes instead of its own, and their slurmds.
 pub(crate) fn start() -> Result<(Sandbox, Vec<Process>)> {
     let folder = Folder::new()?;
     let mut carbon = Carbon::spawn(&folder, "carbon", &carbon::Options::default())?;
@@ -22,12 +22,11 @@ pub(crate) fn start() -> Result<(Sandbox, Vec<Process>)> {
     configure(&folder, &slurm)?;
     slurm.munged.start()?;
     slurm.slurmctld.start()?;
-    slurm.slurmd.spawn()?;
     let slurmds = NODES.iter().map(|(name, _)| slurm.spawn_slurmd(&folder, name));
     let slurmds = slurmds.collect::<Result<Vec<_>>>()?;
     wait::until("nodes that take jobs", wait::LIMIT, || {
         let idle = slurm.run("sinfo", &["-h", "-N", "-t", "idle", "-o", "%N"]);
-        idle.is_ok_and(|idle| idle.lines().count() > NODES.len())
+        idle.is_ok_and(|idle| idle.lines().count() >= NODES.len())
     })?;
     carbon.process.wait_ready()?;
     Ok((Sandbox { slurm, carbon, folder }, slurmds))
@@ -56,15 +55,18 @@ pub(crate) fn second(slurm: &Slurm, second: u32) -> Result<()> {
     slurm.run("scontrol", &["update", &node, &state, "reason=repair"]).map(drop)
 }
 fn configure(folder: &Folder, slurm: &Slurm) -> Result<()> {
-    let mut text = fs::read_to_string(slurm.conf())?;
-    text += "GresTypes=gpu\nLicenses=matlab:10\n\
+    let text = fs::read_to_string(slurm.conf())?;
+    let kept =
+        text.lines().filter(|line| !line.starts_with("NodeName=") && !line.starts_with("PartitionName="));
+    let mut text: String = kept.map(|line| format!("{line}\n")).collect();
+    text += "GresTypes=gpu\nLicenses=matlab:10\nPartitionName=debug Nodes=d1 Default=YES MaxTime=INFINITE State=UP\n\
         PartitionName=compute Nodes=c[1-2] State=UP\nPartitionName=gpu Nodes=g[1-2] State=UP\n";
     let mut gres = String::new();
     for (name, gpus) in NODES {
         let port = free_port()?;
         let devices = if gpus > 0 { format!("Gres=gpu:a100:{gpus}") } else { String::new() };
         text += &format!(
-            "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=2000 {devices} State=UNKNOWN\n"
+            "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=2000 {devices} State=UNKNOWN\n"
         );
         for gpu in 0..gpus {
             // slurmd looks whether a device is there.
