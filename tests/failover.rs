@@ -83,7 +83,7 @@ fn who_answers_is_who_answers_scontrol_ping() {
 
 /// Whether the primary and the backup do, by `scontrol ping` and by the next figures alike.
 fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
-    // It fails where one does not answer.
+    // It fails where nobody answers.
     let said = pair.slurm.run("sh", &["-c", "scontrol ping || true"]).unwrap();
     let lines = said.lines().filter(|line| line.starts_with("Slurmctld("));
     let up: Vec<bool> = lines.map(|line| line.trim_end().ends_with("is UP")).collect();
