@@ -64,6 +64,8 @@ for suite in $wanted; do
         live "$suite" "$suite" cluster --test-threads=2
     # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
     attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover who_answers
+    attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \
+        live "$suite" "$suite" sandbox_itself nothing_is_left_after_drop
     attempt "Slurm $release: readers of all releases side by side" "$logs/side.log" \
         live "$suite" "$suite" releases --ignored side_by_side
 done
