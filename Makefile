@@ -70,7 +70,7 @@ test: packages ## everything CI runs: format, lints, unit and live tests, docume
 headers: ## the reader compiled against the headers of every Slurm release, which are fetched once
 	@sh tests/releases/headers.sh
 
-releases: ## the reader of every Slurm release against its slurmctld, in chroots (root, network, 10 minutes)
+releases: ## the reader of every Slurm release against its slurmctld, in chroots (root, network, 20 minutes)
 	@sh tests/packages.sh releases
 	@sh tests/releases/run.sh
 

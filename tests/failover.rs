@@ -1,4 +1,5 @@
-//! The backup controller takes over, and the primary comes back: readings go on, and no figure is of both.
+//! The backup controller takes over, and the primary comes back: readings go on, no figure is of both, and who answers is
+//! who answers `scontrol ping`.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -52,6 +53,54 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
     check_values(daemon.recorded().unwrap());
     daemon.stop().unwrap();
     pair.backup.stop().unwrap();
+}
+
+#[test]
+fn who_answers_is_who_answers_scontrol_ping() {
+    let folder = Folder::new().unwrap();
+    let Some(mut pair) = Pair::new(&folder).unwrap() else {
+        println!("SKIPPED: two controllers on one host need a host name each: root, or user namespaces");
+        return;
+    };
+    pair.slurm.munged.start().unwrap();
+    pair.primary.start().unwrap();
+    let slurm = format!("conf = \"{}\"\ntimeout = \"60s\"", pair.slurm.conf().display());
+    let collectors =
+        "[collectors]\nmax_duty = \"100%\"\n[collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
+    let mut daemon = Daemon::start_surveying(&folder, &slurm, collectors).unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [true, false]);
+    pair.backup.start().unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [true, true]);
+    pair.primary.kill().unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [false, true]);
+    pair.backup.line("Running as primary controller", Duration::from_secs(60)).unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [false, true]);
+    pair.backup.kill().unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [false, false]);
+    daemon.check_ticks().unwrap();
+    daemon.stop().unwrap();
+}
+
+/// Whether the primary and the backup do, by `scontrol ping` and by the next figures alike.
+fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
+    // It fails where nobody answers.
+    let said = pair.slurm.run("sh", &["-c", "scontrol ping || true"]).unwrap();
+    let lines = said.lines().filter(|line| line.starts_with("Slurmctld("));
+    let up: Vec<bool> = lines.map(|line| line.trim_end().ends_with("is UP")).collect();
+    let since = now();
+    let next = |recorded: &Recorded, name: &str, leaf: &str| {
+        let values = recorded.series(&format!("cluster.slurm_controllers.{name}.gauge-{leaf}"));
+        values.into_iter().find(|(at, _)| *at as f64 > since)
+    };
+    let published = ["primary", "backup1"].map(|name| {
+        let limit = Duration::from_secs(30);
+        let (at, up) = daemon.until(name, limit, |recorded| next(recorded, name, "up")).unwrap();
+        let time = next(daemon.recorded().unwrap(), name, "answer_time").filter(|(time, _)| *time == at);
+        assert_eq!(time.is_some(), up > 0.5, "{name} at {at}");
+        up > 0.5
+    });
+    assert_eq!(up, published, "{said}");
+    up
 }
 
 /// No figure is negative, absurd, or that of a controller that has not begun.

@@ -266,7 +266,7 @@ fn nothing_is_left(folder: &Path, processes: &[u32]) -> Result<()> {
     }
     let name = folder.as_os_str().as_encoded_bytes();
     for entry in fs::read_dir("/proc")?.flatten() {
-        for file in ["cmdline", "environ"] {
+        for file in ["cmdline", "environ", "mountinfo"] {
             let text = fs::read(entry.path().join(file)).unwrap_or_default();
             ensure!(!text.windows(name.len()).any(|part| part == name), "{} is left", entry.path().display());
         }

@@ -2,21 +2,28 @@
 //!
 //! A job's name says how many GPUs it holds or asks for: squeue knows no such figure.
 
+use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-use sandbox::{Folder, Process, Slurm, find_program, free_port, wait};
+use anyhow::{Context, Result, bail};
+use sandbox::{Folder, Process, Slurm, free_port, wait};
 
-/// How many slurmds there are: c1 to c10.
-const NODES: usize = 10;
+/// How many nodes with a slurmd there are: c1 to c21.
+const NODES: usize = 21;
+
+/// So many records of nodes slurmctld of 22.05 and later has, for those that are made while it runs.
+pub(crate) const MAX_NODE_COUNT: u64 = 40;
 
 /// The cluster. Dropping it ends everything.
 pub(crate) struct Cast {
     /// slurmctld, munged, and how to run Slurm's commands.
     pub(crate) slurm: Slurm,
-    _slurmds: Vec<Process>,
+    release: String,
+    /// That of c1 first.
+    slurmds: Vec<Process>,
+    _odd: Process,
     /// Where it lies. Last, so that it is dropped last.
     pub(crate) folder: Folder,
 }
@@ -26,26 +33,32 @@ impl Cast {
     pub(crate) fn start() -> Result<Self> {
         let folder = Folder::new()?;
         let mut slurm = Slurm::new(&folder)?;
-        let ports = (0..NODES).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
-        configure(folder.path(), slurm.conf(), &ports, free_port()?)?;
+        let ports = (0..=NODES).map(|_| free_port()).collect::<Result<Vec<_>>>()?;
+        let release = slurm.release()?;
+        configure(folder.path(), slurm.conf(), &ports, free_port()?, &release)?;
         slurm.munged.start()?;
         slurm.slurmctld.start()?;
-        let slurmds = (1..=NODES).map(|node| slurmd(&folder, &slurm, node)).collect::<Result<Vec<_>>>()?;
-        let cast = Self { slurm, _slurmds: slurmds, folder };
-        wait::until("ten nodes that take jobs", wait::LIMIT, || {
-            let idle = cast.slurm.run("sinfo", &["-h", "-p", "wide", "-t", "idle", "-o", "%D"]);
-            idle.is_ok_and(|idle| idle.trim() == NODES.to_string())
-        })?;
+        let named = (1..=NODES).map(|node| format!("c{node}"));
+        let slurmds = named.map(|name| slurmd(&folder, &slurm, &name)).collect::<Result<Vec<_>>>()?;
+        let odd = slurmd(&folder, &slurm, "odd")?;
+        let cast = Self { slurm, release, slurmds, _odd: odd, folder };
+        wait::until("nodes that take jobs", wait::LIMIT, || {
+            let idle = cast.slurm.run("sinfo", &["-h", "-N", "-n", "c[1-21]", "-t", "idle", "-o", "%N"]);
+            idle.is_ok_and(|idle| idle.split_whitespace().collect::<BTreeSet<_>>().len() == NODES)
+        })
+        .with_context(|| cast.slurm.run("sinfo", &["-a", "-N", "-l"]).unwrap_or_default())?;
         Ok(cast)
     }
 
     /// Fills the queue, and puts the nodes into their states.
-    pub(crate) fn play(&self) -> Result<()> {
+    pub(crate) fn play(&mut self) -> Result<()> {
         self.reserve_nodes()?;
         let completing = self.start_jobs()?;
         self.queue_jobs()?;
         self.end_jobs(&completing)?;
-        self.disable_nodes()
+        self.disable_nodes()?;
+        self.change_power()?;
+        self.leave_nodes()
     }
 
     fn reserve_nodes(&self) -> Result<()> {
@@ -74,6 +87,12 @@ impl Cast {
         // Its waiting tasks have backfill keep the node for them: whoever comes later waits.
         self.submit("g0", "-p debug -w c10 --array=1-20%3")?;
         self.started(12)?;
+        // Backfill keeps c13 for whoever wants both.
+        self.submit("g0", "-p plan -w c12 -n8 -t 60")?;
+        self.submit("g0", "-p low -n8")?;
+        self.started(14)?;
+        self.submit("g0", "-p plan -N2 --exclusive -t 60")?;
+        self.submit("g0", "-p high -n8")?;
         Ok(completing)
     }
 
@@ -87,6 +106,17 @@ impl Cast {
         self.submit("g0", "-p stopped -n4")?;
         let stopped = self.submit("g0", "-p debug,wide -n2 --begin=now+1hour")?;
         self.control(&["hold", &stopped])?;
+        self.submit("g0", "-p high -n8 -t 60 --deadline=now+3605")?;
+        self.submit("g0", "-p faulty")?;
+        // Its reservation ends before it may begin.
+        let user = format!("user={}", rustix::process::getuid().as_raw());
+        let short = ["create", "reservation", "reservationname=gone", "starttime=now", "endtime=now+5"];
+        self.control(&[&short[..], &[&user, "nodes=cl7"]].concat())?;
+        self.submit("g0", "-p cloud --reservation=gone --begin=now+1hour")?;
+        if !self.knows("21.08") {
+            // It stays for as long as somebody waits for it.
+            self.control(&["delete", "reservationname=gone"])?;
+        }
         for cpus in 1..=24 {
             self.submit("g0", &format!("-p debug -w c10 -N1 --exclusive -n{}", cpus % 8 + 1))?;
         }
@@ -103,8 +133,24 @@ impl Cast {
         self.submit("g0", "-p debug -w c8 --no-requeue -n2")?;
         let special = self.submit("g0", "-p debug -w c9")?;
         let frozen = self.submit("g0", "-p debug -w c9 -n2")?;
-        self.started(15)?;
+        let late = self.submit("g0", "-p last -w c9 -t 60")?;
+        let stopped = self.submit("g0", "-p power -w c16")?;
+        let again = self.submit("g0", "-p power -w c16")?;
+        let mut others = vec![stopped.clone(), again.clone(), late.clone(), frozen.clone(), special.clone()];
+        for node in ["c14", "c15", "c18", "c19"] {
+            others.push(self.submit("g0", &format!("-p power -w {node}"))?);
+        }
+        others.push(self.submit("g0", "-p failing -n8")?);
+        if self.knows("21.08") {
+            // Root may not have a burst buffer.
+            let somebody = if rustix::process::getuid().is_root() { "--uid=65534 --gid=65534" } else { "" };
+            self.submit_script("g0", &format!("-p debug -w c9 {somebody}"), "#BB_LUA\ntrue")?;
+        }
+        self.run(&others)?;
+        self.control(&["update", &format!("jobid={late}"), "endtime=now"])?;
+        self.slurm.run("scancel", &["--signal=STOP", &stopped])?;
         self.control(&["requeuehold", "State=SpecialExit", &special])?;
+        self.control(&["requeue", &again])?;
         self.control(&["suspend", &frozen])?;
         // The epilog of this one waits until its file is gone.
         fs::write(self.folder.path().join(format!("hold-{completing}")), "")?;
@@ -112,18 +158,71 @@ impl Cast {
     }
 
     fn disable_nodes(&self) -> Result<()> {
-        for (nodes, state) in [("c3,c4", "drain"), ("c5", "fail"), ("c8", "down"), ("cl2", "drain")] {
-            let nodes = format!("nodename={nodes}");
-            self.control(&["update", &nodes, &format!("state={state}"), "reason=for the test"])?;
+        for (nodes, state) in [("c3,c4", "drain"), ("c5,c21", "fail"), ("c8", "down"), ("cl2", "drain")] {
+            self.set(nodes, state)?;
         }
         Ok(())
     }
 
+    fn set(&self, nodes: &str, state: &str) -> Result<()> {
+        let (nodes, state) = (format!("nodename={nodes}"), format!("state={state}"));
+        self.control(&["update", &nodes, &state, "reason=for the test"])
+    }
+
+    /// States between on and off, of nodes with and without a job.
+    fn change_power(&self) -> Result<()> {
+        let mut changes = vec![("cl4", "power_up"), ("cl5", "power_down"), ("c14", "power_down")];
+        if self.knows("21.08") {
+            changes.push(("c15", "power_down_asap"));
+        }
+        for (node, state) in changes {
+            self.set(node, state)?;
+        }
+        self.control(&["reboot", "c16,c17"])?;
+        if self.knows("22.05") {
+            let dynamic =
+                "create nodename=dyn nodeaddr=127.0.0.1 cpus=8 realmemory=2000 feature=dynamic state=cloud";
+            self.control(&dynamic.split(' ').collect::<Vec<_>>())?;
+        }
+        if self.knows("24.05") {
+            self.submit("g0", "-p cloud -w cl6 --exclusive=topo")?;
+        }
+        Ok(())
+    }
+
+    /// c18 does not answer, so that a signal stays under way to its job; c19 is gone, which a signal tells.
+    fn leave_nodes(&mut self) -> Result<()> {
+        let [.., c18, c19, _, _] = &mut self.slurmds[..] else { bail!("too few nodes") };
+        c18.freeze()?;
+        c19.kill()?;
+        for (node, signal) in [("c18", "STOP"), ("c19", "USR1")] {
+            let job = self.slurm.run("squeue", &["-h", "-w", node, "-o", "%i"])?;
+            self.slurm.run("scancel", &[&format!("--signal={signal}"), job.trim()])?;
+        }
+        Ok(())
+    }
+
+    /// Whether this Slurm is as new as that release.
+    pub(crate) fn knows(&self, release: &str) -> bool {
+        self.release.as_str() >= release
+    }
+
     /// Waits until so many jobs run.
     fn started(&self, count: usize) -> Result<()> {
-        wait::until(&format!("{count} jobs that run"), wait::LIMIT, || {
+        self.until_running(&format!("{count} jobs that run"), |running| running.len() >= count)
+    }
+
+    /// Waits until these jobs run.
+    fn run(&self, jobs: &[String]) -> Result<()> {
+        self.until_running("the jobs that run", |running| {
+            jobs.iter().all(|job| running.contains(&job.as_str()))
+        })
+    }
+
+    fn until_running(&self, what: &str, enough: impl Fn(&[&str]) -> bool) -> Result<()> {
+        wait::until(what, wait::LIMIT, || {
             let lines = self.slurm.run("squeue", &["-h", "-r", "-t", "R,CF", "-o", "%i"]);
-            lines.is_ok_and(|lines| lines.lines().count() >= count)
+            lines.is_ok_and(|lines| enough(&lines.lines().collect::<Vec<_>>()))
         })
         .with_context(|| self.slurm.run("squeue", &["-a", "-t", "all"]).unwrap_or_default())
         .with_context(|| self.slurm.run("sinfo", &["-a", "-N", "-l"]).unwrap_or_default())
@@ -149,13 +248,10 @@ impl Cast {
     }
 }
 
-fn slurmd(folder: &Folder, slurm: &Slurm, node: usize) -> Result<Process> {
-    let name = format!("c{node}");
-    fs::create_dir_all(folder.path().join("spool").join(&name))?;
-    let mut slurmd = Process::new(folder, &name, find_program("slurmd")?)
-        .args(["-D", "-N", &name, "-f"])
-        .args([slurm.conf()])
-        .env("SLURM_CONF", slurm.conf());
+fn slurmd(folder: &Folder, slurm: &Slurm, name: &str) -> Result<Process> {
+    fs::create_dir_all(folder.path().join("spool").join(name))?;
+    let slurmd = slurm.process(folder, name, "slurmd")?;
+    let mut slurmd = slurmd.args(["-D", "-N", name, "-f"]).args([slurm.conf()]);
     slurmd.spawn()?;
     Ok(slurmd)
 }
@@ -163,10 +259,17 @@ fn slurmd(folder: &Folder, slurm: &Slurm, node: usize) -> Result<Process> {
 /// Changes the sandbox's slurm.conf, and writes the files beside it.
 ///
 /// At the port `mute` listens nobody: that node never tells its state.
-fn configure(folder: &Path, conf: &Path, ports: &[u16], mute: u16) -> Result<()> {
+fn configure(folder: &Path, conf: &Path, ports: &[u16], mute: u16, release: &str) -> Result<()> {
     let path = folder.display();
     let kept = fs::read_to_string(conf)?;
-    let replaced = ["NodeName=", "PartitionName=", "SlurmdSpoolDir=", "SlurmdPidFile=", "ReturnToService="];
+    let replaced = [
+        "NodeName=",
+        "PartitionName=",
+        "SlurmdSpoolDir=",
+        "SlurmdPidFile=",
+        "ReturnToService=",
+        "SelectTypeParameters=",
+    ];
     let kept = kept.lines().filter(|line| !replaced.iter().any(|start| line.starts_with(start)));
     let mut text: String = kept.map(|line| format!("{line}\n")).collect();
     text += &format!(
@@ -175,6 +278,13 @@ SlurmdSpoolDir={path}/spool/%n
 SlurmdPidFile={path}/%n.pid
 ReturnToService=0
 Epilog={path}/epilog
+Prolog={path}/prolog
+RebootProgram=/bin/true
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=10
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
+MessageTimeout=100
 GresTypes=gpu
 Licenses=matlab:2,ansys:4
 MinJobAge=3000
@@ -182,14 +292,21 @@ PrivateData=cloud
 ResumeProgram=/bin/true
 SuspendProgram=/bin/true
 SuspendTime=86400
+SuspendTimeout=600
 ResumeTimeout=600
-NodeName=cl[1-3] NodeAddr=127.0.0.1 CPUs=8 RealMemory=2000 State=CLOUD
+NodeName=cl[1-7] NodeAddr=127.0.0.1 CPUs=8 RealMemory=2000 State=CLOUD
 NodeName=f[1-2] NodeAddr=127.0.0.1 CPUs=8 RealMemory=2000 State=FUTURE
 NodeName=mute NodeAddr=127.0.0.1 Port={mute} CPUs=8 RealMemory=2000 State=UNKNOWN
 PartitionName=debug Nodes=c[5-10] Default=YES State=UP
 PartitionName=gpu Nodes=c[1-4] State=UP
 PartitionName=wide Nodes=c[1-10] State=UP
-PartitionName=cloud Nodes=cl[1-3] State=UP
+PartitionName=cloud Nodes=cl[1-7] State=UP
+PartitionName=low Nodes=c11 PriorityTier=1
+PartitionName=high Nodes=c11 PriorityTier=10
+PartitionName=plan Nodes=c[12-13]
+PartitionName=power Nodes=c[14-19]
+PartitionName=faulty Nodes=c20,odd
+PartitionName=failing Nodes=c21
 PartitionName=last Nodes=c[9-10] State=UP
 PartitionName=stopped Nodes=c10 State=DOWN
 PartitionName=secret Nodes=c[7-8] State=DRAIN Hidden=YES
@@ -197,16 +314,33 @@ PartitionName=off Nodes=c8 State=INACTIVE
 PartitionName=silent Nodes=mute State=UP
 "
     );
-    for (node, port) in (1..).zip(ports) {
+    for (node, port) in (0..).zip(ports) {
         let gres = match node {
+            // More than it has, of one type.
+            0 => "Gres=gpu:a100:1,gpu:v100:1",
             1..=4 => "Gres=gpu:a100:4",
             9 => "Gres=gpu:3",
             _ => "",
         };
+        let name = if node == 0 { "odd".to_owned() } else { format!("c{node}") };
         text += &format!(
-            "NodeName=c{node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=2000 {gres} \
+            "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=8 RealMemory=2000 {gres} \
              State=UNKNOWN\n"
         );
+    }
+    if release >= "21.08" {
+        text += "BurstBufferType=burst_buffer/lua\n";
+        fs::write(folder.join("burst_buffer.lua"), burst_buffer(folder))?;
+    }
+    if release >= "22.05" {
+        text += &format!("MaxNodeCount={MAX_NODE_COUNT}\n");
+        text += "NodeSet=dynamic Feature=dynamic\nPartitionName=dynamic Nodes=dynamic\n";
+    }
+    if release >= "24.05" {
+        text += "TopologyPlugin=topology/tree\n";
+        let topology = "SwitchName=block Nodes=cl[6-7]\nSwitchName=rest Nodes=c[1-21],cl[1-5],f[1-2],mute,odd\n\
+            SwitchName=top Switches=block,rest\n";
+        fs::write(folder.join("topology.conf"), topology)?;
     }
     fs::write(conf, text)?;
     for gpu in 0..4 {
@@ -215,12 +349,26 @@ PartitionName=silent Nodes=mute State=UP
     fs::write(
         folder.join("gres.conf"),
         format!(
-            "NodeName=c[1-4] Name=gpu Type=a100 File={path}/gpu[0-3]\nNodeName=c9 Name=gpu File={path}/gpu[0-2] Cores=0-7\n"
+            "NodeName=c[1-4] Name=gpu Type=a100 File={path}/gpu[0-3]\nNodeName=c9 Name=gpu File={path}/gpu[0-2] Cores=0-7\n\
+             NodeName=odd Name=gpu Type=a100 File={path}/gpu[0-1]\n"
         ),
     )?;
-    let epilog = folder.join("epilog");
-    let script = format!("#!/bin/sh\nwhile test -e {path}/hold-$SLURM_JOB_ID; do sleep 0.1; done\n");
-    fs::write(&epilog, script)?;
-    fs::set_permissions(&epilog, Permissions::from_mode(0o755))?;
+    let epilog = format!("while test -e {path}/hold-$SLURM_JOB_ID; do sleep 0.1; done");
+    for (name, script) in [("epilog", epilog.as_str()), ("prolog", "test $SLURMD_NODENAME != c20")] {
+        let file = folder.join(name);
+        fs::write(&file, format!("#!/bin/sh\n{script}\n"))?;
+        fs::set_permissions(&file, Permissions::from_mode(0o755))?;
+    }
     Ok(())
+}
+
+/// A burst buffer that is emptied for as long as the sandbox is there.
+fn burst_buffer(folder: &Path) -> String {
+    let calls = "job_process pools job_teardown setup data_in test_data_in real_size paths pre_run post_run \
+                 test_data_out get_status";
+    let function =
+        |call, before: &str| format!("function slurm_bb_{call}()\n{before}return slurm.SUCCESS, \"\"\nend\n");
+    let conf = folder.join("slurm.conf");
+    let wait = format!("while os.rename({conf:?}, {conf:?}) do os.execute(\"sleep 0.5\") end\n");
+    calls.split_whitespace().map(|call| function(call, "")).collect::<String>() + &function("data_out", &wait)
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Folder, command, slurm_graphite};
+use sandbox::Folder;
 use slurm_snapshot::{Answer, Reply};
 
 use crate::cast::Cast;
@@ -36,9 +36,7 @@ fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -
 
 /// What the reader says of this cluster.
 fn reply(cast: &Cast, request: &str) -> Result<Reply> {
-    let reader = slurm_graphite()?.with_file_name("slurm-graphite-reader");
-    let program = command(cast.folder.path(), &reader);
-    let answers = answers(&cast.folder, program, cast.slurm.conf(), request)?;
+    let answers = answers(&cast.folder, cast.slurm.reader(None)?, cast.slurm.conf(), request)?;
     match answers.as_slice() {
         [Answer::Reading(reading)] => reading.reply.clone().context("no reply"),
         _ => anyhow::bail!("{answers:?}"),
@@ -59,7 +57,7 @@ fn between<T: PartialEq>(cast: &Cast, request: &str, look: impl Fn() -> Result<T
 
 #[test]
 fn every_figure_is_the_one_that_squeue_sinfo_and_scontrol_show() {
-    let cast = Cast::start().unwrap();
+    let mut cast = Cast::start().unwrap();
     cast.play().unwrap();
     jobs::compare(&cast).unwrap();
     nodes::compare(&cast).unwrap();

@@ -6,39 +6,79 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Folder, Slurm, command, slurm_graphite, wait};
+use sandbox::{Folder, Slurm, wait};
 use slurm_snapshot::{Answer, Memory, NodeTally, Nodes, Reply, Shares};
 
-use crate::cast::Cast;
+use crate::cast::{Cast, MAX_NODE_COUNT};
 use crate::oracle::{self, Row, shares, value};
 use crate::{answers, between, reply};
 
-/// The states that these nodes have, at the least.
-const STATES: [&str; 9] =
-    ["draining", "drained", "fail", "maint", "reserved", "down", "mixed", "idle", "unknown"];
+/// The states that these nodes have, at the least, and since which release there is such a state.
+const STATES: [(&str, &str); 15] = [
+    ("20.11", "allocated"),
+    ("20.11", "completing"),
+    ("20.11", "down"),
+    ("20.11", "drained"),
+    ("20.11", "draining"),
+    ("20.11", "fail"),
+    ("20.11", "failing"),
+    ("20.11", "idle"),
+    ("20.11", "maint"),
+    ("20.11", "mixed"),
+    ("20.11", "reboot"),
+    ("20.11", "reserved"),
+    ("20.11", "unknown"),
+    ("21.08", "inval"),
+    ("21.08", "planned"),
+];
 
-/// And their flags.
-const FLAGS: [&str; 7] = ["drain", "fail", "maintenance", "reserved", "cloud", "powered_down", "completing"];
+/// And their flags. Of the others power_up, undrain and reboot_cancel are over before anybody can look, and for
+/// dynamic_future slurmd must have the hardware that it says.
+const FLAGS: [(&str, &str); 17] = [
+    ("20.11", "cloud"),
+    ("20.11", "completing"),
+    ("20.11", "drain"),
+    ("20.11", "fail"),
+    ("20.11", "maintenance"),
+    ("20.11", "not_responding"),
+    ("20.11", "powered_down"),
+    ("20.11", "powering_down"),
+    ("20.11", "powering_up"),
+    ("20.11", "reboot_requested"),
+    ("20.11", "reserved"),
+    ("21.08", "invalid_reg"),
+    ("21.08", "planned"),
+    ("21.08", "power_down"),
+    ("21.08", "reboot_issued"),
+    ("22.05", "dynamic_norm"),
+    ("24.05", "blocked"),
+];
 
 /// Compares everything, once every state is there.
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
-    let look = || Ok((oracle::nodes(&cast.slurm)?, oracle::node_states(&cast.slurm)?));
+    let look = || Ok((oracle::nodes(&cast.slurm)?, oracle::node_states(cast)?));
     wait::until("nodes in every state", wait::LIMIT, || {
         let seen: BTreeSet<String> = oracle::nodes(&cast.slurm)
             .unwrap_or_default()
             .iter()
             .map(|node| word(&node["statelong"]))
             .collect();
-        STATES.iter().all(|state| seen.contains(*state))
+        STATES.iter().all(|(since, state)| !cast.knows(since) || seen.contains(*state))
     })
     .with_context(|| format!("{:?}", look().map(|(rows, _)| rows)))?;
 
     let request = r#"{"nodes":{"id":1,"partitions":true,"rows":true}}"#;
     let ((rows, states), reply) = between(cast, request, look)?;
     let Reply::Nodes(nodes) = reply else { anyhow::bail!("{reply:?}") };
-    ensure!((nodes.future, nodes.blank, nodes.unparsed) == (2, 0, 0), "{nodes:?}");
+    let shown = u64::try_from(states.len())?;
+    let records = if cast.knows("22.05") { MAX_NODE_COUNT } else { shown + 2 };
+    ensure!((nodes.future, nodes.records, nodes.unparsed) == (2, records, 0), "{nodes:?}");
+    ensure!(nodes.blank == records - shown - 2, "{nodes:?}");
     totals(&rows, &nodes);
     flags(&states, &nodes);
+    for (_, flag) in FLAGS.iter().filter(|(since, _)| cast.knows(since)) {
+        ensure!(nodes.flags.contains_key(*flag), "no node is {flag}");
+    }
     partitions(cast, &rows, &nodes)
 }
 
@@ -52,28 +92,26 @@ fn totals(rows: &[Row], nodes: &Nodes) {
         states.entry(word(&row["statelong"])).or_default().add(&tally(row));
     }
     assert_eq!(nodes.states, states);
-    assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), ["", "a100"]);
-    assert_eq!((nodes.gpus["a100"].total, nodes.gpus["a100"].allocated), (16, 5));
+    assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), ["", "a100", "v100"]);
+    assert_eq!((nodes.gpus["a100"].total, nodes.gpus["a100"].allocated), (17, 5));
+    assert_eq!((nodes.gpus["v100"].total, nodes.gpus["v100"].allocated), (1, 0));
     assert_eq!((nodes.gpus[""].total, nodes.gpus[""].allocated), (3, 2));
-    assert_eq!((nodes.total.gpus.total, nodes.total.gpus.allocated), (19, 7));
-    assert_eq!(nodes.drain_since.len(), 3);
-    assert_eq!(nodes.down_since.len(), 1);
+    assert_eq!((nodes.total.gpus.total, nodes.total.gpus.allocated), (21, 7));
     assert_eq!(nodes.rows.len(), once.len());
     for row in &nodes.rows {
         assert_eq!(row.tally, tally(once[row.name.as_str()]), "{}", row.name);
     }
 }
 
-fn flags(states: &BTreeMap<String, Vec<String>>, nodes: &Nodes) {
+fn flags(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
+    let down = states.values().filter(|(base, _)| base == "down").count();
+    let drained = states.values().filter(|(_, flags)| flags.contains("drain")).count();
+    assert_eq!((nodes.down_since.len(), nodes.drain_since.len()), (down, drained));
     let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
     for row in &nodes.rows {
-        let (base, flags) = states[&row.name].split_first().unwrap();
-        assert_eq!(
-            row.flags.iter().collect::<BTreeSet<_>>(),
-            flags.iter().collect(),
-            "{} is {base}",
-            row.name
-        );
+        let (base, flags) = &states[&row.name];
+        assert_eq!(row.base_state, *base, "{}", row.name);
+        assert_eq!(row.flags.iter().cloned().collect::<BTreeSet<_>>(), *flags, "{} is {base}", row.name);
         for flag in flags {
             *expected.entry(flag).or_default() += 1;
         }
@@ -81,9 +119,6 @@ fn flags(states: &BTreeMap<String, Vec<String>>, nodes: &Nodes) {
     let seen: BTreeMap<&str, u64> =
         nodes.flags.iter().map(|(flag, tally)| (flag.as_str(), tally.nodes.total)).collect();
     assert_eq!(seen, expected);
-    for flag in FLAGS {
-        assert!(seen.contains_key(flag), "no node is {flag}");
-    }
 }
 
 fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
@@ -109,13 +144,17 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     let scontrol = |what: &str| cast.slurm.run("scontrol", &["-o", "show", what]);
     let (shown, reply) = between(cast, r#"{"licenses":{"id":1}}"#, || scontrol("lic"))?;
     let Reply::Licenses(licenses) = reply else { anyhow::bail!("{reply:?}") };
-    let seen: Vec<_> = licenses
+    let mut seen: Vec<_> = licenses
         .licenses
         .iter()
         .map(|of| format!("{} {} {} {} {}", of.name, of.total, of.used, of.free, of.reserved))
         .collect();
     let keys = ["LicenseName", "Total", "Used", "Free", "Reserved"];
-    assert_eq!(seen, values(&shown, &keys));
+    let mut shown = values(&shown, &keys);
+    // In 26.05 scontrol sorts them.
+    seen.sort_unstable();
+    shown.sort_unstable();
+    assert_eq!(seen, shown);
     assert!(seen.contains(&"matlab 2 2 0 0".to_owned()), "{seen:?}");
 
     let request = r#"{"reservations":{"id":1}}"#;
@@ -154,11 +193,10 @@ fn a_controller_that_only_slurmctld_knows_is_neither_pinged_nor_named() {
     writeln!(conf, "SlurmctldHost=spare(127.0.0.2)").unwrap();
     slurm.munged.start().unwrap();
     slurm.slurmctld.start().unwrap();
-    let reader = slurm_graphite().unwrap().with_file_name("slurm-graphite-reader");
     let hosts = |conf: &Path| {
         // The first has the reader learn what slurmctld's slurm.conf says.
         let requests = "{\"statistics\":{\"id\":1}}\n{\"controllers\":{\"id\":2}}\n";
-        let answers = answers(&folder, command(folder.path(), &reader), conf, requests).unwrap();
+        let answers = answers(&folder, slurm.reader(None).unwrap(), conf, requests).unwrap();
         let [_, Answer::Reading(reading)] = answers.as_slice() else { panic!("{answers:?}") };
         let Some(Reply::Controllers(controllers)) = &reading.reply else { panic!("{reading:?}") };
         controllers.iter().map(|of| of.host.clone()).collect::<Vec<_>>()
@@ -187,27 +225,27 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
 
 /// What a node has, by sinfo.
 fn tally(row: &Row) -> NodeTally {
-    let number = |text: &str| text.parse().unwrap_or(0);
-    let nodes = shares(&row["nodeaiot"]);
-    // `gpu:a100:3(IDX:0-2)`, of the four that c1 to c4 have, and `gpu:(null):2(IDX:0-1)`, of the three of c9.
-    let gpus = [("gpu:a100:", 4), ("gpu:(null):", 3)].into_iter().find_map(|(start, total)| {
-        let used = row["gresused"].strip_prefix(start)?.split('(').next()?;
-        Some(Shares::new(number(used), total, is_usable(row)))
-    });
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    let (nodes, cpus) = (shares(&row["nodeaiot"]), shares(&row["cpusstate"]));
+    // `gpu:a100:4(S:0-1)`, `gpu:(null):2(IDX:0-1)`, and of two types `gpu:a100:1,gpu:v100:1`.
+    let gpus = |column: &str| -> u64 {
+        let counts = row[column].split(",gpu:").filter_map(|text| {
+            let count = text.split("(IDX").next()?.split("(S:").next()?;
+            count.rsplit(':').next()
+        });
+        counts.map(number).sum()
+    };
     NodeTally {
         nodes,
-        cpus: shares(&row["cpusstate"]),
-        gpus: gpus.unwrap_or_default(),
+        cpus,
+        // Where sinfo has CPUs out of reach, GPUs are too.
+        gpus: Shares::new(gpus("gresused"), gpus("gres"), cpus.other == 0),
         memory: Memory {
             real: number(&row["memory"]),
             allocated: number(&row["allocmem"]),
             free: number(&row["freemem"]),
         },
     }
-}
-
-fn is_usable(row: &Row) -> bool {
-    !["down", "drained", "draining"].contains(&word(&row["statelong"]).as_str())
 }
 
 /// A state without its suffix.

@@ -1,15 +1,18 @@
 //! What squeue, sinfo and scontrol print, as rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use sandbox::Slurm;
 use slurm_snapshot::{JobTally, Shares};
 
+use crate::cast::Cast;
+
 /// Columns of squeue, each as wide as this.
 const WIDTH: usize = 60;
 
-const JOB_COLUMNS: [&str; 14] = [
+const JOB_COLUMNS: [&str; 15] = [
+    "jobarrayid",
     "state",
     "partition",
     "numcpus",
@@ -26,7 +29,7 @@ const JOB_COLUMNS: [&str; 14] = [
     "reason",
 ];
 
-const NODE_COLUMNS: [&str; 9] = [
+const NODE_COLUMNS: [&str; 10] = [
     "nodelist",
     "partitionname",
     "statelong",
@@ -35,6 +38,7 @@ const NODE_COLUMNS: [&str; 9] = [
     "memory",
     "allocmem",
     "freemem",
+    "gres",
     "gresused",
 ];
 
@@ -45,8 +49,13 @@ pub(crate) type Row = BTreeMap<&'static str, String>;
 pub(crate) fn jobs(slurm: &Slurm) -> Result<Vec<Row>> {
     let format = format(&JOB_COLUMNS);
     // Moments as Unix seconds.
-    let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-a", "-h", "-r", "-t", "all", "-O", &format];
-    Ok(rows(&slurm.run("env", &args)?, &JOB_COLUMNS))
+    let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-a", "-h", "-r", "-O", &format];
+    let active = rows(&slurm.run("env", &args)?, &JOB_COLUMNS);
+    let mut all = rows(&slurm.run("env", &[&args[..], &["-t", "all"]].concat())?, &JOB_COLUMNS);
+    // To squeue of 20.11 a job that is stopped or signaled is in none of all states.
+    let known: BTreeSet<String> = all.iter().map(|job| job["jobarrayid"].clone()).collect();
+    all.extend(active.into_iter().filter(|job| !known.contains(&job["jobarrayid"])));
+    Ok(all)
 }
 
 /// A row for each node and partition that it is in.
@@ -55,15 +64,40 @@ pub(crate) fn nodes(slurm: &Slurm) -> Result<Vec<Row>> {
     Ok(rows(&text, &NODE_COLUMNS))
 }
 
-/// Node → base state and flags, as scontrol joins them.
-pub(crate) fn node_states(slurm: &Slurm) -> Result<BTreeMap<String, Vec<String>>> {
-    let text = slurm.run("scontrol", &["-a", "-o", "show", "node"])?;
+/// Node → base state and flags, by scontrol.
+pub(crate) fn node_states(cast: &Cast) -> Result<BTreeMap<String, (String, BTreeSet<String>)>> {
+    let text = cast.slurm.run("scontrol", &["-a", "-o", "show", "node"])?;
+    let dead = cast.slurm.run("sinfo", &["-a", "-h", "-N", "--dead", "-o", "%N"])?;
+    let dead: BTreeSet<&str> = dead.split_whitespace().collect();
     let lines = text.lines().map(|line| {
-        let state = value(line, "State").context("State")?;
-        let words = state.split('+').map(|word| word.trim_end_matches('*').to_lowercase()).collect();
-        Ok((value(line, "NodeName").context("NodeName")?.to_owned(), words))
+        let name = value(line, "NodeName").context("NodeName")?;
+        let state = value(line, "State").context("State")?.to_lowercase();
+        let words = state.split('+').map(|word| word.trim_end_matches('*'));
+        let mut words: Vec<&str> =
+            if cast.knows("21.08") { words.collect() } else { words.flat_map(words_of_20_11).collect() };
+        // Of a node that wakes up 20.11 does not write it.
+        words.extend(dead.contains(name).then_some("not_responding"));
+        let mut words = words.into_iter().map(str::to_owned);
+        let base = words.next().context("a base state")?;
+        Ok((name.to_owned(), (base, words.collect())))
     });
     lines.collect()
+}
+
+/// 20.11 writes some flags as a suffix, or in place of the state that they go with; its node that powers down is powered
+/// down too.
+fn words_of_20_11(word: &str) -> Vec<&str> {
+    match word {
+        "maint" => vec!["idle", "maintenance", "reserved"],
+        "reserved" => vec!["idle", "reserved"],
+        "reboot" => vec!["down", "reboot_requested"],
+        "mixed@" => vec!["mixed", "reboot_requested"],
+        "mixed#" => vec!["mixed", "powering_up"],
+        "idle#" => vec!["idle", "powering_up"],
+        "power" => vec!["powered_down"],
+        "powering_down" => vec!["powering_down", "powered_down"],
+        other => vec![other],
+    }
 }
 
 /// `KEY=value` in a line of `scontrol -o`.

@@ -1,12 +1,11 @@
 //! What PrivateData keeps from an unprivileged user is said to be kept, not counted as nothing.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use sandbox::{Folder, Slurm, command, find_program, slurm_graphite, wait};
+use sandbox::{Folder, Slurm, wait};
 use slurm_snapshot::{Answer, Reading, Reply, Visibility};
 
 use crate::answers;
@@ -14,7 +13,7 @@ use crate::answers;
 const REQUESTS: &str = "{\"jobs\":{\"id\":1}}\n{\"reservations\":{\"id\":2}}\n{\"nodes\":{\"id\":3}}\n";
 
 /// Not SlurmUser, wherever this runs.
-const NOBODY: &str = "65534";
+const NOBODY: u32 = 65534;
 
 fn jobs_and_reservations(answers: &[Answer]) -> (&Reading, u64, u64) {
     let [Answer::Reading(jobs), Answer::Reading(reservations), _] = answers else { panic!("{answers:?}") };
@@ -40,8 +39,7 @@ fn what_private_data_hides_is_known_to_be_hidden() {
         ["create", "reservation", "reservationname=own", "starttime=now", "duration=60", "nodes=ALL"];
     slurm.run("scontrol", &[&create[..], &["user=root", "flags=ignore_jobs"]].concat()).unwrap();
 
-    let reader = slurm_graphite().unwrap().with_file_name("slurm-graphite-reader");
-    let slurm_user = answers(&folder, command(folder.path(), &reader), slurm.conf(), REQUESTS).unwrap();
+    let slurm_user = answers(&folder, slurm.reader(None).unwrap(), slurm.conf(), REQUESTS).unwrap();
     let (reading, jobs, reservations) = jobs_and_reservations(&slurm_user);
     assert_eq!((jobs, reservations), (1, 1));
     let visibility = reading.visibility.as_ref().unwrap();
@@ -55,13 +53,7 @@ fn what_private_data_hides_is_known_to_be_hidden() {
         );
         return;
     }
-    // Where this was built may be closed to others.
-    let copy = folder.path().join("reader");
-    fs::copy(&reader, &copy).unwrap();
-    fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
-    let mut nobody = command(folder.path(), &find_program("setpriv").unwrap());
-    nobody.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]).arg(&copy);
-    let nobody = answers(&folder, nobody, slurm.conf(), REQUESTS).unwrap();
+    let nobody = answers(&folder, slurm.reader(Some(NOBODY)).unwrap(), slurm.conf(), REQUESTS).unwrap();
     let (reading, jobs, reservations) = jobs_and_reservations(&nobody);
     assert_eq!((jobs, reservations), (0, 0), "there is one of each");
     let visibility = reading.visibility.as_ref().unwrap();
@@ -82,8 +74,7 @@ fn private_data_that_is_set_while_a_reader_runs_is_known_at_its_next_survey() {
     slurm.munged.start().unwrap();
     slurm.slurmctld.start().unwrap();
 
-    let reader = slurm_graphite().unwrap().with_file_name("slurm-graphite-reader");
-    let mut reader = command(folder.path(), &reader);
+    let mut reader = slurm.reader(None).unwrap();
     reader.arg("--conf").arg(slurm.conf()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut reader = reader.spawn().unwrap();
     let mut requests = reader.stdin.take().unwrap();

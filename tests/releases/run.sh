@@ -35,9 +35,10 @@ attempt() {
 # live CONTROLLER READER TEST ARGUMENT...: TEST on the Slurm of one suite, read by the reader of another.
 live() (
     root=$releases/$1/root bin=$releases/$2/bin test=$3
+    reader=$releases/readers/slurm-graphite-reader-$(suites | awk -v suite="$2" '$1 == suite { print $3 }')
     [ -z "${RECORD:-}" ] || [ "$1" != "$2" ] || export RECORDINGS="$top/crates/daemon/tests/recordings"
     shift 3
-    SANDBOX_ROOT=$root SLURM_GRAPHITE_BIN=$bin/slurm-graphite \
+    SANDBOX_ROOT=$root SLURM_GRAPHITE_BIN=$bin/slurm-graphite SLURM_GRAPHITE_READER=$reader \
         cargo test --quiet --locked -p live-tests --test "$test" -- "$@"
 )
 
@@ -59,6 +60,12 @@ for suite in $wanted; do
     # Nothing in the daemon's clock depends on the release.
     attempt "Slurm $release: every figure, live" "$logs/figures.log" \
         live "$suite" "$suite" figures --test-threads=2 --skip ticks_fill_as_many_slots
+    attempt "Slurm $release: jobs, nodes, all of the cluster, live" "$logs/cluster.log" \
+        live "$suite" "$suite" cluster --test-threads=2
+    # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
+    attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover who_answers
+    attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \
+        live "$suite" "$suite" sandbox_itself nothing_is_left_after_drop
     attempt "Slurm $release: readers of all releases side by side" "$logs/side.log" \
         live "$suite" "$suite" releases --ignored side_by_side
 done

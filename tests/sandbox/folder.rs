@@ -14,6 +14,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use crate::proc;
+
 /// The environment variable that marks every process of a sandbox; its value is the folder.
 pub(crate) const MARK: &str = "SLURM_GRAPHITE_SANDBOX";
 
@@ -55,7 +57,8 @@ impl Folder {
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         let mark = format!("{MARK}={}", self.path.display());
-        crate::proc::all().filter(|&pid| crate::proc::has_environment(pid, &mark)).collect()
+        let ours = |&pid: &u32| proc::has_environment(pid, &mark) || proc::has_mount(pid, &self.path);
+        proc::all().filter(ours).collect()
     }
 }
 

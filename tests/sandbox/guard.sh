@@ -13,8 +13,14 @@ marked() {
     printf '%s\n' "$mark" | grep -s -l -F -f - /proc/[0-9]*/environ | cut -d / -f 3
 }
 
+# What runs in a chroot has the folder mounted, and may have lost its mark: of a variable's place there is no knowing, and
+# slurmstepd of 24.11 wipes its whole environment. Were it mounted here too, that would be said of everybody.
+mounted() {
+    grep -q -s -F "$folder" /proc/self/mountinfo || grep -s -l -F "$folder" /proc/[0-9]*/mountinfo | cut -d / -f 3
+}
+
 round=0
-while pids=$(marked) && [ -n "$pids" ] && [ "$round" -lt 100 ]; do
+while pids=$(marked; mounted) && [ -n "$pids" ] && [ "$round" -lt 100 ]; do
     # shellcheck disable=SC2086
     kill -9 $pids 2>/dev/null
     round=$((round + 1))

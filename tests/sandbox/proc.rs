@@ -1,6 +1,7 @@
 //! What /proc tells about processes and ports, and signals by process id.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 pub use rustix::process::Signal;
@@ -94,4 +95,13 @@ pub(crate) fn all() -> impl Iterator<Item = u32> {
 pub(crate) fn has_environment(pid: u32, mark: &str) -> bool {
     let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else { return false };
     environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes())
+}
+
+/// Whether the process sees a mount on this folder, or below it, that this process does not.
+pub(crate) fn has_mount(pid: u32, folder: &Path) -> bool {
+    let sees = |pid: &str| {
+        let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        mounts.contains(&folder.display().to_string())
+    };
+    sees(&pid.to_string()) && !sees("self")
 }

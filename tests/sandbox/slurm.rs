@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::root::Root;
-use crate::{Folder, Process, Sdiag, find_program, free_port, proc, programs};
+use crate::{Folder, Process, Sdiag, find_program, free_port, proc, programs, slurm_graphite};
 
 /// The CPUs that slurmd claims to have: enough for some jobs to run and some to wait.
 pub const CPUS: u32 = 8;
@@ -124,9 +124,40 @@ impl Slurm {
     /// # Errors
     /// As [`Slurm::run`].
     pub fn run_as(&self, user: u32, program: &str, args: &[&str]) -> Result<String> {
-        let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
-        let all = [&[&user, &group, "--clear-groups", program], args].concat();
-        self.run("setpriv", &all)
+        let [setpriv, flags @ ..] = as_user(user);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        self.run(&setpriv, &[&flags[..], &[program], args].concat())
+    }
+
+    /// A further process of this cluster, not started.
+    ///
+    /// # Errors
+    /// There is no such program.
+    pub fn process(&self, folder: &Folder, name: &str, program: &str) -> Result<Process> {
+        Ok(Process::of(folder, name, self.words(program)?).env("SLURM_CONF", &self.conf))
+    }
+
+    /// The reader for this Slurm's libslurm, as any user; `SLURM_GRAPHITE_READER` names another than the one beside
+    /// `slurm-graphite`. It is copied into the folder: where it was built may be closed to others, or be out of sight.
+    ///
+    /// # Errors
+    /// It was not built.
+    pub fn reader(&self, user: Option<u32>) -> Result<Command> {
+        let copy = self.client.folder.join("reader");
+        if !copy.exists() {
+            let built = match std::env::var_os("SLURM_GRAPHITE_READER") {
+                Some(path) => path.into(),
+                None => slurm_graphite()?.with_file_name("slurm-graphite-reader"),
+            };
+            fs::copy(&built, &copy).with_context(|| built.display().to_string())?;
+            fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
+        }
+        let user = user.map(as_user).into_iter().flatten();
+        let mut words = user.chain([copy.display().to_string()]);
+        let mut start = self.words(&words.next().unwrap_or_default())?.into_iter();
+        let mut command = crate::command(&self.client.folder, Path::new(&start.next().unwrap_or_default()));
+        command.args(start).args(words);
+        Ok(command)
     }
 
     /// The words that start a program of this Slurm.
@@ -197,6 +228,12 @@ impl Client {
         command.args(["--kill-after=1", "60"]).env("SLURM_CONF", &self.conf);
         Ok(command)
     }
+}
+
+/// The words before a program that another user is to run.
+fn as_user(user: u32) -> [String; 4] {
+    let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+    ["setpriv".to_owned(), user, group, "--clear-groups".to_owned()]
 }
 
 fn munged(folder: &Folder, root: &Root) -> Result<Process> {
