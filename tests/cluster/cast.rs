@@ -39,8 +39,8 @@ impl Cast {
         slurm.munged.start()?;
         slurm.slurmctld.start()?;
         let named = (1..=NODES).map(|node| format!("c{node}"));
-        let slurmds = named.map(|name| slurmd(&folder, &slurm, &name)).collect::<Result<Vec<_>>>()?;
-        let odd = slurmd(&folder, &slurm, "odd")?;
+        let slurmds = named.map(|name| slurm.spawn_slurmd(&folder, &name)).collect::<Result<Vec<_>>>()?;
+        let odd = slurm.spawn_slurmd(&folder, "odd")?;
         let cast = Self { slurm, release, slurmds, _odd: odd, folder };
         wait::until("nodes that take jobs", wait::LIMIT, || {
             let idle = cast.slurm.run("sinfo", &["-h", "-N", "-n", "c[1-21]", "-t", "idle", "-o", "%N"]);
@@ -248,34 +248,17 @@ impl Cast {
     }
 }
 
-fn slurmd(folder: &Folder, slurm: &Slurm, name: &str) -> Result<Process> {
-    fs::create_dir_all(folder.path().join("spool").join(name))?;
-    let slurmd = slurm.process(folder, name, "slurmd")?;
-    let mut slurmd = slurmd.args(["-D", "-N", name, "-f"]).args([slurm.conf()]);
-    slurmd.spawn()?;
-    Ok(slurmd)
-}
-
 /// Changes the sandbox's slurm.conf, and writes the files beside it.
 ///
 /// At the port `mute` listens nobody: that node never tells its state.
 fn configure(folder: &Path, conf: &Path, ports: &[u16], mute: u16, release: &str) -> Result<()> {
     let path = folder.display();
     let kept = fs::read_to_string(conf)?;
-    let replaced = [
-        "NodeName=",
-        "PartitionName=",
-        "SlurmdSpoolDir=",
-        "SlurmdPidFile=",
-        "ReturnToService=",
-        "SelectTypeParameters=",
-    ];
+    let replaced = ["NodeName=", "PartitionName=", "ReturnToService=", "SelectTypeParameters="];
     let kept = kept.lines().filter(|line| !replaced.iter().any(|start| line.starts_with(start)));
     let mut text: String = kept.map(|line| format!("{line}\n")).collect();
     text += &format!(
         "\
-SlurmdSpoolDir={path}/spool/%n
-SlurmdPidFile={path}/%n.pid
 ReturnToService=0
 Epilog={path}/epilog
 Prolog={path}/prolog

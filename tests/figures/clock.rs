@@ -25,8 +25,8 @@ const MOMENTS: [&str; 6] = [
 /// Types of RPCs come with the first of them.
 const TYPES: &str = ".slurm_rpc_stats.type.";
 
-/// Of `slurm_rpc_stats`, what takes two readings that belong together.
-const OF_TWO: [&str; 4] = ["calls_per_minute", "interval_mean_time", "time_share", "busy"];
+/// Of `slurm_rpc_stats` and `slurm_sched_exit`, what takes two readings that belong together.
+const OF_TWO: [&str; 5] = ["calls_per_minute", "interval_mean_time", "time_share", "busy", "interval_count"];
 
 /// Of `slurm_sched_interval`, what does not, and is there while no cycle is running.
 const OF_ONE: [&str; 5] =
@@ -142,7 +142,7 @@ fn comes_late(path: &str) -> bool {
 fn comes_and_goes(path: &str) -> bool {
     path.ends_with("queue_per_minute")
         || path.contains(".slurm_rpc_stats.pending.")
-        || (path.contains(".slurm_rpc_stats.") && OF_TWO.contains(&leaf(path)))
+        || OF_TWO.contains(&leaf(path))
         || (path.contains(".slurm_sched_interval.") && !OF_ONE.contains(&leaf(path)))
 }
 

@@ -129,14 +129,6 @@ impl Slurm {
         self.run(&setpriv, &[&flags[..], &[program], args].concat())
     }
 
-    /// A further process of this cluster, not started.
-    ///
-    /// # Errors
-    /// There is no such program.
-    pub fn process(&self, folder: &Folder, name: &str, program: &str) -> Result<Process> {
-        Ok(Process::of(folder, name, self.words(program)?).env("SLURM_CONF", &self.conf))
-    }
-
     /// The reader for this Slurm's libslurm, as any user; `SLURM_GRAPHITE_READER` names another than the one beside
     /// `slurm-graphite`. It is copied into the folder: where it was built may be closed to others, or be out of sight.
     ///

@@ -183,6 +183,7 @@ fn curves(
             .find(|property| property.get("id").and_then(Value::as_str) == Some(id))
             .and_then(|property| property.get("value").cloned())
     };
+    let is_log = custom("scaleDistribution/type") == Some("log");
     let (mut right, mut words) =
         (false, Vec::from_iter((!panel.title.contains(word)).then(|| word.to_owned())));
     for target in targets {
@@ -195,6 +196,11 @@ fn curves(
             [own.map_or(factor, |(factor, _)| factor)].into_iter().find(|factor| *factor != 1.0)
         {
             drawn = format!("aliasSub(scale({drawn}, {factor}), '^scale.(.*),.*$', '\\1')");
+        }
+        if is_log {
+            // A logarithm of 0 is an error here, and left out by Grafana.
+            drawn =
+                format!("aliasSub(removeBelowValue({drawn}, 0.001), '^removeBelowValue.(.*),.*$', '\\1')");
         }
         let shade =
             overridden(name, "color").and_then(|value| Some(value.get("fixedColor")?.as_str()?.to_owned()));
@@ -216,7 +222,7 @@ fn curves(
         parameters.push(("areaMode", "stacked".to_owned()));
         parameters.push(("areaAlpha", "0.55".to_owned()));
     }
-    if custom("scaleDistribution/type") == Some("log") {
+    if is_log {
         parameters.push(("logBase", "10".to_owned()));
     } else if right {
         parameters.extend([("yMinLeft", "0".to_owned()), ("yMinRight", "0".to_owned())]);

@@ -56,17 +56,24 @@ pub(crate) fn second(slurm: &Slurm, second: u32) -> Result<()> {
 }
 fn configure(folder: &Folder, slurm: &Slurm) -> Result<()> {
     let text = fs::read_to_string(slurm.conf())?;
-    let kept =
-        text.lines().filter(|line| !line.starts_with("NodeName=") && !line.starts_with("PartitionName="));
+    let replaced = ["NodeName=", "PartitionName=", "SelectTypeParameters="];
+    let kept = text.lines().filter(|line| !replaced.iter().any(|start| line.starts_with(start)));
     let mut text: String = kept.map(|line| format!("{line}\n")).collect();
-    text += "GresTypes=gpu\nLicenses=matlab:10\nPartitionName=debug Nodes=d1 Default=YES MaxTime=INFINITE State=UP\n\
-        PartitionName=compute Nodes=c[1-2] State=UP\nPartitionName=gpu Nodes=g[1-2] State=UP\n";
+    text += "\
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=2000
+GresTypes=gpu
+Licenses=matlab:10
+PartitionName=debug Nodes=d1 Default=YES MaxTime=INFINITE State=UP
+PartitionName=compute Nodes=c[1-2] State=UP
+PartitionName=gpu Nodes=g[1-2] State=UP
+";
     let mut gres = String::new();
     for (name, gpus) in NODES {
         let port = free_port()?;
         let devices = if gpus > 0 { format!("Gres=gpu:a100:{gpus}") } else { String::new() };
         text += &format!(
-            "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=2000 {devices} State=UNKNOWN\n"
+            "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=24000 {devices} State=UNKNOWN\n"
         );
         for gpu in 0..gpus {
             // slurmd looks whether a device is there.
