@@ -25,7 +25,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("sudo dnf install ", "there is no EL here"),
     ("sudo systemctl ", "there is no systemd to talk to"),
     ("systemctl ", "there is no systemd to talk to"),
-    ("sudo systemd-sysusers", "makes a user on this machine"),
+    ("sudo useradd ", "makes a user on this machine"),
+    ("sudo install -d -m 750 -o slurm-graphite ", "wants that user"),
     ("sudo supervisorctl ", "there is no supervisord to talk to; the packages' own test starts one"),
     ("sudo install -m 644 /usr/share/slurm-graphite/", "goes into folders of supervisord's and Grafana's"),
     ("docker ", "there is no docker daemon here"),
@@ -60,28 +61,41 @@ const COMMANDS: [&str; 12] = [
     "cargo ",
 ];
 
+/// What `systemctl` would do to the sandbox's Carbon; the last line of its block.
+const RESTART_CARBON: &str = "sudo systemctl restart carbon-cache\n";
+
+/// Debian's storage-aggregation.conf, which ends with a rule that matches everything.
+const DEBIANS_AGGREGATION: &str = "/usr/share/doc/graphite-carbon/examples/storage-aggregation.conf.example";
+
 /// The sandbox that stands for the documentation's hosts.
 struct Stage {
     sandbox: Sandbox,
     graphite: GraphiteWeb,
-    /// storage-schemas.conf, as Carbon knows it.
-    rules: String,
 }
 
 impl Stage {
     fn start() -> Result<Self> {
         // As Debian ships it: what the documentation says must be done is done by its own commands.
         let schemas = "[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n".to_owned();
-        let options = Options { schemas: schemas.clone(), limits: Limits::Wide, ..Options::default() };
+        let aggregation = fs::read_to_string(DEBIANS_AGGREGATION).context(DEBIANS_AGGREGATION)?;
+        let options = Options { schemas, aggregation, limits: Limits::Wide };
         let sandbox = Sandbox::with(&options)?;
         let graphite = GraphiteWeb::start(&sandbox)?;
         let work = sandbox.path("work");
         fs::create_dir(&work)?;
+        // Only root can give a folder to another user: for anybody else the daemon's user is himself.
+        let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+        if !user.is_root() {
+            let etc = sandbox.path("root/etc");
+            fs::create_dir_all(&etc)?;
+            fs::write(etc.join("passwd"), format!("slurm-graphite:x:{user}:{group}::/:/bin/false\n"))?;
+            fs::write(etc.join("group"), format!("slurm-graphite:x:{group}:\n"))?;
+        }
         // A checkout that nothing can be written into by mistake.
         for name in ["Makefile", "config", "docs", "systemd", "README.md", "CHANGELOG.md", "LICENSE"] {
             symlink(top().join(name).canonicalize()?, work.join(name))?;
         }
-        Ok(Self { sandbox, graphite, rules: schemas })
+        Ok(Self { sandbox, graphite })
     }
 
     /// What a package would have brought, with the edits that `document` says.
@@ -105,21 +119,12 @@ impl Stage {
         self.stand_ins().iter().fold(text.to_owned(), |text, (what, stand_in)| text.replace(what, stand_in))
     }
 
-    /// Carbon reads its rules once a minute; so long nobody wants to wait here.
-    fn notice_rules(&mut self) -> Result<()> {
-        let rules = fs::read_to_string(self.sandbox.path("carbon/storage-schemas.conf"))?;
-        if rules != self.rules {
-            self.rules = rules;
-            self.sandbox.carbon.process.stop()?;
-            self.sandbox.carbon.process.start()?;
-        }
-        Ok(())
-    }
-
     /// What stands for what, the longer first.
     fn stand_ins(&self) -> Vec<(&'static str, String)> {
         let path = |name: &str| self.sandbox.path(name).display().to_string();
         vec![
+            ("sudo systemd-sysusers", format!("systemd-sysusers --root={}", path("root"))),
+            ("sudo systemd-tmpfiles ", format!("systemd-tmpfiles --root={} ", path("root"))),
             ("sudo -u slurm-graphite ", String::new()),
             ("sudo ", String::new()),
             (
@@ -147,6 +152,36 @@ impl Stage {
             fs::create_dir_all(&folder)?;
             let file = folder.join(format!("{name}.wsp")).display().to_string();
             self.sh(&format!("whisper-create {file} 60s:1d"), "history")?;
+        }
+        Ok(())
+    }
+
+    /// `said` by `check --connect`, with the line of every thing that the document shows, in that order; the lines of
+    /// what does not depend on Carbon are those of the document, up to their first number.
+    fn is_as_documented(&self, said: &str) -> Result<()> {
+        let shown = blocks::all()?
+            .into_iter()
+            .find(|block| block.text.starts_with("✓ configuration: "))
+            .context("no output shown")?;
+        let lines = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with("  ")).map(str::to_owned).collect()
+        };
+        let last = said.rfind("✓ configuration: ").and_then(|at| said.get(at..)).context("no output")?;
+        let (said, shown) = (lines(last), lines(&shown.text));
+        ensure!(said.len() == shown.len(), "{said:#?} is not as documented: {shown:#?}");
+        for (line, documented) in said.iter().zip(&shown) {
+            let (_, rest) = documented.split_once(' ').context("no mark")?;
+            let subject = rest.split([':', ' ']).next().unwrap_or_default();
+            ensure!(
+                line.split_once(' ').is_some_and(|(_, rest)| rest.starts_with(subject)),
+                "{line}: {subject}?"
+            );
+        }
+        for (line, documented) in said.iter().zip(shown).take(6) {
+            let start = documented.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default();
+            // Root may write anywhere, and is told so.
+            let start = self.adapted(start.split(" by this user").next().unwrap_or_default());
+            ensure!(line.starts_with(&start), "{line}\nis not as documented:\n{start}");
         }
         Ok(())
     }
@@ -195,7 +230,8 @@ fn has_commands(script: &str) -> bool {
 fn every_command_runs_or_is_an_exception() {
     let mut stage = Stage::start().unwrap();
     stage.history().unwrap();
-    let (mut met, mut ran, mut document) = (BTreeSet::new(), 0, String::new());
+    let (mut met, mut document) = (BTreeSet::new(), String::new());
+    let (mut ran, mut promises) = (0, 0);
     for Block { place, text, .. } in blocks::all().unwrap().into_iter().filter(|block| block.language == "sh")
     {
         let (name, _) = place.split_once(':').unwrap();
@@ -205,18 +241,29 @@ fn every_command_runs_or_is_an_exception() {
         }
         let script = stage.adapted(&runnable(&text, &mut met));
         if has_commands(&script) {
-            stage.sh(&script, &place).unwrap();
-            stage.notice_rules().unwrap();
+            let said = stage.sh(&script, &place).unwrap();
+            if script.contains("check --connect") && script.contains("--read-back") {
+                stage.is_as_documented(&said).unwrap();
+                promises += 1;
+            }
+            if script.contains("whisper-info ") {
+                // Followed to the letter, Carbon had the rules before the first point.
+                assert!(said.contains("\nsecondsPerPoint: 30\n"), "{place}: {said}");
+                promises += 1;
+            }
             ran += 1;
+        }
+        if text.contains(RESTART_CARBON) {
+            assert!(text.ends_with(RESTART_CARBON), "{place}: what follows would not see the restart");
+            stage.sandbox.carbon.process.stop().unwrap();
+            stage.sandbox.carbon.process.start().unwrap();
         }
     }
     assert!(ran > 5, "only {ran} blocks ran");
+    assert_eq!(promises, 2, "of what check says, and of whisper's step");
     for (start, reason) in EXCEPTIONS {
         assert!(met.contains(start), "no line begins with {start:?} any more ({reason})");
     }
-    // What the documentation promises: followed to the letter, whisper has the points, at the interval.
-    let series = stage.sandbox.carbon.series("cluster.slurm_sched_stats.gauge-server_thread_count").unwrap();
-    assert_eq!(series.step, 30, "the rules were there before the first point");
 }
 
 #[test]
