@@ -67,6 +67,24 @@ const RESTART_CARBON: &str = "sudo systemctl restart carbon-cache\n";
 /// Debian's storage-aggregation.conf, which ends with a rule that matches everything.
 const DEBIANS_AGGREGATION: &str = "/usr/share/doc/graphite-carbon/examples/storage-aggregation.conf.example";
 
+/// Files below cluster that are there before the first block, what they are made as, and what the documents leave of them:
+/// roll-up, xFilesFactor, and each archive's step and retention in seconds.
+const HISTORY: [(&str, &str, &str); 5] = [
+    ("slurm_sched_stats/gauge-early_sum", "", "last 0.0 30 86400 300 7776000 3600 94608000"),
+    ("slurm_jobs/total/gauge-jobs", "", "average 0.0 60 86400 300 7776000 3600 94608000"),
+    ("slurm_rpc_stats/user/ann/gauge-count", "", "last 0.0 30 86400 300 2592000"),
+    (
+        "slurm_sched_stats/gauge-old_sum",
+        "servers/head1/sdiag/old_sum",
+        "last 0.0 30 86400 300 7776000 3600 94608000",
+    ),
+    (
+        "slurm_sched_stats/gauge-older",
+        "collectd/head1/sdiag_stats/gauge-older",
+        "average 0.0 30 86400 300 7776000 3600 94608000",
+    ),
+];
+
 /// The sandbox that stands for the documentation's hosts.
 struct Stage {
     sandbox: Sandbox,
@@ -126,6 +144,7 @@ impl Stage {
             ("sudo systemd-sysusers", format!("systemd-sysusers --root={}", path("root"))),
             ("sudo systemd-tmpfiles ", format!("systemd-tmpfiles --root={} ", path("root"))),
             ("sudo -u slurm-graphite ", String::new()),
+            ("sudo -u _graphite ", String::new()),
             ("sudo ", String::new()),
             (
                 "slurm-graphite run ",
@@ -141,17 +160,30 @@ impl Stage {
         ]
     }
 
-    /// What earlier collectors would have left behind.
+    /// What an early start and earlier collectors would have left behind, as a Carbon without our rules makes it.
     fn history(&self) -> Result<()> {
-        let diamond = self.sandbox.path("carbon/whisper/servers/head1/sdiag");
-        let collectd = self.sandbox.path("carbon/whisper/collectd/head1/sdiag_stats");
-        let own = self.sandbox.path("carbon/whisper/cluster/slurm_sched_stats");
-        for (folder, name) in
-            [(diamond, "bf_last_cycle"), (collectd, "gauge-bf_last_cycle"), (own, "gauge-jobs_old")]
-        {
-            fs::create_dir_all(&folder)?;
-            let file = folder.join(format!("{name}.wsp")).display().to_string();
-            self.sh(&format!("whisper-create {file} 60s:1d"), "history")?;
+        for (path, made_as, _) in HISTORY {
+            let own = format!("cluster/{path}");
+            let file = self.sandbox.carbon.file(if made_as.is_empty() { &own } else { made_as });
+            fs::create_dir_all(file.parent().context("no folder")?)?;
+            self.sh(&format!("whisper-create {} 60s:1d", file.display()), "history")?;
+        }
+        Ok(())
+    }
+
+    /// That each of those files ended as Carbon would make it now.
+    fn history_is_mended(&self) -> Result<()> {
+        for (path, _, rules) in HISTORY {
+            let file = self.sandbox.carbon.file(&format!("cluster/{path}"));
+            let info = self.sh(&format!("whisper-info {}", file.display()), path)?;
+            let wanted = ["aggregationMethod", "xFilesFactor", "secondsPerPoint", "retention"];
+            let found: Vec<&str> = info
+                .lines()
+                .filter_map(|line| line.split_once(": "))
+                .filter(|(key, _)| wanted.contains(key))
+                .map(|(_, value)| value)
+                .collect();
+            ensure!(found.join(" ") == rules, "{path}: {found:?}");
         }
         Ok(())
     }
@@ -259,11 +291,29 @@ fn every_command_runs_or_is_an_exception() {
             stage.sandbox.carbon.process.start().unwrap();
         }
     }
+    stage.history_is_mended().unwrap();
     assert!(ran > 5, "only {ran} blocks ran");
     assert_eq!(promises, 2, "of what check says, and of whisper's step");
     for (start, reason) in EXCEPTIONS {
         assert!(met.contains(start), "no line begins with {start:?} any more ({reason})");
     }
+}
+
+/// Carbon cannot write a file that root made.
+#[test]
+fn what_writes_whisper_files_is_carbons_user() {
+    let others = ["cd ", "for ", "done", "sleep ", "slurm-graphite ", "whisper-info ", "whisper-fetch "];
+    let mut writers = 0;
+    for Block { place, text, .. } in blocks::all().unwrap() {
+        let script = text.replace("\\\n", " ");
+        for line in script.lines().map(str::trim).filter(|_| text.contains("/var/lib/graphite/whisper")) {
+            if !others.iter().any(|start| line.starts_with(start)) {
+                assert!(line.starts_with("sudo -u _graphite "), "{place}: {line}");
+                writers += 1;
+            }
+        }
+    }
+    assert!(writers > 4, "only {writers} commands");
 }
 
 #[test]
