@@ -155,6 +155,7 @@ impl Stage {
             ("/etc/slurm/slurm.conf", self.sandbox.slurm.conf().display().to_string()),
             ("/etc/slurm-graphite", path("root/etc/slurm-graphite")),
             ("/var/lib/slurm-graphite", path("root/var/lib/slurm-graphite")),
+            ("/usr/share/slurm-graphite", path("root/usr/share/slurm-graphite")),
             ("/etc/carbon", path("carbon")),
             ("/var/lib/graphite/whisper", path("carbon/whisper")),
         ]
