@@ -4,6 +4,7 @@ mod alerts;
 mod live;
 mod paths;
 mod structure;
+mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::live::{Worked, shipped};
 use crate::paths::{Documented, paths};
-use crate::structure::problems;
+use crate::structure::{UNITS, problems};
 
 const RULES: &str = "alerting/slurm-graphite.yaml";
 
@@ -95,6 +96,34 @@ fn one_wrong_letter_is_seen() {
         let seen = problems(&bad).join("\n");
         assert!(seen.contains(expected), "{pointer}: {expected:?} is not in what was seen:\n{seen}");
     }
+}
+
+#[test]
+fn every_curve_is_in_its_unit() {
+    let documented = documented().unwrap();
+    let (mut told, mut untold) = (0, Vec::new());
+    for dashboard in dashboards() {
+        assert_eq!(units::problems(&dashboard, &documented), Vec::<String>::new(), "{}", dashboard.name);
+        // And it sees what it is there to see: every panel in every unit but its own.
+        for (index, panel) in dashboard.json["panels"].as_array().unwrap().iter().enumerate() {
+            let Some(unit) = panel.pointer("/fieldConfig/defaults/unit") else { continue };
+            for other in UNITS.iter().filter(|other| unit != **other) {
+                let mut bad = dashboard.clone();
+                bad.json["panels"][index]["fieldConfig"]["defaults"]["unit"] = json!(other);
+                if units::problems(&bad, &documented).is_empty() {
+                    untold.push(format!("{} in {other}", panel["title"].as_str().unwrap()));
+                } else {
+                    told += 1;
+                }
+            }
+        }
+    }
+    assert!(told > 150, "only {told} wrong units");
+    // What is counted by the minute is shown either way.
+    assert_eq!(
+        untold,
+        ["RPCs in short", "Calls in short", "Who calls in short", "Cycles per minute in reqpm"]
+    );
 }
 
 #[test]

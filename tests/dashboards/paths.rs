@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-/// The paths of docs/metrics.md, node by node, without the prefix; `<host>` and the like stand for any node.
-pub(crate) struct Documented(Vec<Vec<String>>);
+/// The paths of docs/metrics.md, node by node, without the prefix, and their units; `<host>` and the like stand for any node.
+pub(crate) struct Documented(Vec<(Vec<String>, String)>);
 
 impl Documented {
     /// From what `slurm-graphite metrics` prints.
@@ -12,8 +12,11 @@ impl Documented {
         for line in text.lines() {
             if let Some(heading) = line.strip_prefix("## cluster.") {
                 family = heading.split('.').map(str::to_owned).collect();
-            } else if let Some((leaf, _)) = line.strip_prefix("| `").and_then(|rest| rest.split_once('`')) {
-                paths.push(family.iter().cloned().chain([format!("gauge-{leaf}")]).collect());
+            } else if let Some((leaf, rest)) =
+                line.strip_prefix("| `").and_then(|rest| rest.split_once("` | "))
+            {
+                let unit = rest.split(" |").next().unwrap_or_default().to_owned();
+                paths.push((family.iter().cloned().chain([format!("gauge-{leaf}")]).collect(), unit));
             }
         }
         Self(paths)
@@ -21,13 +24,19 @@ impl Documented {
 
     /// Whether it has a path that this pattern, without a prefix, can match.
     pub(crate) fn has(&self, pattern: &str) -> bool {
+        !self.units(pattern).is_empty()
+    }
+
+    /// The units of the paths that this pattern can match.
+    pub(crate) fn units(&self, pattern: &str) -> BTreeSet<&str> {
         let nodes: Vec<&str> = pattern.split('.').collect();
         let fits = |known: &str, node: &str| {
             known.starts_with('<') || node == "*" || node.starts_with('$') || known == node
         };
-        self.0.iter().any(|path| {
+        let matching = self.0.iter().filter(|(path, _)| {
             path.len() == nodes.len() && path.iter().zip(&nodes).all(|(known, node)| fits(known, node))
-        })
+        });
+        matching.map(|(_, unit)| unit.as_str()).collect()
     }
 }
 
