@@ -28,10 +28,11 @@ const CHANGING: [(&str, &str); 4] = [
     ("scaleToSeconds", "suffix: /s"),
 ];
 /// Functions that give the unit that they are given.
-const KEEPING: [&str; 12] = [
+const KEEPING: [&str; 13] = [
     "alias",
     "aliasByNode",
     "consolidateBy",
+    "exclude",
     "highestAverage",
     "highestCurrent",
     "highestMax",

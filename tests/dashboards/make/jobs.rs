@@ -104,15 +104,30 @@ fn coloured(panel: Panel) -> Panel {
 }
 
 fn states() -> Row {
+    // Those that are over stay in slurmctld's memory for MinJobAge and would hide the others.
+    let over = [
+        "boot_fail",
+        "cancelled",
+        "completed",
+        "deadline",
+        "failed",
+        "node_fail",
+        "out_of_memory",
+        "preempted",
+        "revoked",
+        "timeout",
+    ];
+    let over = over.map(|state| format!("state.{state}")).join("|");
+    let live = |leaf: &str| format!("exclude($prefix.slurm_jobs.state.*.gauge-{leaf}, '{over}')");
     closed(
         "States and reasons (collectors.jobs)",
         vec![
-            series("Jobs by state", "Every job that slurmctld knows, the ended ones until MinJobAge has passed.")
-                .each("$prefix.slurm_jobs.state.*.gauge-jobs")
+            series("Jobs by state", "Of the jobs that are not over.")
+                .each(&live("jobs"))
                 .unit("short")
                 .stacked(),
             series("CPUs by state", "CPUs that the jobs have, or ask for.")
-                .each("$prefix.slurm_jobs.state.*.gauge-cpus")
+                .each(&live("cpus"))
                 .unit("short")
                 .stacked(),
             bars(
@@ -122,7 +137,7 @@ fn states() -> Row {
             .each("highestCurrent($prefix.slurm_jobs.reason.*.gauge-jobs, 12)")
             .unit("short"),
             series("GPUs by state", "GPUs that the jobs have, or ask for.")
-                .each("$prefix.slurm_jobs.state.*.gauge-gpus")
+                .each(&live("gpus"))
                 .unit("short")
                 .stacked()
                 .sized(12, 9),
@@ -145,7 +160,7 @@ fn waiting() -> Row {
                 "started_wait",
             ),
             series("Waiting by partition", "Of 10 pending jobs of a partition 9 have waited less.")
-                .each("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90")
+                .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
                 .unit("s")
                 .log()
                 .sized(24, 8),
