@@ -110,8 +110,9 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }
 	install -D -m 755 $(BUILT)/slurm-graphite $(DESTDIR)$(BIN)/slurm-graphite
 	install -D -m 755 $(BUILT)/slurm-graphite-reader $(DESTDIR)$(LIBEXEC)/$(READER)
-	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || \
-		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml
+	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || { \
+		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml && \
+		$(ADAPT) $(DESTDIR)$(CONFIG)/slurm-graphite.toml; }
 	install -D -m 644 systemd/slurm-graphite.service $(DESTDIR)$(UNIT)
 	install -D -m 644 systemd/slurm-graphite.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/slurm-graphite.conf
 	install -D -m 644 systemd/slurm-graphite.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/slurm-graphite.conf
@@ -125,8 +126,8 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	install -d $(DESTDIR)$(DOC)
 	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE \
 		$(filter-out docs/code-structure.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
-	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(SHARE)/supervisor/* $(DESTDIR)$(MAN)/man1/slurm-graphite.1 \
-		$(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
+	find $(DESTDIR)$(SHARE) $(DESTDIR)$(DOC) -type f -exec $(ADAPT) {} +
+	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(MAN)/man1/slurm-graphite.1 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
 
 clean: ## remove what was built
 	cargo clean

@@ -46,6 +46,13 @@ fn under_a_prefix_of_its_own() {
         let paths = text.replace('\\', "").replace("/opt/graphite/", "");
         assert!(!paths.contains("/usr/") && !paths.contains("/etc/slurm-graphite"), "{paths}");
     }
+    for file in files(&root).unwrap() {
+        let text = fs::read_to_string(&file).unwrap().replace("/opt/graphite/", "");
+        for elsewhere in ["bin", "libexec", "share"].map(|folder| format!("/usr/{folder}/slurm-graphite")) {
+            assert!(!text.contains(&elsewhere), "{} names {elsewhere}", file.display());
+        }
+        assert!(!text.contains("/etc/slurm-graphite"), "{} names /etc/slurm-graphite", file.display());
+    }
 }
 
 #[test]
@@ -165,6 +172,16 @@ fn named_paths_exist(root: &Path, prefix: &str) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Every file below `folder`.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { files.extend(self::files(&path)?) } else { files.push(path) }
+    }
+    Ok(files)
 }
 
 fn names(folder: &Path) -> Vec<String> {
