@@ -127,11 +127,11 @@ impl Config {
         let text = match file {
             Some(path) => std::fs::read_to_string(path).map_err(|error| {
                 let text = format!("cannot be read: {error}");
-                Problems(vec![Problem { place: Place::Whole, key: path.display().to_string(), text }])
+                vec![Problem { place: Place::Whole, key: path.display().to_string(), text }]
             })?,
             None => String::new(),
         };
-        Self::parse(&text, flags)
+        Self::parse(&text, flags).map_err(|problems| Problems { file: file.map(Path::to_owned), ..problems })
     }
 
     /// Of a text that is known to be right.
@@ -156,7 +156,7 @@ impl Config {
         config.check_lengths(&mut problems);
         config.collectors.check_intervals(config.interval, &mut problems);
         config.check_file(&mut problems);
-        if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
+        if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 
     fn apply_file(&mut self, mut top: Section<'_, '_>) {
@@ -306,11 +306,7 @@ impl Config {
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file";
-            return Err(Problems(vec![Problem {
-                place: Place::Whole,
-                key: "carbon".into(),
-                text: text.into(),
-            }]));
+            return Err(vec![Problem { place: Place::Whole, key: "carbon".into(), text: text.into() }].into());
         }
         Ok(self)
     }
