@@ -33,18 +33,21 @@ packages: ## install what building and testing need (as root), or say what is mi
 	@sh tests/packages.sh
 
 build: ## build the two programs for `make install`, and what `make man` does
+	@sh tests/packages.sh build
 	cargo build --release --locked -p slurm-graphite -p slurm-reader
 	@$(MAKE) --no-print-directory man
 
 man: ## write the manual pages and completions of what was built
 	$(BUILT)/slurm-graphite manual $(BUILT)/manual
 
-deb: build ## Debian packages of the daemon and of its reader, for this host's libslurm
+deb: ## Debian packages of the daemon and of its reader, for this host's libslurm
 	@sh tests/packages.sh debian
+	@$(MAKE) --no-print-directory build
 	@sh packaging/deb.sh $(BUILT) $(TARGET)/deb
 
-rpm: build ## the same as RPMs
+rpm: ## the same as RPMs
 	@sh tests/packages.sh rpm
+	@$(MAKE) --no-print-directory build
 	@sh packaging/rpm.sh $(BUILT) $(TARGET)/rpm
 
 # Needs root, for chroots, and Debian's mirror.
