@@ -29,7 +29,7 @@ has_slurm() {
 # What building wants, but what is there from elsewhere.
 wanted() {
     command -v cc >/dev/null || echo gcc libc6-dev
-    [ -n "${LIBCLANG_PATH-}" ] || has 'libclang-*-dev' || echo libclang-dev
+    [ -n "${LIBCLANG_PATH-}" ] || has 'libclang-[0-9]*-dev' || echo libclang-dev
     has_slurm || echo libslurm-dev
 }
 

@@ -340,7 +340,9 @@ fn a_queue_that_could_not_be_kept_is_said() {
         "sudo -u",
     );
     let dir = sandbox.path("queue").display().to_string();
-    says(&check(&sandbox, &["--queue-dir", &dir]).unwrap(), &format!("✓ queue: {dir} is not there yet"));
+    let absent = check(&sandbox, &["--queue-dir", &dir]).unwrap();
+    says(&absent, &format!("✓ queue: {dir} is not there yet"));
+    assert!(absent.stdout.contains(&format!("ReadWritePaths={dir}")), "{}", absent.stdout);
     fs::create_dir(&dir).unwrap();
     let text = format!("[queue]\ndir = \"{dir}\"\nmax_bytes = \"4096TiB\"\n");
     let greedy = write(&sandbox.folder, "greedy.toml", &text).unwrap();

@@ -14,6 +14,8 @@ use crate::config::Config;
 
 /// The queue's file; SQLite's others beside it begin with its name.
 const QUEUE_FILE: &str = "queue.sqlite3";
+/// The unit's StateDirectory, outside of which it may write nowhere.
+const STATE: &str = "/var/lib/slurm-graphite";
 /// How long a Carbon gets to close what it cannot read; behind the end of our own side every close looks the same.
 const REFUSAL: Duration = Duration::from_secs(1);
 
@@ -112,7 +114,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
-            report.good(&format!("queue: {name} is not there yet; {user} can make it"))
+            report.good(&format!("queue: {name} is not there yet; {user} can make it{}", unit(dir)))
         } else {
             report.wrong(
                 &format!("queue: {name} is not there, and this user cannot make it"),
@@ -127,8 +129,10 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
         );
     }
     let Some(free) = free(dir) else {
-        return report
-            .good(&format!("queue: {name} can be written to by {user}; its free space is not known"));
+        return report.good(&format!(
+            "queue: {name} can be written to by {user}; its free space is not known{}",
+            unit(dir)
+        ));
     };
     let most = config.queue.limits.max_bytes;
     let room = format!("{} free, max_bytes is {}", ByteSize(free), ByteSize(most));
@@ -138,7 +142,15 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
             "Lower queue.max_bytes or make room: on a full disk the daemon goes on from memory.",
         );
     }
-    report.good(&format!("queue: {name} can be written to by {user}; {room}"))
+    report.good(&format!("queue: {name} can be written to by {user}; {room}{}", unit(dir)))
+}
+
+/// What the systemd unit wants besides: this program was not started by it.
+fn unit(dir: &Path) -> String {
+    if dir.starts_with(STATE) {
+        return String::new();
+    }
+    format!("; the systemd unit may only with ReadWritePaths={} in a drop-in", dir.display())
 }
 
 /// A file of its own; the queue's is only opened, where it is there.
@@ -176,6 +188,14 @@ fn taken(dir: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_the_unit_protects_is_said() {
+        assert_eq!(unit(Path::new("/var/lib/slurm-graphite/queue")), "");
+        assert!(
+            unit(Path::new("/var/lib/slurm-graphite2")).contains("ReadWritePaths=/var/lib/slurm-graphite2")
+        );
+    }
 
     #[test]
     fn a_port_of_the_other_protocol_is_doubted() {
