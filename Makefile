@@ -33,18 +33,21 @@ packages: ## install what building and testing need (as root), or say what is mi
 	@sh tests/packages.sh
 
 build: ## build the two programs for `make install`, and what `make man` does
+	@sh tests/packages.sh build
 	cargo build --release --locked -p slurm-graphite -p slurm-reader
 	@$(MAKE) --no-print-directory man
 
 man: ## write the manual pages and completions of what was built
 	$(BUILT)/slurm-graphite manual $(BUILT)/manual
 
-deb: build ## Debian packages of the daemon and of its reader, for this host's libslurm
+deb: ## Debian packages of the daemon and of its reader, for this host's libslurm
 	@sh tests/packages.sh debian
+	@$(MAKE) --no-print-directory build
 	@sh packaging/deb.sh $(BUILT) $(TARGET)/deb
 
-rpm: build ## the same as RPMs
+rpm: ## the same as RPMs
 	@sh tests/packages.sh rpm
+	@$(MAKE) --no-print-directory build
 	@sh packaging/rpm.sh $(BUILT) $(TARGET)/rpm
 
 # Needs root, for chroots, and Debian's mirror.
@@ -110,8 +113,9 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }
 	install -D -m 755 $(BUILT)/slurm-graphite $(DESTDIR)$(BIN)/slurm-graphite
 	install -D -m 755 $(BUILT)/slurm-graphite-reader $(DESTDIR)$(LIBEXEC)/$(READER)
-	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || \
-		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml
+	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || { \
+		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml && \
+		$(ADAPT) $(DESTDIR)$(CONFIG)/slurm-graphite.toml; }
 	install -D -m 644 systemd/slurm-graphite.service $(DESTDIR)$(UNIT)
 	install -D -m 644 systemd/slurm-graphite.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/slurm-graphite.conf
 	install -D -m 644 systemd/slurm-graphite.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/slurm-graphite.conf
@@ -125,8 +129,8 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	install -d $(DESTDIR)$(DOC)
 	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE \
 		$(filter-out docs/code-structure.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
-	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(SHARE)/supervisor/* $(DESTDIR)$(MAN)/man1/slurm-graphite.1 \
-		$(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
+	find $(DESTDIR)$(SHARE) $(DESTDIR)$(DOC) -type f -exec $(ADAPT) {} +
+	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(MAN)/man1/slurm-graphite.1 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
 
 clean: ## remove what was built
 	cargo clean

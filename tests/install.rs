@@ -46,6 +46,13 @@ fn under_a_prefix_of_its_own() {
         let paths = text.replace('\\', "").replace("/opt/graphite/", "");
         assert!(!paths.contains("/usr/") && !paths.contains("/etc/slurm-graphite"), "{paths}");
     }
+    for file in files(&root).unwrap() {
+        let text = fs::read_to_string(&file).unwrap().replace("/opt/graphite/", "");
+        for elsewhere in ["bin", "libexec", "share"].map(|folder| format!("/usr/{folder}/slurm-graphite")) {
+            assert!(!text.contains(&elsewhere), "{} names {elsewhere}", file.display());
+        }
+        assert!(!text.contains("/etc/slurm-graphite"), "{} names /etc/slurm-graphite", file.display());
+    }
 }
 
 #[test]
@@ -115,6 +122,42 @@ fn nothing_built_is_said() {
     assert!(error.contains("make build"), "{error}");
 }
 
+/// Compiling takes minutes.
+#[test]
+fn what_is_missing_is_said_before_anything_is_compiled() {
+    let folder = Folder::new().unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    for program in ["sh", "cat"] {
+        std::os::unix::fs::symlink(find_program(program).unwrap(), bin.join(program)).unwrap();
+    }
+    // A Debian with nothing but Rust, and not root's.
+    let compiled = folder.path().join("compiled");
+    for (program, script) in [
+        ("dpkg-query", "exit 1".to_owned()),
+        ("id", "echo 1000".to_owned()),
+        ("cargo", format!("echo > {}", compiled.display())),
+    ] {
+        fs::write(bin.join(program), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for (target, packages) in [
+        ("build", "gcc libc6-dev libclang-dev libslurm-dev\n"),
+        ("deb", "gcc libc6-dev libclang-dev libslurm-dev debhelper pkgconf systemd\n"),
+        ("rpm", "gcc libc6-dev libclang-dev libslurm-dev rpm\n"),
+    ] {
+        let mut command = sandbox::command(folder.path(), &find_program("make").unwrap());
+        command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/.."), target]).env("PATH", &bin);
+        for variable in ["LIBCLANG_PATH", "SLURM_INCLUDE_DIR", "SLURM_LIB_DIR"] {
+            command.env_remove(variable);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(packages), "{target}: {said}");
+        assert!(!compiled.exists(), "{target} compiles first");
+    }
+}
+
 /// The manual pages and completions, as `make man` writes them.
 fn manual(folder: &Folder) -> Result<PathBuf> {
     let pages = folder.path().join("built/manual");
@@ -165,6 +208,16 @@ fn named_paths_exist(root: &Path, prefix: &str) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Every file below `folder`.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { files.extend(self::files(&path)?) } else { files.push(path) }
+    }
+    Ok(files)
 }
 
 fn names(folder: &Path) -> Vec<String> {

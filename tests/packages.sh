@@ -1,15 +1,42 @@
 #!/bin/sh
 # Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
-# `packages.sh debian` and `packages.sh rpm` are about making packages instead, `packages.sh chroot` about testing them;
-# `packages.sh releases` adds what other releases of Slurm want.
+# `packages.sh build` is about building alone, `packages.sh debian` and `packages.sh rpm` about making packages too,
+# `packages.sh chroot` about testing them; `packages.sh releases` adds what other releases of Slurm want.
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
 tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon graphite-web carbon-c-relay iproute2 python3-whisper python3-yaml supervisor systemd valgrind man-db'
 programs='gcc sdiag slurmctld slurmd munged carbon-cache supervisord'
+
+# Whether one of these packages is installed.
+has() {
+    # shellcheck disable=SC2016
+    case $(dpkg-query -W -f '[${db:Status-Status}]' "$@" 2>/dev/null) in
+    *'[installed]'*) ;;
+    *) return 1 ;;
+    esac
+}
+
+# A Slurm that slurm-sys finds without Debian's package.
+has_slurm() {
+    [ -z "${SLURM_INCLUDE_DIR-}${SLURM_LIB_DIR-}" ] || return 0
+    for prefix in /usr/local /usr/local/slurm /opt/slurm /opt/slurm/current; do
+        [ ! -e $prefix/include/slurm/slurm.h ] || return 0
+    done
+    has slurm-smd-dev || pkg-config --exists slurm 2>/dev/null
+}
+
+# What building wants, but what is there from elsewhere.
+wanted() {
+    command -v cc >/dev/null || echo gcc libc6-dev
+    [ -n "${LIBCLANG_PATH-}" ] || has 'libclang-[0-9]*-dev' || echo libclang-dev
+    has_slurm || echo libslurm-dev
+}
+
 case ${1-} in
-debian) build='debhelper pkgconf systemd' tests= ;;
-rpm) build=rpm tests= programs='gcc rpmbuild' ;;
+build) build=$(wanted) tests= programs=gcc ;;
+debian) build="$(wanted) debhelper pkgconf systemd" tests= ;;
+rpm) build="$(wanted) rpm" tests= programs='gcc rpmbuild' ;;
 chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
 releases) tests="$tests debootstrap" ;;
 esac
@@ -37,8 +64,7 @@ fi
 
 missing=
 for package in $build $tests; do
-    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || status=
-    [ "$status" = installed ] || missing="$missing $package"
+    has "$package" || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
 
@@ -46,7 +72,7 @@ if [ "$(id -u)" -ne 0 ]; then
     cat >&2 <<END
 packages: missing here:$missing. As root (Debian, Ubuntu):
     apt-get install --no-install-recommends$missing
-Or let root run \`make packages\`. The tests themselves need no root.
+Or let root run \`sh tests/packages.sh${1:+ $1}\`. Building and the tests need no root.
 END
     exit 1
 fi

@@ -26,7 +26,8 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
             "line 8: carbon.address: is missing",
             "line 11: log.level: ",
         ] {
-            assert!(bad.stderr.contains(problem), "{command} does not say {problem}: {}", bad.stderr);
+            let problem = format!("{file}: {problem}");
+            assert!(bad.stderr.contains(&problem), "{command} does not say {problem}: {}", bad.stderr);
         }
         assert!(bad.took < SOON);
     }

@@ -240,6 +240,29 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
 }
 
 #[test]
+fn a_port_of_the_other_protocol_is_not_well() {
+    let sandbox = sandbox(Limits::Wide).unwrap();
+    let conf = sandbox.slurm.conf().display().to_string();
+    let checked = |protocol: &str, port: u16| {
+        let text = format!("[[carbon]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"{protocol}\"\n");
+        let file = write(&sandbox.folder, "protocol.toml", &text).unwrap();
+        run(&sandbox.folder, &["check", "--connect", "--slurm-conf", &conf, "--config", &file]).unwrap()
+    };
+    let (line, pickle) = (sandbox.carbon.line_port, sandbox.carbon.pickle_port);
+    for (protocol, port) in [("pickle", line), ("plaintext", pickle)] {
+        let start = format!("carbon 127.0.0.1:{port}: takes connections, and closes them");
+        wrong(&checked(protocol, port), &start, "Is that the port of `protocol`");
+    }
+    assert_eq!(sandbox.carbon.paths().len(), 0);
+    for (protocol, port) in [("pickle", pickle), ("plaintext", line)] {
+        let good = checked(protocol, port);
+        says(&good, &format!("✓ carbon 127.0.0.1:{port}: takes a point"));
+        assert_eq!(good.code, Some(0), "{}", good.stdout);
+    }
+    wait::until("the canary", wait::LIMIT, || sandbox.carbon.paths().len() == 1).unwrap();
+}
+
+#[test]
 fn munged_dead_frozen_or_with_another_key_is_told_apart() {
     let mut sandbox = sandbox(Limits::Wide).unwrap();
     sandbox.slurm.munged.freeze().unwrap();
@@ -317,7 +340,9 @@ fn a_queue_that_could_not_be_kept_is_said() {
         "sudo -u",
     );
     let dir = sandbox.path("queue").display().to_string();
-    says(&check(&sandbox, &["--queue-dir", &dir]).unwrap(), &format!("✓ queue: {dir} is not there yet"));
+    let absent = check(&sandbox, &["--queue-dir", &dir]).unwrap();
+    says(&absent, &format!("✓ queue: {dir} is not there yet"));
+    assert!(absent.stdout.contains(&format!("ReadWritePaths={dir}")), "{}", absent.stdout);
     fs::create_dir(&dir).unwrap();
     let text = format!("[queue]\ndir = \"{dir}\"\nmax_bytes = \"4096TiB\"\n");
     let greedy = write(&sandbox.folder, "greedy.toml", &text).unwrap();

@@ -18,11 +18,16 @@ pub(crate) use self::problem::Problems;
 use self::problem::{Place, Problem};
 use self::section::{Section, line_of};
 use self::value::{
-    bytes, destination_name, duration, interval, log_format, log_level, path, positive_duration,
-    protocol_name, rate,
+    between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
 };
 use crate::health;
 use crate::naming::Prefix;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(86_400);
+/// As humantime counts it.
+const YEAR: Duration = Duration::from_secs(31_557_600);
 
 /// Everything that `slurm-graphite` can be told.
 #[derive(Clone, Debug, PartialEq)]
@@ -122,11 +127,11 @@ impl Config {
         let text = match file {
             Some(path) => std::fs::read_to_string(path).map_err(|error| {
                 let text = format!("cannot be read: {error}");
-                Problems(vec![Problem { place: Place::Whole, key: path.display().to_string(), text }])
+                vec![Problem { place: Place::Whole, key: path.display().to_string(), text }]
             })?,
             None => String::new(),
         };
-        Self::parse(&text, flags)
+        Self::parse(&text, flags).map_err(|problems| Problems { file: file.map(Path::to_owned), ..problems })
     }
 
     /// Of a text that is known to be right.
@@ -151,18 +156,18 @@ impl Config {
         config.check_lengths(&mut problems);
         config.collectors.check_intervals(config.interval, &mut problems);
         config.check_file(&mut problems);
-        if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
+        if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 
     fn apply_file(&mut self, mut top: Section<'_, '_>) {
         top.set("interval", interval, &mut self.interval);
         top.set("prefix", str::parse::<Prefix>, &mut self.prefix);
-        top.set("drain_timeout", duration, &mut self.drain_timeout);
+        top.set("drain_timeout", between(Duration::ZERO, MINUTE * 10), &mut self.drain_timeout);
 
         if let Some(mut slurm) = top.section("slurm") {
             slurm.set_some("conf", path, &mut self.slurm.conf);
             slurm.set_some("reader", path, &mut self.slurm.reader);
-            slurm.set("timeout", positive_duration, &mut self.slurm.timeout);
+            slurm.set("timeout", between(SECOND, MINUTE * 10), &mut self.slurm.timeout);
             slurm.end();
         }
         if let Some(mut log) = top.section("log") {
@@ -177,8 +182,8 @@ impl Config {
             let limits = &mut self.queue.limits;
             queue.set_some("dir", path, &mut self.queue.dir);
             queue.set("max_bytes", bytes, &mut limits.max_bytes);
-            queue.set("max_age", positive_duration, &mut limits.max_age);
-            queue.set("resend_window", duration, &mut limits.resend_window);
+            queue.set("max_age", between(SECOND, YEAR), &mut limits.max_age);
+            queue.set("resend_window", between(Duration::ZERO, DAY), &mut limits.resend_window);
             queue.set_some("replay_rate", rate, &mut self.queue.replay_rate);
             queue.end();
         }
@@ -193,9 +198,9 @@ impl Config {
             carbon.set_some("address", str::parse::<Address>, &mut address);
             carbon.set_some("name", destination_name, &mut name);
             carbon.set("protocol", protocol_name, &mut protocol);
-            carbon.set("connect_timeout", positive_duration, &mut timeouts.connect);
-            carbon.set("stall_timeout", positive_duration, &mut timeouts.stall);
-            carbon.set_some("reconnect_every", positive_duration, &mut reconnect_every);
+            carbon.set("connect_timeout", between(SECOND / 10, MINUTE * 10), &mut timeouts.connect);
+            carbon.set("stall_timeout", between(SECOND, MINUTE * 60), &mut timeouts.stall);
+            carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
             match address {
                 Some(address) => {
                     let name = name.unwrap_or_else(|| address.to_string());
@@ -301,11 +306,7 @@ impl Config {
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file";
-            return Err(Problems(vec![Problem {
-                place: Place::Whole,
-                key: "carbon".into(),
-                text: text.into(),
-            }]));
+            return Err(vec![Problem { place: Place::Whole, key: "carbon".into(), text: text.into() }].into());
         }
         Ok(self)
     }

@@ -1,7 +1,7 @@
 //! `check`: the configuration, and with `--connect` everything that it leads to: a line each, with what to do.
 //!
 //! `✓` is well, `✗` is not and makes the exit code 1, `–` is what could not be looked at, and why. Nothing is sent
-//! but one point of a path of its own, the canary; the daemon's store is never opened.
+//! but one point of a path of its own, the canary, some hundred times; the daemon's store is never opened.
 
 mod delivery;
 mod ini;
@@ -87,8 +87,12 @@ impl Report {
     }
 }
 
-/// One point whose value is this moment, so that it can be told from an earlier check's. `None` where the prefix
-/// needs the cluster's name and slurmctld has not told it.
+/// What Carbon's plaintext receiver takes without the end of a line; at more it closes the connection.
+const LONGEST_LINE: usize = 16_384;
+
+/// One point whose value is this moment, so that it can be told from an earlier check's, as often as it takes for a
+/// plaintext receiver to close over its pickle. `None` where the prefix needs the cluster's name and slurmctld has not
+/// told it.
 fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     let host = naming::host();
     let cluster = reading.and_then(|reading| reading.cluster.as_deref());
@@ -96,7 +100,10 @@ fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     let now =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor();
     let mut batch = Batch::new(slot(now, config.interval));
-    batch.push(health::canary(&prefix, &host), now);
+    let path = health::canary(&prefix, &host);
+    for _ in 0..=LONGEST_LINE / path.len().max(1) {
+        batch.push(path.clone(), now);
+    }
     Some(batch)
 }
 

@@ -1,10 +1,15 @@
 //! What is wrong with a configuration, and where.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// Everything that is wrong with a configuration; never empty.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Problems(pub(super) Vec<Problem>);
+pub(crate) struct Problems {
+    /// Whose lines are meant.
+    pub(super) file: Option<PathBuf>,
+    pub(super) list: Vec<Problem>,
+}
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -20,14 +25,25 @@ pub(super) enum Place {
     Whole,
 }
 
+impl From<Vec<Problem>> for Problems {
+    fn from(list: Vec<Problem>) -> Self {
+        Self { file: None, list }
+    }
+}
+
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Problem { place, key, text }) in self.0.iter().enumerate() {
+        for (index, Problem { place, key, text }) in self.list.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
             match place {
-                Place::Line(line) => write!(f, "line {line}: {key}: {text}")?,
+                Place::Line(line) => {
+                    if let Some(file) = &self.file {
+                        write!(f, "{}: ", file.display())?;
+                    }
+                    write!(f, "line {line}: {key}: {text}")?;
+                }
                 Place::Flag => write!(f, "--{key}: {text}")?,
                 Place::Whole => write!(f, "{key}: {text}")?,
             }

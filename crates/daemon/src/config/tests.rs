@@ -74,6 +74,32 @@ fn illegal_prefixes_and_impossible_intervals_are_refused() {
 }
 
 #[test]
+fn a_slip_of_the_unit_is_refused() {
+    let carbon = "[[carbon]]\naddress = \"a:2004\"\n";
+    for (table, key, wrong, right) in [
+        ("", "drain_timeout", ["5h", "11m"], ["0s", "30s"]),
+        ("[slurm]\n", "timeout", ["1ms", "30h"], ["1s", "2m"]),
+        ("[queue]\n", "max_age", ["12ms", "12000d"], ["10s", "30d"]),
+        ("[queue]\n", "resend_window", ["10d", "600h"], ["0s", "1h"]),
+        (carbon, "connect_timeout", ["10ms", "10h"], ["500ms", "30s"]),
+        (carbon, "stall_timeout", ["30ms", "30h"], ["3s", "10m"]),
+        (carbon, "reconnect_every", ["1ms", "1000d"], ["1m", "7d"]),
+    ] {
+        let of = |value: &str| problems(&format!("{table}{key} = {value:?}\n"));
+        for value in wrong {
+            let found = of(value).concat();
+            assert!(found.contains(&format!("{key}: {value:?} is not from ")), "{key}: {found}");
+        }
+        for value in right {
+            assert_eq!(of(value), [""; 0], "{key}");
+        }
+        let found = of("10M").concat();
+        assert!(found.contains("would be months; write m for minutes"), "{key}: {found}");
+    }
+    assert!(problems("interval = \"1M\"").concat().contains("m for minutes"));
+}
+
+#[test]
 fn a_prefix_that_leaves_no_room_for_what_comes_behind_it_is_refused() {
     // Its points would all be refused, one by one, at every tick.
     let prefix = ["a".repeat(198).as_str(); 5].join(".");

@@ -17,7 +17,11 @@ pub(super) fn interval(text: &str) -> Result<u32, String> {
         })
 }
 
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, String> {
+    // To humantime it is a month.
+    if text.contains('M') {
+        return Err(format!("{text:?} would be months; write m for minutes"));
+    }
     humantime::parse_duration(text).map_err(|_| {
         format!(
             "{text:?} is not a duration; write a number with its unit, such as \"30s\", \"10m\" or \"12h\""
@@ -25,10 +29,16 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
-    duration(text).and_then(|duration| {
-        if duration.is_zero() { Err("must be longer than nothing".to_owned()) } else { Ok(duration) }
-    })
+/// A duration within bounds that only a slip of the unit leaves.
+pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&str) -> Result<Duration, String> {
+    move |text| {
+        let found = duration(text)?;
+        if (least..=most).contains(&found) {
+            return Ok(found);
+        }
+        let [least, most] = [least, most].map(humantime::format_duration);
+        Err(format!("{text:?} is not from {least} to {most}"))
+    }
 }
 
 pub(super) fn bytes(text: &str) -> Result<u64, String> {

@@ -3,16 +3,21 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use bytesize::ByteSize;
-use carbon::{Batch, Connection, ConnectionError, Destination};
+use carbon::{Batch, Connection, ConnectionError, Destination, Protocol};
 
 use super::{Report, is_root};
 use crate::config::Config;
 
 /// The queue's file; SQLite's others beside it begin with its name.
 const QUEUE_FILE: &str = "queue.sqlite3";
+/// The unit's StateDirectory, outside of which it may write nowhere.
+const STATE: &str = "/var/lib/slurm-graphite";
+/// How long a Carbon gets to close what it cannot read; behind the end of our own side every close looks the same.
+const REFUSAL: Duration = Duration::from_secs(1);
 
 /// Every Carbon in turn; whether one of them has read the canary.
 pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
@@ -31,7 +36,7 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
 
 async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
     let passed = match Connection::open(&to.address, to.timeouts).await {
-        Ok(connection) => tokio::time::timeout(to.timeouts.connect, send(connection, to, canary))
+        Ok(connection) => tokio::time::timeout(to.timeouts.connect + REFUSAL, send(connection, to, canary))
             .await
             .unwrap_or(Err(ConnectionError::Stalled(to.timeouts.connect))),
         Err(error) => Err(error),
@@ -39,7 +44,12 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     let what = if canary.is_some() { "a point" } else { "connections" };
     let (error, advice) = match passed {
         Ok(()) => {
-            report.good(&format!("carbon {}: takes {what}, and has read all of it", to.name))?;
+            let taken = format!("carbon {}: takes {what}, and has read all of it", to.name);
+            match others_port(to.protocol, to.address.port()) {
+                Some(doubt) => report.unknown(&format!("{taken}, but {doubt}"))?,
+                None if canary.is_none() => report.good(&taken)?,
+                None => report.good(&format!("{taken}; that it is stored --read-back tells"))?,
+            }
             return Ok(true);
         }
         Err(ConnectionError::Stalled(_)) => (
@@ -54,12 +64,24 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             (error.to_string(), "Is carbon-cache running, with its PICKLE_RECEIVER_PORT open to this host?")
         }
         Err(error) => (
-            format!("takes connections, and closes them unread: {error}"),
+            format!("takes connections, and closes them at once: {error}"),
             "Is that the port of `protocol` (pickle 2004, plaintext 2003), and MAX_RECEIVER_CONNECTIONS not reached?",
         ),
     };
     report.wrong(&format!("carbon {}: {error}", to.name), advice)?;
     Ok(false)
+}
+
+/// What is odd about a port that by custom is the other protocol's: not every receiver closes over the wrong one.
+fn others_port(protocol: Protocol, port: u16) -> Option<String> {
+    let (is, wants) = match (protocol, port) {
+        (Protocol::Pickle, 2003) => ("plaintext", "pickle"),
+        (Protocol::Plaintext, 2004) => ("pickle", "plaintext"),
+        _ => return None,
+    };
+    Some(format!(
+        "port {port} is by custom that of {is}, and `protocol` is {wants}: does --read-back find the point?"
+    ))
 }
 
 /// The canary, where there is one, and the half-close barrier behind it.
@@ -71,6 +93,10 @@ async fn send(
     // A point that was made here can be encoded.
     for frame in canary.and_then(|canary| carbon::frames(canary).ok()).into_iter().flatten() {
         connection.write(&frame.bytes(to.protocol).unwrap_or_default()).await?;
+    }
+    // A receiver keeps a connection whose bytes it understands.
+    if let Ok(error) = tokio::time::timeout(REFUSAL, connection.closed()).await {
+        return Err(error);
     }
     connection.barrier().await
 }
@@ -88,7 +114,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
-            report.good(&format!("queue: {name} is not there yet; {user} can make it"))
+            report.good(&format!("queue: {name} is not there yet; {user} can make it{}", unit(dir)))
         } else {
             report.wrong(
                 &format!("queue: {name} is not there, and this user cannot make it"),
@@ -103,8 +129,10 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
         );
     }
     let Some(free) = free(dir) else {
-        return report
-            .good(&format!("queue: {name} can be written to by {user}; its free space is not known"));
+        return report.good(&format!(
+            "queue: {name} can be written to by {user}; its free space is not known{}",
+            unit(dir)
+        ));
     };
     let most = config.queue.limits.max_bytes;
     let room = format!("{} free, max_bytes is {}", ByteSize(free), ByteSize(most));
@@ -114,7 +142,15 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
             "Lower queue.max_bytes or make room: on a full disk the daemon goes on from memory.",
         );
     }
-    report.good(&format!("queue: {name} can be written to by {user}; {room}"))
+    report.good(&format!("queue: {name} can be written to by {user}; {room}{}", unit(dir)))
+}
+
+/// What the systemd unit wants besides: this program was not started by it.
+fn unit(dir: &Path) -> String {
+    if dir.starts_with(STATE) {
+        return String::new();
+    }
+    format!("; the systemd unit may only with ReadWritePaths={} in a drop-in", dir.display())
 }
 
 /// A file of its own; the queue's is only opened, where it is there.
@@ -147,4 +183,30 @@ fn taken(dir: &Path) -> u64 {
         .filter_map(|entry| entry.metadata().ok())
         .map(|metadata| metadata.len())
         .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_the_unit_protects_is_said() {
+        assert_eq!(unit(Path::new("/var/lib/slurm-graphite/queue")), "");
+        assert!(
+            unit(Path::new("/var/lib/slurm-graphite2")).contains("ReadWritePaths=/var/lib/slurm-graphite2")
+        );
+    }
+
+    #[test]
+    fn a_port_of_the_other_protocol_is_doubted() {
+        use Protocol::{Pickle, Plaintext};
+        assert!(
+            others_port(Pickle, 2003)
+                .is_some_and(|doubt| doubt.contains("that of plaintext, and `protocol` is pickle"))
+        );
+        assert!(others_port(Plaintext, 2004).is_some_and(|doubt| doubt.contains("that of pickle")));
+        for (protocol, port) in [(Pickle, 2004), (Plaintext, 2003), (Pickle, 2014), (Plaintext, 2103)] {
+            assert_eq!(others_port(protocol, port), None);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use carbon::{Destination, Protocol};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::ini::Ini;
+use super::ini::{Ini, Section};
 use crate::config::Config;
 
 /// Debian's place, and that of everybody else.
@@ -60,15 +60,17 @@ async fn is_here(to: &Destination) -> bool {
     addresses.any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 
-/// Where a carbon-cache of this carbon.conf listens for `protocol`.
+/// Where a carbon-cache of this carbon.conf listens for `protocol`: as its own section says, or [cache], or Carbon itself.
 fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
-    let key = match protocol {
-        Protocol::Pickle => "pickle_receiver_port",
-        Protocol::Plaintext => "line_receiver_port",
+    let (key, default) = match protocol {
+        Protocol::Pickle => ("pickle_receiver_port", 2004),
+        Protocol::Plaintext => ("line_receiver_port", 2003),
     };
     let ini = Ini::parse(text);
-    let caches = ini.sections().iter().filter(|section| section.name.starts_with("cache"));
-    caches.filter_map(|section| section.get(key)?.parse().ok()).collect()
+    let caches = || ini.sections().iter().filter(|section| section.name.starts_with("cache"));
+    let port = |section: &Section| section.get(key)?.parse().ok();
+    let shared = caches().find(|section| section.name == "cache").and_then(port).unwrap_or(default);
+    caches().map(|section| port(section).unwrap_or(shared)).collect()
 }
 
 #[cfg(test)]
@@ -79,6 +81,16 @@ mod tests {
     fn only_the_ports_of_a_cache_are_those_of_its_rules() {
         let text = "[cache]\nPICKLE_RECEIVER_PORT = 2004\n[cache:b]\nPICKLE_RECEIVER_PORT = 2104\nLINE_RECEIVER_PORT = 2103\n[relay]\nPICKLE_RECEIVER_PORT = 2014\n";
         assert_eq!(ports(text, Protocol::Pickle), [2004, 2104]);
-        assert_eq!(ports(text, Protocol::Plaintext), [2103]);
+        assert_eq!(ports(text, Protocol::Plaintext), [2003, 2103]);
+    }
+
+    #[test]
+    fn a_port_that_is_not_said_is_carbons_own() {
+        assert_eq!(ports("[cache]\nUSER =\n", Protocol::Pickle), [2004]);
+        assert_eq!(ports("[cache]\nUSER =\n", Protocol::Plaintext), [2003]);
+        let text = "[cache]\nPICKLE_RECEIVER_PORT = 2014\n[cache:b]\nLINE_RECEIVER_PORT = 2103\n";
+        assert_eq!(ports(text, Protocol::Pickle), [2014, 2014]);
+        assert_eq!(ports(text, Protocol::Plaintext), [2003, 2103]);
+        assert_eq!(ports("[relay]\n", Protocol::Pickle), [0; 0]);
     }
 }

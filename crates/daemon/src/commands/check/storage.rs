@@ -301,10 +301,27 @@ mod tests {
             let rule = rules::first(&rules, path).unwrap();
             assert!(rule.name.is_some() && misfit(&config, rule, 30).is_none(), "{path}");
         }
+    }
+
+    #[test]
+    fn the_shipped_aggregation_fits_every_prefix_and_nobody_else() {
         let text = include_str!("../../../../../config/carbon/storage-aggregation.conf");
         let rules = rules::aggregations(text).unwrap();
-        for (path, sent) in &series {
-            assert_eq!(rules::first(&rules, path).unwrap().says, Some(sent.rollup), "{path}");
+        for prefix in ["cluster", "standby", "hpc.{host}"] {
+            let config = Config::of(&format!("prefix = {prefix:?}"));
+            for (path, sent) in &series(&config, None).unwrap() {
+                let rule = rules::first(&rules, path).unwrap();
+                assert!(rule.name.is_some() && rule.says == Some(sent.rollup), "{path}");
+            }
+        }
+        for other in [
+            "carbon.agents.slurm_node-a.metricsReceived",
+            "collectd.slurm_node.load.gauge.shortterm",
+            "servers.slurm.gauge-count",
+            "servers.slurmctld.jobs_started",
+            "my_slurm_jobs.gauge-jobs",
+        ] {
+            assert_eq!(rules::first(&rules, other).unwrap().name, None, "{other}");
         }
     }
 
