@@ -184,7 +184,7 @@ fn misfit(config: &Config, rule: &Rule<Archives>, every: u32) -> Option<(String,
     let (step, kept) = rule.says.finest();
     let interval = u64::from(every);
     let above = "Put what `slurm-graphite storage-schemas` prints above it, before the first start; a file that is \
-                 there already keeps its archives until whisper-resize.";
+                 there already keeps its archives until whisper-auto-resize.";
     if step > interval {
         return Some((
             format!(
