@@ -30,7 +30,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", requires = "prefix")]
         replay: Option<PathBuf>,
     },
-    /// Print one tick as `path value timestamp` lines; with --carbon send it too, and have it confirmed
+    /// Print one tick as `path value timestamp` lines; with a Carbon, of the file or of --carbon, send it too, and have it confirmed
     Once {
         #[command(flatten)]
         options: Options,
