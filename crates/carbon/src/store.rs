@@ -317,7 +317,7 @@ impl Keeper {
         match File::open(&self.dir, self.max_bytes, &self.destinations) {
             Ok((file, _)) if aside::pending(&self.dir).exists() => {
                 let (path, reason) = (self.dir.join(NAME), "it was not whole yet".to_owned());
-                self.take_over(file, StoreError::Damaged { path, reason });
+                self.take_over(file, StoreError::Damaged { path, reason }, true);
             }
             Ok((file, restored)) => self.opened(file, restored),
             Err(error @ (StoreError::Damaged { .. } | StoreError::Newer { .. })) => self.replace(error),
@@ -325,8 +325,11 @@ impl Keeper {
         }
     }
 
-    fn opened(&mut self, file: File, restored: Restored) {
-        (self.file, self.told) = (Some(file), true);
+    fn opened(&mut self, file: File, mut restored: Restored) {
+        if std::mem::replace(&mut self.told, true) {
+            restored.lost.clear();
+        }
+        self.file = Some(file);
         self.say(Event::Opened(restored));
     }
 
@@ -338,35 +341,42 @@ impl Keeper {
             return self.say(Event::Unavailable(error));
         }
         match File::open(&self.dir, self.max_bytes, &self.destinations) {
-            Ok((file, _)) => self.take_over(file, error),
-            Err(cause) => {
-                // Nothing can be written now: later it will be tried from the beginning.
-                if !resumed {
-                    aside::put_back(&self.dir);
-                }
-                self.say(Event::Unavailable(cause));
-            }
+            Ok((file, _)) => self.take_over(file, error, resumed),
+            Err(cause) => self.not_now(cause, resumed),
         }
     }
 
-    /// Takes over into `file` what can be read of the one that had its place. Nothing of it is sent before that is done: a run
-    /// that finds it half done begins anew.
-    fn take_over(&mut self, mut file: File, error: StoreError) {
+    /// The disk does not take a new file: later it will be tried from the beginning.
+    fn not_now(&self, cause: StoreError, resumed: bool) {
+        if !resumed {
+            aside::put_back(&self.dir);
+        } else if matches!(cause, StoreError::Damaged { .. }) {
+            // What was made until now would refuse the next time too.
+            let _ = aside::begin(&self.dir);
+        }
+        self.say(Event::Unavailable(cause));
+    }
+
+    /// Takes over into `file` what can be read of the one that had its place; `resumed`: not for the first time. Nothing of it is
+    /// sent before that is done: a run that finds it half done begins anew.
+    fn take_over(&mut self, mut file: File, error: StoreError, resumed: bool) {
         let from = aside::pending(&self.dir);
         // What a newer version has kept, only that knows.
         let newer = matches!(error, StoreError::Newer { .. });
-        let Salvage { saved, lost, counted, blind } =
-            if newer { Salvage::default() } else { salvage(&from, &mut file) };
+        let salvage = if newer { Ok(Salvage::default()) } else { salvage(&from, &mut file) };
+        let taken = salvage.and_then(|salvage| Ok((salvage, file.restore()?)));
+        let (Salvage { saved, lost, counted, blind }, restored) = match taken {
+            Ok(taken) => taken,
+            Err(cause) => {
+                // Closed later it would delete the other's log.
+                drop(file);
+                return self.not_now(cause, resumed);
+            }
+        };
         // Under its old name it is taken over once more by the next run, which sends twice.
         let to = aside::finish(&self.dir, &from).unwrap_or(from);
         self.say(Event::MovedAside { to, error, saved, counted });
-        match file.restore() {
-            Ok(restored) => {
-                let lost = if self.told { BTreeMap::new() } else { lost };
-                self.opened(file, Restored { lost, blind, ..restored });
-            }
-            Err(error) => self.say(Event::Unavailable(error)),
-        }
+        self.opened(file, Restored { lost, blind, ..restored });
     }
 
     /// Returns the batches that had to make room; `None` where the changes are not on disk.

@@ -3,12 +3,17 @@
 use super::*;
 
 fn keeper(dir: &Path) -> (Keeper, mpsc::UnboundedReceiver<Event>) {
+    let (mut keeper, events) = unopened(dir);
+    keeper.open();
+    (keeper, events)
+}
+
+fn unopened(dir: &Path) -> (Keeper, mpsc::UnboundedReceiver<Event>) {
     let (said, events) = mpsc::unbounded_channel();
     let destinations = vec![Arc::from("a")];
     let (dir, owed) = (dir.to_owned(), Changes::default());
-    let mut keeper =
+    let keeper =
         Keeper { dir, max_bytes: 64 << 20, destinations, file: None, tried: None, told: false, owed, said };
-    keeper.open();
     (keeper, events)
 }
 
@@ -113,4 +118,76 @@ fn a_file_that_is_replaced_while_the_queue_knows_what_it_had_is_not_counted_here
     keeper.replace(StoreError::Damaged { path, reason: "a test".to_owned() });
     let restored = restored(&mut events);
     assert!(restored.lost.is_empty() && restored.batches.len() >= 10, "{restored:?}");
+}
+
+fn assert_nothing_is_done(dir: &Path, events: &mut mpsc::UnboundedReceiver<Event>) {
+    let event = events.try_recv().unwrap();
+    assert!(matches!(event, Event::Unavailable(_)), "{event:?}");
+    assert!(events.try_recv().is_err());
+    assert!(dir.join(NAME).exists() && !aside::pending(dir).exists(), "it is not in its place");
+}
+
+#[test]
+fn a_damaged_file_for_whose_batches_there_is_no_room_waits_in_its_place_and_loses_none() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(keeper_with(&dir, 1..=40));
+    cut(dir.path());
+    let (mut keeper, mut events) = unopened(dir.path());
+    aside::begin(dir.path()).unwrap();
+    let (file, _) = File::open(dir.path(), 64 << 20, &keeper.destinations).unwrap();
+    file.fill(true);
+    let path = dir.path().to_owned();
+    keeper.take_over(file, StoreError::Damaged { path, reason: "a test".to_owned() }, false);
+    assert_nothing_is_done(dir.path(), &mut events);
+    keeper.open();
+    let restored = restored(&mut events);
+    assert!(restored.batches.len() >= 10, "{restored:?}");
+    assert_eq!(restored.lost[&keeper.destinations[0]].batches, 40 - restored.batches.len() as u64);
+}
+
+#[test]
+fn a_damaged_file_for_whose_copy_there_is_no_room_waits_in_its_place_and_loses_none() {
+    let (dir, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (mut keeper, _) = keeper_with(&dir, [1]);
+    (2..=40).for_each(|id| drop(keeper.apply(append([id]))));
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), killed.path().join(entry.file_name())).unwrap();
+    }
+    // SQLite reads the log no further than to its middle.
+    let log = aside::log_of(&killed.path().join(NAME));
+    let mut bytes = std::fs::read(&log).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&log, bytes).unwrap();
+    let merged = killed.path().join(format!("{NAME}.salvage.merged"));
+    std::os::unix::fs::symlink("/dev/full", &merged).unwrap();
+    let (mut keeper, mut events) = self::keeper(killed.path());
+    assert_nothing_is_done(killed.path(), &mut events);
+    assert!(merged.symlink_metadata().is_err(), "what there is of the copy takes room");
+    keeper.open();
+    let restored = restored(&mut events);
+    assert!(restored.batches.len() >= 39, "{restored:?}");
+}
+
+#[test]
+fn what_an_interrupted_run_has_made_and_cannot_be_written_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(keeper_with(&dir, 1..=40));
+    aside::begin(dir.path()).unwrap();
+    let (mut file, _) = File::open(dir.path(), 64 << 20, &[Arc::from("a")]).unwrap();
+    file.apply(&append(1..=40)).unwrap();
+    file.apply(&Changes { forget: (1..=40).collect(), ..Changes::default() }).unwrap();
+    drop(file);
+    // Its list of free pages: nobody looks at it before a page is wanted.
+    let path = dir.path().join(NAME);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let trunk = u32::from_be_bytes(bytes[32..36].try_into().unwrap()) as usize;
+    bytes[(trunk - 1) * 4096..][..8].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let (mut keeper, mut events) = keeper(dir.path());
+    let event = events.try_recv().unwrap();
+    assert!(matches!(event, Event::Unavailable(StoreError::Damaged { .. })), "{event:?}");
+    keeper.open();
+    assert!(restored(&mut events).batches.into_keys().eq(1..=40));
 }

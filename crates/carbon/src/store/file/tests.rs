@@ -280,7 +280,7 @@ fn a_damaged_entry_of_one_destination_is_no_loss_while_anothers_is_sound() {
             let restored = if aside {
                 let aside = begin(dir.path()).unwrap();
                 let (mut file, _) = both(dir.path());
-                assert!(!salvage(&aside, &mut file).counted, "{damage}");
+                assert!(!salvage(&aside, &mut file).unwrap().counted, "{damage}");
                 file.restore().unwrap()
             } else {
                 let (_, restored) = both(dir.path());
@@ -310,7 +310,7 @@ fn where_the_tally_knows_a_damaged_entry_changes_nothing() {
             let restored = if aside {
                 let aside = begin(dir.path()).unwrap();
                 let (mut file, _) = both(dir.path());
-                let salvage = salvage(&aside, &mut file);
+                let salvage = salvage(&aside, &mut file).unwrap();
                 assert!(salvage.counted && salvage.lost.is_empty(), "{damage}");
                 file.restore().unwrap()
             } else {
@@ -375,7 +375,7 @@ fn what_can_be_read_of_a_cut_or_flipped_file_is_taken_over_and_the_rest_counted(
         refused += 1;
         let aside = begin(dir.path()).unwrap();
         let (mut file, _) = open(dir.path(), MANY);
-        let salvage = salvage(&aside, &mut file);
+        let salvage = salvage(&aside, &mut file).unwrap();
         assert!(aside.exists());
         let points: u64 = salvage
             .saved

@@ -151,7 +151,7 @@ fn a_last_commit_that_was_made_and_is_damaged_is_salvaged_and_the_rest_counted()
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         let aside = begin(dir.path()).unwrap();
         let (mut file, _) = open(dir.path(), MANY);
-        let salvage = salvage(&aside, &mut file);
+        let salvage = salvage(&aside, &mut file).unwrap();
         let saved = salvage.saved.len() as u64;
         assert!(salvage.counted, "{flip}");
         assert_eq!(salvage.lost, lost(3 - saved), "{flip}");
@@ -183,7 +183,7 @@ fn a_file_that_is_gone_or_empty_costs_what_it_had_and_is_told() {
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         let aside = begin(dir.path()).unwrap();
         let (mut file, _) = open(dir.path(), MANY);
-        let salvage = salvage(&aside, &mut file);
+        let salvage = salvage(&aside, &mut file).unwrap();
         assert!(salvage.saved.iter().eq(&[1, 2, 3]) && salvage.lost.is_empty(), "{salvage:?}");
     }
 }
@@ -290,7 +290,7 @@ fn a_file_that_is_too_short_beside_a_log_that_is_whole_is_damage() {
                 refused += 1;
                 let aside = begin(copy.path()).unwrap();
                 let (mut file, _) = open(copy.path(), MANY);
-                let salvage = salvage(&aside, &mut file);
+                let salvage = salvage(&aside, &mut file).unwrap();
                 assert!(salvage.counted);
                 (file, salvage.lost)
             }
