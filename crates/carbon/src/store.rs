@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
+use tracing::debug;
 
 use self::file::{File, Salvage, salvage};
 use crate::wire::{Frame, points};
@@ -266,9 +267,7 @@ impl Keeper {
             let command = match &mut self.file {
                 Some(file) if file.wants_to_shrink() => match commands.recv_timeout(SHRINK_PAUSE) {
                     Err(RecvTimeoutError::Timeout) => {
-                        if let Err(error) = file.shrink() {
-                            self.failed(Vec::new(), error);
-                        }
+                        self.shrink();
                         continue;
                     }
                     Ok(command) => command,
@@ -400,6 +399,15 @@ impl Keeper {
                 self.failed(appended, error);
                 None
             }
+        }
+    }
+
+    fn shrink(&mut self) {
+        match self.file.as_mut().map_or(Ok(()), File::shrink) {
+            Err(error @ StoreError::Damaged { .. }) => self.replace(error),
+            // No batch is the worse for it.
+            Err(error) => debug!(%error, "the queue's file cannot be made smaller now"),
+            Ok(()) => {}
         }
     }
 

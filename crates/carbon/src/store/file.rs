@@ -27,8 +27,8 @@ use crate::wire::Frame;
 const VERSION: i64 = 1;
 /// Free pages that are left in the file: giving them back and taking them again would cost more.
 const FREE_PAGES: u64 = 512;
-/// Pages given back in one step.
-const SHRINK_STEP: u64 = 2048;
+/// Pages given back in one step, which is one commit: the log takes as much for a while.
+const SHRINK_STEP: u64 = 256;
 
 /// An open file.
 #[derive(Debug)]
@@ -291,8 +291,9 @@ impl File {
         self.shrinking
     }
 
-    /// Gives some free pages back to the file system.
+    /// Gives some free pages back to the file system. After an error no more wait, until a change looks at the size again.
     pub(super) fn shrink(&mut self) -> Result<(), StoreError> {
+        self.shrinking = false;
         let vacuum = || -> rusqlite::Result<()> {
             let mut step =
                 self.connection.prepare_cached(&format!("PRAGMA incremental_vacuum({SHRINK_STEP})"))?;
@@ -303,13 +304,12 @@ impl File {
         vacuum().map_err(|source| explain(&self.path, source))?;
         let (_, free) = self.pages()?;
         if free > FREE_PAGES {
+            self.shrinking = true;
             return Ok(());
         }
         let truncate = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         truncate.map_err(|source| explain(&self.path, source))?;
-        self.look_at_size()?;
-        self.shrinking = false;
-        Ok(())
+        self.look_at_size()
     }
 
     /// What the file, its log and its tally took when they were last looked at.
@@ -322,6 +322,12 @@ impl File {
     pub(super) fn fill(&self, full: bool) {
         let pages = if full { 1 } else { u32::MAX / 2 };
         self.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+    }
+
+    /// A disk that takes no change at all, or does again.
+    #[cfg(test)]
+    pub(super) fn refuse(&self, refuse: bool) {
+        self.connection.pragma_update(None, "query_only", refuse).unwrap();
     }
 
     /// Pages in the file, and the free ones among them.

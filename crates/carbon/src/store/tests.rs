@@ -191,3 +191,18 @@ fn what_an_interrupted_run_has_made_and_cannot_be_written_is_made_anew() {
     keeper.open();
     assert!(restored(&mut events).batches.into_keys().eq(1..=40));
 }
+
+#[test]
+fn a_disk_that_lets_no_file_shrink_is_asked_again_with_the_next_change_and_not_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut keeper, mut events) = keeper_with(&dir, 1..=1000);
+    keeper.apply(Changes { forget: (1..=999).collect(), ..Changes::default() });
+    assert!(matches!(events.try_recv().unwrap(), Event::Committed { .. }));
+    keeper.file.as_ref().unwrap().refuse(true);
+    keeper.shrink();
+    assert!(!keeper.file.as_ref().unwrap().wants_to_shrink());
+    assert!(events.try_recv().is_err(), "its batches are as well kept as before");
+    keeper.file.as_ref().unwrap().refuse(false);
+    keeper.apply(Changes { forget: vec![1000], ..Changes::default() });
+    assert!(keeper.file.as_ref().unwrap().wants_to_shrink());
+}

@@ -105,6 +105,23 @@ fn a_drained_file_gives_its_space_back() {
     assert_eq!(file.bytes(), on_disk(dir.path()));
 }
 
+#[test]
+fn a_file_at_its_bound_keeps_it_while_it_shrinks() {
+    let dir = tempfile::tempdir().unwrap();
+    let bound = 48 << 20;
+    let (mut file, _) = open(dir.path(), bound);
+    let last = (1..).find(|&id| !file.apply(&append(id, 200_000)).unwrap().is_empty()).unwrap();
+    let forget = (1..=last * 3 / 5).collect();
+    file.apply(&Changes { forget, ..Changes::default() }).unwrap();
+    let mut steps = 0;
+    while file.wants_to_shrink() {
+        file.shrink().unwrap();
+        steps += 1;
+        assert!(on_disk(dir.path()) <= bound, "{} after {steps} steps", on_disk(dir.path()));
+    }
+    assert!(steps > 10 && on_disk(dir.path()) < bound / 2, "{steps} steps, {}", on_disk(dir.path()));
+}
+
 /// SQLite takes it for an empty database, and all that is behind for free room.
 #[test]
 fn a_first_page_of_zeroes_is_damage_and_no_empty_file() {
