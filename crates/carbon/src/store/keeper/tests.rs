@@ -1,6 +1,10 @@
 //! The thread's tests: what it does and says when the disk or the file fails it.
 
+use std::path::Path;
+
 use super::*;
+use crate::store::{Kept, Lost};
+use crate::wire::Frame;
 
 fn keeper(dir: &Path) -> (Keeper, mpsc::UnboundedReceiver<Event>) {
     let (mut keeper, events) = unopened(dir);
@@ -11,10 +15,7 @@ fn keeper(dir: &Path) -> (Keeper, mpsc::UnboundedReceiver<Event>) {
 fn unopened(dir: &Path) -> (Keeper, mpsc::UnboundedReceiver<Event>) {
     let (said, events) = mpsc::unbounded_channel();
     let destinations = vec![Arc::from("a")];
-    let (dir, owed) = (dir.to_owned(), Changes::default());
-    let keeper =
-        Keeper { dir, max_bytes: 64 << 20, destinations, file: None, tried: None, told: false, owed, said };
-    (keeper, events)
+    (Keeper::new(dir.to_owned(), 64 << 20, destinations, said), events)
 }
 
 fn kept(id: u64) -> Kept {
