@@ -81,9 +81,13 @@ impl File {
             let connection = Connection::open_with_flags(&path, flags)?;
             // Until it is known that all of its log can be read.
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+            if !fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+                // In any other it is a commit, over what SQLite cannot read of the log.
+                connection.execute_batch("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;")?;
+            }
             connection.execute_batch(
-                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;
-                 PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
                  PRAGMA wal_autocheckpoint = 256; PRAGMA journal_size_limit = 1048576; PRAGMA cell_size_check = ON;
                  BEGIN IMMEDIATE; COMMIT;",
             )?;
