@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::{SKIPPED, side_by_side};
 fn a_disk_or_file_that_cannot_be_used() {
     side_by_side(&[
         ("the disk full, then freed, then SIGKILL", full),
+        ("a damaged file on a disk without room for what is taken over from it", no_room),
         ("the disk hangs, twice, and answers again", hung),
         ("the store locked by another daemon", locked),
         ("the store of a newer version", newer),
@@ -60,6 +62,40 @@ fn full() -> Result<String> {
     stage.said(since, "ticks of an earlier run are in the queue")?;
     stage.connected(since)?;
     Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
+}
+
+/// The log's pages are what was written, but its first checksum is not: all of it can be taken over.
+fn no_room() -> Result<String> {
+    let folder = Folder::new()?;
+    let queue = folder.path().join("queue");
+    fs::create_dir(&queue)?;
+    let script = format!("mount -t tmpfs -o size=3m tmpfs {}", queue.display());
+    let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
+    let mut stage = stage_in(&space, folder)?;
+    stage.carbon.process.kill()?;
+    stage.ticks(20)?;
+    stage.daemon.kill()?;
+    let log = File::options().read(true).write(true).open(space.path("queue/queue.sqlite3-wal"))?;
+    let mut sum = [0];
+    log.read_exact_at(&mut sum, 48)?;
+    log.write_all_at(&[sum[0] ^ 1], 48)?;
+    // There is room for a new file, and for no more.
+    let filler = space.path("queue/filler");
+    fill(&filler)?;
+    let most = fs::metadata(&filler)?.len().saturating_sub(96 << 10);
+    File::options().write(true).open(&filler)?.set_len(most)?;
+    let since = now();
+    stage.daemon.spawn()?;
+    let said = stage.said(since, "the queue's file cannot be used")?;
+    ensure!(said.line.contains("salvage.merged"), "{}", said.line);
+    stage.ticks(3)?;
+    ensure!(!stage.collected.said(since, "a new one takes its place"), "it was not full");
+    fs::remove_file(&filler)?;
+    stage.said(since, "a new one takes its place")?;
+    stage.carbon.process.start()?;
+    stage.connected(since)?;
+    stage.ticks(1)?;
+    Ok(stage.finish()?.clean()?.to_string())
 }
 
 /// Until there is no room left.

@@ -127,6 +127,7 @@ impl Queue {
             bytes: frames.iter().map(|frame| frame.body.len()).sum(),
             frames: Some(frames),
             durable: false,
+            in_part: false,
             published: false,
             waiting: 0,
             refusals: Refusals::default(),

@@ -7,25 +7,21 @@
 
 mod aside;
 mod file;
+mod keeper;
 mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Sender, channel};
 
 use tokio::sync::{mpsc, oneshot};
 
-use self::file::{File, Salvage, salvage};
+use self::keeper::Keeper;
 use crate::wire::{Frame, points};
 
 /// The file in the queue's folder.
 const NAME: &str = "queue.sqlite3";
-/// A file that could not be opened is tried again after this.
-const REOPEN_AFTER: Duration = Duration::from_secs(10);
-/// Between two steps of giving free pages back to the file system.
-const SHRINK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A batch as it is kept: its number, its timestamp, its frames.
 #[derive(Clone, Debug)]
@@ -185,9 +181,7 @@ impl Store {
     ) -> std::io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
         let (commands, received) = channel();
         let (said, events) = mpsc::unbounded_channel();
-        let (dir, owed) = (dir.to_owned(), Changes::default());
-        let keeper =
-            Keeper { dir, max_bytes, destinations, file: None, tried: None, told: false, owed, said };
+        let keeper = Keeper::new(dir.to_owned(), max_bytes, destinations, said);
         std::thread::Builder::new()
             .name("queue".into())
             .stack_size(256 << 10)
@@ -244,165 +238,3 @@ impl Store {
         done.await.unwrap_or_default()
     }
 }
-
-/// The thread: owner of the file.
-struct Keeper {
-    dir: PathBuf,
-    max_bytes: u64,
-    destinations: Vec<Arc<str>>,
-    file: Option<File>,
-    tried: Option<Instant>,
-    /// What is in the file has been said: whoever listens knows what a damaged one has lost.
-    told: bool,
-    /// What was done with batches while the disk took nothing.
-    owed: Changes,
-    said: mpsc::UnboundedSender<Event>,
-}
-
-impl Keeper {
-    fn run(mut self, commands: &Receiver<Command>) {
-        self.open();
-        loop {
-            let command = match &mut self.file {
-                Some(file) if file.wants_to_shrink() => match commands.recv_timeout(SHRINK_PAUSE) {
-                    Err(RecvTimeoutError::Timeout) => {
-                        if let Err(error) = file.shrink() {
-                            self.failed(Vec::new(), error);
-                        }
-                        continue;
-                    }
-                    Ok(command) => command,
-                    Err(RecvTimeoutError::Disconnected) => return,
-                },
-                _ => match commands.recv() {
-                    Ok(command) => command,
-                    Err(_) => return,
-                },
-            };
-            match command {
-                Command::Apply(changes) => drop(self.apply(changes)),
-                Command::Load { id, anyway, reply } => {
-                    let frames =
-                        self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.load(id, anyway));
-                    let _ = reply.send(frames);
-                }
-                Command::Reconfigure { destinations, max_bytes } => {
-                    (self.destinations, self.max_bytes) = (destinations, max_bytes);
-                    if let Some(file) = &mut self.file
-                        && let Err(error) = file.reconfigure(&self.destinations, max_bytes)
-                    {
-                        self.failed(Vec::new(), error);
-                    }
-                }
-                Command::Close { changes, closed } => {
-                    // There is no later time.
-                    self.tried = None;
-                    let dropped = self.apply(changes);
-                    self.file = None;
-                    let _ = closed.send(dropped);
-                    return;
-                }
-            }
-        }
-    }
-
-    fn say(&self, event: Event) {
-        // Nobody listens any more at the end.
-        let _ = self.said.send(event);
-    }
-
-    /// Opens the file; one that cannot be read is replaced.
-    fn open(&mut self) {
-        self.tried = Some(Instant::now());
-        match File::open(&self.dir, self.max_bytes, &self.destinations) {
-            Ok((file, _)) if aside::pending(&self.dir).exists() => {
-                let (path, reason) = (self.dir.join(NAME), "it was not whole yet".to_owned());
-                self.take_over(file, StoreError::Damaged { path, reason });
-            }
-            Ok((file, restored)) => self.opened(file, restored),
-            Err(error @ (StoreError::Damaged { .. } | StoreError::Newer { .. })) => self.replace(error),
-            Err(error) => self.say(Event::Unavailable(error)),
-        }
-    }
-
-    fn opened(&mut self, file: File, restored: Restored) {
-        (self.file, self.told) = (Some(file), true);
-        self.say(Event::Opened(restored));
-    }
-
-    /// Sets the file aside, makes another, and takes over what can be read.
-    fn replace(&mut self, error: StoreError) {
-        self.file = None;
-        let resumed = aside::pending(&self.dir).exists();
-        if let Err(error) = aside::begin(&self.dir) {
-            return self.say(Event::Unavailable(error));
-        }
-        match File::open(&self.dir, self.max_bytes, &self.destinations) {
-            Ok((file, _)) => self.take_over(file, error),
-            Err(cause) => {
-                // Nothing can be written now: later it will be tried from the beginning.
-                if !resumed {
-                    aside::put_back(&self.dir);
-                }
-                self.say(Event::Unavailable(cause));
-            }
-        }
-    }
-
-    /// Takes over into `file` what can be read of the one that had its place. Nothing of it is sent before that is done: a run
-    /// that finds it half done begins anew.
-    fn take_over(&mut self, mut file: File, error: StoreError) {
-        let from = aside::pending(&self.dir);
-        // What a newer version has kept, only that knows.
-        let newer = matches!(error, StoreError::Newer { .. });
-        let Salvage { saved, lost, counted, blind } =
-            if newer { Salvage::default() } else { salvage(&from, &mut file) };
-        // Under its old name it is taken over once more by the next run, which sends twice.
-        let to = aside::finish(&self.dir, &from).unwrap_or(from);
-        self.say(Event::MovedAside { to, error, saved, counted });
-        match file.restore() {
-            Ok(restored) => {
-                let lost = if self.told { BTreeMap::new() } else { lost };
-                self.opened(file, Restored { lost, blind, ..restored });
-            }
-            Err(error) => self.say(Event::Unavailable(error)),
-        }
-    }
-
-    /// Returns the batches that had to make room; `None` where the changes are not on disk.
-    fn apply(&mut self, mut changes: Changes) -> Option<Vec<u64>> {
-        if self.file.is_none() && self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER) {
-            self.open();
-        }
-        changes.done.append(&mut self.owed.done);
-        changes.forget.append(&mut self.owed.forget);
-        let appended: Vec<u64> = changes.append.iter().map(|kept| kept.id).collect();
-        let applied = self.file.as_mut().map_or(Err(StoreError::Gone), |file| file.apply(&changes));
-        match applied {
-            Ok(dropped) => {
-                let file_bytes = self.file.as_ref().map_or(0, File::bytes);
-                self.say(Event::Committed { appended, dropped: dropped.clone(), file_bytes });
-                Some(dropped)
-            }
-            Err(error) => {
-                // Left in the file they would be sent again by the next run.
-                self.owed = Changes { append: Vec::new(), ..changes };
-                self.failed(appended, error);
-                None
-            }
-        }
-    }
-
-    fn failed(&mut self, appended: Vec<u64>, error: StoreError) {
-        if matches!(error, StoreError::Damaged { .. }) {
-            let reason = error.to_string();
-            self.replace(error);
-            let path = self.dir.clone();
-            return self.say(Event::Failed { appended, error: StoreError::Damaged { path, reason } });
-        }
-        self.say(Event::Failed { appended, error });
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -50,7 +50,11 @@ impl State {
         let (mut ticks, mut oldest) = (0_usize, None::<i64>);
         for (id, summary) in restored.batches {
             self.next_id = self.next_id.max(id.saturating_add(1));
-            if self.batches.contains_key(&id) {
+            if let Some(held) = self.batches.get_mut(&id) {
+                // Memory has what a damaged file had no more.
+                if held.frames.is_some() && summary.points < held.points {
+                    (held.durable, held.in_part, self.missed) = (false, true, true);
+                }
                 continue;
             }
             if again {
@@ -66,6 +70,7 @@ impl State {
                 bytes: summary.bytes,
                 frames: None,
                 durable: true,
+                in_part: false,
                 published: true,
                 waiting: 0,
                 refusals: Refusals::default(),
@@ -104,6 +109,7 @@ impl State {
         self.missed = true;
         for (id, held) in &mut self.batches {
             held.durable &= saved.contains(id);
+            held.in_part &= saved.contains(id);
         }
         lost.len()
     }

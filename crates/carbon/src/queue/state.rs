@@ -61,6 +61,8 @@ pub(super) struct Held {
     pub(super) bytes: usize,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
+    /// Not durable, and the file has a part of it all the same.
+    pub(super) in_part: bool,
     pub(super) published: bool,
     /// Destinations that are not done with it.
     pub(super) waiting: usize,
@@ -125,8 +127,8 @@ impl State {
     pub(super) fn changes(&mut self, id: u64) -> Changes {
         let catch_up = if self.missed && self.status.durable { CATCH_UP } else { 0 };
         let missed = self.batches.iter().filter(|_| catch_up > 0);
-        let missed = missed.filter(|(other, held)| !self.is_given(**other, held) && held.published);
-        let missed = missed.filter(|(other, _)| **other != id);
+        let missed = missed.filter(|(_, held)| !held.durable && held.published);
+        let missed = missed.filter(|(other, _)| **other != id && !self.on_its_way.contains(*other));
         let missed: Vec<_> = missed.take(catch_up).collect();
         let any_missed = missed.len() == catch_up && catch_up > 0;
         let append: Vec<Kept> = missed
@@ -200,7 +202,7 @@ impl State {
     /// Whether the file is to be told what becomes of a batch. Its thread does everything in order, so that what it is told
     /// of one that is still on its way comes behind it.
     fn is_given(&self, id: u64, held: &Held) -> bool {
-        held.durable || self.on_its_way.contains(&id)
+        held.durable || held.in_part || self.on_its_way.contains(&id)
     }
 
     pub(super) fn finish(&mut self, name: &Arc<str>, done: &[u64]) {
@@ -216,8 +218,8 @@ impl State {
         if let Some(destination) = self.destinations.get_mut(name) {
             destination.bytes = destination.bytes.saturating_sub(held.bytes);
         }
-        let (over, durable) = (held.waiting == 0, held.durable);
-        if durable || self.on_its_way.contains(&id) {
+        let (over, in_file) = (held.waiting == 0, held.durable || held.in_part);
+        if in_file || self.on_its_way.contains(&id) {
             self.done.push((Arc::clone(name), id));
         }
         if over {

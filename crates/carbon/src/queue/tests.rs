@@ -1,7 +1,8 @@
-//! The queue's tests: disks that do not answer, and files that have lost something.
+//! The queue's tests: disks that do not answer; damage.rs has files that have lost something.
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
 
-use std::collections::BTreeSet;
+mod damage;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +14,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::connection::Timeouts;
 use crate::sender::{self, Sender};
-use crate::store::{Lost, Restored, StoreError, Summary};
+use crate::store::{Restored, StoreError, Summary};
 use crate::wire::Protocol;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -343,49 +344,4 @@ async fn a_disk_that_hangs_holds_up_no_live_tick_while_frames_go_alone() {
     assert_eq!(&live, b"a 1 777\n");
     assert!(start.elapsed() < COMMIT_PATIENCE * 3, "{:?}", start.elapsed());
     drop(sender);
-}
-
-#[tokio::test]
-async fn what_a_damaged_file_has_lost_is_counted_for_its_destination() {
-    let (queue, _thread) = hung();
-    let lost = [(Arc::from("a"), Lost { batches: 2, points: 70 })].into();
-    let mut restored = Restored { lost, due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, points: 30, bytes: 10 });
-    queue.shared.state().apply(Event::Opened(restored));
-    let damaged = || queue.place("a").share().dropped.damaged;
-    assert_eq!(damaged(), 70);
-    // A frame of 10 points does not fit its checksum when its turn comes, and when it comes again.
-    queue.shared.state().shrink_batch(5, 20);
-    queue.shared.state().shrink_batch(5, 20);
-    assert_eq!(damaged(), 80);
-    // And the file is found damaged in the middle of the run, with nothing in it that can be read.
-    moved_aside(&queue, []);
-    assert_eq!((damaged(), queue.place("a").share().due), (100, 0));
-}
-
-#[tokio::test]
-async fn what_was_saved_from_a_file_is_neither_lost_nor_due_twice() {
-    let (queue, _thread) = hung();
-    let due = |ids: [u64; 2]| ids.map(|id| (Arc::from("a"), id)).to_vec();
-    let summary = Summary { timestamp: 1, points: 30, bytes: 10 };
-    let batches = |ids: [u64; 2]| ids.map(|id| (id, summary)).into();
-    let place = queue.place("a");
-    let opened = Restored { due: due([5, 6]), batches: batches([5, 6]), ..Restored::default() };
-    queue.shared.state().apply(Event::Opened(opened));
-    moved_aside(&queue, [4, 6]);
-    // The new file has 6, and 4, with which everybody was done.
-    let again = Restored { due: due([4, 6]), batches: batches([4, 6]), ..Restored::default() };
-    queue.shared.state().apply(Event::Opened(again));
-    let share = place.share();
-    assert_eq!((share.due, share.bytes, share.dropped.damaged), (1, 10, 30));
-    assert_eq!(queue.shared.state().forget, [5, 4]);
-    place.written(6);
-    place.confirmed();
-    assert!(queue.shared.state().batches.is_empty(), "6 was due twice");
-}
-
-fn moved_aside<const N: usize>(queue: &Queue, saved: [u64; N]) {
-    let error = StoreError::Damaged { path: "queue".into(), reason: "a test".to_owned() };
-    let saved = BTreeSet::from(saved);
-    queue.shared.state().apply(Event::MovedAside { to: "aside".into(), error, saved, counted: false });
 }

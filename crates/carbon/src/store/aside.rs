@@ -21,8 +21,12 @@ pub(super) fn pending(dir: &Path) -> PathBuf {
 /// Makes room for a new file: what is there is to be taken over. What was made of one whose taking over was interrupted is
 /// set aside instead.
 pub(super) fn begin(dir: &Path) -> Result<PathBuf, StoreError> {
-    let pending = pending(dir);
-    rename(&dir.join(NAME), &if pending.exists() { aside(dir) } else { pending.clone() })?;
+    let (path, pending) = (dir.join(NAME), pending(dir));
+    if pending.exists() {
+        finish(dir, &path).map(|_| ())?
+    } else {
+        rename(&path, &pending)?
+    }
     Ok(pending)
 }
 

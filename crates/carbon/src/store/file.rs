@@ -27,8 +27,8 @@ use crate::wire::Frame;
 const VERSION: i64 = 1;
 /// Free pages that are left in the file: giving them back and taking them again would cost more.
 const FREE_PAGES: u64 = 512;
-/// Pages given back in one step.
-const SHRINK_STEP: u64 = 2048;
+/// Pages given back in one step, which is one commit: the log takes as much for a while.
+const SHRINK_STEP: u64 = 256;
 
 /// An open file.
 #[derive(Debug)]
@@ -81,9 +81,13 @@ impl File {
             let connection = Connection::open_with_flags(&path, flags)?;
             // Until it is known that all of its log can be read.
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+            connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+            if !fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
+                // In any other it is a commit, over what SQLite cannot read of the log.
+                connection.execute_batch("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;")?;
+            }
             connection.execute_batch(
-                "PRAGMA locking_mode = EXCLUSIVE; PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL;
-                 PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
                  PRAGMA wal_autocheckpoint = 256; PRAGMA journal_size_limit = 1048576; PRAGMA cell_size_check = ON;
                  BEGIN IMMEDIATE; COMMIT;",
             )?;
@@ -291,8 +295,9 @@ impl File {
         self.shrinking
     }
 
-    /// Gives some free pages back to the file system.
+    /// Gives some free pages back to the file system. After an error no more wait, until a change looks at the size again.
     pub(super) fn shrink(&mut self) -> Result<(), StoreError> {
+        self.shrinking = false;
         let vacuum = || -> rusqlite::Result<()> {
             let mut step =
                 self.connection.prepare_cached(&format!("PRAGMA incremental_vacuum({SHRINK_STEP})"))?;
@@ -303,13 +308,12 @@ impl File {
         vacuum().map_err(|source| explain(&self.path, source))?;
         let (_, free) = self.pages()?;
         if free > FREE_PAGES {
+            self.shrinking = true;
             return Ok(());
         }
         let truncate = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         truncate.map_err(|source| explain(&self.path, source))?;
-        self.look_at_size()?;
-        self.shrinking = false;
-        Ok(())
+        self.look_at_size()
     }
 
     /// What the file, its log and its tally took when they were last looked at.
@@ -322,6 +326,12 @@ impl File {
     pub(super) fn fill(&self, full: bool) {
         let pages = if full { 1 } else { u32::MAX / 2 };
         self.connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+    }
+
+    /// A disk that takes no change at all, or does again.
+    #[cfg(test)]
+    pub(super) fn refuse(&self, refuse: bool) {
+        self.connection.pragma_update(None, "query_only", refuse).unwrap();
     }
 
     /// Pages in the file, and the free ones among them.

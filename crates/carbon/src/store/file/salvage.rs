@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::tally::{Tally, is_blind};
 use super::wanted::Wanted;
 use super::{Changes, File};
 use crate::store::aside::{log_of, tally_of};
-use crate::store::{Kept, Lost, log};
+use crate::store::{Kept, Lost, StoreError, log};
 
 /// Taken over in one commit.
 const AT_ONCE: usize = 256;
@@ -36,24 +37,38 @@ pub(in super::super) struct Salvage {
     pub(in super::super) blind: bool,
 }
 
-/// Takes over what can be read of the file at `from`, and of its log.
-pub(in super::super) fn salvage(from: &Path, into: &mut File) -> Salvage {
+/// Takes over what can be read of the file at `from`, and of its log. An error is the new file's or the disk's, and what has
+/// been taken over until then is not all: the file at `from` must be kept for another time.
+pub(in super::super) fn salvage(from: &Path, into: &mut File) -> Result<Salvage, StoreError> {
     let merged = PathBuf::from(format!("{}.merged", from.display()));
     // Of a run that was interrupted.
     let _ = fs::remove_file(log_of(&merged));
-    let with_log = log::merge(from, &merged).unwrap_or(false);
+    let remove = || {
+        let _ = fs::remove_file(&merged);
+        let _ = fs::remove_file(log_of(&merged));
+    };
     let tally = Tally::read(&tally_of(from));
-    let salvage = salvage_from(if with_log { &merged } else { from }, tally, into);
-    // There is none, or a part of one, where there was no log or no room for it.
-    let _ = fs::remove_file(&merged);
-    let _ = fs::remove_file(log_of(&merged));
+    let salvage = match log::merge(from, &merged) {
+        Ok(with_log) => salvage_from(if with_log { &merged } else { from }, tally, into),
+        Err(source) if is_no_room(&source) => Err(StoreError::Folder { path: merged.clone(), source }),
+        // What the disk does not give of it as a whole it may give page by page.
+        Err(_) => {
+            remove();
+            salvage_from(from, tally, into)
+        }
+    };
+    remove();
     salvage
 }
 
-fn salvage_from(from: &Path, tally: Option<Tally>, into: &mut File) -> Salvage {
+fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn salvage_from(from: &Path, tally: Option<Tally>, into: &mut File) -> Result<Salvage, StoreError> {
     let mut salvage = Salvage::default();
     // In an empty one nothing is found, and the tally counts.
-    let Ok(connection) = open(from).or_else(|_| Connection::open_in_memory()) else { return salvage };
+    let Ok(connection) = open(from).or_else(|_| Connection::open_in_memory()) else { return Ok(salvage) };
     let last = rows::commit(&connection).unwrap_or_default();
     salvage.blind = is_blind(tally.as_ref(), last, false);
     let tally = tally.filter(|tally| tally.covers(last));
@@ -76,11 +91,11 @@ fn salvage_from(from: &Path, tally: Option<Tally>, into: &mut File) -> Salvage {
         }
         let bytes: u64 = taken.iter().map(rows::needs).sum();
         if taken.len() >= AT_ONCE || bytes >= BYTES_AT_ONCE {
-            salvage.take_over(into, std::mem::take(&mut taken));
+            salvage.take_over(into, std::mem::take(&mut taken))?;
         }
     }
-    salvage.take_over(into, taken);
-    salvage
+    salvage.take_over(into, taken)?;
+    Ok(salvage)
 }
 
 impl Salvage {
@@ -110,23 +125,24 @@ impl Salvage {
         (there.is_some() && !kept.due.is_empty()).then_some(kept)
     }
 
-    fn take_over(&mut self, into: &mut File, taken: Vec<Kept>) {
+    fn take_over(&mut self, into: &mut File, taken: Vec<Kept>) -> Result<(), StoreError> {
         if taken.is_empty() {
-            return;
+            return Ok(());
         }
         let changes = Changes { append: taken, ..Changes::default() };
-        let dropped = into.apply(&changes);
+        let dropped = into.apply(&changes)?;
         for kept in &changes.append {
-            if dropped.as_ref().is_ok_and(|dropped| !dropped.contains(&kept.id)) {
+            if !dropped.contains(&kept.id) {
                 self.saved.insert(kept.id);
                 continue;
             }
             kept.due.iter().for_each(|name| Lost::count(&mut self.lost, name, kept.points(), None));
         }
         // An earlier one may have had to make room.
-        for id in dropped.into_iter().flatten() {
+        for id in dropped {
             self.saved.remove(&id);
         }
+        Ok(())
     }
 }
 

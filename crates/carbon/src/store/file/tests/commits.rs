@@ -39,6 +39,25 @@ fn a_commit_that_a_power_cut_cut_short_is_no_damage_and_more_than_one_is() {
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 
+/// What SQLite cannot read of a log it takes for free room.
+#[test]
+fn a_damaged_log_is_left_as_it_is_for_what_is_taken_over_from_it() {
+    for frame in 0..4 {
+        let dir = killed();
+        let log = log_of(&dir.path().join(NAME));
+        let mut bytes = fs::read(&log).unwrap();
+        // Its checksum alone: the page is what was written.
+        bytes[32 + frame * (24 + 4096) + 16] ^= 1;
+        fs::write(&log, &bytes).unwrap();
+        let error = File::open(dir.path(), MANY, &names(&["a"])).unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+        assert!(fs::read(&log).unwrap() == bytes, "{frame}: the log has changed");
+        let aside = begin(dir.path()).unwrap();
+        let (mut file, _) = open(dir.path(), MANY);
+        assert!(salvage(&aside, &mut file).unwrap().saved.iter().eq(&[1, 2, 3]), "{frame}");
+    }
+}
+
 #[test]
 fn a_power_cut_at_the_beginning_of_a_lap_of_the_log_is_no_damage() {
     let dir = killed();
@@ -151,7 +170,7 @@ fn a_last_commit_that_was_made_and_is_damaged_is_salvaged_and_the_rest_counted()
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         let aside = begin(dir.path()).unwrap();
         let (mut file, _) = open(dir.path(), MANY);
-        let salvage = salvage(&aside, &mut file);
+        let salvage = salvage(&aside, &mut file).unwrap();
         let saved = salvage.saved.len() as u64;
         assert!(salvage.counted, "{flip}");
         assert_eq!(salvage.lost, lost(3 - saved), "{flip}");
@@ -183,7 +202,7 @@ fn a_file_that_is_gone_or_empty_costs_what_it_had_and_is_told() {
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         let aside = begin(dir.path()).unwrap();
         let (mut file, _) = open(dir.path(), MANY);
-        let salvage = salvage(&aside, &mut file);
+        let salvage = salvage(&aside, &mut file).unwrap();
         assert!(salvage.saved.iter().eq(&[1, 2, 3]) && salvage.lost.is_empty(), "{salvage:?}");
     }
 }
@@ -290,7 +309,7 @@ fn a_file_that_is_too_short_beside_a_log_that_is_whole_is_damage() {
                 refused += 1;
                 let aside = begin(copy.path()).unwrap();
                 let (mut file, _) = open(copy.path(), MANY);
-                let salvage = salvage(&aside, &mut file);
+                let salvage = salvage(&aside, &mut file).unwrap();
                 assert!(salvage.counted);
                 (file, salvage.lost)
             }
