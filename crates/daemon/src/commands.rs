@@ -104,9 +104,30 @@ fn slot(seconds: f64, interval: u32) -> i64 {
     let interval = i64::from(interval.max(1));
     #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
     let whole = seconds.floor() as i64;
-    whole - whole.rem_euclid(interval)
+    whole.div_euclid(interval).saturating_mul(interval)
 }
 
 fn no_cluster() -> anyhow::Error {
     anyhow!("the prefix needs the cluster's name, and slurmctld did not tell it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A recording may say any moment.
+    #[test]
+    fn every_moment_has_a_slot_also_those_that_no_clock_shows() {
+        for (seconds, interval, expected) in [
+            (59.9, 30, 30),
+            (-0.1, 30, -30),
+            (f64::NAN, 30, 0),
+            (f64::MIN, 30, i64::MIN),
+            (f64::MIN, 1, i64::MIN),
+            (f64::INFINITY, 10, i64::MAX - 7),
+            (90.0, 0, 90),
+        ] {
+            assert_eq!(slot(seconds, interval), expected, "{seconds} at {interval}");
+        }
+    }
 }
