@@ -60,7 +60,7 @@ async fn is_here(to: &Destination) -> bool {
     addresses.any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())
 }
 
-/// Where a carbon-cache of this carbon.conf listens for `protocol`: as its own section says, or [cache], or Carbon itself.
+/// Where a carbon-cache of this carbon.conf listens for `protocol`: as its own section says, or `[cache]`, or Carbon itself.
 fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
     let (key, default) = match protocol {
         Protocol::Pickle => ("pickle_receiver_port", 2004),
