@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now, slurm_graphite, wait,
+    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now, slurm_graphite, wait,
 };
 
 /// Longer than anything should take on a machine with other work.
@@ -17,8 +17,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The daemon's configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Keys before the first table.
+    /// Keys before the first table, and tables of collectors.
     pub top: String,
+    /// The `[slurm]` table's keys; without them, an imitated reader that does everything right.
+    pub slurm: Option<String>,
     /// Of `[queue]`; the folder is there already.
     pub queue: String,
     /// The `[[carbon]]` tables.
@@ -109,13 +111,23 @@ impl Stage {
         Ok(())
     }
 
+    /// Another clock for the daemon, which must not have been started.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn under(&mut self, clock: &Ahead) -> Result<()> {
+        let daemon = Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags(&self.folder, "1s"));
+        self.daemon = clock.over(daemon);
+        Ok(())
+    }
+
     /// Writes the daemon's configuration, for its next start.
     ///
     /// # Errors
     /// The folder cannot be written to.
     pub fn configure(&self, plan: &Plan) -> Result<()> {
-        let reader = Imitation::good(&self.folder)?.toml();
-        let Plan { top, queue, destinations } = plan;
+        let Plan { top, slurm, queue, destinations } = plan;
+        let reader = slurm.clone().map_or_else(|| Ok(Imitation::good(&self.folder)?.toml()), anyhow::Ok)?;
         let dir = self.queue().display().to_string();
         let text = format!(
             "drain_timeout = \"20s\"\n{top}[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{queue}{destinations}"
@@ -222,6 +234,32 @@ impl Stage {
             }
             wait::pause(Duration::from_millis(200));
         }
+    }
+
+    /// Waits until the newest tick says this of a figure of the daemon's own.
+    ///
+    /// # Errors
+    /// It does not in time.
+    pub fn until(&mut self, end: &str, is: impl Fn(f64) -> bool) -> Result<f64> {
+        let collected = &mut self.collected;
+        let found = wait::until_some(end, PATIENCE, || {
+            collected.look().ok()?;
+            collected.last(end).filter(|&value| is(value))
+        });
+        found.with_context(|| format!("it is {:?}", self.collected.last(end)))
+    }
+
+    /// All points that the newest tick counts as lost, whatever the reason.
+    #[must_use]
+    pub fn counted_as_lost(&self) -> f64 {
+        const COUNTERS: [&str; 5] = [
+            "points_dropped_full",
+            "points_dropped_age",
+            "points_dropped_damaged",
+            "points_dropped_removed",
+            "points_unproved",
+        ];
+        COUNTERS.iter().filter_map(|counter| self.collected.last(&format!(".gauge-{counter}"))).sum()
     }
 
     /// The newest collected value of a counter, which starts at zero with each start of the daemon.
