@@ -19,11 +19,6 @@ fn more_than_one_hop_or_destination() {
     ]);
 }
 
-#[test]
-fn ends_long_after_a_write() {
-    side_by_side(&[("a peer that closes what is idle", idle), ("a Carbon killed time and again", killed)]);
-}
-
 fn one_dead() -> Result<String> {
     live_beside(&format!("127.0.0.1:{}", free_port()?))
 }
@@ -158,45 +153,4 @@ fn closing() -> Result<String> {
     let (most, datapoints) = writes(&mut stage, &sink)?;
     ensure!(most == 9, "written {most} times at most");
     Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 8 closes"))
-}
-
-/// Closing loses nothing, and costs a bounded number of writes: one, five resends, and one until it is known what the peer
-/// closes.
-fn idle() -> Result<String> {
-    let mut stage = Stage::new(&Options::default())?;
-    let sink = Sink::start(Manner::Record)?;
-    stage.configure(&to_sink(&sink))?;
-    stage.every("15s")?;
-    stage.daemon.spawn()?;
-    for _ in 0..8 {
-        stage.tick()?;
-        wait::pause(Duration::from_secs(11));
-        hang_up(&mut stage, &sink)?;
-    }
-    stage.tick()?;
-    let (most, datapoints) = writes(&mut stage, &sink)?;
-    ensure!((6..=7).contains(&most), "written {most} times at most");
-    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 8 closes"))
-}
-
-/// What it has in memory is gone: nothing counts as delivered for ends that look as those of an idle peer.
-fn killed() -> Result<String> {
-    let mut stage = Stage::new(&Options::default())?;
-    stage.every("15s")?;
-    stage.daemon.spawn()?;
-    for _ in 0..7 {
-        stage.tick()?;
-        wait::pause(Duration::from_millis(12_500));
-        let since = now();
-        stage.carbon.process.kill()?;
-        stage.carbon.process.start()?;
-        stage.connected(since)?;
-    }
-    stage.tick()?;
-    let held = stage.counter("carbon.gauge-queue_held")?;
-    // Those before the tick that says so.
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
-    let ticks = (stage.collected.counted().count() - 1) as f64;
-    ensure!(held == ticks, "{held} ticks are held, of {ticks}");
-    Ok(format!("{}, {held} ticks held after 7 kills", stage.finish()?.clean()?))
 }

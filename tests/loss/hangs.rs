@@ -45,9 +45,6 @@ fn a_hang_of_minutes() {
 
 fn running(size: Size, queue: &str) -> Result<Stage> {
     let mut stage = size.stage(queue)?;
-    if size == Size::Large {
-        stage.every("2s")?;
-    }
     stage.daemon.spawn()?;
     stage.steady()?;
     size.check(&stage)?;
@@ -89,7 +86,8 @@ fn hung_then_continued() -> Result<String> {
     const DOUBT: &str = ".carbon.carbon.gauge-in_doubt";
     let mut stage = running(Size::Small, WINDOW)?;
     stage.until(DOUBT, |doubt| doubt == 0.0)?;
-    let before = ["connects", "points_resent"].map(|leaf| stage.counter(&format!(".carbon.carbon.gauge-{leaf}")));
+    let before =
+        ["connects", "points_resent"].map(|leaf| stage.counter(&format!(".carbon.carbon.gauge-{leaf}")));
     let frozen = now();
     stage.carbon.process.freeze()?;
     stage.until(DOUBT, |doubt| doubt == 1.0)?;
@@ -101,7 +99,8 @@ fn hung_then_continued() -> Result<String> {
     stage.carbon.process.thaw()?;
     stage.until(DOUBT, |doubt| doubt == 0.0)?;
     stage.tick()?;
-    let after = ["connects", "points_resent"].map(|leaf| stage.counter(&format!(".carbon.carbon.gauge-{leaf}")));
+    let after =
+        ["connects", "points_resent"].map(|leaf| stage.counter(&format!(".carbon.carbon.gauge-{leaf}")));
     for (before, after) in before.into_iter().zip(after) {
         let (before, after) = (before?, after?);
         ensure!(before.to_bits() == after.to_bits(), "{before} connections or resends became {after}");

@@ -115,13 +115,14 @@ fn crash_loop() -> Result<String> {
     let mut stage = Size::Usual.stage("replay_rate = \"2000\"\n")?;
     stage.daemon.spawn()?;
     stage.steady()?;
+    let mut since = 0.0;
     for life in [300, 300, 300, 1500, 1500, 1500, 1500, 1500, 1500] {
-        let since = now();
+        since = now();
         stage.carbon.process.kill()?;
         stage.carbon.process.start()?;
-        stage.connected(since)?;
         wait::pause(Duration::from_millis(life));
     }
+    stage.connected(since)?;
     Ok(stage.finish()?.clean()?.to_string())
 }
 
@@ -129,9 +130,8 @@ fn crash_loop() -> Result<String> {
 /// counted.
 fn evicted() -> Result<String> {
     let mut stage = Size::Large.stage("max_bytes = \"4MiB\"\n")?;
-    stage.every("2s")?;
     stage.daemon.spawn()?;
-    stage.ticks(12)?;
+    stage.ticks(20)?;
     let since = now();
     stage.carbon.process.kill()?;
     stage.carbon.forget()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::proc::Signal;
-use sandbox::{Ahead, Folder, Carbon, Manner, Plan, Sink, Stage, destination, free_port, now, wait};
+use sandbox::{Ahead, Carbon, Folder, Manner, Plan, Sink, Stage, destination, free_port, now, wait};
 
 use crate::side_by_side;
 use crate::sizes::Size;
@@ -58,9 +58,12 @@ fn moved(named: bool, reload: bool) -> Result<String> {
     }
     stage.connected(since)?;
     stage.ticks(2)?;
-    let warned = |entry: &sandbox::Entry| entry.at > since && entry.level == "WARN" && entry.line.contains("moved");
+    let findings = stage.finish()?.clean()?;
+    let warned = |entry: &sandbox::Entry| {
+        entry.at > since && entry.level == "WARN" && entry.line.contains(&stage.carbon.address())
+    };
     ensure!(named || stage.collected.entries().iter().any(warned), "no WARN says that it has moved");
-    Ok(stage.finish()?.clean()?.to_string())
+    Ok(findings.to_string())
 }
 
 /// One of two goes, so that nobody can say where its backlog should go: what it never had is counted when it is dropped.

@@ -45,8 +45,7 @@ fn idle_limit() -> Result<String> {
     let mut stage = Size::Small.stage("")?;
     let _proxy = Haproxy::start(&stage.folder, sink.port, "4s", "4s").map(|proxy| {
         let mut plan = Size::Small.plan(&stage, "")?;
-        plan.destinations =
-            format!("{}protocol = \"plaintext\"\n", destination("carbon", &proxy.address()));
+        plan.destinations = format!("{}protocol = \"plaintext\"\n", destination("carbon", &proxy.address()));
         stage.configure(&plan)?;
         anyhow::Ok(proxy)
     })??;

@@ -57,7 +57,8 @@ fn torn(reload: bool) -> Result<String> {
     let mut bytes = Vec::new();
     let end = first.read_to_end(&mut bytes);
     ensure!(bytes.len() > 1000, "{} bytes arrived", bytes.len());
-    let tail = String::from_utf8_lossy(bytes.get(bytes.len().saturating_sub(60)..).unwrap_or_default()).into_owned();
+    let tail =
+        String::from_utf8_lossy(bytes.get(bytes.len().saturating_sub(60)..).unwrap_or_default()).into_owned();
     ensure!(end.is_err() || tail.ends_with('\n'), "a clean end behind {tail:?}");
     Ok(format!("{} bytes, then {end:?}", bytes.len()))
 }
@@ -85,8 +86,13 @@ fn pickle_to_2003() -> Result<String> {
     let said = |words: &str| stage.collected.said(0.0, words);
     ensure!(!said("confirmed\""), "it was called confirmed");
     ensure!(said("port 2003 is by custom that of plaintext"), "the port is not named");
-    let news: Vec<&str> =
-        stage.collected.entries().iter().filter(|entry| entry.is_news()).map(|entry| entry.line.as_str()).collect();
+    let news: Vec<&str> = stage
+        .collected
+        .entries()
+        .iter()
+        .filter(|entry| entry.is_news())
+        .map(|entry| entry.line.as_str())
+        .collect();
     Ok(format!("{news:#?}"))
 }
 
@@ -106,10 +112,12 @@ fn once_to_2003() -> Result<String> {
     let inside = space.words(&text);
     let words: Vec<&str> = inside.iter().map(String::as_str).collect();
     let finished = Invocation::of(&folder, &sandbox::find_program("nsenter")?, &words)?.finish()?;
-    let said: Vec<&str> =
-        finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();
+    let said: Vec<&str> = finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();
     let confirmed = said.iter().any(|line| line.contains("confirmed") && !line.contains("not confirmed"));
     ensure!(!confirmed, "it was called confirmed: {said:?}");
-    ensure!(finished.code != Some(0) || said.iter().any(|line| line.contains("127.0.0.1:2003")), "exit 0: {said:?}");
+    ensure!(
+        finished.code != Some(0) || said.iter().any(|line| line.contains("127.0.0.1:2003")),
+        "exit 0: {said:?}"
+    );
     Ok(format!("exit {:?}: {said:?}", finished.code))
 }

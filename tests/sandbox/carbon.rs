@@ -19,7 +19,8 @@ pub enum Limits {
     Tight,
     /// One series a second: what comes stays in memory.
     Slow,
-    /// A cache of 5,000 points, written at 50 series a second, with flow control.
+    /// A cache of 30,000 points, written at 4 series a second, with flow control: it stops reading before it must throw away
+    /// what it has read.
     Full,
 }
 
@@ -196,7 +197,7 @@ fn carbon_conf(home: &Path, [line, pickle, query]: [u16; 3], limits: Limits) -> 
         Limits::AsShipped => ("50", "500", "inf"),
         Limits::Tight => ("inf", "10", "100"),
         Limits::Slow => ("inf", "1", "inf"),
-        Limits::Full => ("inf", "50", "5000"),
+        Limits::Full => ("inf", "4", "30000"),
     };
     let home = home.display();
     // Its own metrics would lie among those of a test; tags would be sent to a graphite-web on port 80.

@@ -54,13 +54,7 @@ impl Collected {
     /// Reads this log, which need not exist yet.
     #[must_use]
     pub fn new(log: &Path) -> Self {
-        Self {
-            log: log.to_owned(),
-            offset: 0,
-            ticks: BTreeMap::new(),
-            newest: None,
-            entries: Vec::new(),
-        }
+        Self { log: log.to_owned(), offset: 0, ticks: BTreeMap::new(), newest: None, entries: Vec::new() }
     }
 
     /// Reads what has been added.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now, slurm_graphite, wait,
+    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now,
+    slurm_graphite, wait,
 };
 
 /// Longer than anything should take on a machine with other work.
@@ -52,6 +53,7 @@ pub struct Stage {
     pub carbon: Carbon,
     /// All Carbons beside that one.
     pub more: Vec<Carbon>,
+    interval: String,
     /// Last, so that it is dropped last.
     pub folder: Folder,
 }
@@ -86,7 +88,7 @@ impl Stage {
     pub fn with(folder: Folder, carbon: Carbon) -> Result<Self> {
         let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder, "1s"));
         let collected = Collected::new(daemon.log());
-        let stage = Self { daemon, collected, carbon, more: Vec::new(), folder };
+        let stage = Self { daemon, collected, carbon, more: Vec::new(), interval: "1s".to_owned(), folder };
         stage.configure(&Plan::to(&stage.carbon.address()))?;
         Ok(stage)
     }
@@ -96,8 +98,8 @@ impl Stage {
     /// # Errors
     /// There is no `slurm-graphite`.
     pub fn move_into(&mut self, space: &Space, net: bool) -> Result<()> {
-        self.daemon =
-            space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags(&self.folder, "1s"));
+        let flags = flags(&self.folder, &self.interval);
+        self.daemon = space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags);
         Ok(())
     }
 
@@ -106,6 +108,7 @@ impl Stage {
     /// # Errors
     /// There is no `slurm-graphite`.
     pub fn every(&mut self, interval: &str) -> Result<()> {
+        self.interval = interval.to_owned();
         let flags = flags(&self.folder, interval);
         self.daemon = Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags);
         Ok(())
@@ -116,8 +119,8 @@ impl Stage {
     /// # Errors
     /// There is no `slurm-graphite`.
     pub fn under(&mut self, clock: &Ahead) -> Result<()> {
-        let daemon = Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags(&self.folder, "1s"));
-        self.daemon = clock.over(daemon);
+        let flags = flags(&self.folder, &self.interval);
+        self.daemon = clock.over(Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags));
         Ok(())
     }
 
