@@ -22,7 +22,7 @@ fn a_carbon_that_ends_or_stops() {
 fn a_carbon_that_takes_nothing() {
     side_by_side(&[
         ("its cache full, flow control on", full),
-        ("port refused 12 s", refused),
+        ("port refused 5 s", refused),
         ("accept then close", || taken(Manner::Close)),
         ("accept and never read", || taken(Manner::Silent)),
     ]);
@@ -105,7 +105,7 @@ fn full() -> Result<String> {
 fn refused() -> Result<String> {
     let mut stage = Stage::running()?;
     stage.carbon.process.kill()?;
-    stage.ticks(12)?;
+    stage.ticks(5)?;
     let since = now();
     stage.carbon.process.start()?;
     stage.connected(since)?;

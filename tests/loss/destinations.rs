@@ -13,10 +13,15 @@ fn more_than_one_hop_or_destination() {
     side_by_side(&[
         ("two destinations, one dead throughout", one_dead),
         ("two destinations, one deaf throughout", one_deaf),
-        ("carbon-relay onto two caches", carbon_relay),
-        ("carbon-c-relay onto two caches, plaintext", c_relay),
+        ("carbon-relay onto two caches", || carbon_relay(false)),
+        ("carbon-c-relay onto two caches, plaintext", || c_relay(false)),
         ("a peer that closes connections", closing),
     ]);
+}
+
+#[test]
+fn a_relay_that_hangs_for_three_windows_and_is_killed() {
+    side_by_side(&[("carbon-relay", || carbon_relay(true)), ("carbon-c-relay", || c_relay(true))]);
 }
 
 fn one_dead() -> Result<String> {
@@ -37,7 +42,7 @@ fn live_beside(other: &str) -> Result<String> {
     stage.configure(&plan)?;
     stage.daemon.spawn()?;
     stage.steady()?;
-    stage.ticks(12)?;
+    stage.ticks(6)?;
     // The other's share would keep the end of the daemon waiting.
     let since = now();
     stage.daemon.stop()?;
@@ -60,37 +65,38 @@ fn two_caches() -> Result<Stage> {
     Ok(stage)
 }
 
-/// The relay itself stops and starts, too: it passes on what it has before it ends.
-fn carbon_relay() -> Result<String> {
+/// The relay itself ends and starts, too.
+fn carbon_relay(hangs: bool) -> Result<String> {
     let mut stage = two_caches()?;
     let caches: Vec<&Carbon> = std::iter::once(&stage.carbon).chain(&stage.more).collect();
-    let mut relay = Relay::carbon(&stage.folder, &caches)?;
-    through(&mut stage, Plan::to(&relay.address()), |stage| {
-        relay.process.kill()?;
-        stage.ticks(2)?;
-        relay.process.start()
-    })
+    let relay = Relay::carbon(&stage.folder, &caches)?;
+    through(&mut stage, relay, "", hangs)
 }
 
-fn c_relay() -> Result<String> {
+fn c_relay(hangs: bool) -> Result<String> {
     let mut stage = two_caches()?;
     let caches: Vec<&Carbon> = std::iter::once(&stage.carbon).chain(&stage.more).collect();
-    let mut relay = Relay::c(&stage.folder, &caches)?;
+    let relay = Relay::c(&stage.folder, &caches)?;
+    through(&mut stage, relay, "protocol = \"plaintext\"\n", hangs)
+}
+
+fn through(stage: &mut Stage, mut relay: Relay, protocol: &str, hangs: bool) -> Result<String> {
     let mut plan = Plan::to(&relay.address());
-    plan.destinations.push_str("protocol = \"plaintext\"\n");
-    through(&mut stage, plan, |stage| {
-        relay.process.kill()?;
-        stage.ticks(2)?;
-        relay.process.start()
-    })
-}
-
-fn through(stage: &mut Stage, plan: Plan, fault: impl FnOnce(&mut Stage) -> Result<()>) -> Result<String> {
+    plan.destinations.push_str(protocol);
+    if hangs {
+        plan.queue = "resend_window = \"4s\"\n".to_owned();
+    }
     stage.configure(&plan)?;
     stage.daemon.spawn()?;
     stage.ticks(4)?;
+    if hangs {
+        relay.process.freeze()?;
+        wait::pause(Duration::from_secs(13));
+    }
     let since = now();
-    fault(stage)?;
+    relay.process.kill()?;
+    stage.ticks(2)?;
+    relay.process.start()?;
     stage.connected(since)?;
     stage.ticks(3)?;
     let findings = stage.finish()?.clean()?;
@@ -146,11 +152,11 @@ fn closing() -> Result<String> {
     stage.ticks(1)?;
     let arrived = || !sink.bytes().is_empty();
     wait::until("a datapoint", Duration::from_secs(5), arrived)?;
-    for _ in 0..8 {
+    for _ in 0..4 {
         hang_up(&mut stage, &sink)?;
         stage.ticks(2)?;
     }
     let (most, datapoints) = writes(&mut stage, &sink)?;
-    ensure!(most == 9, "written {most} times at most");
-    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 8 closes"))
+    ensure!(most == 5, "written {most} times at most");
+    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 4 closes"))
 }

@@ -13,8 +13,8 @@ use crate::{SKIPPED, side_by_side};
 fn a_network_that_fails() {
     side_by_side(&[
         ("no packet gets through for 2 s and 8 s", cut),
-        ("forwarding stops 10 s, then goes on", || held(true)),
-        ("forwarding stops 10 s, then the connection breaks", || held(false)),
+        ("forwarding stops 5 s, then goes on", || held(true)),
+        ("forwarding stops 5 s, then the connection breaks", || held(false)),
         ("a name that is unknown for 5 s", unnamed),
         ("Carbon's host goes between two ticks, interval 6 s, window 5 s", || host_gone("5s", "6s")),
         ("the same with interval and window equal", || host_gone("6s", "6s")),
@@ -90,7 +90,7 @@ fn held(heals: bool) -> Result<String> {
     stage.daemon.spawn()?;
     stage.steady()?;
     forwarder.hold(true);
-    stage.ticks(10)?;
+    stage.ticks(5)?;
     let since = now();
     if !heals {
         forwarder.break_connections();
