@@ -84,7 +84,7 @@ fn carbon_frozen(soak: &mut Soak) -> Result<()> {
 /// Its kernel has taken what was written since, and with it that is gone.
 fn carbon_frozen_and_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.freeze()?;
-    soak.lasts(10.0, 30.0);
+    soak.lasts(6.0, 25.0);
     soak.stage.carbon.process.kill()?;
     soak.pause(0.0, 2.0);
     soak.stage.carbon.process.start()

@@ -103,7 +103,7 @@ impl Soak {
         let stall = format!("\"{}\"", self.stall);
         plan.destinations = plan.destinations.replace("\"3s\"", &stall).replace("name = \"carbon\"\n", "");
         // Shorter than many a fault: time that passes must prove nothing.
-        plan.queue = "resend_window = \"8s\"\nreplay_rate = \"20000\"\n".to_owned();
+        plan.queue = "resend_window = \"5s\"\nreplay_rate = \"20000\"\n".to_owned();
         self.stage.configure(&plan)
     }
 
@@ -156,7 +156,7 @@ fn soak() -> Result<()> {
         let (times, longest) = by_kind.entry(name).or_default();
         (*times, *longest) = (*times + 1, longest.max(soak.length.unwrap_or(0.0)));
         // Often the next one meets the daemon while it is not done with the last.
-        if soak.random.bool() {
+        if soak.random.u8(..3) == 0 {
             soak.recovered().with_context(|| format!("after fault {n}, {name}"))?;
         }
         soak.pause(0.0, 2.0);
