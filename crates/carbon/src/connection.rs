@@ -1,10 +1,11 @@
-//! One TCP connection to Carbon: connecting, writing, watching for its end, and the half-close barrier.
+//! One TCP connection to Carbon: connecting, writing, watching for its end, and what that end proves.
 //!
-//! Carbon says nothing, ever; what comes from it is an end of file or an error, and both mean that the
-//! connection is lost. A write that was cut short leaves the stream out of step: it must never be used again.
+//! Carbon says nothing, ever; what comes from it is an end of file or an error. A write that was cut short leaves the stream
+//! out of step: it is never used again, and is reset, so that no receiver takes half a line for a whole one.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,13 +27,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub struct Timeouts {
     /// Looking the name up, and then connecting to each of its addresses.
     pub connect: Duration,
-    /// The peer's kernel acknowledges nothing of what was written. An answer to a probe of a closed window is an
-    /// acknowledgement: a Carbon that pauses reading is not away.
+    /// How soon the peer must answer a half-close, and its kernel acknowledge what was written. An answer to a probe of a closed
+    /// window is an acknowledgement: a Carbon that pauses reading is not away.
     pub stall: Duration,
-    /// The peer's window stays closed: Carbon's cache is full (flow control), or it is stopped.
+    /// How long a peer may read nothing, or not answer a half-close, before its connection is given up.
     pub pause: Duration,
-    /// A peer that closes this long after the last write, or later, may close what is idle; one that closes sooner is failing.
-    pub idle: Duration,
 }
 
 impl Default for Timeouts {
@@ -41,7 +40,6 @@ impl Default for Timeouts {
             connect: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             pause: Duration::from_secs(600),
-            idle: Duration::from_secs(10),
         }
     }
 }
@@ -75,27 +73,112 @@ pub enum ConnectionError {
     /// The peer read nothing for the pause time-out.
     #[error("the peer read nothing for {} s", .0.as_secs_f64())]
     Paused(Duration),
+    /// The peer did not answer a half-close within the pause time-out.
+    #[error("the peer did not close its end within {} s of ours", .0.as_secs_f64())]
+    Unanswered(Duration),
+    /// The name has another address now.
+    #[error("the name has another address now")]
+    Moved,
+    /// No second connection could be made for a long time: this one was closed to make the next.
+    #[error("no second connection could be made: {0}")]
+    Alone(String),
     /// Another error of the socket.
     #[error(transparent)]
     Socket(#[from] io::Error),
 }
 
-/// A connection that stands, as far as is known.
+/// A connection to a receiver: [`Connection`], or one that a test imitates.
+pub trait Stream: Sized + Send + Sync + 'static {
+    /// Looks `address` up and tries every address it has, in the resolver's order.
+    ///
+    /// # Errors
+    /// The name cannot be looked up, or no address takes the connection.
+    fn open(
+        address: &Address,
+        timeouts: Timeouts,
+    ) -> impl Future<Output = Result<Self, ConnectionError>> + Send;
+
+    /// Another connection to the same IP address and port.
+    ///
+    /// # Errors
+    /// It takes none.
+    fn open_again(&self) -> impl Future<Output = Result<Self, ConnectionError>> + Send + use<Self>;
+
+    /// The peer's IP address and port.
+    fn peer(&self) -> SocketAddr;
+
+    /// Hands the whole frame to our kernel.
+    ///
+    /// # Errors
+    /// The connection is lost: closed, broken or stalled.
+    fn write(&self, frame: &[u8]) -> impl Future<Output = Result<(), ConnectionError>> + Send;
+
+    /// Closes our end. The peer closes its own only after it has read every byte before.
+    ///
+    /// # Errors
+    /// The socket's.
+    fn half_close(&self) -> Result<(), ConnectionError>;
+
+    /// Waits for the end of the connection, which is the only thing that Carbon ever says.
+    fn ended(&self) -> impl Future<Output = ConnectionError> + Send;
+
+    /// The end of the connection, if it has come.
+    fn has_ended(&self) -> Option<ConnectionError>;
+
+    /// Whether `end` shows that the peer has read every byte: a clean end of file, no error behind it (there is one where bytes
+    /// were left unread), and everything acknowledged, our own end among it.
+    fn is_clean(&self, end: &ConnectionError) -> bool;
+
+    /// Bytes written that the peer's kernel has not acknowledged.
+    fn unacked(&self) -> u64;
+
+    /// Whether the peer's kernel still answers what was sent to it.
+    ///
+    /// # Errors
+    /// Something waits for an acknowledgement, and none of any kind has come for the stall time-out.
+    fn check_alive(&self) -> Result<(), ConnectionError>;
+}
+
+/// A TCP connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
+    peer: SocketAddr,
     timeouts: Timeouts,
     written: AtomicU64,
+    /// A frame has been begun, and is not written as a whole.
+    unfinished: AtomicBool,
     /// Since when something waits for an acknowledgement, as far as was looked.
     waiting_since: Mutex<Option<Instant>>,
 }
 
 impl Connection {
-    /// Looks `address` up and tries every address it has, in the resolver's order.
-    ///
-    /// # Errors
-    /// The name cannot be looked up, or no address takes the connection.
-    pub async fn open(address: &Address, timeouts: Timeouts) -> Result<Self, ConnectionError> {
+    async fn to(peer: SocketAddr, timeouts: Timeouts) -> Result<Self, ConnectionError> {
+        let stream = timeout(timeouts.connect, TcpStream::connect(peer))
+            .await
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(|source| ConnectionError::Connect { peer: peer.to_string(), source })?;
+        set_options(&stream, timeouts)?;
+        let (written, unfinished) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Self { stream, peer, timeouts, written, unfinished, waiting_since: Mutex::new(None) })
+    }
+
+    /// Reads what is there and throws it away.
+    fn try_read(&self) -> Result<(), ConnectionError> {
+        let mut ignored = [0_u8; 512];
+        match self.stream.try_read(&mut ignored) {
+            Ok(0) => Err(ConnectionError::Closed),
+            Ok(_) => Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Stream for Connection {
+    async fn open(address: &Address, timeouts: Timeouts) -> Result<Self, ConnectionError> {
         let lookup_error = |source| ConnectionError::Lookup { host: address.host.clone(), source };
         let addresses = timeout(timeouts.connect, lookup_host((address.host.as_str(), address.port)))
             .await
@@ -103,34 +186,29 @@ impl Connection {
             .map_err(lookup_error)?;
         let mut last = lookup_error(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
         for peer in addresses {
-            let connected = timeout(timeouts.connect, TcpStream::connect(peer))
-                .await
-                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            match connected {
-                Ok(stream) => {
-                    set_options(&stream, timeouts)?;
-                    return Ok(Self::on(stream, timeouts));
-                }
-                Err(source) => last = ConnectionError::Connect { peer: peer.to_string(), source },
+            match Self::to(peer, timeouts).await {
+                Ok(connection) => return Ok(connection),
+                Err(error) => last = error,
             }
         }
         Err(last)
     }
 
-    const fn on(stream: TcpStream, timeouts: Timeouts) -> Self {
-        Self { stream, timeouts, written: AtomicU64::new(0), waiting_since: Mutex::new(None) }
+    fn open_again(&self) -> impl Future<Output = Result<Self, ConnectionError>> + Send + use<> {
+        Self::to(self.peer, self.timeouts)
     }
 
-    /// Hands the whole frame to our kernel.
-    ///
-    /// # Errors
-    /// The connection is lost: closed, broken or stalled.
-    pub async fn write(&self, frame: &[u8]) -> Result<(), ConnectionError> {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    async fn write(&self, frame: &[u8]) -> Result<(), ConnectionError> {
         // Whatever was acknowledged before, what waits now waits from now on.
         self.check_alive()?;
         self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
         let mut rest = frame;
         let mut progress = Instant::now();
+        self.unfinished.store(true, Ordering::Relaxed);
         while !rest.is_empty() {
             match self.stream.try_write(rest) {
                 Ok(written) => {
@@ -156,22 +234,42 @@ impl Connection {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.unfinished.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Bytes written that the peer's kernel has not acknowledged.
-    #[must_use]
-    pub fn unacked(&self) -> u64 {
+    fn half_close(&self) -> Result<(), ConnectionError> {
+        Ok(SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write)?)
+    }
+
+    async fn ended(&self) -> ConnectionError {
+        loop {
+            if let Err(error) = self.stream.readable().await {
+                return error.into();
+            }
+            if let Err(error) = self.try_read() {
+                return error;
+            }
+        }
+    }
+
+    fn has_ended(&self) -> Option<ConnectionError> {
+        self.try_read().err()
+    }
+
+    fn is_clean(&self, end: &ConnectionError) -> bool {
+        matches!(end, ConnectionError::Closed)
+            && matches!(self.stream.take_error(), Ok(None))
+            && TcpInfo::of(&self.stream).is_ok_and(|info| info.has_all_acknowledged())
+    }
+
+    fn unacked(&self) -> u64 {
         // Its SYN was one.
         let acked = TcpInfo::of(&self.stream).map_or(0, |info| info.bytes_acked.saturating_sub(1));
         self.written.load(Ordering::Relaxed).saturating_sub(acked)
     }
 
-    /// Whether the peer's kernel still answers what was sent to it.
-    ///
-    /// # Errors
-    /// Something waits for an acknowledgement, and none of any kind has come for the stall time-out.
-    pub fn check_alive(&self) -> Result<(), ConnectionError> {
+    fn check_alive(&self) -> Result<(), ConnectionError> {
         let info = TcpInfo::of(&self.stream)?;
         let mut waiting_since = self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner);
         if info.unacked == 0 && info.notsent_bytes == 0 {
@@ -186,65 +284,13 @@ impl Connection {
             Ok(())
         }
     }
+}
 
-    /// How long nothing had been written when `end` came; `None` where it is not that of a peer that closes what is idle: a
-    /// clean one, with everything acknowledged, [`Timeouts::idle`] after the last write or later.
-    #[must_use]
-    pub fn idle_for(&self, end: &ConnectionError) -> Option<Duration> {
-        let is_clean = matches!(end, ConnectionError::Closed)
-            && self.unacked() == 0
-            && matches!(self.stream.take_error(), Ok(None));
-        let idle = Duration::from_millis(TcpInfo::of(&self.stream).ok()?.last_data_sent.into());
-        (is_clean && idle >= self.timeouts.idle).then_some(idle)
-    }
-
-    /// Whether the peer that has closed it takes another at once, and keeps that for a while. One that has ended refuses it.
-    pub async fn is_peer_there(&self) -> bool {
-        let patience = self.timeouts.idle / 10;
-        let Ok(peer) = self.stream.peer_addr() else { return false };
-        let Ok(Ok(stream)) = timeout(patience, TcpStream::connect(peer)).await else { return false };
-        timeout(patience, Self::on(stream, self.timeouts).closed()).await.is_err()
-    }
-
-    /// Waits for the end of the connection, which is the only thing that Carbon ever says.
-    pub async fn closed(&self) -> ConnectionError {
-        loop {
-            if let Err(error) = self.stream.readable().await {
-                return error.into();
-            }
-            if let Err(error) = self.try_read() {
-                return error;
-            }
-        }
-    }
-
-    /// The half-close barrier: our end is closed, and the peer closes its own only after it has read and parsed
-    /// every byte before.
-    ///
-    /// # Errors
-    /// The connection broke first, so that nothing is confirmed.
-    pub async fn barrier(self) -> Result<(), ConnectionError> {
-        SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write)?;
-        match self.closed().await {
-            // An end of file alone could come from a peer that had left bytes unread: then an error waits.
-            ConnectionError::Closed => match self.stream.take_error()? {
-                None => Ok(()),
-                Some(error) => Err(error.into()),
-            },
-            error => Err(error),
-        }
-    }
-
-    /// Reads what is there and throws it away.
-    fn try_read(&self) -> Result<(), ConnectionError> {
-        let mut ignored = [0_u8; 512];
-        match self.stream.try_read(&mut ignored) {
-            Ok(0) => Err(ConnectionError::Closed),
-            Ok(_) => Ok(()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
+impl Drop for Connection {
+    /// A plaintext receiver may take an unfinished last line for a whole one (`VictoriaMetrics` does), unless it sees a reset.
+    fn drop(&mut self) {
+        if self.unfinished.load(Ordering::Relaxed) {
+            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
     }
 }
@@ -280,29 +326,34 @@ mod tests {
     async fn a_peer_that_closes_is_noticed_while_idle() {
         let (connection, peer) = pair().await;
         drop(peer);
-        let error = timeout(Duration::from_secs(5), connection.closed()).await.unwrap();
+        let error = timeout(Duration::from_secs(5), connection.ended()).await.unwrap();
         assert!(matches!(error, ConnectionError::Closed), "{error}");
     }
 
     #[tokio::test]
-    async fn an_idle_close_is_told_from_one_after_a_write_and_from_one_with_bytes_unread() {
-        let wait = Duration::from_millis(600);
-        for (reads, waits, is_idle) in [(true, true, true), (true, false, false), (false, true, false)] {
-            // Not on the clock: the machine may be busy.
-            let idle = if waits { wait / 2 } else { wait * 100 };
-            let (connection, mut peer) = pair_with(Timeouts { idle, ..Timeouts::default() }).await;
+    async fn a_close_with_bytes_unread_is_no_clean_end() {
+        for reads in [true, false] {
+            let (connection, mut peer) = pair().await;
             connection.write(b"frame").await.unwrap();
             if reads {
                 tokio::io::AsyncReadExt::read_exact(&mut peer, &mut [0; 5]).await.unwrap();
             }
-            if waits {
-                tokio::time::sleep(wait).await;
-            }
             drop(peer);
-            let end = timeout(Duration::from_secs(5), connection.closed()).await.unwrap();
-            let idle_for = connection.idle_for(&end);
-            assert_eq!(idle_for.is_some_and(|idle| idle >= wait), is_idle, "{reads} {waits}: {end}");
-            assert_eq!(idle_for.is_some(), is_idle, "{reads} {waits}: {end}");
+            let end = timeout(Duration::from_secs(5), connection.ended()).await.unwrap();
+            assert_eq!(connection.is_clean(&end), reads, "{end}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_was_cut_off_ends_in_a_reset_and_a_whole_one_does_not() {
+        for whole in [true, false] {
+            let (connection, mut peer) = pair_with(Timeouts::default()).await;
+            let frame = vec![b'1'; if whole { 10 } else { 64 << 20 }];
+            let written = timeout(Duration::from_millis(200), connection.write(&frame)).await;
+            assert_eq!(written.is_ok(), whole);
+            drop(connection);
+            let read = tokio::io::AsyncReadExt::read_to_end(&mut peer, &mut Vec::new()).await;
+            assert_eq!(read.is_ok(), whole, "{read:?}");
         }
     }
 
@@ -343,24 +394,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_barrier_passes_once_everything_was_read() {
+    async fn the_answer_to_a_half_close_comes_after_everything_was_read() {
         let (connection, mut peer) = pair().await;
         connection.write(b"frame").await.unwrap();
-        let reader = tokio::spawn(async move {
-            let mut read = Vec::new();
-            tokio::io::AsyncReadExt::read_to_end(&mut peer, &mut read).await.unwrap();
-            read
-        });
-        connection.barrier().await.unwrap();
-        assert_eq!(reader.await.unwrap(), b"frame");
-    }
-
-    #[tokio::test]
-    async fn the_barrier_fails_when_bytes_were_left_unread() {
-        let (connection, peer) = pair().await;
-        connection.write(b"frame").await.unwrap();
+        connection.half_close().unwrap();
+        assert!(connection.has_ended().is_none());
+        let mut read = Vec::new();
+        tokio::io::AsyncReadExt::read_to_end(&mut peer, &mut read).await.unwrap();
         drop(peer);
-        assert!(connection.barrier().await.is_err());
+        let end = timeout(Duration::from_secs(5), connection.ended()).await.unwrap();
+        assert!(connection.is_clean(&end), "{end}");
+        assert_eq!(read, b"frame");
     }
 
     #[tokio::test]

@@ -1,163 +1,216 @@
-//! What one destination has not surely had: which batch goes next, and when one is done.
+//! The rule of delivery: what one destination still has to get, and when a tick is done.
 //!
-//! **The one rule**: a batch is done when it has been written and the connection then lived for `resend_window`.
-//! A loss of the connection makes everything written less than that before it due again. Some peers close idle
-//! connections, so that a batch is written again at most [`MAX_RESENDS`] times for that; from then on 30 s of
-//! peace are enough, or one more idle close: some close sooner. Any other loss begins that count anew: a port that accepts and
-//! closes has taken nothing, however often, and a Carbon that was killed has forgotten what it took. Which is which the sender
-//! tells. Nothing here knows the network, the disk, a batch's points or a clock: moments come as arguments.
+//! A tick is **read** when the connection that carried its last write answers our half-close. It is **done** when another
+//! connection, which carried bytes written at least `resend_window` after that, answers as well, with no loss in between. A
+//! **loss** makes every tick due that is not done. Connections are numbered in the order in which they were opened.
+//!
+//! With a `resend_window` of zero a tick is done when its last frame is written, nothing is written twice, and what is written
+//! and not proved read at a loss is counted as unproved.
+//!
+//! Nothing here knows the network, the disk, a tick's points or a clock: moments come as arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How many connections may close idle after a batch, and it is still written again with the whole window to wait for.
-const MAX_RESENDS: u32 = 5;
-/// How long the connection must live after a batch was written again that often.
-const PEACE: Duration = Duration::from_secs(30);
-/// How long what is done may stay: looking through everything at every tick would be waste.
-const SETTLE_EVERY: Duration = Duration::from_secs(10);
+/// What became of a tick so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Not written, or to be written again.
+    Due,
+    /// Written as a whole, on the connection of this number.
+    Written(u64),
+    /// The connection of its last write answered at this moment.
+    Read(Instant),
+}
 
 #[derive(Debug)]
 struct Entry {
     timestamp: i64,
+    points: u64,
+    stage: Stage,
     /// Collected by this run of the daemon and never written: it goes before the backlog.
     fresh: bool,
-    written: Option<Instant>,
-    writes: u32,
-    /// It cannot be had now: what else is due goes before it.
+    /// Whether the whole tick was ever written.
+    sent: bool,
+    /// Frames of a due tick that need not be written again, with a window of zero.
+    frames: usize,
+    /// The disk does not give it now: the other due ticks go before it.
     put_off: bool,
-    /// Connections in a row that it was written on, and that closed idle within the window.
-    idle_closes: u32,
+    /// It left the queue after it was written: only its points can still be counted.
+    evicted: bool,
 }
 
-/// The batches of one destination, by their number in the queue.
+/// The ticks of one destination, by their number in the queue.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     resend_window: Duration,
     entries: BTreeMap<u64, Entry>,
-    due: usize,
-    settled: Option<Instant>,
+    due: BTreeSet<u64>,
+    evicted: usize,
+    /// With a window of zero: points written on each connection that has not answered.
+    handed_over: BTreeMap<u64, u64>,
+    unproved: u64,
 }
 
-/// A batch that was given up.
+/// A tick that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removed {
-    /// It had been written, and nothing has been heard to the contrary.
+    /// It was written and not done. It is counted as unproved if it was due again, or when a loss comes.
     Written,
-    /// It was due: never written, or before its connection was lost.
+    /// It was never written.
     Unwritten,
 }
 
-impl Entry {
-    const fn is_due(&self) -> bool {
-        self.written.is_none()
-    }
-
-    fn is_done(&self, resend_window: Duration, now: Instant) -> bool {
-        let window = if self.idle_closes >= MAX_RESENDS { resend_window.min(PEACE) } else { resend_window };
-        self.written.is_some_and(|written| now.duration_since(written) >= window)
-    }
+/// What became of a tick whose last frame was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// It had been written before.
+    pub(crate) again: bool,
+    /// Nothing more is needed.
+    pub(crate) done: bool,
 }
 
 impl Ledger {
     pub(crate) const fn new(resend_window: Duration) -> Self {
-        Self { resend_window, entries: BTreeMap::new(), due: 0, settled: None }
+        Self {
+            resend_window,
+            entries: BTreeMap::new(),
+            due: BTreeSet::new(),
+            evicted: 0,
+            handed_over: BTreeMap::new(),
+            unproved: 0,
+        }
     }
 
-    /// A batch that was just collected.
-    pub(crate) fn push(&mut self, batch: u64, timestamp: i64) {
-        self.insert(batch, timestamp, true);
+    /// A tick that was just collected.
+    pub(crate) fn push(&mut self, batch: u64, timestamp: i64, points: u64) {
+        self.insert(batch, timestamp, points, true);
     }
 
-    /// A batch that an earlier run of the daemon had collected, and may have written.
-    pub(crate) fn restore(&mut self, batch: u64, timestamp: i64) {
-        self.insert(batch, timestamp, false);
+    /// A tick of an earlier run of the daemon, which may have been written.
+    pub(crate) fn restore(&mut self, batch: u64, timestamp: i64, points: u64) {
+        self.insert(batch, timestamp, points, false);
     }
 
-    fn insert(&mut self, batch: u64, timestamp: i64, fresh: bool) {
-        self.due += 1;
-        self.entries.insert(
-            batch,
-            Entry { timestamp, fresh, written: None, writes: 0, put_off: false, idle_closes: 0 },
-        );
+    fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
+        self.due.insert(batch);
+        let (stage, sent) = (Stage::Due, false);
+        let entry =
+            Entry { timestamp, points, stage, fresh, sent, frames: 0, put_off: false, evicted: false };
+        self.entries.insert(batch, entry);
     }
 
-    /// The batch to write next: the newest if it was never written, else the oldest that is due, with whether it
+    /// The tick to write next: the newest if it was never written, else the oldest that is due, with whether it
     /// belongs to the backlog.
     pub(crate) fn next(&self) -> Option<(u64, bool)> {
-        if self.due == 0 {
-            return None;
+        let newest = self.entries.last_key_value().filter(|(_, entry)| entry.fresh && !entry.sent);
+        if let Some((&batch, _)) = newest {
+            return Some((batch, false));
         }
-        let newest = self.entries.last_key_value().filter(|(_, entry)| entry.fresh && entry.writes == 0);
-        match newest {
-            Some((&batch, _)) => Some((batch, false)),
-            None => {
-                let due = || self.entries.iter().filter(|(_, entry)| entry.is_due());
-                let next = due().find(|(_, entry)| !entry.put_off).or_else(|| due().next());
-                next.map(|(&batch, _)| (batch, true))
-            }
-        }
+        let is_put_off = |batch: &&u64| self.entries.get(batch).is_some_and(|entry| entry.put_off);
+        let next = self.due.iter().find(|batch| !is_put_off(batch)).or_else(|| self.due.first());
+        next.map(|&batch| (batch, true))
     }
 
-    /// The oldest due batch after `batch`, whatever is fresh.
-    pub(crate) fn due_after(&self, batch: u64) -> Option<u64> {
-        let after = self.entries.range(batch.saturating_add(1)..);
-        after.filter(|(_, entry)| entry.is_due()).map(|(&batch, _)| batch).next()
-    }
-
-    /// Everything else that is due goes before `batch` from now on.
+    /// Every other due tick goes before `batch` from now on.
     pub(crate) fn put_off(&mut self, batch: u64) {
         if let Some(entry) = self.entries.get_mut(&batch) {
             entry.put_off = true;
         }
     }
 
-    /// The whole batch has been written. Returns how often it has been now; `None` when it is no longer here.
-    pub(crate) fn written(&mut self, batch: u64, now: Instant) -> Option<u32> {
-        let entry = self.entries.get_mut(&batch)?;
-        if entry.is_due() {
-            self.due = self.due.saturating_sub(1);
-        }
-        (entry.written, entry.put_off) = (Some(now), false);
-        entry.writes = entry.writes.saturating_add(1);
-        Some(entry.writes)
+    /// How many frames of a due tick need not be written: with a window of zero nothing is written twice.
+    pub(crate) fn frames_written(&self, batch: u64) -> usize {
+        self.entries.get(&batch).map_or(0, |entry| entry.frames)
     }
 
-    /// The connection was lost, or the peer closed it `idle`: what was written less than the window before is due again.
-    /// Returns what is done.
-    pub(crate) fn lost(&mut self, now: Instant, idle: bool) -> Vec<u64> {
-        let mut done = self.settle(now);
-        for entry in self.entries.values_mut().filter(|entry| !entry.is_due()) {
-            entry.idle_closes = if idle { entry.idle_closes.saturating_add(1) } else { 0 };
+    /// One more frame of `batch` has been written as a whole.
+    pub(crate) fn frame_written(&mut self, batch: u64, connection: u64, points: u64) {
+        if self.resend_window.is_zero()
+            && let Some(entry) = self.entries.get_mut(&batch)
+        {
+            entry.frames = entry.frames.saturating_add(1);
+            entry.points = entry.points.saturating_sub(points);
+            let handed_over = self.handed_over.entry(connection).or_default();
+            *handed_over = handed_over.saturating_add(points);
         }
-        done.extend(self.take_if(|entry| !entry.is_due() && entry.idle_closes > MAX_RESENDS));
-        self.entries.values_mut().for_each(|entry| entry.written = None);
-        self.due = self.entries.len();
+    }
+
+    /// The last frame of `batch` has been written. `None` when it is no longer here.
+    pub(crate) fn written(&mut self, batch: u64, connection: u64) -> Option<Written> {
+        let entry = self.entries.get_mut(&batch)?;
+        self.due.remove(&batch);
+        (entry.stage, entry.put_off) = (Stage::Written(connection), false);
+        let again = std::mem::replace(&mut entry.sent, true);
+        let done = self.resend_window.is_zero();
+        if done {
+            self.entries.remove(&batch);
+        }
+        Some(Written { again, done })
+    }
+
+    /// `connection` answers, `now`, `after` our half-close; `last_write`: when the last bytes were written on it. Returns what is
+    /// done.
+    pub(crate) fn answered(
+        &mut self,
+        connection: u64,
+        last_write: Option<Instant>,
+        after: Duration,
+        now: Instant,
+    ) -> Vec<u64> {
+        self.handed_over.remove(&connection);
+        let window = self.resend_window;
+        let done = self.take_if(|entry| match entry.stage {
+            Stage::Read(read) => last_write.is_some_and(|written| written >= read + window),
+            _ => false,
+        });
+        for entry in self.entries.values_mut() {
+            match &mut entry.stage {
+                Stage::Written(on) if *on == connection => entry.stage = Stage::Read(now),
+                // Perhaps it did nothing at all until it answered: that time counts for no window.
+                Stage::Read(read) => *read += after,
+                _ => {}
+            }
+        }
         done
     }
 
-    /// The half-close barrier was passed: everything written is done, and returned.
-    pub(crate) fn confirmed(&mut self) -> Vec<u64> {
-        self.take_if(|entry| !entry.is_due())
+    /// `connection` has ended too late to prove anything, and nothing was lost that is known: what it carried is due again.
+    /// Returns what is done, because it cannot be written again.
+    pub(crate) fn answered_too_late(&mut self, connection: u64) -> Vec<u64> {
+        let handed_over = self.handed_over.remove(&connection);
+        self.unproved = self.unproved.saturating_add(handed_over.unwrap_or(0));
+        self.unprove(|stage| stage == Stage::Written(connection))
     }
 
-    /// What is done by `now`, where it is time to look.
-    pub(crate) fn settle_sometimes(&mut self, now: Instant) -> Vec<u64> {
-        if self.resend_window.is_zero()
-            || self.settled.is_none_or(|last| now.duration_since(last) >= SETTLE_EVERY)
-        {
-            return self.settle(now);
+    /// The program did not read for a while, until `now`: that time counts for no window.
+    pub(crate) fn doubt_ended(&mut self, now: Instant) {
+        for entry in self.entries.values_mut().filter(|entry| matches!(entry.stage, Stage::Read(_))) {
+            entry.stage = Stage::Read(now);
         }
-        Vec::new()
     }
 
-    /// Lets go of what is done by `now`, and returns it.
-    pub(crate) fn settle(&mut self, now: Instant) -> Vec<u64> {
-        let resend_window = self.resend_window;
-        self.settled = Some(now);
-        self.take_if(|entry| entry.is_done(resend_window, now))
+    /// A loss: everything that is not done is due again. With a window of zero nothing is: it is done, and returned.
+    pub(crate) fn lost(&mut self) -> Vec<u64> {
+        let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
+        self.unproved = self.unproved.saturating_add(handed_over);
+        self.unprove(|stage| stage != Stage::Due)
+    }
+
+    /// What is at one of these stages is due again; what cannot be written again is counted.
+    fn unprove(&mut self, which: impl Fn(Stage) -> bool) -> Vec<u64> {
+        let once = self.resend_window.is_zero();
+        let gone = |entry: &Entry| which(entry.stage) && (entry.evicted || once);
+        let points: u64 = self.entries.values().filter(|entry| gone(entry)).map(|entry| entry.points).sum();
+        self.unproved = self.unproved.saturating_add(points);
+        let done = self.take_if(gone);
+        for (&batch, entry) in self.entries.iter_mut().filter(|(_, entry)| which(entry.stage)) {
+            entry.stage = Stage::Due;
+            self.due.insert(batch);
+        }
+        done
     }
 
     /// Another window from now on.
@@ -165,212 +218,80 @@ impl Ledger {
         self.resend_window = resend_window;
     }
 
-    /// Gives a batch up.
+    /// Takes a tick out of the queue before it is done.
     pub(crate) fn remove(&mut self, batch: u64) -> Option<Removed> {
-        let entry = self.entries.remove(&batch)?;
-        if entry.is_due() {
-            self.due = self.due.saturating_sub(1);
+        let entry = self.entries.get_mut(&batch).filter(|entry| !entry.evicted)?;
+        if entry.stage == Stage::Due {
+            let (sent, points) = (entry.sent, entry.points);
+            self.entries.remove(&batch);
+            self.due.remove(&batch);
+            if !sent {
+                return Some(Removed::Unwritten);
+            }
+            self.unproved = self.unproved.saturating_add(points);
+            return Some(Removed::Written);
         }
-        // One whose connection was lost is due again, and lost if it goes now.
-        Some(if entry.is_due() { Removed::Unwritten } else { Removed::Written })
+        entry.evicted = true;
+        self.evicted += 1;
+        Some(Removed::Written)
     }
 
-    /// Batches that are due: never written, or to be written again.
-    pub(crate) const fn due(&self) -> usize {
-        self.due
+    /// Ticks that are due: never written, or to be written again.
+    pub(crate) fn due(&self) -> usize {
+        self.due.len()
     }
 
-    /// The timestamp of the oldest batch that is due, Unix seconds.
+    /// Points that were written, could not be proved read, and cannot be written again.
+    pub(crate) const fn unproved(&self) -> u64 {
+        self.unproved
+    }
+
+    /// Whether ticks left the queue that a loss would make due.
+    pub(crate) const fn is_window_short(&self) -> bool {
+        self.evicted > 0
+    }
+
+    /// The timestamp of the oldest tick that is due, Unix seconds.
     pub(crate) fn oldest_due(&self) -> Option<i64> {
-        if self.due == 0 {
-            return None;
-        }
-        self.entries.values().find(|entry| entry.is_due()).map(|entry| entry.timestamp)
+        self.due.first().and_then(|batch| self.entries.get(batch)).map(|entry| entry.timestamp)
     }
 
-    /// Whether the batch is held.
+    /// Whether the tick is held.
     pub(crate) fn holds(&self, batch: u64) -> bool {
-        self.entries.contains_key(&batch)
+        self.entries.get(&batch).is_some_and(|entry| !entry.evicted)
     }
 
-    /// Whether the batch is held and due.
+    /// Whether the tick is held and due.
     pub(crate) fn is_due(&self, batch: u64) -> bool {
-        self.entries.get(&batch).is_some_and(Entry::is_due)
+        self.due.contains(&batch)
     }
 
-    /// Batches held: due, or written and not done.
+    /// Ticks held: due, or written and not done.
     pub(crate) fn held(&self) -> usize {
-        self.entries.len()
+        self.entries.len().saturating_sub(self.evicted)
     }
 
-    /// Every batch held, oldest first.
+    /// Ticks held that were written, and not read as far as is known.
+    pub(crate) fn unread(&self) -> usize {
+        let unread = |entry: &&Entry| !entry.evicted && matches!(entry.stage, Stage::Written(_));
+        self.entries.values().filter(unread).count()
+    }
+
+    /// Every tick held, oldest first.
     pub(crate) fn batches(&self) -> impl Iterator<Item = u64> + '_ {
-        self.entries.keys().copied()
+        self.entries.iter().filter(|(_, entry)| !entry.evicted).map(|(&batch, _)| batch)
     }
 
     fn take_if(&mut self, gone: impl Fn(&Entry) -> bool) -> Vec<u64> {
-        let batches: Vec<u64> =
-            self.entries.iter().filter(|(_, entry)| gone(entry)).map(|(&batch, _)| batch).collect();
-        for &batch in &batches {
-            self.remove(batch);
-        }
-        batches
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WINDOW: Duration = Duration::from_secs(600);
-
-    fn ledger(batches: impl IntoIterator<Item = u64>) -> Ledger {
-        let mut ledger = Ledger::new(WINDOW);
-        batches.into_iter().for_each(|batch| ledger.push(batch, 1000 + batch.cast_signed()));
-        ledger
-    }
-
-    /// Writes everything that is due, in the order it goes out.
-    fn write_all(ledger: &mut Ledger, now: Instant) -> Vec<u64> {
-        std::iter::from_fn(|| {
-            let (batch, _) = ledger.next()?;
-            ledger.written(batch, now);
-            Some(batch)
-        })
-        .collect()
-    }
-
-    fn seconds(n: u64) -> Duration {
-        Duration::from_secs(n)
-    }
-
-    #[test]
-    fn the_newest_goes_first_and_the_backlog_behind_it_oldest_first() {
-        let mut ledger = ledger(1..=4);
-        assert_eq!(ledger.oldest_due(), Some(1001));
-        assert_eq!(ledger.next(), Some((4, false)));
-        assert_eq!(write_all(&mut ledger, Instant::now()), [4, 1, 2, 3]);
-        assert_eq!((ledger.due(), ledger.oldest_due(), ledger.held()), (0, None, 4));
-    }
-
-    #[test]
-    fn what_an_earlier_run_had_kept_is_backlog() {
-        let mut ledger = Ledger::new(WINDOW);
-        (1..=3).for_each(|batch| ledger.restore(batch, 0));
-        assert_eq!(ledger.next(), Some((1, true)));
-        ledger.push(4, 0);
-        assert_eq!(write_all(&mut ledger, Instant::now()), [4, 1, 2, 3]);
-    }
-
-    #[test]
-    fn a_loss_makes_everything_written_within_the_window_due_again() {
-        // carbon-cache ended 0.3 s after a write loses all of it, and every write had said OK.
-        let (mut ledger, start) = (ledger([1]), Instant::now());
-        write_all(&mut ledger, start);
-        ledger.push(2, 0);
-        write_all(&mut ledger, start + seconds(500));
-        assert_eq!(ledger.lost(start + seconds(601), false), [1], "done");
-        assert_eq!(write_all(&mut ledger, start + seconds(602)), [2]);
-    }
-
-    #[test]
-    fn a_peer_that_closes_idle_connections_gets_each_batch_a_bounded_number_of_times() {
-        // The second sooner than the peace that would be enough.
-        for idle in [120, 20] {
-            let (mut ledger, mut now) = (ledger([1]), Instant::now());
-            let mut writes = 0;
-            for _ in 0..50 {
-                writes += write_all(&mut ledger, now).len();
-                now += seconds(idle);
-                ledger.lost(now, true);
+        let mut taken = Vec::new();
+        self.entries.retain(|&batch, entry| {
+            let is_gone = gone(entry);
+            if is_gone {
+                taken.push(batch);
+                self.evicted = self.evicted.saturating_sub(usize::from(entry.evicted));
             }
-            assert_eq!(writes, 1 + MAX_RESENDS as usize, "after {idle} s");
-        }
-    }
-
-    #[test]
-    fn a_kill_between_idle_closes_begins_their_count_anew() {
-        let (mut ledger, mut now) = (ledger([1]), Instant::now());
-        for close in 1..=30 {
-            assert_eq!(write_all(&mut ledger, now), [1]);
-            now += seconds(120);
-            // Every fifth is a kill.
-            assert_eq!(ledger.lost(now, close % 5 != 0), [0; 0]);
-        }
-    }
-
-    #[test]
-    fn losses_that_are_no_idle_closes_never_make_a_batch_done_however_old_the_write() {
-        let (mut ledger, mut now) = (ledger([1]), Instant::now());
-        for _ in 0..8 {
-            assert_eq!(write_all(&mut ledger, now), [1]);
-            now += seconds(70);
-            assert_eq!(ledger.lost(now, false), [0; 0]);
-        }
-    }
-
-    #[test]
-    fn a_port_that_closes_at_once_does_not_shorten_the_window_for_the_carbon_that_follows() {
-        // A minute of accepting and closing, then one that takes everything, reads nothing for 40 s and is gone.
-        let (mut ledger, mut now) = (ledger([1]), Instant::now());
-        for _ in 0..20 {
-            write_all(&mut ledger, now);
-            now += seconds(3);
-            ledger.lost(now, false);
-        }
-        write_all(&mut ledger, now);
-        now += seconds(40);
-        assert_eq!(ledger.lost(now, false), [0; 0]);
-        assert_eq!(write_all(&mut ledger, now), [1]);
-    }
-
-    #[test]
-    fn a_window_of_zero_means_that_writing_is_enough() {
-        let (mut ledger, now) = (ledger([1]), Instant::now());
-        ledger.set_resend_window(Duration::ZERO);
-        write_all(&mut ledger, now);
-        assert_eq!(ledger.settle_sometimes(now), [1]);
-        assert_eq!(ledger.held(), 0);
-    }
-
-    #[test]
-    fn a_passed_barrier_is_no_loss() {
-        let (mut ledger, now) = (ledger([1]), Instant::now());
-        write_all(&mut ledger, now);
-        ledger.push(2, 0);
-        assert_eq!(ledger.confirmed(), [1]);
-        assert_eq!(write_all(&mut ledger, now), [2]);
-    }
-
-    #[test]
-    fn what_was_never_written_is_told_from_what_may_have_arrived() {
-        let mut ledger = ledger([1]);
-        write_all(&mut ledger, Instant::now());
-        ledger.push(2, 0);
-        assert_eq!(
-            [ledger.remove(1), ledger.remove(2), ledger.remove(3)],
-            [Some(Removed::Written), Some(Removed::Unwritten), None]
-        );
-        assert_eq!((ledger.due(), ledger.held()), (0, 0));
-    }
-
-    #[test]
-    fn what_a_lost_connection_had_written_counts_as_lost_when_it_is_dropped() {
-        let (mut ledger, now) = (ledger([1]), Instant::now());
-        write_all(&mut ledger, now);
-        ledger.lost(now, false);
-        assert_eq!(ledger.remove(1), Some(Removed::Unwritten));
-    }
-
-    #[test]
-    fn what_is_done_is_let_go_while_ticks_come_in() {
-        let (mut ledger, mut now) = (ledger([]), Instant::now());
-        for batch in 0..5000 {
-            ledger.push(batch, 0);
-            write_all(&mut ledger, now);
-            ledger.settle_sometimes(now);
-            now += seconds(1);
-        }
-        assert!(ledger.held() <= 611, "{}", ledger.held());
+            !is_gone
+        });
+        taken
     }
 }

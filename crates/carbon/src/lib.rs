@@ -1,17 +1,17 @@
 //! Datapoints to Carbon without loss: legal paths, batches of points, frames, the queue, the sender.
 //!
-//! Carbon acknowledges nothing, so that this crate knows only what was written and how long the connection lived
-//! afterwards; ledger.rs holds the one rule that follows from it. Nothing here knows Slurm.
+//! Carbon acknowledges nothing. The only thing that its program ever does is to close a connection after it has read everything
+//! on it; ledger.rs holds the rule that follows from it. Nothing here knows Slurm.
 
 #![deny(unsafe_code)]
 
 mod address;
 mod backoff;
+mod budget;
 mod connection;
 mod ledger;
 pub mod path;
 mod point;
-mod poison;
 mod queue;
 mod rate;
 mod sender;
@@ -21,7 +21,7 @@ mod wire;
 
 pub use address::{Address, AddressError};
 pub use backoff::Backoff;
-pub use connection::{Connection, ConnectionError, Timeouts};
+pub use connection::{Connection, ConnectionError, Stream, Timeouts};
 pub use point::{Batch, Point};
 pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueStatus};
 pub use sender::{Destination, Drained, Sender, Status};

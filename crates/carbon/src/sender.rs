@@ -1,13 +1,10 @@
 //! One destination: its settings, its state as it is seen from outside, and the handle of its task.
 //!
-//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. The task is in link.rs,
-//! which ends of a connection count as idle in idle.rs.
+//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. The task is in task.rs.
 
-mod idle;
-mod link;
+mod task;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,9 +12,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use self::link::Link;
+use self::task::Task;
 use crate::address::Address;
-use crate::connection::Timeouts;
+use crate::connection::{Connection, Stream, Timeouts};
 use crate::queue::{Dropped, Place, Queue};
 use crate::wire::Protocol;
 
@@ -26,7 +23,7 @@ use crate::wire::Protocol;
 pub struct Destination {
     /// What it is called in logs and metrics, and where its place in the queue is kept.
     pub name: String,
-    /// Looked up at every attempt.
+    /// Looked up when a connection is lost or cannot be made.
     pub address: Address,
     /// What the peer reads.
     pub protocol: Protocol,
@@ -34,10 +31,8 @@ pub struct Destination {
     pub timeouts: Timeouts,
     /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.
     pub replay_rate: Option<u32>,
-    /// A connection is renewed at this age, for load balancers; `None`: never.
+    /// The name is looked up again at this age, for load balancers; `None`: only after a failed connection.
     pub reconnect_every: Option<Duration>,
-    /// Where a point that Carbon cannot take is put aside; `None`: only in the log.
-    pub poison_file: Option<PathBuf>,
 }
 
 /// Where a destination stands. Counters run since the first start of its sender, over changes of its settings.
@@ -45,16 +40,20 @@ pub struct Destination {
 pub struct Status {
     /// Whether a connection stands.
     pub connected: bool,
-    /// Connections that were made.
+    /// Connections that were made after there was none.
     pub connects: u64,
+    /// Connections that were renewed, and whose end proved that everything before it was read.
+    pub renewals: u64,
     /// Points written, each counted once.
     pub sent: u64,
     /// Points written again after a loss.
     pub resent: u64,
     /// Points that the queue has lost.
     pub dropped: Dropped,
-    /// Points put aside because Carbon cannot take them.
-    pub poisoned: u64,
+    /// Points written that could not be proved read before a loss, and that cannot be written again.
+    pub unproved: u64,
+    /// Whether nothing shows that the peer reads.
+    pub in_doubt: bool,
     /// Bytes written that the peer's kernel has not acknowledged.
     pub unacked: u64,
     /// When a whole batch was last written, Unix seconds.
@@ -72,35 +71,34 @@ pub struct Status {
 /// What became of a destination's share at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Batches that were never written, or must be written again.
+    /// Ticks that were never written, or must be written again.
     pub unsent: usize,
-    /// Batches that were written, but not confirmed by the half-close barrier.
-    pub unconfirmed: usize,
+    /// Ticks that were written, and nothing proves that the receiver has read them.
+    pub unread: usize,
     /// The timestamp of the oldest unsent one, Unix seconds.
     pub oldest: Option<i64>,
-    /// The queue's file has not been read: what an earlier run has kept stays in it, and is not counted here.
-    pub unread: bool,
+    /// The queue's file has not been opened: what an earlier run has kept stays in it, and is not counted here.
+    pub unopened: bool,
 }
 
 impl Drained {
-    /// Whether everything was confirmed.
+    /// Whether the receiver has read everything. Whether it has stored it, nobody knows.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
-        self.unsent == 0 && self.unconfirmed == 0 && !self.unread
+        self.unsent == 0 && self.unread == 0 && !self.unopened
     }
 }
 
 impl fmt::Display for Drained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self { unsent: 0, unconfirmed: 0, unread: false, .. } => f.write_str("everything confirmed")?,
-            Self { unsent: 0, unconfirmed: 0, .. } => f.write_str("everything of this run confirmed")?,
-            Self { unsent, unconfirmed, .. } => {
-                write!(f, "{unsent} ticks not sent, {unconfirmed} sent but not confirmed")?;
+            Self { unsent: 0, unread: 0, .. } => f.write_str("every tick was read by the receiver")?,
+            Self { unsent, unread, .. } => {
+                write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?;
             }
         }
-        if self.unread {
-            f.write_str("; what an earlier run has kept has not been read")?;
+        if self.unopened {
+            f.write_str("; the queue's file was not opened, and keeps what an earlier run left")?;
         }
         Ok(())
     }
@@ -124,9 +122,10 @@ struct Shared {
 struct Counters {
     connected: bool,
     connects: u64,
+    renewals: u64,
     sent: u64,
     resent: u64,
-    poisoned: u64,
+    in_doubt: bool,
     unacked: u64,
     last_delivery: Option<u64>,
 }
@@ -142,15 +141,15 @@ impl Sender {
     /// Starts the task; it connects at once, and for ever.
     #[must_use]
     pub fn start(destination: Destination, queue: &Queue) -> Self {
-        Self::go_on(destination, queue, Counters::default())
+        Self::go_on::<Connection>(destination, queue, Counters::default())
     }
 
-    fn go_on(destination: Destination, queue: &Queue, counters: Counters) -> Self {
+    fn go_on<C: Stream>(destination: Destination, queue: &Queue, counters: Counters) -> Self {
         let place = queue.place(&destination.name);
         let counters = Mutex::new(counters);
         let shared = Arc::new(Shared { place, counters, draining: Notify::new() });
-        let link = Link::new(destination, Arc::clone(&shared));
-        Self { shared, task: tokio::spawn(link.run()) }
+        let task = Task::new(destination, Arc::clone(&shared));
+        Self { shared, task: tokio::spawn(task.run::<C>()) }
     }
 
     /// Where it stands now.
@@ -161,9 +160,11 @@ impl Sender {
         Status {
             connected: counters.connected,
             connects: counters.connects,
+            renewals: counters.renewals,
             sent: counters.sent,
             resent: counters.resent,
-            poisoned: counters.poisoned,
+            unproved: share.unproved,
+            in_doubt: counters.in_doubt,
             unacked: counters.unacked,
             last_delivery: counters.last_delivery,
             dropped: share.dropped,
@@ -174,8 +175,8 @@ impl Sender {
         }
     }
 
-    /// Writes what is due, passes the half-close barrier, and ends: within `deadline`, or sooner where the
-    /// destination cannot be reached.
+    /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner where the
+    /// destination cannot be reached. What was read stays in the queue: the next run sends it again.
     pub async fn drain(mut self, deadline: Duration) -> Drained {
         self.shared.draining.notify_one();
         let _ = timeout(deadline, &mut self.task).await;
@@ -183,24 +184,26 @@ impl Sender {
         let share = self.shared.place.share();
         Drained {
             unsent: share.due,
-            unconfirmed: share.held.saturating_sub(share.due),
-            oldest: share.oldest_due,
             unread: share.unread,
+            oldest: share.oldest_due,
+            unopened: share.unopened,
         }
     }
 
     /// Another task for the same destination under other settings: its place and its counters go on.
     #[must_use]
     pub fn change(self, destination: Destination, queue: &Queue) -> Self {
-        let counters = Counters { connected: false, unacked: 0, ..*self.shared.counters() };
+        let counters = Counters { connected: false, in_doubt: false, unacked: 0, ..*self.shared.counters() };
         self.stop();
-        Self::go_on(destination, queue, counters)
+        Self::go_on::<Connection>(destination, queue, counters)
     }
 
-    /// Ends at once. Its place in the queue stays, and what it had written lately is due again.
+    /// Ends at once. Its place in the queue stays, and everything that is not done is due again.
     pub fn stop(self) {
         self.task.abort();
-        // Our own close tells nothing of the peer.
-        self.shared.place.lost(false);
+        self.shared.place.lost();
     }
 }
+
+#[cfg(test)]
+mod tests;

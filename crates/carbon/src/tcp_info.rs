@@ -10,7 +10,8 @@ use std::ptr::from_mut;
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct TcpInfo {
-    state: [u8; 3],
+    state: u8,
+    congestion_and_retransmits: [u8; 2],
     /// Probes of a closed window that were not answered.
     pub(crate) probes: u8,
     options: [u8; 4],
@@ -57,6 +58,14 @@ impl TcpInfo {
         if failed == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
     }
 
+    /// Whether everything was acknowledged, our own close too where we have closed our end.
+    pub(crate) const fn has_all_acknowledged(&self) -> bool {
+        // linux/tcp_states.h: our close waits for its acknowledgement; it has crossed the peer's own.
+        const FIN_WAIT1: u8 = 4;
+        const CLOSING: u8 = 11;
+        !matches!(self.state, FIN_WAIT1 | CLOSING) && self.unacked == 0 && self.notsent_bytes == 0
+    }
+
     /// Whether the last thing that was sent has got no answer of any kind. A peer whose window is closed answers
     /// probes, which the kernel sends ever more rarely; one alone may go unanswered, because kernels answer at most
     /// two a second (net.ipv4.tcp_invalid_ratelimit).
@@ -75,6 +84,7 @@ mod tests {
     #[test]
     fn members_are_where_the_kernel_puts_them() {
         let offsets = [
+            (offset_of!(TcpInfo, state), 0),
             (offset_of!(TcpInfo, probes), 3),
             (offset_of!(TcpInfo, unacked), 24),
             (offset_of!(TcpInfo, last_data_sent), 44),

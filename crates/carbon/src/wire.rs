@@ -26,6 +26,18 @@ pub enum Protocol {
     Plaintext,
 }
 
+impl Protocol {
+    /// What to say of a `port` that by custom reads the other protocol: not every receiver closes over the wrong one.
+    #[must_use]
+    pub fn unusual_port(self, port: u16) -> Option<&'static str> {
+        match (self, port) {
+            (Self::Pickle, 2003) => Some("port 2003 usually reads plaintext, and `protocol` is pickle"),
+            (Self::Plaintext, 2004) => Some("port 2004 usually reads pickle, and `protocol` is plaintext"),
+            _ => None,
+        }
+    }
+}
+
 /// A frame that could not be made, or not be read back.
 #[derive(Debug, thiserror::Error)]
 #[error("a frame of {points} points: {source}")]
@@ -111,20 +123,6 @@ impl Frame {
             }
         }
     }
-
-    /// The frame as two of about half its points each; `None` where it has only one.
-    ///
-    /// # Errors
-    /// As [`Frame::bytes`].
-    pub fn halves(&self) -> Result<Option<[Self; 2]>, WireError> {
-        let items = self.items()?;
-        match items.split_at_checked(items.len() / 2) {
-            Some((first, second)) if !first.is_empty() => {
-                Ok(Some([Self::pickle(first)?, Self::pickle(second)?]))
-            }
-            _ => Ok(None),
-        }
-    }
 }
 
 fn push_line(lines: &mut String, path: &str, value: f64, timestamp: i64) {
@@ -201,18 +199,6 @@ mod tests {
         let paths: usize =
             frames.iter().map(|f| f.body.windows(19).filter(|w| *w == [b'b'; 19]).count()).sum();
         assert_eq!(paths, 1201);
-    }
-
-    #[test]
-    fn a_frame_is_halved_down_to_single_points() {
-        let frame = &frames(&batch(&[("a", 1.0), ("b", 2.0), ("c", 3.0)])).unwrap()[0];
-        let [first, second] = frame.halves().unwrap().unwrap();
-        assert_eq!((first.points, second.points), (1, 2));
-        assert_eq!(first.halves().unwrap(), None);
-        let text = |frame: &Frame| {
-            String::from_utf8(frame.bytes(Protocol::Plaintext).unwrap().into_owned()).unwrap()
-        };
-        assert_eq!(text(&first) + &text(&second), text(frame));
     }
 
     proptest! {

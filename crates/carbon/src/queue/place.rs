@@ -1,6 +1,7 @@
 //! One destination's place in the queue: what its sender asks and tells.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -8,6 +9,7 @@ use tracing::{debug, error};
 
 use super::state::{Destination, Reason};
 use super::{COMMIT_PATIENCE, Dropped, Shared};
+use crate::ledger::Ledger;
 use crate::store::StoreError;
 use crate::wire::{Frame, points};
 
@@ -18,13 +20,6 @@ pub(crate) struct Turn {
     pub(crate) points: u64,
     pub(crate) backlog: bool,
     pub(super) frames: Option<Arc<[Frame]>>,
-}
-
-impl Turn {
-    /// Whether no disk is asked for its frames.
-    pub(crate) const fn is_in_memory(&self) -> bool {
-        self.frames.is_some()
-    }
 }
 
 /// What became of looking for a batch's frames.
@@ -43,12 +38,16 @@ pub(crate) enum Loaded {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) dropped: Dropped,
+    /// Points that were written, could not be proved read, and cannot be written again.
+    pub(crate) unproved: u64,
     pub(crate) due: usize,
+    /// Ticks written and not read, as far as is known.
+    pub(crate) unread: usize,
     pub(crate) oldest_due: Option<i64>,
     pub(crate) held: usize,
     pub(crate) bytes: usize,
-    /// The file has not been read: what an earlier run has kept is not among them.
-    pub(crate) unread: bool,
+    /// The file has not been opened: what an earlier run has kept is not among them.
+    pub(crate) unopened: bool,
 }
 
 /// One destination's place in the queue.
@@ -70,23 +69,6 @@ impl Place {
         let state = self.shared.state();
         let (id, backlog) = state.destinations.get(&self.name)?.ledger.next()?;
         state.turn(id, backlog)
-    }
-
-    /// The oldest due batch behind `id`.
-    pub(crate) fn due_after(&self, id: u64) -> Option<Turn> {
-        let state = self.shared.state();
-        let id = state.destinations.get(&self.name)?.ledger.due_after(id)?;
-        state.turn(id, true)
-    }
-
-    /// Whether the batch is still to be written.
-    pub(crate) fn is_due(&self, id: u64) -> bool {
-        self.shared.state().destinations.get(&self.name).is_some_and(|to| to.ledger.is_due(id))
-    }
-
-    /// The batch `id`, whosever turn it is.
-    pub(crate) fn turn(&self, id: u64) -> Option<Turn> {
-        self.shared.state().turn(id, true)
     }
 
     /// The batch's frames, from memory or from the file. Those that are lost are counted, and `turn` has the points that
@@ -125,30 +107,64 @@ impl Place {
         timeout(COMMIT_PATIENCE, store.load(id, anyway)).await.unwrap_or(Err(StoreError::Gone))
     }
 
-    /// The whole batch has been written. Returns whether it had been before.
-    pub(crate) fn written(&self, id: u64) -> bool {
-        let now = Instant::now();
-        let mut state = self.shared.state();
-        let Some(destination) = state.destinations.get_mut(&self.name) else { return false };
-        let writes = destination.ledger.written(id, now);
-        let done = destination.ledger.settle_sometimes(now);
-        state.finish(&self.name, &done);
-        writes.is_some_and(|writes| writes > 1)
+    /// How long after it was read a tick is done.
+    pub(crate) fn resend_window(&self) -> Duration {
+        self.shared.state().limits.resend_window
     }
 
-    /// The connection was lost; `idle`: the peer closed it while nothing was under way.
-    pub(crate) fn lost(&self, idle: bool) {
-        let mut state = self.shared.state();
-        let Some(destination) = state.destinations.get_mut(&self.name) else { return };
-        let done = destination.ledger.lost(Instant::now(), idle);
-        state.finish(&self.name, &done);
+    /// How many frames of a due batch need not be written.
+    pub(crate) fn frames_written(&self, id: u64) -> usize {
+        let state = self.shared.state();
+        state.destinations.get(&self.name).map_or(0, |to| to.ledger.frames_written(id))
     }
 
-    /// The half-close barrier was passed.
-    pub(crate) fn confirmed(&self) {
+    /// A frame of the batch has been written on the connection of this number.
+    pub(crate) fn frame_written(&self, id: u64, connection: u64, points: u64) {
+        self.change(|ledger| {
+            ledger.frame_written(id, connection, points);
+            Vec::new()
+        });
+    }
+
+    /// The whole batch has been written on the connection of this number. Returns whether it had been before.
+    pub(crate) fn written(&self, id: u64, connection: u64) -> bool {
+        let mut again = false;
+        self.change(|ledger| {
+            let written = ledger.written(id, connection);
+            again = written.is_some_and(|written| written.again);
+            if written.is_some_and(|written| written.done) { vec![id] } else { Vec::new() }
+        });
+        again
+    }
+
+    /// The connection of this number has answered, `after` our half-close.
+    pub(crate) fn answered(&self, connection: u64, last_write: Option<Instant>, after: Duration) {
+        self.change(|ledger| ledger.answered(connection, last_write, after, Instant::now()));
+    }
+
+    /// It has answered too late to prove anything.
+    pub(crate) fn answered_too_late(&self, connection: u64) {
+        self.change(|ledger| ledger.answered_too_late(connection));
+    }
+
+    /// The peer has read nothing for a while, until now.
+    pub(crate) fn doubt_ended(&self) {
+        self.change(|ledger| {
+            ledger.doubt_ended(Instant::now());
+            Vec::new()
+        });
+    }
+
+    /// The connection was lost.
+    pub(crate) fn lost(&self) {
+        self.change(Ledger::lost);
+    }
+
+    /// Changes the ledger, and lets go of what it says is done.
+    fn change(&self, change: impl FnOnce(&mut Ledger) -> Vec<u64>) {
         let mut state = self.shared.state();
         let Some(destination) = state.destinations.get_mut(&self.name) else { return };
-        let done = destination.ledger.confirmed();
+        let done = change(&mut destination.ledger);
         state.finish(&self.name, &done);
     }
 
@@ -160,11 +176,13 @@ impl Place {
         };
         Share {
             dropped: *dropped,
+            unproved: ledger.unproved(),
             due: ledger.due(),
+            unread: ledger.unread(),
             oldest_due: ledger.oldest_due(),
             held: ledger.held(),
             bytes: *bytes,
-            unread: self.shared.store.is_some() && !state.restored,
+            unopened: self.shared.store.is_some() && !state.restored,
         }
     }
 }

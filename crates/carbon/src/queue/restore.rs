@@ -93,7 +93,7 @@ impl State {
         if let Some(destination) = self.destinations.get_mut(name) {
             held.waiting += 1;
             destination.bytes = destination.bytes.saturating_add(held.bytes);
-            destination.ledger.restore(id, held.timestamp);
+            destination.ledger.restore(id, held.timestamp, held.points);
             destination.news.notify_one();
         }
     }

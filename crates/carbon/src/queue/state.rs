@@ -167,10 +167,10 @@ impl State {
         held.published = true;
         trace!(timestamp = held.timestamp, durable = held.durable, "tick kept");
         held.waiting = self.destinations.len();
-        let (timestamp, bytes) = (held.timestamp, held.bytes);
+        let (timestamp, bytes, points) = (held.timestamp, held.bytes, held.points);
         self.missed |= !held.durable;
         for destination in self.destinations.values_mut() {
-            destination.ledger.push(id, timestamp);
+            destination.ledger.push(id, timestamp, points);
             destination.bytes = destination.bytes.saturating_add(bytes);
             destination.news.notify_one();
         }

@@ -1,0 +1,76 @@
+//! How many ticks of the backlog are written before the peer has answered: as TCP's congestion window does it.
+//!
+//! Only its answers show whether a receiver reads. So the backlog goes in rounds: some ticks, a renewal of the connection, the
+//! answer. A quick answer doubles the next round, and as long as answers are quick they are asked for at once. A slow one means
+//! that the peer had not read everything for a while: the next round is left out, and the one after it is half as large. A peer
+//! that once did not answer in time is treated with patience from then on: rounds begin again with one tick, grow by one, and
+//! every second one is left out, so that what is written again is not too much again. Pure: it knows no clock.
+
+use std::time::Duration;
+
+/// An answer that took at most this share of `stall_timeout` is quick.
+const QUICK: u32 = 10;
+
+/// Ticks of the backlog for each round.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// Ticks a round.
+    round: u32,
+    /// Ticks that may still be written in this round.
+    left: u32,
+    /// This round is left out.
+    rests: bool,
+    /// The peer once did not answer in time.
+    patient: bool,
+}
+
+impl Budget {
+    /// One tick, for a connection that was just made.
+    pub(crate) const fn new() -> Self {
+        Self { round: 1, left: 1, rests: false, patient: false }
+    }
+
+    /// For the end, which has a deadline of its own.
+    pub(crate) const fn unlimited() -> Self {
+        Self { round: u32::MAX, left: u32::MAX, rests: false, patient: false }
+    }
+
+    /// Whether another tick of the backlog may be written.
+    pub(crate) const fn allows(&self) -> bool {
+        self.left > 0
+    }
+
+    /// Whether to ask for an answer at once: the round is used up, and the peer is quick.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.left == 0 && !self.rests && !self.patient
+    }
+
+    /// A tick of the backlog is written.
+    pub(crate) const fn spend(&mut self) {
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// No answer can be asked for.
+    pub(crate) fn unasked(&mut self) {
+        self.left = self.left.max(1);
+    }
+
+    /// The peer answered in time, `after` our half-close.
+    pub(crate) fn answered(&mut self, after: Duration, stall_timeout: Duration) {
+        if after > stall_timeout / QUICK {
+            (self.round, self.left, self.rests) = ((self.round / 2).max(1), 0, true);
+            return;
+        }
+        let is_used_up = self.left == 0 && !self.rests;
+        self.rests = is_used_up && self.patient;
+        if is_used_up {
+            self.round = self.round.saturating_add(if self.patient { 1 } else { self.round });
+        }
+        self.left = if self.rests { 0 } else { self.round };
+    }
+
+    /// The peer did not answer in time.
+    pub(crate) fn doubted(&mut self) {
+        *self = Self { round: 1, left: 0, rests: true, patient: true };
+    }
+}

@@ -1,0 +1,244 @@
+//! The rule of delivery against a simulated receiver, with a simulated clock and every event in any order.
+
+mod world;
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use self::world::{Kind, Order, Process, SimulatedStream};
+use super::*;
+use crate::point::Batch;
+use crate::queue::Limits;
+
+const WINDOW: Duration = Duration::from_secs(600);
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn destination() -> Destination {
+    Destination {
+        name: "a".into(),
+        address: "carbon:2003".parse().unwrap(),
+        protocol: Protocol::Plaintext,
+        timeouts: Timeouts::default(),
+        replay_rate: None,
+        reconnect_every: None,
+    }
+}
+
+fn queue(resend_window: Duration) -> Queue {
+    Queue::open(None, Limits { max_bytes: 64 << 20, max_age: Duration::MAX, resend_window }, &["a".into()])
+}
+
+fn start(queue: &Queue) -> Sender {
+    Sender::go_on::<SimulatedStream>(destination(), queue, Counters::default())
+}
+
+fn tick(timestamp: i64, points: u32) -> Batch {
+    let mut batch = Batch::new(timestamp);
+    batch.push("w".into(), points.into());
+    batch
+}
+
+/// A backlog of 30 minutes, and live ticks every 30 s until everything is stored. Returns how long that took.
+async fn drains(kind: Kind, live: u32) -> Duration {
+    let _receiver = world::begin(&[kind]);
+    let queue = queue(WINDOW);
+    (1..=60).for_each(|n| queue.push(&tick(n, live * 30)));
+    let sender = start(&queue);
+    let began = Instant::now();
+    for next in 61.. {
+        queue.push(&tick(next, live * 30));
+        sleep(seconds(29)).await;
+        let status = sender.status();
+        if status.due == 0 && !status.in_doubt && world::stored().len() as i64 == next {
+            break;
+        }
+        assert!(began.elapsed() < seconds(4 * 3600), "{live} of {kind:?} does not drain: {status:?}");
+        sleep(seconds(1)).await;
+    }
+    sender.stop();
+    let often: Vec<_> = world::writes().into_iter().filter(|(_, writes)| *writes > 2).collect();
+    assert!(often.is_empty(), "written more than twice: {often:?}; {live} of {kind:?}");
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_drains_into_a_receiver_that_stores_little_more_than_is_collected() {
+    for order in [Order::Oldest, Order::Shared] {
+        for (live, kind, most) in [
+            (1000, Kind { reads: 2000.0, room: 100_000.0, order, ..Kind::default() }, 6000),
+            (300, Kind { reads: 360.0, room: 12_500.0, order, ..Kind::default() }, 12_000),
+            (
+                5,
+                Kind { stores: 10.0, cache: 5000.0, full: true, room: 12_500.0, order, ..Kind::default() },
+                6000,
+            ),
+        ] {
+            let after = drains(kind, live).await;
+            assert!(after < seconds(most), "{live} of {kind:?} in {after:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_receiver_gets_an_hour_of_backlog_in_seconds() {
+    let _receiver = world::begin(&[Kind::default()]);
+    let queue = queue(WINDOW);
+    (1..=120).for_each(|n| queue.push(&tick(n, 137)));
+    let sender = start(&queue);
+    let began = Instant::now();
+    while sender.status().due > 0 {
+        sleep(seconds(1)).await;
+    }
+    sender.stop();
+    assert!(began.elapsed() < seconds(10), "{:?}", began.elapsed());
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Hangs(Duration),
+    /// Killed, and started again after this.
+    Killed(Duration),
+    /// Its host is gone for so long.
+    Gone(Duration),
+    /// The daemon is killed, and started again after this.
+    Restarted(Duration),
+    /// The daemon ends as it should.
+    Ended,
+    /// The name leads to the other receiver.
+    Moved,
+    /// The daemon is restarted, and soon after that Carbon is killed.
+    RestartedThenKilled(Duration),
+    HangsThenKilled(Duration),
+}
+
+/// One receiver or two, a configuration, and what happens to them: all from one seed.
+async fn nothing_is_lost(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let window = seconds(random.choice([20, 60, 600]).unwrap());
+    let interval = seconds(random.choice([1, 10, 30, 120, 700]).unwrap());
+    let between = |random: &mut fastrand::Rng, most: Duration| most.mul_f64(random.f64());
+    let points = random.choice([30, 137, 10_000]).unwrap();
+    let kind = Kind {
+        holds: between(&mut random, window / 2),
+        // Less than a tick would need a look of the receiver for each part of it.
+        room: f64::from(points).max(random.choice([1000.0, 12_500.0, 100_000.0]).unwrap()),
+        order: random.choice([Order::Oldest, Order::Shared]).unwrap(),
+        closes_idle_after: random.choice([None, None, Some(seconds(20)), Some(seconds(120))]).unwrap(),
+        proxy_closes_after: random.choice([None, None, Some(seconds(35))]).unwrap(),
+        ..Kind::default()
+    };
+    let mut events = Vec::new();
+    for _ in 0..random.usize(1..6) {
+        let long = between(&mut random, window * 3);
+        let short = between(&mut random, seconds(30));
+        events.push(match random.u8(0..8) {
+            0 => Event::Hangs(long),
+            1 => Event::Killed(short),
+            2 => Event::Gone(long),
+            3 => Event::Restarted(short),
+            4 => Event::Ended,
+            5 => Event::Moved,
+            6 => Event::RestartedThenKilled(short),
+            _ => Event::HangsThenKilled(long),
+        });
+    }
+    let what = format!("seed {seed}: {window:?} {interval:?} {points} {kind:?} {events:?}");
+    let _receivers = world::begin(&[kind, kind]);
+    let queue = queue(window);
+    let ticks = Arc::new(std::sync::atomic::AtomicI64::new(0));
+    let mut pushing = tokio::task::JoinSet::new();
+    let (pushed, to) = (Arc::clone(&ticks), queue.clone());
+    pushing.spawn(async move {
+        loop {
+            let next = pushed.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            to.push(&tick(next, points));
+            sleep(interval).await;
+        }
+    });
+    let mut sender = start(&queue);
+    let mut at = 0;
+    for event in events {
+        sleep(window + between(&mut random, window)).await;
+        match event {
+            Event::Hangs(long) => {
+                world::set(at, Process::Hangs);
+                sleep(long).await;
+                world::set(at, Process::Runs);
+            }
+            Event::Killed(after) => {
+                world::set(at, Process::Down);
+                sleep(after).await;
+                world::set(at, Process::Runs);
+            }
+            Event::Gone(after) => {
+                world::set(at, Process::Gone);
+                sleep(after).await;
+                world::set(at, Process::Runs);
+            }
+            Event::Restarted(after) => {
+                sender.stop();
+                sleep(after).await;
+                sender = start(&queue);
+            }
+            Event::Ended => {
+                sender.drain(seconds(5)).await;
+                queue.place("a").lost();
+                sender = start(&queue);
+            }
+            Event::Moved => {
+                world::set(at, Process::Down);
+                at = 1 - at;
+                world::move_name(at);
+                world::set(at, Process::Runs);
+            }
+            Event::RestartedThenKilled(after) => {
+                sender.drain(seconds(5)).await;
+                queue.place("a").lost();
+                sender = start(&queue);
+                sleep(after).await;
+                world::set(at, Process::Down);
+                sleep(seconds(3)).await;
+                world::set(at, Process::Runs);
+            }
+            Event::HangsThenKilled(long) => {
+                world::set(at, Process::Hangs);
+                sleep(long).await;
+                world::set(at, Process::Down);
+                sleep(seconds(3)).await;
+                world::set(at, Process::Runs);
+            }
+        }
+    }
+    pushing.shutdown().await;
+    let last = ticks.load(std::sync::atomic::Ordering::Relaxed);
+    let began = Instant::now();
+    let all: std::collections::BTreeSet<i64> = (1..=last).collect();
+    while world::stored() != all {
+        let missing: Vec<i64> = all.difference(&world::stored()).copied().collect();
+        assert!(
+            began.elapsed() < seconds(4 * 3600),
+            "lost {} from {:?}: {:?}; {what}",
+            missing.len(),
+            missing.first(),
+            sender.status()
+        );
+        sleep(seconds(10)).await;
+    }
+    let status = sender.status();
+    assert_eq!((status.dropped, status.unproved), (Dropped::default(), 0), "{what}");
+    sender.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_whatever_happens_in_whatever_order() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
+    let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    for seed in first..first + seeds {
+        nothing_is_lost(seed).await;
+    }
+}
