@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Carbon, Manner, Plan, Relay, Series, Sink, Stage, destination, free_port, now, wait};
+use sandbox::{
+    ALL_READ, Carbon, Manner, Plan, Relay, Series, Sink, Stage, destination, free_port, now, wait,
+};
 
 use crate::side_by_side;
 
@@ -48,7 +50,7 @@ fn live_beside(other: &str) -> Result<String> {
     stage.daemon.stop()?;
     stage.collected.look()?;
     let mut entries = stage.collected.entries().iter().filter(|entry| entry.at > since);
-    let confirmed = |line: &str| line.contains("\"carbon\"") && line.contains("everything confirmed");
+    let confirmed = |line: &str| line.contains("\"carbon\"") && line.contains(ALL_READ);
     ensure!(entries.any(|entry| confirmed(&entry.line)), "the live one was not confirmed at the end");
     let findings = stage.settled()?.clean()?;
     let path = stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("carbon.gauge-queue_ticks"));

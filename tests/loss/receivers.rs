@@ -85,7 +85,7 @@ fn pickle_to_2003() -> Result<String> {
     ensure!(stored.missing() as u64 == stored.checked, "something of it was stored: {stored}");
     let said = |words: &str| stage.collected.said(0.0, words);
     ensure!(!said("confirmed\""), "it was called confirmed");
-    ensure!(said("port 2003 is by custom that of plaintext"), "the port is not named");
+    ensure!(said("port 2003 usually reads plaintext"), "the port is not named");
     let news: Vec<&str> = stage
         .collected
         .entries()

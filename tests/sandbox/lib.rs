@@ -69,7 +69,7 @@ pub use sdiag::{RpcRow, Sdiag, section};
 pub use sink::{Manner, Sink};
 pub use slurm::{CPUS, Slurm};
 pub use space::Space;
-pub use stage::{Plan, Stage, destination};
+pub use stage::{ALL_READ, Plan, Stage, destination};
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.

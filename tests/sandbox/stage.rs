@@ -15,6 +15,9 @@ use crate::{
 /// Longer than anything should take on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the daemon says of a destination at its end where nothing is left.
+pub const ALL_READ: &str = "every tick was read by the receiver";
+
 /// The daemon's configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
@@ -210,12 +213,12 @@ impl Stage {
         self.daemon.stop()?;
         self.collected.look()?;
         let drained = |entry: &&Entry| {
-            entry.at > since && entry.line.contains("not sent") || entry.line.contains("panicked")
+            entry.at > since && entry.line.contains(" not sent, ") || entry.line.contains("panicked")
         };
         let left: Vec<&str> =
             self.collected.entries().iter().filter(drained).map(|entry| entry.line.as_str()).collect();
         ensure!(left.is_empty(), "something is left: {left:?}");
-        ensure!(self.collected.said(since, "everything confirmed"), "nothing was confirmed at the end");
+        ensure!(self.collected.said(since, ALL_READ), "the end does not say that everything was read");
         self.settled()
     }
 
