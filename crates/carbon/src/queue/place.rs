@@ -47,6 +47,8 @@ pub(crate) struct Share {
     pub(crate) oldest_due: Option<i64>,
     pub(crate) held: usize,
     pub(crate) bytes: usize,
+    #[expect(dead_code, reason = "the sender's status will have it")]
+    pub(crate) unproved: u64,
     /// The file has not been read: what an earlier run has kept is not among them.
     pub(crate) unread: bool,
 }
@@ -97,7 +99,7 @@ impl Place {
         }
         let mut loaded = self.load(turn.id, false).await;
         // A disk that is busy says nothing of the batch; one that refuses it, time and again, does.
-        if let Err(error @ StoreError::Sqlite { .. }) = &loaded
+        if let Err(error @ StoreError::Io { .. }) = &loaded
             && self.shared.state().refused(&self.name, turn.id, error)
         {
             loaded = self.load(turn.id, true).await;
@@ -115,7 +117,7 @@ impl Place {
             }
             Err(error) => {
                 debug!(destination = %self.name, %error, "a kept tick cannot be read now");
-                if matches!(error, StoreError::Sqlite { .. }) { Loaded::Refused } else { Loaded::NotNow }
+                if matches!(error, StoreError::Io { .. }) { Loaded::Refused } else { Loaded::NotNow }
             }
         }
     }
@@ -142,6 +144,7 @@ impl Place {
         let Some(destination) = state.destinations.get_mut(&self.name) else { return };
         let done = destination.ledger.lost(Instant::now(), idle);
         state.finish(&self.name, &done);
+        state.lose_evicted(&self.name);
     }
 
     /// The half-close barrier was passed.
@@ -155,7 +158,8 @@ impl Place {
     /// Where it stands.
     pub(crate) fn share(&self) -> Share {
         let state = self.shared.state();
-        let Some(Destination { ledger, dropped, bytes, .. }) = state.destinations.get(&self.name) else {
+        let Some(Destination { ledger, dropped, unproved, bytes, .. }) = state.destinations.get(&self.name)
+        else {
             return Share::default();
         };
         Share {
@@ -164,6 +168,7 @@ impl Place {
             oldest_due: ledger.oldest_due(),
             held: ledger.held(),
             bytes: *bytes,
+            unproved: *unproved,
             unread: self.shared.store.is_some() && !state.restored,
         }
     }

@@ -1,8 +1,8 @@
 //! The queue's folder, and every Carbon: whether it takes connections, and reads what comes through them.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::path::Path;
+use std::io::{Error, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -12,8 +12,6 @@ use carbon::{Batch, Connection, ConnectionError, Destination, Protocol};
 use super::{Report, is_root};
 use crate::config::Config;
 
-/// The queue's file; SQLite's others beside it begin with its name.
-const QUEUE_FILE: &str = "queue.sqlite3";
 /// The unit's StateDirectory, outside of which it may write nowhere.
 const STATE: &str = "/var/lib/slurm-graphite";
 /// How long a Carbon gets to close what it cannot read; behind the end of our own side every close looks the same.
@@ -153,8 +151,8 @@ fn unit(dir: &Path) -> String {
     format!("; the systemd unit may only with ReadWritePaths={} in a drop-in", dir.display())
 }
 
-/// A file of its own; the queue's is only opened, where it is there.
-fn try_writing(dir: &Path) -> std::io::Result<()> {
+/// A file of its own; those that are there are only opened.
+fn try_writing(dir: &Path) -> Result<(), Error> {
     let path = dir.join(format!("check-{}", std::process::id()));
     let written = File::create_new(&path).and_then(|mut file| {
         file.write_all(b"slurm-graphite check\n")?;
@@ -163,10 +161,16 @@ fn try_writing(dir: &Path) -> std::io::Result<()> {
     // Where it could not be made there is nothing to remove.
     let _ = fs::remove_file(&path);
     written?;
-    match OpenOptions::new().write(true).open(dir.join(QUEUE_FILE)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    for file in files(dir) {
+        match OpenOptions::new().write(true).open(&file) {
+            // The daemon may have removed it since.
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::new(error.kind(), format!("{}: {error}", file.display())));
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// Bytes that an ordinary user may still take.
@@ -175,14 +179,15 @@ fn free(dir: &Path) -> Option<u64> {
     found.f_bavail.checked_mul(found.f_frsize)
 }
 
-/// Bytes of the queue's own files.
-fn taken(dir: &Path) -> u64 {
+/// The daemon's own files.
+fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(QUEUE_FILE))
-        .filter_map(|entry| entry.metadata().ok())
-        .map(|metadata| metadata.len())
-        .sum()
+    entries.map(|entry| entry.path()).filter(|path| path.is_file())
+}
+
+/// Their bytes.
+fn taken(dir: &Path) -> u64 {
+    files(dir).filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
 #[cfg(test)]
