@@ -47,7 +47,7 @@ pub(crate) struct Share {
     pub(crate) oldest_due: Option<i64>,
     pub(crate) held: usize,
     pub(crate) bytes: usize,
-    #[expect(dead_code, reason = "the sender's status will have it")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "the sender's status will have it"))]
     pub(crate) unproved: u64,
     /// The file has not been read: what an earlier run has kept is not among them.
     pub(crate) unread: bool,

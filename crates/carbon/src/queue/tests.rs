@@ -1,5 +1,7 @@
-//! The queue's tests: disks that do not answer, clocks that jump, destinations that move.
+//! The queue's tests: disks that do not answer, a folder of another process; leaving.rs has what leaves a queue.
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
+
+mod leaving;
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -311,4 +313,55 @@ async fn a_disk_that_hangs_holds_up_no_live_tick_while_frames_go_alone() {
     assert_eq!(&live, b"a 1 777\n");
     assert!(start.elapsed() < COMMIT_PATIENCE * 3, "{:?}", start.elapsed());
     drop(sender);
+}
+
+#[tokio::test]
+async fn a_folder_of_another_process_is_refused_with_its_id_and_one_that_ends_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = queue_in(dir.path());
+    first.locked().await.unwrap();
+    let (start, second) = (Instant::now(), queue_in(dir.path()));
+    let error = second.locked().await.unwrap_err().to_string();
+    assert!(error.contains(&format!("process {} uses this folder", std::process::id())), "{error}");
+    assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
+    let third = queue_in(dir.path());
+    let (ended, locked) = tokio::join!(first.close(), third.locked());
+    assert_eq!(ended, 0);
+    locked.unwrap();
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_does_not_keep_the_daemon_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = HungDisk::new(dir.path());
+    let queue = queue_in(dir.path());
+    queue.locked().await.unwrap();
+    disk.answers_again();
+    until(&queue, |state| state.restored).await;
+}
+
+#[tokio::test]
+async fn what_is_kept_by_name_comes_with_its_batch_and_is_there_in_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = queue_in(dir.path());
+    let state = |bytes: &[u8]| [("seen".to_owned(), Arc::from(bytes))];
+    queue.push_with(&batch(1), state(b"one"));
+    queue.push_with(&batch(2), state(b"two"));
+    // Without points it goes with the next commit, which is the last one here.
+    queue.push_with(&Batch::new(3), state(b"three"));
+    assert_eq!(queue.close().await, 2);
+    let again = queue_in(dir.path());
+    until(&again, |state| state.restored).await;
+    assert_eq!(*again.states().unwrap()["seen"], *b"three");
+}
+
+#[tokio::test]
+async fn the_queue_of_an_earlier_version_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("queue.sqlite3");
+    fs::write(&old, "SQLite format 3").unwrap();
+    let queue = queue_in(dir.path());
+    queue.push(&batch(1));
+    assert_eq!(queue.close().await, 1);
+    assert_eq!(fs::read(old).unwrap(), b"SQLite format 3");
 }
