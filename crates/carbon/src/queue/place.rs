@@ -79,7 +79,7 @@ impl Place {
         }
         let mut loaded = self.load(turn.id, false).await;
         // A disk that is busy says nothing of the batch; one that refuses it, time and again, does.
-        if let Err(error @ StoreError::Sqlite { .. }) = &loaded
+        if let Err(error @ StoreError::Io { .. }) = &loaded
             && self.shared.state().refused(&self.name, turn.id, error)
         {
             loaded = self.load(turn.id, true).await;
@@ -97,7 +97,7 @@ impl Place {
             }
             Err(error) => {
                 debug!(destination = %self.name, %error, "a kept tick cannot be read now");
-                if matches!(error, StoreError::Sqlite { .. }) { Loaded::Refused } else { Loaded::NotNow }
+                if matches!(error, StoreError::Io { .. }) { Loaded::Refused } else { Loaded::NotNow }
             }
         }
     }

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, error, info, trace, warn};
 
+use super::clock::{Clock, Moment};
 use super::{Dropped, Limits, QueueStatus, Turn};
 use crate::ledger::{Ledger, Removed};
 use crate::store::{Changes, Event, Kept, StoreError};
@@ -38,8 +39,13 @@ pub(super) struct State {
     /// On their way to the disk, with the moment at which nobody waits any longer.
     pub(super) committing: VecDeque<(u64, Instant)>,
     pub(super) destinations: BTreeMap<Arc<str>, Destination>,
-    pub(super) done: Vec<(Arc<str>, u64)>,
-    pub(super) forget: Vec<u64>,
+    /// What the next commit says besides of batches.
+    pub(super) told: Changes,
+    /// The newest of each name.
+    pub(super) states: BTreeMap<String, Arc<[u8]>>,
+    pub(super) clock: Clock,
+    /// Until then the resend window counts as shorter than configured.
+    said_short: bool,
     pub(super) next_id: u64,
     /// What an earlier run had kept is among them.
     pub(super) restored: bool,
@@ -57,12 +63,12 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) timestamp: i64,
+    /// CLOCK_BOOTTIME; `None` before the host's last start.
+    pub(super) pushed: Option<Duration>,
     pub(super) points: u64,
     pub(super) bytes: usize,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
-    /// Not durable, and the file has a part of it all the same.
-    pub(super) in_part: bool,
     pub(super) published: bool,
     /// Destinations that are not done with it.
     pub(super) waiting: usize,
@@ -83,6 +89,8 @@ pub(super) struct Destination {
     pub(super) dropped: Dropped,
     /// Bytes of frames that it is not done with.
     pub(super) bytes: usize,
+    /// It was removed where it is not, and gets nothing new.
+    pub(super) configured: bool,
 }
 
 impl Destination {
@@ -92,6 +100,7 @@ impl Destination {
             news: Arc::new(Notify::new()),
             dropped: Dropped::default(),
             bytes: 0,
+            configured: true,
         }
     }
 }
@@ -105,8 +114,10 @@ impl State {
             batches: BTreeMap::new(),
             committing: VecDeque::new(),
             destinations: names.into_iter().map(|name| (name, Destination::new(resend_window))).collect(),
-            done: Vec::new(),
-            forget: Vec::new(),
+            told: Changes::default(),
+            states: BTreeMap::new(),
+            clock: Clock::default(),
+            said_short: false,
             next_id: unix_millis(),
             restored: false,
             unanswered: 0,
@@ -139,26 +150,25 @@ impl State {
         // What the commit takes is durable with it, or missed again.
         self.missed = any_missed || (self.missed && !self.status.durable);
         self.on_its_way.extend(append.iter().map(|kept| kept.id));
-        self.with_done(append)
+        Changes { append, ..std::mem::take(&mut self.told) }
     }
 
     /// What the last commit holds: everything that is not on disk, and what has been done since.
     pub(super) fn last_changes(&mut self) -> Changes {
         let undurable = self.batches.iter().filter(|(_, held)| !held.durable);
         let append = undurable.filter_map(|(&id, held)| self.kept(id, held)).collect();
-        self.with_done(append)
+        Changes { append, ..std::mem::take(&mut self.told) }
     }
 
     /// A batch as it goes to the disk: one that was published, for those that are not done with it.
     fn kept(&self, id: u64, held: &Held) -> Option<Kept> {
         let frames = Arc::clone(held.frames.as_ref()?);
-        let waits = |(_, to): &(&Arc<str>, &Destination)| !held.published || to.ledger.holds(id);
-        let due = self.destinations.iter().filter(waits).map(|(name, _)| Arc::clone(name)).collect();
-        Some(Kept { id, timestamp: held.timestamp, frames, due })
-    }
-
-    fn with_done(&mut self, append: Vec<Kept>) -> Changes {
-        Changes { append, done: std::mem::take(&mut self.done), forget: std::mem::take(&mut self.forget) }
+        let waits = |to: &Destination| if held.published { to.ledger.holds(id) } else { to.configured };
+        let due =
+            self.destinations.iter().filter(|(_, to)| waits(to)).map(|(name, _)| Arc::clone(name)).collect();
+        // It was pushed in this run.
+        let pushed = u64::try_from(held.pushed.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
+        Some(Kept { id, timestamp: held.timestamp, pushed, frames, due })
     }
 
     /// Gives a batch to every destination.
@@ -166,15 +176,15 @@ impl State {
         let Some(held) = self.batches.get_mut(&id).filter(|held| !held.published) else { return };
         held.published = true;
         trace!(timestamp = held.timestamp, durable = held.durable, "tick kept");
-        held.waiting = self.destinations.len();
         let (timestamp, bytes, points) = (held.timestamp, held.bytes, held.points);
         self.missed |= !held.durable;
-        for destination in self.destinations.values_mut() {
+        for destination in self.destinations.values_mut().filter(|to| to.configured) {
+            held.waiting += 1;
             destination.ledger.push(id, timestamp, points);
             destination.bytes = destination.bytes.saturating_add(bytes);
             destination.news.notify_one();
         }
-        if self.destinations.is_empty() {
+        if held.waiting == 0 {
             self.remove(id);
         }
     }
@@ -202,7 +212,7 @@ impl State {
     /// Whether the file is to be told what becomes of a batch. Its thread does everything in order, so that what it is told
     /// of one that is still on its way comes behind it.
     fn is_given(&self, id: u64, held: &Held) -> bool {
-        held.durable || held.in_part || self.on_its_way.contains(&id)
+        held.durable || self.on_its_way.contains(&id)
     }
 
     pub(super) fn finish(&mut self, name: &Arc<str>, done: &[u64]) {
@@ -213,14 +223,17 @@ impl State {
 
     /// `name` is done with a batch.
     pub(super) fn leave(&mut self, name: &Arc<str>, id: u64) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
+        let Some(held) = self.batches.get_mut(&id) else {
+            // It was evicted before it was done.
+            return self.told.done.push((Arc::clone(name), id));
+        };
         held.waiting = held.waiting.saturating_sub(1);
         if let Some(destination) = self.destinations.get_mut(name) {
             destination.bytes = destination.bytes.saturating_sub(held.bytes);
         }
-        let (over, in_file) = (held.waiting == 0, held.durable || held.in_part);
+        let (over, in_file) = (held.waiting == 0, held.durable);
         if in_file || self.on_its_way.contains(&id) {
-            self.done.push((Arc::clone(name), id));
+            self.told.done.push((Arc::clone(name), id));
         }
         if over {
             self.remove(id);
@@ -262,40 +275,68 @@ impl State {
         }
     }
 
-    /// A batch leaves the queue, and whoever never had it has lost its points.
+    /// A batch leaves the queue: points that a destination never had are lost, and those that it may not have read are
+    /// remembered until it is known.
     pub(super) fn drop_batch(&mut self, id: u64, reason: Reason) {
         let Some(held) = self.batches.get(&id) else { return };
         let (points, bytes, published) = (held.points, held.bytes, held.published);
         if self.is_given(id, held) {
-            self.forget.push(id);
+            self.told.forget.push(id);
         }
-        for destination in self.destinations.values_mut() {
+        let mut is_short = false;
+        for (name, destination) in &mut self.destinations {
             let removed = destination.ledger.remove(id);
             if removed.is_some() {
                 destination.bytes = destination.bytes.saturating_sub(bytes);
             }
-            if removed == Some(Removed::Unwritten) || (removed.is_none() && !published) {
-                let Dropped { full, age, damaged } = &mut destination.dropped;
-                let counter = match reason {
-                    Reason::Full => full,
-                    Reason::Age => age,
-                    Reason::Damaged => damaged,
-                };
-                *counter = counter.saturating_add(points);
-            }
+            let Dropped { full, age, damaged } = &mut destination.dropped;
+            let counter = match (removed, reason) {
+                (Some(Removed::Counted), _) => continue,
+                (Some(Removed::Written), _) => {
+                    is_short |= reason == Reason::Full;
+                    self.told.evicted.push((Arc::clone(name), id, points));
+                    continue;
+                }
+                (None, _) if published || !destination.configured => continue,
+                _ if !destination.configured => &mut self.status.dropped_removed,
+                (_, Reason::Full) => full,
+                (_, Reason::Age) => age,
+                (_, Reason::Damaged) => damaged,
+            };
+            *counter = counter.saturating_add(points);
+        }
+        if is_short && !std::mem::replace(&mut self.said_short, true) {
+            warn!(
+                "queue.max_bytes has no room for all of the resend_window: what Carbon loses of older ticks is not sent again; see points_unproved"
+            );
         }
         self.remove(id);
     }
 
-    /// Drops what is older than `max_age` beside `now`, Unix seconds.
-    pub(super) fn expire(&mut self, now: i64) {
-        let max_age = i64::try_from(self.limits.max_age.as_secs()).unwrap_or(i64::MAX);
-        let oldest = now.saturating_sub(max_age);
-        // Not only from the front: a tick from a clock that was ahead would keep all that follow it.
-        let aged = self.batches.iter().filter(|(_, held)| held.timestamp < oldest);
-        for id in aged.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.drop_batch(id, Reason::Age);
-        }
+    /// Drops what is older than `max_age`.
+    pub(super) fn expire(&mut self, now: Moment) {
+        let max_age = self.limits.max_age;
+        let is_plausible = self.clock.look(now);
+        let wall = |timestamp: i64| {
+            Duration::from_secs(u64::try_from(now.wall.saturating_sub(timestamp)).unwrap_or(0))
+        };
+        let is_old = |held: &Held| match held.pushed {
+            Some(pushed) => now.boot.saturating_sub(pushed) > max_age,
+            None => is_plausible && wall(held.timestamp) > max_age,
+        };
+        let old: Vec<u64> = self.batches.iter().filter(|(_, held)| is_old(held)).map(|(&id, _)| id).collect();
+        old.into_iter().for_each(|id| self.drop_batch(id, Reason::Age));
+        self.destinations.retain(|_, to| to.configured || to.ledger.held() > 0);
+    }
+
+    /// A destination has another name, and is another peer: all that it is not done with is due.
+    pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        let Some(mut destination) = self.destinations.remove(from) else { return };
+        let done = destination.ledger.lost();
+        destination.news.notify_one();
+        self.destinations.insert(Arc::clone(to), destination);
+        self.told.rename(from, to);
+        self.finish(to, &done);
     }
 
     /// Keeps memory within its bounds: frames that are on disk need not be here, and where there is no disk the oldest
@@ -324,13 +365,13 @@ impl State {
             Event::Opened(restored) => {
                 self.status.durable = true;
                 self.restore(restored);
-                // By the wall clock: until the first tick comes nothing else says how old they are.
-                self.expire((unix_millis() / 1000).cast_signed());
+                self.expire(Moment::now());
             }
             Event::Unavailable(error) => {
                 self.status.durable = false;
-                self.said_undurable = true;
-                error!(%error, "the queue's file cannot be used; ticks are kept in memory, and lost with this process");
+                if !std::mem::replace(&mut self.said_undurable, true) {
+                    error!(%error, "the queue's file cannot be used; ticks are kept in memory, and lost with this process");
+                }
             }
             Event::Committed { appended, dropped, file_bytes } => {
                 self.unanswered = self.unanswered.saturating_sub(1);
@@ -342,7 +383,7 @@ impl State {
                 for id in dropped {
                     self.drop_batch(id, Reason::Full);
                     // The file has let go of it by itself.
-                    self.forget.retain(|other| *other != id);
+                    self.told.forget.retain(|other| *other != id);
                 }
                 for id in appended {
                     self.durable(id);
@@ -362,12 +403,6 @@ impl State {
                     self.undurable(id);
                     self.publish(id);
                 }
-            }
-            Event::MovedAside { to, error, saved, counted } => {
-                let unknown =
-                    if counted || self.restored { "" } else { "; what else it had cannot be known" };
-                let lost = self.replaced(&saved);
-                error!(%error, moved_to = %to.display(), ticks_saved = saved.len(), ticks_lost = lost, "the queue's file is set aside; a new one takes its place{unknown}");
             }
         }
         self.trim();
