@@ -6,7 +6,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, error};
 
-use super::state::{Destination, Reason};
+use super::leaving::Reason;
+use super::state::Destination;
 use super::{COMMIT_PATIENCE, Dropped, Shared};
 use crate::store::StoreError;
 use crate::wire::{Frame, points};
