@@ -186,7 +186,6 @@ fn destination(address: &str) -> Result<Destination> {
         timeouts: Timeouts::default(),
         replay_rate: Some(u32::MAX),
         reconnect_every: None,
-        poison_file: None,
     })
 }
 

@@ -186,7 +186,7 @@ fn newer() -> Result<String> {
         for name in glob.glob(sys.argv[1] + '/queue-*.log'):\n\
         \twith open(name, 'r+b') as file:\n\
         \t\tdata = bytearray(file.read())\n\
-        \t\tdata[16] = 2\n\
+        \t\tdata[12] = 2\n\
         \t\tdata[4:8] = struct.pack('<I', zlib.crc32(data[8:struct.unpack_from('<I', data, 8)[0]]))\n\
         \t\tfile.seek(0)\n\
         \t\tfile.write(data)\n";
@@ -209,7 +209,8 @@ fn newer() -> Result<String> {
         !before.is_empty() && segments(&stage.queue())? == before,
         "the newer program's files are not as they were"
     );
-    let findings = stage.finish()?;
+    stage.daemon.stop()?;
+    let findings = stage.settled()?;
     #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let late = findings.lost.keys().any(|&at| at as f64 > since);
     ensure!(findings.wrong.is_empty() && !late, "{findings}");

@@ -6,6 +6,7 @@
 //! destination still has to have is in its ledger, batches and counts in state.rs; the file is the store's.
 
 mod clock;
+mod leaving;
 mod place;
 mod restore;
 mod state;

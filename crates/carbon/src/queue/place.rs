@@ -7,7 +7,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, error};
 
-use super::state::{Destination, Reason};
+use super::leaving::Reason;
+use super::state::Destination;
 use super::{COMMIT_PATIENCE, Dropped, Shared};
 use crate::ledger::Ledger;
 use crate::store::StoreError;

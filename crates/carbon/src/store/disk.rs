@@ -1,7 +1,7 @@
 //! What the queue does to its folder: the lock, lists of segments, writes that are whole and synced. Tests make it fail here.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -73,35 +73,14 @@ pub(super) fn read(path: &Path, anyway: bool) -> io::Result<Vec<u8>> {
     if any { Ok(bytes) } else { Err(error) }
 }
 
-/// Writes heads and bodies one after the other, as one write where the kernel takes it.
-pub(super) fn write(file: &File, heads: &[u8], bodies: &[(usize, &[u8])]) -> io::Result<()> {
-    let (mut slices, mut at) = (Vec::with_capacity(2 * bodies.len() + 1), 0);
-    for &(end, body) in bodies {
-        slices.extend(heads.get(at..end).filter(|head| !head.is_empty()).map(IoSlice::new));
-        slices.push(IoSlice::new(body));
-        at = end;
-    }
-    slices.push(IoSlice::new(heads.get(at..).unwrap_or_default()));
-    let mut rest = slices.as_mut_slice();
-    IoSlice::advance_slices(&mut rest, 0);
-    while !rest.is_empty() {
-        match write_some(file, rest) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut rest, written),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-fn write_some(mut file: &File, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+/// Writes all of it, as one write where the kernel takes it.
+pub(super) fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     #[cfg(test)]
-    if let Some(room) = faults::room(slices.iter().map(|slice| slice.len()).sum()) {
-        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(room).collect();
-        return if room == 0 { Err(ErrorKind::StorageFull.into()) } else { file.write(&bytes) };
+    if let Some(room) = faults::room(bytes.len()).filter(|&room| room < bytes.len()) {
+        file.write_all(bytes.get(..room).unwrap_or_default())?;
+        return Err(io::ErrorKind::StorageFull.into());
     }
-    file.write_vectored(slices)
+    file.write_all(bytes)
 }
 
 /// Returns when what was written to the file, or a name made in the folder, is on the disk.

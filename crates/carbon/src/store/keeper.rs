@@ -60,16 +60,17 @@ impl Keeper {
                 }
                 Err(error @ StoreError::Locked { .. }) => {
                     let _ = locked.send(Err(error));
+                    self.tried = Some(Instant::now());
                     break;
                 }
                 other => {
                     self.lock = other.ok();
                     let _ = locked.send(Ok(()));
+                    self.open();
                     break;
                 }
             }
         }
-        self.open();
         while let Ok(command) = commands.recv() {
             match command {
                 Command::Apply(changes) => drop(self.apply(changes)),

@@ -10,26 +10,26 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::record::{self, Content, Done, Named, Records, Totals};
-use super::{Changes, Kept, StoreError, disk};
-use crate::path::fnv1a;
-use crate::wire::Frame;
+use super::record::{self, Content, Done, Evicted, FrameHead, Head, Renamed, Totals, as_u32};
+use super::{Changes, StoreError, disk};
+use crate::wire::{Frame, points};
 
 /// The largest segment, but for one commit that is larger.
 const MOST_SEGMENT: u64 = 4 << 20;
-/// Memory for heads that is kept from one commit to the next.
-const MOST_HEADS: usize = 64 << 10;
+/// Memory that is kept from one commit to the next.
+const MOST_BUFFER: usize = 64 << 10;
 
 /// A batch in the log.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) segment: u64,
     pub(super) offset: u64,
-    pub(super) head: u32,
+    /// Of its record without the body.
+    pub(super) length: u32,
     pub(super) number: u64,
     pub(super) points: u64,
-    /// The keys of the destinations that are not done with it.
-    pub(super) due: Vec<u64>,
+    /// The destinations that are not done with it.
+    pub(super) due: Vec<Arc<str>>,
 }
 
 /// A segment: its bytes, and how many batches in it are due.
@@ -39,36 +39,31 @@ pub(super) struct Segment {
     pub(super) due: usize,
 }
 
-/// The segment that is being written.
-#[derive(Debug)]
-pub(super) struct Newest {
-    segment: u64,
-    file: File,
-    totals: Totals,
-}
-
 /// The log of one folder.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) dir: PathBuf,
     pub(super) max_bytes: u64,
     pub(super) boot: [u8; 16],
-    pub(super) destinations: Vec<Named<Arc<str>>>,
+    pub(super) configured: Vec<Arc<str>>,
+    pub(super) renamed: Vec<Renamed>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, Entry>,
     /// The newest of each name, with its segment.
     pub(super) states: BTreeMap<String, (u64, Arc<[u8]>)>,
     /// By destination and id: segment, points.
-    pub(super) evicted: BTreeMap<(u64, u64), (u64, u64)>,
+    pub(super) evicted: BTreeMap<(Arc<str>, u64), (u64, u64)>,
     /// What the next commit says besides of what was found at the start.
     pub(super) settled: Vec<Done>,
     /// The next record's number.
     pub(super) number: u64,
-    /// The segment that was written last, and its totals at its end.
-    pub(super) last: (u64, Totals),
-    pub(super) newest: Option<Newest>,
+    /// The segment that was written last, and how many points it has had for each destination.
+    pub(super) last: u64,
+    pub(super) totals: Totals,
+    /// It, where more may be written to it.
+    pub(super) newest: Option<File>,
     pub(super) read: Option<(u64, File)>,
-    pub(super) heads: Vec<u8>,
+    pub(super) buffer: Vec<u8>,
 }
 
 impl Log {
@@ -88,130 +83,131 @@ impl Log {
         moved: Option<&(Arc<str>, Arc<str>)>,
         max_bytes: u64,
     ) {
-        self.max_bytes = max_bytes;
-        if let Some((from, to)) = moved
-            && let Some(destination) = self.destinations.iter_mut().find(|known| known.name == *from)
-        {
-            destination.name = Arc::clone(to);
+        if let Some((from, to)) = moved {
+            let renamed = Renamed { from: Arc::clone(from), to: Arc::clone(to), number: self.number };
+            self.rename(&renamed);
+            self.renamed.push(renamed);
         }
-        for destination in &mut self.destinations {
-            destination.configured = names.contains(&destination.name);
-        }
-        for name in names {
-            self.key(name);
-        }
-        // The next one begins with their names.
+        (self.configured, self.max_bytes) = (names.to_vec(), max_bytes);
+        // The next segment begins with their names.
         self.newest = None;
     }
 
-    /// The key of a destination.
-    fn key(&mut self, name: &Arc<str>) -> u64 {
-        if let Some(known) = self.destinations.iter().find(|known| known.name == *name) {
-            return known.key;
-        }
-        let mut key = fnv1a(name);
-        while self.destinations.iter().any(|known| known.key == key) {
-            key = key.wrapping_add(1);
-        }
-        self.destinations.push(Named { key, configured: true, name: Arc::clone(name) });
-        self.newest = None;
-        key
+    /// A destination has another name.
+    pub(super) fn rename(&mut self, Renamed { from, to, number }: &Renamed) {
+        let batches = self.batches.values_mut().filter(|entry| entry.number < *number);
+        let due = batches.flat_map(|entry| &mut entry.due).filter(|name| *name == from);
+        due.for_each(|name| *name = Arc::clone(to));
+        let evicted = std::mem::take(&mut self.evicted).into_iter();
+        let today = |name: Arc<str>| if name == *from { Arc::clone(to) } else { name };
+        self.evicted = evicted.map(|((name, id), its)| ((today(name), id), its)).collect();
     }
 
     /// Makes the changes durable: one write, one sync. Returns the batches that went to make room.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
-        let due: Vec<Vec<u64>> =
-            changes.append.iter().map(|kept| kept.due.iter().map(|name| self.key(name)).collect()).collect();
-        let done: Vec<(u64, u64)> = changes.done.iter().map(|(name, id)| (self.key(name), *id)).collect();
-        let evicted: Vec<_> =
-            changes.evicted.iter().map(|(name, id, points)| (self.key(name), *id, *points)).collect();
-        let bodies = changes.append.iter().flat_map(|kept| kept.frames.iter()).map(|frame| frame.body.len());
-        let states = changes.states.values().map(|bytes| bytes.len());
-        let size = u64::try_from(bodies.chain(states).sum::<usize>()).unwrap_or(u64::MAX);
-        let newest = self.newest.take();
-        let bytes = newest.as_ref().and_then(|newest| self.segments.get(&newest.segment));
-        let bytes = bytes.map_or(0, |segment| segment.bytes);
-        let newest = newest.filter(|_| bytes.saturating_add(size) <= self.segment_bytes());
-        let segment = newest.as_ref().map_or(self.number, |newest| newest.segment);
+        let frames = changes.append.iter().flat_map(|kept| kept.frames.iter());
+        let sizes =
+            frames.map(|frame| frame.body.len()).chain(changes.states.values().map(|bytes| bytes.len()));
+        let size = u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX);
+        let before = self.segments.get(&self.last).map_or(0, |segment| segment.bytes);
+        let newest = self.newest.take().filter(|_| before.saturating_add(size) <= self.segment_bytes());
+        let (segment, before) = if newest.is_some() { (self.last, before) } else { (self.number, 0) };
         let gone = self.leaving(segment, size);
-        let mut records = Records {
-            heads: std::mem::take(&mut self.heads),
-            bodies: Vec::new(),
-            number: self.number,
-            totals: newest.as_ref().map_or_else(|| self.last.1.clone(), |newest| newest.totals.clone()),
-            bytes: newest.as_ref().map_or(0, |_| bytes),
-        };
-        records.heads.clear();
+
+        let (mut number, mut totals) = (self.number, self.totals.clone());
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
         if newest.is_none() {
-            self.forget_destinations(&due);
-            records.begin(self.last.0, self.boot, &self.destinations);
+            let oldest = self.segments.keys().next().copied().unwrap_or(u64::MAX);
+            self.renamed.retain(|renamed| renamed.number > oldest);
+            let (configured, renamed) = (self.configured.clone(), self.renamed.clone());
+            let content = Content::Begin { previous: self.last, boot: self.boot, configured, renamed };
+            record::put(
+                &mut buffer,
+                &Head { number, totals: std::mem::take(&mut totals), body: 0, content },
+                [],
+            );
         }
-        let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
-        for (kept, due) in changes.append.iter().zip(due).filter(|(_, due)| !due.is_empty()) {
-            let (points, number) = (kept.points(), records.number);
-            let (offset, head) = records.batch(kept, &due, points);
-            entries.insert(kept.id, Entry { segment, offset, head, number, points, due });
+        let mut put = |content, totals: &Totals, body: &mut dyn Iterator<Item = &[u8]>, bytes| {
+            let offset = before + u64::from(as_u32(buffer.len()));
+            let head = Head { number, totals: totals.clone(), body: as_u32(bytes), content };
+            let length = record::put(&mut buffer, &head, body);
+            number += 1;
+            (number - 1, offset, length)
+        };
+        let mut appended = BTreeMap::new();
+        for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
+            let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
+            let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
+            let content = Content::Batch {
+                id,
+                timestamp: kept.timestamp,
+                pushed: kept.pushed,
+                due: due.clone(),
+                frames,
+            };
+            let mut bodies = kept.frames.iter().map(|frame| frame.body.as_slice());
+            let bytes = bodies.clone().map(<[u8]>::len).sum();
+            let (number, offset, length) = put(content, &totals, &mut bodies, bytes);
+            due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);
+            appended.insert(id, Entry { segment, offset, length, number, points, due });
         }
-        let done = self.done(&entries, &done, &changes.forget);
+        let done = self.done(&appended, changes);
         if !done.is_empty() {
-            records.done(&done);
+            put(Content::Done(done.clone()), &totals, &mut std::iter::empty(), 0);
         }
-        let copied = |from: &u64| gone.contains(from);
-        let copies: Vec<_> = self.states.iter().filter(|(_, (from, _))| copied(from)).collect();
-        let copies = copies.into_iter().filter(|(name, _)| !changes.states.contains_key(*name));
-        let mut states: Vec<(String, Arc<[u8]>)> =
-            copies.map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect();
-        states.extend(changes.states.iter().map(|(name, bytes)| (name.clone(), Arc::clone(bytes))));
-        states.iter().for_each(|(name, bytes)| records.state(name, bytes));
-        let copies = self.evicted.iter().filter(|(_, (from, _))| copied(from));
-        let copies = copies.map(|(&(key, id), &(_, points))| (key, id, points));
-        let is_done = |key, id| done.iter().any(|done| (done.key, done.id) == (key, id));
-        let evicted: Vec<_> = copies.filter(|&(key, id, _)| !is_done(key, id)).chain(evicted).collect();
+        // What is newest of what goes comes along.
+        let copied = self.states.iter().filter(|(_, (from, _))| gone.contains(from));
+        let mut states: BTreeMap<&String, &Arc<[u8]>> =
+            copied.map(|(name, (_, bytes))| (name, bytes)).collect();
+        states.extend(&changes.states);
+        for (name, bytes) in &states {
+            let content = Content::State { name: (*name).clone(), sum: crc32fast::hash(bytes) };
+            put(content, &totals, &mut std::iter::once(&***bytes), bytes.len());
+        }
+        let is_done = |to: &Arc<str>, id| done.iter().any(|done| done.to == *to && done.id == id);
+        let copied =
+            self.evicted.iter().filter(|((to, id), (from, _))| gone.contains(from) && !is_done(to, *id));
+        let evicted = copied.map(|((to, id), (_, points))| (to, *id, *points));
+        let evicted = evicted.chain(changes.evicted.iter().map(|(to, id, points)| (to, *id, *points)));
+        let evicted: Vec<_> =
+            evicted.map(|(to, id, points)| Evicted { to: Arc::clone(to), id, points }).collect();
         if !evicted.is_empty() {
-            records.evicted(&evicted);
+            put(Content::Evicted(evicted.clone()), &totals, &mut std::iter::empty(), 0);
         }
-        let written = self.write(newest, segment, &records);
-        let Records { mut heads, number, totals, bytes, .. } = records;
-        heads.shrink_to(MOST_HEADS);
-        self.heads = heads;
-        let newest = written?;
-        (self.number, self.last) = (number, (segment, totals.clone()));
-        self.newest = Some(Newest { totals, ..newest });
+        let states: Vec<_> =
+            states.into_iter().map(|(name, bytes)| (name.clone(), Arc::clone(bytes))).collect();
+
+        let bytes = before.saturating_add(u64::from(as_u32(buffer.len())));
+        let written = self.write(newest, segment, &buffer);
+        buffer.truncate(MOST_BUFFER);
+        buffer.shrink_to(MOST_BUFFER);
+        self.buffer = buffer;
+        self.newest = Some(written?);
+        (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = bytes;
-        entries.into_iter().for_each(|(id, entry)| self.keep(id, entry));
         self.settled.clear();
-        done.into_iter().for_each(|done| self.finish(done));
+        appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
+        done.iter().for_each(|done| self.finish(done));
         self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));
-        self.evicted.extend(evicted.into_iter().map(|(key, id, points)| ((key, id), (segment, points))));
+        let evicted = evicted.into_iter().map(|Evicted { to, id, points }| ((to, id), (segment, points)));
+        self.evicted.extend(evicted);
         Ok(self.remove(&gone))
     }
 
-    /// Writes them behind `newest`, or to a segment of their own.
-    fn write(
-        &mut self,
-        newest: Option<Newest>,
-        segment: u64,
-        records: &Records<'_>,
-    ) -> Result<Newest, StoreError> {
-        let path = disk::segment(&self.dir, segment);
-        let is_new = newest.is_none();
-        let write = || {
-            let newest = match newest {
-                Some(newest) => newest,
-                None => {
-                    let file = File::options().append(true).create_new(true).open(&path)?;
-                    Newest { segment, file, totals: Totals::new() }
-                }
-            };
-            disk::write(&newest.file, &records.heads, &records.bodies)?;
-            disk::sync(&newest.file)?;
+    /// Writes behind what `newest` has, or to a segment of its own.
+    fn write(&mut self, newest: Option<File>, segment: u64, bytes: &[u8]) -> Result<File, StoreError> {
+        let (path, is_new) = (disk::segment(&self.dir, segment), newest.is_none());
+        let create = || File::options().append(true).create_new(true).open(&path);
+        let write = |file: File| {
+            disk::write(&file, bytes)?;
+            disk::sync(&file)?;
             if is_new {
                 disk::sync(&File::open(&self.dir)?)?;
             }
-            Ok(newest)
+            Ok(file)
         };
-        let written: io::Result<Newest> = write();
-        written.map_err(|source| {
+        newest.map_or_else(create, Ok).and_then(write).map_err(|source| {
             let left = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             // Nothing counts that is in a new one.
             if !is_new || fs::remove_file(&path).is_err() {
@@ -223,21 +219,18 @@ impl Log {
     }
 
     /// What a commit says is done, as far as the log has it.
-    fn done(&self, appended: &BTreeMap<u64, Entry>, done: &[(u64, u64)], forget: &[u64]) -> Vec<Done> {
-        let find = |id: u64| appended.get(&id).or_else(|| self.batches.get(&id));
-        let entry = |id: u64, key: u64| {
-            let entry = find(id).filter(|entry| entry.due.contains(&key));
-            let entry = entry.map(|entry| Done { key, number: entry.number, id, points: entry.points });
-            let gone =
-                || self.evicted.contains_key(&(key, id)).then_some(Done { key, number: 0, id, points: 0 });
-            entry.or_else(gone)
+    fn done(&self, appended: &BTreeMap<u64, Entry>, changes: &Changes) -> Vec<Done> {
+        let find = |id: &u64| appended.get(id).or_else(|| self.batches.get(id));
+        let entry = |to: &Arc<str>, id: u64| {
+            let entry =
+                find(&id).filter(|entry| entry.due.contains(to)).map(|entry| (entry.number, entry.points));
+            let gone = || self.evicted.contains_key(&(Arc::clone(to), id)).then_some((0, 0));
+            entry.or_else(gone).map(|(number, points)| Done { to: Arc::clone(to), number, id, points })
         };
-        let forgotten = forget.iter().flat_map(|&id| {
-            let due = find(id).map_or(&[][..], |entry| &entry.due);
-            due.iter().map(move |&key| (key, id))
-        });
-        let told = done.iter().copied().chain(forgotten).filter_map(|(key, id)| entry(id, key));
-        self.settled.iter().copied().chain(told).collect()
+        let done = changes.done.iter().filter_map(|(to, id)| entry(to, *id));
+        let forgotten = changes.forget.iter().filter_map(|id| Some((*id, find(id)?)));
+        let forgotten = forgotten.flat_map(|(id, its)| its.due.iter().filter_map(move |to| entry(to, id)));
+        self.settled.iter().cloned().chain(done).chain(forgotten).collect()
     }
 
     /// A batch is in the log, and no copy of it counts that was before.
@@ -253,13 +246,12 @@ impl Log {
         }
     }
 
-    /// A destination is done with a batch.
-    pub(super) fn finish(&mut self, Done { key, id, .. }: Done) {
-        self.evicted.remove(&(key, id));
-        let Some(entry) = self.batches.get_mut(&id) else { return };
-        entry.due.retain(|other| *other != key);
+    fn finish(&mut self, Done { to, id, .. }: &Done) {
+        self.evicted.remove(&(Arc::clone(to), *id));
+        let Some(entry) = self.batches.get_mut(id) else { return };
+        entry.due.retain(|other| other != to);
         if entry.due.is_empty() {
-            let entry = self.batches.remove(&id);
+            let entry = self.batches.remove(id);
             self.leave(entry);
         }
     }
@@ -269,20 +261,16 @@ impl Log {
     fn leaving(&self, segment: u64, size: u64) -> Vec<u64> {
         let bound = self.max_bytes.saturating_sub(self.segment_bytes().max(size));
         let mut bytes = self.bytes().saturating_add(size);
-        let mut gone = Vec::new();
-        for (&front, its) in self.segments.range(..segment) {
-            if bytes <= bound && its.due > 0 {
-                break;
-            }
-            bytes = bytes.saturating_sub(its.bytes);
-            gone.push(front);
-        }
-        gone
+        let front = self.segments.range(..segment).take_while(|(_, front)| {
+            let goes = bytes > bound || front.due == 0;
+            bytes = bytes.saturating_sub(front.bytes);
+            goes
+        });
+        front.map(|(&front, _)| front).collect()
     }
 
     /// Removes segments, and returns what was due in them.
     fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
-        let mut dropped = Vec::new();
         for segment in gone {
             match fs::remove_file(disk::segment(&self.dir, *segment)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -291,50 +279,36 @@ impl Log {
                 _ => drop(self.segments.remove(segment)),
             }
         }
-        if !gone.is_empty() {
-            let due = self.batches.iter().filter(|(_, entry)| gone.contains(&entry.segment));
-            dropped.extend(due.map(|(&id, _)| id));
-            dropped.iter().for_each(|id| drop(self.batches.remove(id)));
-        }
+        let due = self.batches.iter().filter(|(_, entry)| gone.contains(&entry.segment));
+        let dropped: Vec<u64> = if gone.is_empty() { Vec::new() } else { due.map(|(&id, _)| id).collect() };
+        dropped.iter().for_each(|id| drop(self.batches.remove(id)));
         dropped
-    }
-
-    /// Nothing is left for these, and they are configured no longer.
-    fn forget_destinations(&mut self, appended: &[Vec<u64>]) {
-        let is_due = |key| {
-            appended.iter().any(|due| due.contains(&key))
-                || self.batches.values().any(|entry| entry.due.contains(&key))
-                || self.evicted.keys().any(|(other, _)| *other == key)
-        };
-        let mut destinations = std::mem::take(&mut self.destinations);
-        destinations.retain(|known| known.configured || is_due(known.key));
-        self.destinations = destinations;
     }
 
     /// The frames of a batch; what can be read of them `anyway`, whatever the disk says of the others.
     pub(super) fn load(&mut self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
-        let Entry { segment, offset, head, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
+        let Entry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
         let path = disk::segment(&self.dir, segment);
-        let io = |source: io::Error| match source.kind() {
-            ErrorKind::NotFound | ErrorKind::UnexpectedEof => StoreError::Damaged { path: path.clone() },
+        let damaged = || StoreError::Damaged { path: path.clone() };
+        let refused = |source: io::Error| match source.kind() {
+            ErrorKind::NotFound | ErrorKind::UnexpectedEof => damaged(),
+            _ if anyway => damaged(),
             _ => StoreError::Io { path: path.clone(), source },
         };
-        let damaged = || StoreError::Damaged { path: path.clone() };
-        let file = match self.read.take().filter(|(read, _)| *read == segment) {
-            Some((_, file)) => file,
-            None => File::open(&path).map_err(io)?,
+        let file = self.read.take().filter(|(read, _)| *read == segment);
+        let file = file.map_or_else(|| File::open(&path).map_err(refused), |(_, file)| Ok(file))?;
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, offset).map_err(refused)?;
+        let record = record::first(&bytes).and_then(Result::ok).ok_or_else(damaged)?;
+        let Content::Batch { id: found, frames: heads, .. } = record.head.content else {
+            return Err(damaged());
         };
-        let mut bytes = vec![0; usize::try_from(head).unwrap_or(0)];
-        let read = file.read_exact_at(&mut bytes, offset);
-        read.map_err(|error| if anyway { damaged() } else { io(error) })?;
-        let record = record::first(&bytes).ok_or_else(damaged)?;
-        let Content::Batch { id: found, frames: heads, .. } = record.content else { return Err(damaged()) };
-        let mut at = offset.saturating_add(head.into());
+        let mut at = offset.saturating_add(length.into());
         let mut frames = Vec::with_capacity(heads.len());
         for head in heads.iter().filter(|_| found == id) {
             let mut body = vec![0; usize::try_from(head.bytes).unwrap_or(0)];
-            match file.read_exact_at(&mut body, at) {
-                Err(error) if !anyway && error.kind() != ErrorKind::UnexpectedEof => return Err(io(error)),
+            match file.read_exact_at(&mut body, at).map_err(refused) {
+                Err(error @ StoreError::Io { .. }) => return Err(error),
                 Ok(()) if head.fits(id, &body) => frames.push(Frame { points: head.points, body }),
                 _ => {}
             }
@@ -342,11 +316,5 @@ impl Log {
         }
         self.read = Some((segment, file));
         if frames.is_empty() { Err(damaged()) } else { Ok(frames.into()) }
-    }
-}
-
-impl Kept {
-    fn points(&self) -> u64 {
-        crate::wire::points(&self.frames)
     }
 }

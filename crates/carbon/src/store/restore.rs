@@ -1,45 +1,31 @@
 //! What is in the log at the start, what of it is lost, and whose it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::log::{Entry, Log, Segment};
-use super::record::{self, Content, Done, Named, Record, Totals, add, total};
+use super::record::{self, Content, Done, Evicted, Head, Record, Renamed, Totals};
 use super::{Restored, StoreError, Summary, disk, moved};
 
-/// A batch that was found, with the points of the frames that are not what was written.
-#[derive(Debug)]
-struct Found {
-    entry: Entry,
-    summary: Summary,
-    damaged: u64,
-}
-
 /// Records that are gone, and the points that each destination has lost with them.
-#[derive(Debug)]
-struct Gap {
-    numbers: std::ops::Range<u64>,
-    lost: Totals,
-}
+type Gap = (Range<u64>, Totals);
 
 /// One reading of the log.
 #[derive(Debug, Default)]
 struct Scan {
-    boot: [u8; 16],
+    log: Log,
     /// Of the segment that is read.
-    boot_of_segment: Option<[u8; 16]>,
-    next: u64,
-    totals: Totals,
-    found: BTreeMap<u64, Found>,
+    boot: Option<[u8; 16]>,
+    summaries: BTreeMap<u64, Summary>,
+    /// Points of frames that are not what was written, of each batch that has such.
+    damaged: BTreeMap<u64, u64>,
     gaps: Vec<Gap>,
-    /// By the number of the batch's record, destination, id.
-    done: BTreeMap<(u64, u64, u64), u64>,
-    states: BTreeMap<String, (u64, Arc<[u8]>)>,
-    evicted: BTreeMap<(u64, u64), (u64, u64)>,
-    destinations: Vec<Named<Arc<str>>>,
-    /// The last record of all, where it is not whole: as after a power cut.
-    torn: Vec<Done>,
+    /// By the number of the batch's record: destination, id, points.
+    done: BTreeMap<u64, BTreeSet<(Arc<str>, u64, u64)>>,
+    /// One copy of each name is enough.
+    names: BTreeSet<Arc<str>>,
 }
 
 impl Log {
@@ -50,184 +36,102 @@ impl Log {
         names: &[Arc<str>],
         anyway: bool,
     ) -> Result<(Self, Restored), StoreError> {
-        let io = |path: &Path| {
-            let path = path.to_owned();
-            move |source| StoreError::Io { path, source }
-        };
-        let numbers = disk::segments(dir).map_err(io(dir))?;
-        let mut scan = Scan { boot: disk::boot(), ..Scan::default() };
-        let (mut segments, mut last) = (BTreeMap::new(), None);
+        let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
+        let numbers = disk::segments(dir).map_err(|source| io(dir, source))?;
+        let mut scan = Scan { log: Self { dir: dir.to_owned(), ..Self::default() }, ..Scan::default() };
+        scan.log.boot = disk::boot();
         for (index, &segment) in numbers.iter().enumerate() {
             let path = disk::segment(dir, segment);
-            let bytes = disk::read(&path, anyway).map_err(io(&path))?;
+            let bytes = disk::read(&path, anyway).map_err(|source| io(&path, source))?;
             let limit = numbers.get(index + 1).copied();
-            let newer = |version| StoreError::Newer { path: path.clone(), version };
-            scan.segment(segment, last, limit, &bytes).map_err(newer)?;
-            segments
-                .insert(segment, Segment { bytes: u64::try_from(bytes.len()).unwrap_or(u64::MAX), due: 0 });
-            last = Some(segment);
+            scan.segment(segment, limit, &bytes).map_err(|version| StoreError::Newer { path, version })?;
+            let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            scan.log.segments.insert(segment, Segment { bytes, due: 0 });
+            scan.log.last = segment;
         }
         // A segment may be there without a record.
-        let number = scan.next.max(last.map_or(1, |last| last.saturating_add(1)));
-        let mut log = Self {
-            dir: dir.to_owned(),
-            max_bytes,
-            boot: scan.boot,
-            destinations: std::mem::take(&mut scan.destinations),
-            segments,
-            batches: BTreeMap::new(),
-            states: std::mem::take(&mut scan.states),
-            evicted: BTreeMap::new(),
-            settled: std::mem::take(&mut scan.torn),
-            number,
-            last: (last.unwrap_or(0), std::mem::take(&mut scan.totals)),
-            newest: None,
-            read: None,
-            heads: Vec::new(),
-        };
-        let before: Vec<_> = log.destinations.iter().filter(|known| known.configured).collect();
-        let before: Vec<Arc<str>> = before.into_iter().map(|known| Arc::clone(&known.name)).collect();
-        let is_known = |name: &Arc<str>| log.destinations.iter().any(|known| known.name == *name);
-        let moved = moved(&before, names, is_known);
-        log.configure(names, moved.as_ref(), max_bytes);
-        let restored = log.take(scan);
-        Ok((log, Restored { moved, ..restored }))
-    }
-
-    /// Takes over what was found, and counts what is lost.
-    fn take(&mut self, scan: Scan) -> Restored {
-        let states = self.states.iter().map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect();
-        let damaged = scan.gaps.iter().map(|gap| gap.numbers.end.saturating_sub(gap.numbers.start)).sum();
-        let mut restored = Restored { states, damaged, ..Restored::default() };
-        let configured = self.destinations.iter().filter(|known| known.configured);
-        let everybody: Vec<u64> = configured.map(|known| known.key).collect();
-        // What is of a destination without a name goes to all: sending twice does less harm than a loss.
-        let whose = |keys: &mut Vec<u64>| {
-            if keys.iter().any(|key| !self.destinations.iter().any(|known| known.key == *key)) {
-                keys.extend(&everybody);
-                keys.retain(|key| self.destinations.iter().any(|known| known.key == *key));
-                keys.sort_unstable();
-                keys.dedup();
-            }
-        };
-        let mut lost = Totals::new();
-        let mut settled = Vec::new();
-        let counted = |key, number| scan.done.get(&(number, key, 0)).copied().unwrap_or(0);
-        for Gap { numbers, lost: in_gap } in &scan.gaps {
-            for &(key, points) in in_gap {
-                let done = scan.done.range((numbers.start, 0, 0)..(numbers.end, 0, 0));
-                let done: u64 =
-                    done.filter(|((_, other, _), _)| *other == key).map(|(_, points)| points).sum();
-                let points = points.saturating_sub(done);
-                if points > 0 {
-                    settled.push(Done { key, number: numbers.start, id: 0, points });
-                    let mut keys = vec![key];
-                    whose(&mut keys);
-                    keys.into_iter().for_each(|key| add(&mut lost, key, points));
-                }
+        scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
+        let (mut log, mut restored) = scan.take();
+        let is_known =
+            |name: &Arc<str>| log.configured.contains(name) || restored.due.iter().any(|(to, _)| to == name);
+        restored.moved = moved(&log.configured, names, is_known);
+        if let Some((from, to)) = &restored.moved {
+            let its = restored.due.iter_mut().filter(|(name, _)| name == from);
+            its.for_each(|(name, _)| *name = Arc::clone(to));
+            for points in [&mut restored.lost, &mut restored.unproved] {
+                let its = points.remove(from);
+                points.extend(its.map(|points| (Arc::clone(to), points)));
             }
         }
-        let mut batches = BTreeMap::new();
-        for (id, Found { mut entry, summary, damaged }) in scan.found {
-            whose(&mut entry.due);
-            for &key in entry.due.iter().filter(|_| damaged > 0) {
-                let points = damaged.saturating_sub(counted(key, entry.number));
-                if points > 0 {
-                    restored.damaged = restored.damaged.saturating_add(1);
-                    settled.push(Done { key, number: entry.number, id: 0, points });
-                    add(&mut lost, key, points);
-                }
-                if summary.points == 0 {
-                    settled.push(Done { key, number: entry.number, id, points: 0 });
-                }
-            }
-            if summary.points > 0 && !entry.due.is_empty() {
-                batches.insert(id, (entry, summary));
-            }
-        }
-        let mut unproved = Totals::new();
-        for (&(key, id), &(_, points)) in &scan.evicted {
-            settled.push(Done { key, number: 0, id, points: 0 });
-            add(&mut unproved, key, points);
-        }
-        self.settled.extend(settled);
-        let named = |points: Totals| {
-            let name = |key| self.destinations.iter().find(|known| known.key == key);
-            let named =
-                points.into_iter().filter_map(|(key, points)| Some((Arc::clone(&name(key)?.name), points)));
-            named.collect()
-        };
-        (restored.lost, restored.unproved) = (named(lost), named(unproved));
-        for (id, (entry, summary)) in batches {
-            let due =
-                entry.due.iter().filter_map(|key| self.destinations.iter().find(|known| known.key == *key));
-            restored.due.extend(due.map(|known| (Arc::clone(&known.name), id)));
-            restored.batches.insert(id, summary);
-            self.keep(id, entry);
-        }
-        restored
+        log.configure(names, restored.moved.as_ref(), max_bytes);
+        Ok((log, restored))
     }
 }
 
 impl Scan {
-    /// Reads the next segment. `before`: the one that was read last; `limit`: where the one behind it begins.
-    fn segment(
-        &mut self,
-        segment: u64,
-        before: Option<u64>,
-        limit: Option<u64>,
-        bytes: &[u8],
-    ) -> Result<(), u8> {
-        let (end, totals) = (self.next, std::mem::take(&mut self.totals));
-        self.next = segment;
-        self.boot_of_segment = None;
+    /// Reads the next segment; the one behind it begins at `limit`.
+    fn segment(&mut self, segment: u64, limit: Option<u64>, bytes: &[u8]) -> Result<(), u8> {
+        let before = std::mem::take(&mut self.log.totals);
+        let end = std::mem::replace(&mut self.log.number, segment);
+        self.boot = None;
         let mut records = record::records(bytes).peekable();
         while let Some(record) = records.next() {
-            let record = record?;
-            if let Content::Begin { previous, boot, destinations } = record.content {
-                self.boot_of_segment = Some(boot);
-                self.destinations = destinations
-                    .into_iter()
-                    .map(|Named { key, configured, name }| Named { key, configured, name: Arc::from(name) })
-                    .collect();
-                if let Some(before) = before {
+            let Record { offset, length, head, body } = record?;
+            let Head { number, totals, content, .. } = head;
+            if let Content::Begin { previous, boot, configured, renamed } = content {
+                self.boot = Some(boot);
+                self.log.configured = configured;
+                let known = std::mem::replace(&mut self.log.renamed, renamed.clone());
+                let news = renamed.iter().filter(|new| known.iter().all(|known| known.number != new.number));
+                news.for_each(|new| self.log.rename(new));
+                if !self.log.segments.is_empty() {
                     // Of the one before, and of that alone, it knows how much there was.
-                    let had = if previous == before { totals.as_slice() } else { &[] };
-                    self.gap(end..segment, &record.totals, had);
+                    let had = if previous == self.log.last { &before } else { &Totals::new() };
+                    self.gap(end..segment, &totals, had);
                 }
                 continue;
             }
-            if record.number < self.next || limit.is_some_and(|limit| record.number >= limit) {
+            if number < self.log.number || limit.is_some_and(|limit| number >= limit) {
                 continue;
             }
-            if record.number > self.next {
-                let had = std::mem::take(&mut self.totals);
-                self.gap(self.next..record.number, &record.totals, &had);
+            let had = std::mem::replace(&mut self.log.totals, totals);
+            if number > self.log.number {
+                let there_were = self.log.totals.clone();
+                self.gap(self.log.number..number, &there_were, &had);
             }
-            self.next = record.number.saturating_add(1);
-            self.totals.clone_from(&record.totals);
+            self.log.number = number.saturating_add(1);
             let is_last = limit.is_none() && records.peek().is_none();
-            self.record(segment, record, is_last);
+            let entry = Entry {
+                segment,
+                offset: u64::try_from(offset).unwrap_or(u64::MAX),
+                length,
+                number,
+                points: 0,
+                due: Vec::new(),
+            };
+            self.record(entry, content, body, is_last);
         }
         Ok(())
     }
 
-    fn gap(&mut self, numbers: std::ops::Range<u64>, there_were: &[(u64, u64)], there_are: &[(u64, u64)]) {
-        let lost =
-            there_were.iter().map(|&(key, points)| (key, points.saturating_sub(total(there_are, key))));
-        let lost: Totals = lost.filter(|(_, points)| *points > 0).collect();
+    fn gap(&mut self, numbers: Range<u64>, there_were: &Totals, there_are: &Totals) {
+        let lost = |(to, points): (&Arc<str>, &u64)| {
+            let points = points.saturating_sub(there_are.get(to).copied().unwrap_or(0));
+            (points > 0).then(|| (Arc::clone(to), points))
+        };
+        let lost: Totals = there_were.iter().filter_map(lost).collect();
         if !lost.is_empty() || !numbers.is_empty() {
-            self.gaps.push(Gap { numbers, lost });
+            self.gaps.push((numbers, lost));
         }
     }
 
-    fn record(&mut self, segment: u64, record: Record<'_>, is_last: bool) {
-        let Record { offset, head, number, content, mut body, .. } = record;
+    fn record(&mut self, mut entry: Entry, content: Content, mut body: &[u8], is_last: bool) {
+        let number = entry.number;
         match content {
             Content::Begin { .. } => {}
             Content::Batch { id, timestamp, pushed, due, frames } => {
-                let pushed = (self.boot_of_segment == Some(self.boot)).then_some(pushed);
-                let mut summary = Summary { timestamp, pushed, ..Summary::default() };
+                let pushed = (self.boot == Some(self.log.boot)).then_some(pushed);
+                let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
                 let mut damaged = 0;
                 for frame in frames {
                     let length = usize::try_from(frame.bytes).unwrap_or(usize::MAX).min(body.len());
@@ -241,32 +145,106 @@ impl Scan {
                     }
                 }
                 let points = summary.points.saturating_add(damaged);
-                due.iter().for_each(|&key| add(&mut self.totals, key, points));
+                for to in &due {
+                    *self.log.totals.entry(Arc::clone(to)).or_default() += points;
+                }
                 if is_last && damaged > 0 {
-                    self.torn = due.into_iter().map(|key| Done { key, number, id, points }).collect();
+                    // As after a power cut: it is not there.
+                    let torn = due.into_iter().map(|to| Done { to, number, id, points });
+                    self.log.settled.extend(torn);
                     return;
                 }
-                let entry = Entry { segment, offset, head, number, points: summary.points, due };
-                self.found.insert(id, Found { entry, summary, damaged });
+                (entry.points, entry.due) =
+                    (summary.points, due.into_iter().map(|to| self.intern(to)).collect());
+                self.log.batches.insert(id, entry);
+                self.summaries.insert(id, summary);
+                self.damaged.remove(&id);
+                self.damaged.extend((damaged > 0).then_some((id, damaged)));
             }
             Content::Done(entries) => {
-                for Done { key, number, id, points } in entries {
-                    self.done.insert((number, key, id), points);
-                    self.evicted.remove(&(key, id));
-                    if let Some(found) = self.found.get_mut(&id) {
-                        found.entry.due.retain(|other| *other != key);
+                for Done { to, number, id, points } in entries {
+                    self.log.evicted.remove(&(Arc::clone(&to), id));
+                    if let Some(entry) = self.log.batches.get_mut(&id) {
+                        entry.due.retain(|other| *other != to);
                     }
+                    let to = self.intern(to);
+                    self.done.entry(number).or_default().insert((to, id, points));
                 }
             }
             Content::State { name, sum } if crc32fast::hash(body) == sum => {
-                self.states.insert(name.to_owned(), (segment, Arc::from(body)));
+                self.log.states.insert(name, (entry.segment, Arc::from(body)));
             }
             Content::State { .. } if is_last => {}
-            Content::State { .. } => self.gaps.push(Gap { numbers: number..self.next, lost: Totals::new() }),
+            Content::State { .. } => self.gaps.push((number..number.saturating_add(1), Totals::new())),
             Content::Evicted(entries) => {
-                self.evicted
-                    .extend(entries.into_iter().map(|(key, id, points)| ((key, id), (segment, points))));
+                let its =
+                    entries.into_iter().map(|Evicted { to, id, points }| ((to, id), (entry.segment, points)));
+                self.log.evicted.extend(its);
             }
         }
+    }
+
+    fn intern(&mut self, name: Arc<str>) -> Arc<str> {
+        if let Some(known) = self.names.get(&name) {
+            return Arc::clone(known);
+        }
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+
+    /// The log and what it has: names are today's, what is lost is counted, and counted only once.
+    fn take(self) -> (Log, Restored) {
+        let Self { mut log, summaries, damaged, gaps, done, .. } = self;
+        let renamed = log.renamed.clone();
+        let today = |name: &Arc<str>, number: u64| {
+            let step = |name: Arc<str>, step: &Renamed| {
+                if number < step.number && name == step.from { Arc::clone(&step.to) } else { name }
+            };
+            renamed.iter().fold(Arc::clone(name), step)
+        };
+        let mut restored = Restored {
+            states: log.states.iter().map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect(),
+            damaged: gaps.iter().map(|(numbers, _)| numbers.end.saturating_sub(numbers.start)).sum(),
+            ..Restored::default()
+        };
+        for (numbers, lost) in gaps {
+            for (to, points) in lost {
+                let name = today(&to, numbers.start);
+                let its = done
+                    .range(numbers.clone())
+                    .flat_map(|(&number, its)| its.iter().map(move |its| (number, its)));
+                let its = its.filter(|(number, (other, ..))| today(other, *number) == name);
+                let points = points.saturating_sub(its.map(|(_, (_, _, points))| points).sum());
+                if points > 0 {
+                    *restored.lost.entry(name).or_default() += points;
+                    log.settled.push(Done { to, number: numbers.start, id: 0, points });
+                }
+            }
+        }
+        for (id, entry) in std::mem::take(&mut log.batches) {
+            let damaged = damaged.get(&id).copied().unwrap_or(0);
+            restored.damaged += u64::from(damaged > 0 && !entry.due.is_empty());
+            for to in entry.due.iter().filter(|_| damaged > 0) {
+                let its = done.get(&entry.number).into_iter().flatten();
+                let counted: u64 =
+                    its.filter(|(other, id, _)| other == to && *id == 0).map(|its| its.2).sum();
+                let points = damaged.saturating_sub(counted);
+                if points > 0 {
+                    *restored.lost.entry(Arc::clone(to)).or_default() += points;
+                    log.settled.push(Done { to: Arc::clone(to), number: entry.number, id: 0, points });
+                }
+            }
+            if entry.points > 0 && !entry.due.is_empty() {
+                restored.due.extend(entry.due.iter().map(|to| (Arc::clone(to), id)));
+                restored.batches.extend(summaries.get(&id).map(|summary| (id, *summary)));
+                log.keep(id, entry);
+            }
+        }
+        // Nobody will know now.
+        for ((to, id), (_, points)) in std::mem::take(&mut log.evicted) {
+            *restored.unproved.entry(Arc::clone(&to)).or_default() += points;
+            log.settled.push(Done { to, number: 0, id, points: 0 });
+        }
+        (log, restored)
     }
 }

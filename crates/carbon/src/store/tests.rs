@@ -117,7 +117,7 @@ fn a_bit_flipped_in_any_byte_costs_its_frame_or_its_record_and_is_counted_to_the
     let files = segments(whole.path());
     for (nth, file) in files.iter().enumerate() {
         let bytes = fs::read(file).unwrap();
-        let last_record = record::records(&bytes).last().unwrap().unwrap().offset;
+        let last_record = record::records(&bytes).last().unwrap().unwrap().offset as u64;
         for at in 0..bytes.len() {
             let dir = copy(whole.path());
             let mut damaged = bytes.clone();
@@ -165,11 +165,11 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
             let (mut log, restored) = open(dir.path());
             let found = due(&mut log, &restored);
             // The batches that end behind it, with whom they were due to and how many points are behind it.
-            let behind: BTreeMap<u64, (Vec<u64>, u64)> = record::records(&bytes)
+            let behind: BTreeMap<u64, (Vec<Arc<str>>, u64)> = record::records(&bytes)
                 .map(Result::unwrap)
-                .filter_map(|record| match record.content {
+                .filter_map(|record| match record.head.content {
                     record::Content::Batch { id, due, frames, .. } => {
-                        let head = record.offset + u64::from(record.head);
+                        let head = record.offset as u64 + u64::from(record.length);
                         let ends = (1..).map(|nth| head + nth * u64::from(frames[0].bytes));
                         let lost =
                             ends.take(2).filter(|&end| head > at as u64 || end > at as u64).count() as u64;
@@ -182,7 +182,7 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
                 let (missing, counted) =
                     (missing(&all, &found, to), restored.lost.get(to).copied().unwrap_or(0));
                 // Of what was cut off nobody knows whether it was done.
-                let its = behind.values().filter(|(due, _)| due.contains(&crate::path::fnv1a(to)));
+                let its = behind.values().filter(|(due, _)| due.contains(&name(to)));
                 let its: u64 = its.map(|(_, points)| points).sum();
                 let expected = if nth + 1 == files.len() { 0 } else { its };
                 assert!(
@@ -201,11 +201,13 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
 
 #[test]
 fn a_disk_that_is_full_at_any_byte_loses_nothing_that_was_there_and_goes_on_when_there_is_room() {
-    let size = {
+    let (size, second) = {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = open(dir.path());
         log.commit(&append([1])).unwrap();
-        log.bytes()
+        let first = log.bytes();
+        log.commit(&append([2])).unwrap();
+        (first, usize::try_from(log.bytes() - first).unwrap())
     };
     for room in 0..usize::try_from(size).unwrap() {
         let dir = tempfile::tempdir().unwrap();
@@ -215,7 +217,7 @@ fn a_disk_that_is_full_at_any_byte_loses_nothing_that_was_there_and_goes_on_when
         let failed = log.commit(&append([2]));
         let again = log.commit(&append([3]));
         faults::set_room(None);
-        assert!(again.is_err() && (failed.is_err() || room >= 150), "{room}");
+        assert!(again.is_err() && failed.is_ok() == (room >= second), "{room}");
         let is_there = failed.is_ok();
         assert_goes_on(log, dir.path(), if is_there { &[1, 2] } else { &[1] }, room);
     }
@@ -364,9 +366,9 @@ fn a_newer_format_is_refused_and_left_alone() {
     three_segments(dir.path());
     let file = &segments(dir.path())[1];
     let mut bytes = fs::read(file).unwrap();
-    let head = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
-    bytes[16] = 2;
-    let sum = crc32fast::hash(&bytes[8..head]);
+    let length = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
+    bytes[12] = 2;
+    let sum = crc32fast::hash(&bytes[8..length]);
     bytes[4..8].copy_from_slice(&sum.to_le_bytes());
     fs::write(file, &bytes).unwrap();
     let error = Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();
@@ -390,6 +392,13 @@ fn a_destination_that_is_gone_keeps_its_ticks_and_one_that_has_moved_takes_them_
     log.commit(&done(&[("new:2004", 1)])).unwrap();
     let (_, restored) = open_as(dir.path(), 64 << 20, &["new:2004", "b"]);
     assert_eq!((restored.moved, restored.due), (None, vec![(name("b"), 1)]), "it is configured again");
+    // Under its old address another one comes, which has nothing to do with it.
+    let (mut log, _) = open_as(dir.path(), 64 << 20, &["new:2004", "old:2004"]);
+    let changes = Changes { append: vec![kept(2, &["new:2004", "old:2004"])], ..Changes::default() };
+    log.commit(&changes).unwrap();
+    let (_, restored) = open_as(dir.path(), 64 << 20, &["new:2004", "old:2004"]);
+    let due = [("b", 1), ("new:2004", 2), ("old:2004", 2)].map(|(to, id)| (name(to), id));
+    assert_eq!(restored.due, due);
 }
 
 #[test]
@@ -402,17 +411,4 @@ fn a_folder_is_one_processs() {
     assert!(error.to_string().contains(&format!("process {pid} uses this folder")), "{error}");
     drop(lock);
     disk::lock(dir.path()).unwrap();
-}
-
-#[test]
-fn without_the_names_the_ticks_go_to_every_destination() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["gone"]);
-    log.commit(&Changes { append: vec![kept(1, &["gone"])], ..Changes::default() }).unwrap();
-    let file = &segments(dir.path())[0];
-    let mut bytes = fs::read(file).unwrap();
-    bytes[20] ^= 1;
-    fs::write(file, bytes).unwrap();
-    let (_, restored) = open(dir.path());
-    assert_eq!(restored.due, [(name("a"), 1), (name("b"), 1)]);
 }

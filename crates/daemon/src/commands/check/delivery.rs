@@ -28,6 +28,12 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
     let mut read = false;
     for to in &config.carbon {
         read |= carbon(to, canary, report).await?;
+        if config.queue.dir.is_some() && to.name == to.address.to_string() {
+            report.unknown(&format!(
+                "carbon {}: it has no `name`; with one, what is kept for it goes to a new `address` too",
+                to.name
+            ))?;
+        }
     }
     Ok(read && canary.is_some())
 }
