@@ -1,5 +1,5 @@
-//! The queue's file, its log or its tally truncated at random places, removed, and bits of them flipped while the daemon is
-//! down: the next one always starts, sends nothing that was not collected, and counts and says what is lost, to the point.
+//! A segment of the queue truncated at random places, removed, and bits of it flipped while the daemon is down: the next one
+//! always starts, sends nothing that was not collected, and counts and says what is lost, to the point.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,32 +10,35 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::{
-    Collected, Folder, Imitation, Invocation, Manner, Process, Sink, destination, find_program, free_port,
-    slurm_graphite, wait,
+    Collected, Folder, Imitation, Manner, Process, Sink, destination, free_port, slurm_graphite, wait,
 };
 
 use crate::side_by_side;
 
-const FILE: &str = "queue.sqlite3";
-const LOG: &str = "queue.sqlite3-wal";
-const TALLY: &str = "queue.sqlite3-tally";
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Ticks that are left: the first log has room for fifteen, so that some are in the file and some in its next lap.
-const TICKS: std::ops::RangeInclusive<usize> = 10..=20;
+/// Ticks that each of three runs leaves in a segment of its own.
+const TICKS: std::ops::RangeInclusive<usize> = 3..=8;
 /// Of each kind, and at once.
 const TRIALS: u64 = 12;
 const KILLS: u32 = 20;
 
+/// Which segment is damaged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    None,
+    /// The next one tells what it had.
+    Middle,
+    /// Nothing tells what is gone from its end.
+    Last,
+}
+
 #[test]
 fn a_damaged_store() {
     side_by_side(&[
-        ("after an orderly end: the file", || trials(true, &[FILE])),
-        ("after a SIGKILL: the log", || trials(false, &[LOG])),
-        ("after a SIGKILL: the file and its log", || trials(false, &[FILE, LOG])),
-        ("after a SIGKILL: the tally", || trials(false, &[TALLY])),
-        ("after a SIGKILL: the log and the tally", || trials(false, &[LOG, TALLY])),
+        ("after orderly ends: a segment in the middle", || trials(true, Which::Middle)),
+        ("after SIGKILLs: a segment in the middle", || trials(false, Which::Middle)),
+        ("after a SIGKILL: the last segment", || trials(false, Which::Last)),
         ("after SIGKILLs at any moment: nothing", kills),
-        ("to whom ticks are due: forgotten", nobodys),
     ]);
 }
 
@@ -46,15 +49,15 @@ struct Left {
     dir: PathBuf,
 }
 
-fn trials(orderly: bool, files: &[&str]) -> Result<String> {
+fn trials(orderly: bool, which: Which) -> Result<String> {
     let seed = fastrand::u64(..);
-    let left = leave(orderly, fastrand::Rng::with_seed(seed).usize(TICKS))?;
+    let left = leave(orderly, &mut fastrand::Rng::with_seed(seed))?;
     let results: Vec<Result<String>> = std::thread::scope(|scope| {
         let left = &left;
         let running: Vec<_> = (0..TRIALS)
             .map(|n| {
                 scope.spawn(move || {
-                    trial(left, files, seed, n).with_context(|| format!("seed {seed}, trial {n}"))
+                    trial(left, which, seed, n).with_context(|| format!("seed {seed}, trial {n}"))
                 })
             })
             .collect();
@@ -65,32 +68,6 @@ fn trials(orderly: bool, files: &[&str]) -> Result<String> {
         write!(figures, " {};", result?)?;
     }
     Ok(figures)
-}
-
-/// Whole ticks whose entries of the destinations they are due to have gone are due to all.
-fn nobodys() -> Result<String> {
-    let left = leave(true, *TICKS.start())?;
-    let code =
-        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('DELETE FROM due'); c.commit()";
-    let file = left.dir.join(FILE).display().to_string();
-    let gone = Invocation::of(&left.folder, &find_program("python3")?, &["-c", code, &file])?.finish()?;
-    ensure!(gone.code == Some(0), "{}", gone.stderr);
-    // It would know.
-    fs::remove_file(left.dir.join(TALLY))?;
-    let sink = Sink::start(Manner::Record)?;
-    let to = format!("{}protocol = \"plaintext\"\n", destination("carbon", &sink.address()));
-    let (mut daemon, mut collected) = daemon(&left.folder, "nobodys", &left.dir, &to)?;
-    wait::until("ticks", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= 3)?;
-    daemon.stop()?;
-    let bytes = sink.bytes();
-    let text = String::from_utf8_lossy(&bytes);
-    let arrived: BTreeSet<&str> = text.lines().collect();
-    for (at, points) in left.collected.counted() {
-        for (path, value) in points {
-            ensure!(arrived.contains(format!("{path} {value} {at}").as_str()), "{path} at {at} is lost");
-        }
-    }
-    Ok(format!("{} ticks, 0 lost", left.collected.counted().count()))
 }
 
 /// No crash is taken for damage.
@@ -107,22 +84,29 @@ fn kills() -> Result<String> {
     }
     daemon.kill()?;
     collected.look()?;
-    ensure!(!collected.said(0.0, "cannot be known") && !said(&collected, "ERROR"), "taken for damage");
+    ensure!(!said(&collected, "ERROR"), "taken for damage");
     let left = Left { folder, collected, dir };
     let ticks = left.collected.counted().count();
-    Ok(format!("{ticks} ticks, {KILLS} SIGKILLs: {}", trial(&left, &[], 0, 0)?))
+    Ok(format!("{ticks} ticks, {KILLS} SIGKILLs: {}", trial(&left, Which::None, 0, 0)?))
 }
 
-fn leave(orderly: bool, ticks: usize) -> Result<Left> {
+fn leave(orderly: bool, random: &mut fastrand::Rng) -> Result<Left> {
     let folder = Folder::new()?;
     let dir = folder.path().join("queue");
     let dead = format!("127.0.0.1:{}", free_port()?);
     let (mut daemon, mut collected) = daemon(&folder, "daemon", &dir, &destination("carbon", &dead))?;
-    wait::until("ticks", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= ticks)?;
-    if orderly {
-        daemon.stop()?;
-    } else {
-        daemon.kill()?;
+    let mut ticks = 0;
+    for run in 0..3 {
+        ticks += random.usize(TICKS);
+        if run > 0 {
+            daemon.spawn()?;
+        }
+        wait::until("ticks", PATIENCE, || collected.look().is_ok() && collected.counted().count() >= ticks)?;
+        if orderly {
+            daemon.stop()?;
+        } else {
+            daemon.kill()?;
+        }
     }
     collected.look()?;
     Ok(Left { folder, collected, dir })
@@ -130,11 +114,11 @@ fn leave(orderly: bool, ticks: usize) -> Result<Left> {
 
 fn daemon(folder: &Folder, name: &str, dir: &Path, destinations: &str) -> Result<(Process, Collected)> {
     let config = folder.path().join(format!("{name}.toml"));
-    // Points as large as they may be: the file has hundreds of pages.
+    // Points as large as they may be: a segment has hundreds of pages.
     let prefix = ["long"; 4].map(|word| word.repeat(45)).join(".");
     let reader = Imitation::new(folder, &format!("{name}.reader"), "hello; serve")?.toml();
     let dir = dir.display();
-    // A second one, which never had anything: its entries keep every tick in the file.
+    // A second one, which never had anything: it keeps every tick in the queue.
     let other = destination("other", &format!("127.0.0.1:{}", free_port()?));
     let text = format!(
         "prefix = \"{prefix}\"\ndrain_timeout = \"1s\"\n[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{destinations}{other}"
@@ -149,18 +133,25 @@ fn daemon(folder: &Folder, name: &str, dir: &Path, destinations: &str) -> Result
     Ok((process, collected))
 }
 
-fn trial(left: &Left, files: &[&str], seed: u64, n: u64) -> Result<String> {
+fn trial(left: &Left, which: Which, seed: u64, n: u64) -> Result<String> {
     let mut random = fastrand::Rng::with_seed(seed.wrapping_add(n));
     let name = format!("trial-{n}");
-    let tally_is_damaged = files.contains(&TALLY);
     let dir = left.folder.path().join(&name);
     fs::create_dir(&dir)?;
+    let mut segments = Vec::new();
     for entry in fs::read_dir(&left.dir)? {
         let entry = entry?;
-        fs::copy(entry.path(), dir.join(entry.file_name()))?;
+        let path = dir.join(entry.file_name());
+        fs::copy(entry.path(), &path)?;
+        segments.extend(Some(path).filter(|path| path.extension().is_some_and(|end| end == "log")));
     }
-    let damages = files.iter().map(|file| damage(&dir.join(file), &mut random));
-    let what = damages.collect::<Result<Vec<String>>>()?.join(" and ");
+    segments.sort();
+    let what = match (which, segments.as_slice()) {
+        (Which::None, _) => "undamaged".to_owned(),
+        (Which::Middle, [_, middle, _]) => damage(middle, &mut random)?,
+        (Which::Last, [_, _, last]) => damage(last, &mut random)?,
+        (_, others) => bail!("{} segments", others.len()),
+    };
     let sink = Sink::start(Manner::Record)?;
     let to = format!("{}protocol = \"plaintext\"\n", destination("carbon", &sink.address()));
     let (mut daemon, mut collected) = daemon(&left.folder, &name, &dir, &to)?;
@@ -185,26 +176,18 @@ fn trial(left: &Left, files: &[&str], seed: u64, n: u64) -> Result<String> {
     ensure!(counted(&collected) == 0, "{what}: {} new datapoints are missing", counted(&collected));
     let missing = counted(&left.collected);
     let damaged = collected.last("carbon.gauge-points_dropped_damaged").context("no counter")?;
-    let aside = collected.last("queue.gauge-moved_aside").context("no counter")?;
     let lost = f64::from(u32::try_from(missing)?);
-    let exact = (lost - damaged).abs() < 0.5;
-    // Only one who has lost both the ticks and the tally cannot know how many they were.
-    let unknown = collected.said(0.0, "cannot be known") && tally_is_damaged;
-    ensure!(exact || unknown, "{what}: {missing} missing, {damaged} counted, and nothing else said");
-    ensure!(missing == 0 || unknown || said(&collected, "ERROR"), "{what}: nothing said");
-    if files.iter().all(|file| *file == TALLY) {
-        // Damaged alone it costs nothing, and says nothing of what it counts.
-        ensure!(
-            missing == 0 && exact && !said(&collected, "ERROR"),
-            "{what}: {missing} missing, {damaged} counted"
-        );
-        ensure!(
-            collected.said(0.0, "cannot be known") == tally_is_damaged,
-            "{what}: taken for another damage"
-        );
+    match which {
+        Which::None => {
+            ensure!(missing == 0 && damaged == 0.0, "{what}: {missing} missing, {damaged} counted")
+        }
+        Which::Middle => {
+            ensure!((lost - damaged).abs() < 0.5, "{what}: {missing} missing, {damaged} counted")
+        }
+        Which::Last => ensure!(damaged <= lost, "{what}: {missing} missing, {damaged} counted"),
     }
-    let unknown = if unknown { " and said to be more" } else { "" };
-    Ok(format!("{what}: {missing} lost, {damaged} counted{unknown}, {aside} aside"))
+    ensure!((damaged == 0.0) || said(&collected, "ERROR"), "{what}: nothing said");
+    Ok(format!("{what}: {missing} lost, {damaged} counted"))
 }
 
 fn said(collected: &Collected, level: &str) -> bool {
@@ -220,7 +203,7 @@ fn known(line: &str, collected: &Collected) -> bool {
     collected.is_collected(at, path, value)
 }
 
-/// Truncates the file, flips bits, wipes a page or removes it; a log it may also cut behind a commit or flip in the last one.
+/// Truncates the segment, flips bits, wipes a page or removes it.
 fn damage(path: &Path, random: &mut fastrand::Rng) -> Result<String> {
     let length = fs::metadata(path).with_context(|| path.display().to_string())?.len();
     let file = File::options().read(true).write(true).open(path)?;
@@ -230,11 +213,9 @@ fn damage(path: &Path, random: &mut fastrand::Rng) -> Result<String> {
         byte[0] ^= 1 << bit;
         Ok(file.write_all_at(&byte, at)?)
     };
-    let ends = if path.ends_with(LOG) { ends_of_commits(path)? } else { Vec::new() };
-    Ok(match random.u8(0..if ends.len() > 1 { 8 } else { 5 }) {
+    Ok(match random.u8(0..5) {
         0 => {
-            // A tally that ends with a commit fits a log that ends with the same: nothing could tell.
-            let to = random.u64(0..length) | u64::from(path.ends_with(TALLY));
+            let to = random.u64(0..length);
             file.set_len(to)?;
             format!("cut to {to} of {length}")
         }
@@ -252,34 +233,12 @@ fn damage(path: &Path, random: &mut fastrand::Rng) -> Result<String> {
         }
         3 => {
             let at = random.u64(0..length) / 4096 * 4096;
-            file.write_all_at(&[0; 4096], at)?;
+            file.write_all_at(&vec![0; usize::try_from((length - at).min(4096))?], at)?;
             format!("a page wiped at {at}")
         }
-        4 => {
+        _ => {
             fs::remove_file(path)?;
             "removed".to_owned()
         }
-        5 | 6 => {
-            let commits = random.usize(1..ends.len());
-            file.set_len(*ends.iter().rev().nth(commits).context("no commit")?)?;
-            format!("{commits} of {} commits cut off", ends.len())
-        }
-        _ => {
-            let [.., before, end] = ends.as_slice() else { bail!("no commits") };
-            let at = random.u64(*before..*end);
-            flip(at, random.u8(0..8))?;
-            format!("a bit of the last commit flipped at {at}")
-        }
     })
-}
-
-/// Where each commit of the present lap of the log ends; a page's header has the size of the database only in a commit's last.
-fn ends_of_commits(path: &Path) -> Result<Vec<u64>> {
-    let bytes = fs::read(path)?;
-    let (header, pages) = bytes.split_at_checked(32).context("a log without a header")?;
-    let commits = pages.chunks_exact(24 + 4096).zip(1..).filter_map(|(page, number)| {
-        let is_end = page.get(4..8) != Some(&[0; 4]) && page.get(8..16) == header.get(16..24);
-        is_end.then_some(32 + number * (24 + 4096))
-    });
-    Ok(commits.collect())
 }

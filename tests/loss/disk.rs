@@ -1,16 +1,16 @@
-//! The queue's disk and file: full, hung, locked, of a newer version. The daemon runs whatever it is, and says so.
+//! The queue's disk and folder: full, hung, of a newer version. The daemon runs whatever it is, and says so; only a folder that
+//! another daemon uses ends it.
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::{
-    Carbon, Collected, Folder, Imitation, Invocation, Manner, Process, Series, Sink, Space, Stage,
-    destination, find_program, now, slurm_graphite, wait,
+    Carbon, Folder, Imitation, Invocation, Manner, Process, Series, Sink, Space, Stage, destination,
+    find_program, now, slurm_graphite, wait,
 };
 
 use crate::{SKIPPED, side_by_side};
@@ -19,10 +19,9 @@ use crate::{SKIPPED, side_by_side};
 fn a_disk_or_file_that_cannot_be_used() {
     side_by_side(&[
         ("the disk full, then freed, then SIGKILL", full),
-        ("a damaged file on a disk without room for what is taken over from it", no_room),
         ("the disk hangs, twice, and answers again", hung),
-        ("the store locked by another daemon", locked),
-        ("the store of a newer version", newer),
+        ("the queue's folder used by another daemon", locked),
+        ("a queue of a newer version", newer),
     ]);
 }
 
@@ -62,40 +61,6 @@ fn full() -> Result<String> {
     stage.said(since, "ticks of an earlier run are in the queue")?;
     stage.connected(since)?;
     Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
-}
-
-/// The log's pages are what was written, but its first checksum is not: all of it can be taken over.
-fn no_room() -> Result<String> {
-    let folder = Folder::new()?;
-    let queue = folder.path().join("queue");
-    fs::create_dir(&queue)?;
-    let script = format!("mount -t tmpfs -o size=3m tmpfs {}", queue.display());
-    let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
-    let mut stage = stage_in(&space, folder)?;
-    stage.carbon.process.kill()?;
-    stage.ticks(20)?;
-    stage.daemon.kill()?;
-    let log = File::options().read(true).write(true).open(space.path("queue/queue.sqlite3-wal"))?;
-    let mut sum = [0];
-    log.read_exact_at(&mut sum, 48)?;
-    log.write_all_at(&[sum[0] ^ 1], 48)?;
-    // There is room for a new file, and for no more.
-    let filler = space.path("queue/filler");
-    fill(&filler)?;
-    let most = fs::metadata(&filler)?.len().saturating_sub(96 << 10);
-    File::options().write(true).open(&filler)?.set_len(most)?;
-    let since = now();
-    stage.daemon.spawn()?;
-    let said = stage.said(since, "the queue's file cannot be used")?;
-    ensure!(said.line.contains("salvage.merged"), "{}", said.line);
-    stage.ticks(3)?;
-    ensure!(!stage.collected.said(since, "a new one takes its place"), "it was not full");
-    fs::remove_file(&filler)?;
-    stage.said(since, "a new one takes its place")?;
-    stage.carbon.process.start()?;
-    stage.connected(since)?;
-    stage.ticks(1)?;
-    Ok(stage.finish()?.clean()?.to_string())
 }
 
 /// Until there is no room left.
@@ -190,16 +155,18 @@ fn locked() -> Result<String> {
     let flags =
         ["run", "--config", &config, "--interval", "1s", "--log-level", "trace", "--log-format", "json"];
     let mut second = Process::new(&stage.folder, "second", slurm_graphite()?).args(flags);
+    let start = now();
     second.spawn()?;
-    second.line("another process uses it; two daemons need two queue.dir", Duration::from_secs(20))?;
-    let mut collected = Collected::new(second.log());
-    wait::until("three ticks of the second", Duration::from_secs(20), || {
-        collected.look().is_ok() && collected.counted().count() >= 3
-    })?;
-    wait::until("points of the second", Duration::from_secs(5), || !sink.bytes().is_empty())?;
-    let undurable = collected.last("queue.gauge-undurable").context("no counter")?;
-    ensure!(undurable >= 1.0, "the second counts {undurable} undurable ticks");
-    second.stop()?;
+    let ended = second.wait(Duration::from_secs(20))?;
+    let took = now() - start;
+    let pid = stage.daemon.pid().context("the first has ended")?;
+    let lines = second.lines();
+    ensure!(ended.status.code() == Some(1), "{}: {lines:#?}", ended.status);
+    ensure!(
+        lines.len() == 1 && lines.concat().contains(&format!("process {pid} uses this folder")),
+        "{lines:#?}"
+    );
+    ensure!((5.0..8.0).contains(&took) && sink.accepted() == 0, "after {took:.1} s");
     stage.daemon.kill()?;
     let since = now();
     stage.daemon.spawn()?;
@@ -215,26 +182,46 @@ fn newer() -> Result<String> {
     stage.carbon.process.stop()?;
     stage.ticks(3)?;
     stage.daemon.stop()?;
-    let file = stage.queue().join("queue.sqlite3");
-    let code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 99'); c.close()";
-    let python = find_program("python3")?;
-    let set = Invocation::of(&stage.folder, &python, &["-c", code, &file.display().to_string()])?.finish()?;
+    let code = "import glob, struct, sys, zlib\n\
+        for name in glob.glob(sys.argv[1] + '/queue-*.log'):\n\
+        \twith open(name, 'r+b') as file:\n\
+        \t\tdata = bytearray(file.read())\n\
+        \t\tdata[12] = 2\n\
+        \t\tdata[4:8] = struct.pack('<I', zlib.crc32(data[8:struct.unpack_from('<I', data, 8)[0]]))\n\
+        \t\tfile.seek(0)\n\
+        \t\tfile.write(data)\n";
+    let queue = stage.queue().display().to_string();
+    let set = Invocation::of(&stage.folder, &find_program("python3")?, &["-c", code, &queue])?.finish()?;
     ensure!(set.code == Some(0), "{}", set.stderr);
+    let before = segments(&stage.queue())?;
     stage.carbon.process.start()?;
     let since = now();
     stage.daemon.spawn()?;
-    stage.said(since, "newer than this program")?;
+    let said = stage.said(since, "newer than this program")?;
+    ensure!(said.level == "ERROR", "{}", said.line);
     stage.connected(since)?;
-    stage.ticks(3)?;
-    let aside = stage.counter("queue.gauge-moved_aside")?;
-    ensure!((aside - 1.0).abs() < 0.1, "{aside} files were counted as moved aside");
-    let kept = fs::read_dir(stage.queue())?
-        .flatten()
-        .any(|entry| entry.file_name().to_string_lossy().starts_with("queue.sqlite3."));
-    ensure!(kept, "the file is gone");
-    let findings = stage.finish()?;
+    // Longer than the daemon waits until it tries again.
+    stage.ticks(12)?;
+    let errors =
+        stage.collected.entries().iter().filter(|entry| entry.at > since && entry.level == "ERROR").count();
+    ensure!(errors == 1, "{errors} errors");
+    ensure!(
+        !before.is_empty() && segments(&stage.queue())? == before,
+        "the newer program's files are not as they were"
+    );
+    stage.daemon.stop()?;
+    let findings = stage.settled()?;
     #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let late = findings.lost.keys().any(|&at| at as f64 > since);
     ensure!(findings.wrong.is_empty() && !late, "{findings}");
-    Ok(format!("{} ticks, {} in the file set aside", findings.ticks, findings.lost.len()))
+    Ok(format!("{} ticks, {} of them kept for the newer program", findings.ticks, findings.lost.len()))
+}
+
+/// What is in each segment of the queue.
+fn segments(queue: &Path) -> Result<Vec<Vec<u8>>> {
+    let files = fs::read_dir(queue)?.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
+    files.sort();
+    files.into_iter().map(|file| Ok(fs::read(file)?)).collect()
 }

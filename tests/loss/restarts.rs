@@ -132,7 +132,7 @@ fn ended_alone() -> Result<String> {
 fn clean(mut stage: Stage) -> Result<String> {
     let findings: Findings = stage.finish()?.clean()?;
     // A SIGKILL leaves nothing that looks damaged.
-    let aside = stage.counter("queue.gauge-moved_aside")?;
-    ensure!(aside == 0.0, "{aside} files were set aside");
+    let damaged = stage.counter("carbon.carbon.gauge-points_dropped_damaged")?;
+    ensure!(damaged == 0.0, "{damaged} points were counted as damaged");
     Ok(findings.to_string())
 }

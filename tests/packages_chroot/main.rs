@@ -68,7 +68,7 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
         assert!(!chroot.path(gone).exists(), "{gone}");
     }
     assert_eq!(chroot.read(CONFIGURATION).unwrap(), edited);
-    assert!(chroot.path(STATE).join("queue.sqlite3").exists());
+    assert!(chroot.path(STATE).join("queue.lock").exists());
     chroot.apt("purge slurm-graphite").unwrap();
     for gone in ["/etc/slurm-graphite", STATE] {
         assert!(!chroot.path(gone).exists(), "{gone}");
@@ -200,7 +200,7 @@ fn the_unit_s_command_sends(folder: &Folder, chroot: &Chroot<'_>, carbon: &Carbo
     ensure!(start.elapsed() <= INTERVAL * 2);
     let ended = daemon.stop()?;
     ensure!(ended.status.success(), "{}: {}", ended.status, daemon.lines().join("\n"));
-    let owner = chroot.run(&format!("stat -c %U {STATE}/queue.sqlite3"))?;
+    let owner = chroot.run(&format!("stat -c %U {STATE}/queue.lock"))?;
     ensure!(owner == "slurm-graphite\n", "the queue is {owner}'s");
     Ok(())
 }

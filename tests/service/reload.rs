@@ -53,7 +53,7 @@ fn sighup_applies_what_has_changed_and_leaves_the_rest_alone() {
     assert_eq!(proc::children(daemon.pid().unwrap()), reader, "the reader has nothing to do with it");
     let lines = daemon.lines();
     assert!(
-        lines.iter().any(|line| line.contains("destination removed") && line.contains("goes")),
+        lines.iter().any(|line| line.contains("no longer configured") && line.contains("goes")),
         "{lines:#?}"
     );
 

@@ -25,19 +25,29 @@ enum Stage {
     Read(Instant),
 }
 
+/// In which order the backlog goes; within each the oldest goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// Never written as a whole.
+    Unsent,
+    /// Written before; the receiver may have it.
+    Again,
+    /// The disk does not give it now.
+    PutOff,
+}
+
 #[derive(Debug)]
 struct Entry {
     timestamp: i64,
     points: u64,
     stage: Stage,
+    turn: Turn,
     /// Collected by this run of the daemon and never written: it goes before the backlog.
     fresh: bool,
     /// Whether the whole tick was ever written.
     sent: bool,
     /// Frames of a due tick that need not be written again, with a window of zero.
     frames: usize,
-    /// The disk does not give it now: the other due ticks go before it.
-    put_off: bool,
     /// It left the queue after it was written: only its points can still be counted.
     evicted: bool,
 }
@@ -47,7 +57,7 @@ struct Entry {
 pub(crate) struct Ledger {
     resend_window: Duration,
     entries: BTreeMap<u64, Entry>,
-    due: BTreeSet<u64>,
+    due: BTreeSet<(Turn, u64)>,
     evicted: usize,
     /// With a window of zero: points written on each connection that has not answered.
     handed_over: BTreeMap<u64, u64>,
@@ -57,8 +67,10 @@ pub(crate) struct Ledger {
 /// A tick that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removed {
-    /// It was written and not done. It is counted as unproved if it was due again, or when a loss comes.
+    /// It was written and not done: it is counted as unproved if a loss comes before it would be done.
     Written,
+    /// It was written, and due again after a loss: it has been counted as unproved.
+    Counted,
     /// It was never written.
     Unwritten,
 }
@@ -95,29 +107,29 @@ impl Ledger {
     }
 
     fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
-        self.due.insert(batch);
-        let (stage, sent) = (Stage::Due, false);
-        let entry =
-            Entry { timestamp, points, stage, fresh, sent, frames: 0, put_off: false, evicted: false };
+        let (stage, turn, sent) = (Stage::Due, Turn::Unsent, false);
+        self.due.insert((turn, batch));
+        let entry = Entry { timestamp, points, stage, turn, fresh, sent, frames: 0, evicted: false };
         self.entries.insert(batch, entry);
     }
 
-    /// The tick to write next: the newest if it was never written, else the oldest that is due, with whether it
-    /// belongs to the backlog.
+    /// The tick to write next, with whether it belongs to the backlog: the newest if it was never written, else the oldest that
+    /// was never written, else the oldest that is due again.
     pub(crate) fn next(&self) -> Option<(u64, bool)> {
         let newest = self.entries.last_key_value().filter(|(_, entry)| entry.fresh && !entry.sent);
         if let Some((&batch, _)) = newest {
             return Some((batch, false));
         }
-        let is_put_off = |batch: &&u64| self.entries.get(batch).is_some_and(|entry| entry.put_off);
-        let next = self.due.iter().find(|batch| !is_put_off(batch)).or_else(|| self.due.first());
-        next.map(|&batch| (batch, true))
+        self.due.first().map(|&(_, batch)| (batch, true))
     }
 
     /// Every other due tick goes before `batch` from now on.
     pub(crate) fn put_off(&mut self, batch: u64) {
-        if let Some(entry) = self.entries.get_mut(&batch) {
-            entry.put_off = true;
+        if let Some(entry) = self.entries.get_mut(&batch)
+            && self.due.remove(&(entry.turn, batch))
+        {
+            entry.turn = Turn::PutOff;
+            self.due.insert((entry.turn, batch));
         }
     }
 
@@ -141,8 +153,8 @@ impl Ledger {
     /// The last frame of `batch` has been written. `None` when it is no longer here.
     pub(crate) fn written(&mut self, batch: u64, connection: u64) -> Option<Written> {
         let entry = self.entries.get_mut(&batch)?;
-        self.due.remove(&batch);
-        (entry.stage, entry.put_off) = (Stage::Written(connection), false);
+        self.due.remove(&(entry.turn, batch));
+        (entry.stage, entry.turn) = (Stage::Written(connection), Turn::Again);
         let again = std::mem::replace(&mut entry.sent, true);
         let done = self.resend_window.is_zero();
         if done {
@@ -181,7 +193,7 @@ impl Ledger {
     /// Returns what is done, because it cannot be written again.
     pub(crate) fn answered_too_late(&mut self, connection: u64) -> Vec<u64> {
         let handed_over = self.handed_over.remove(&connection);
-        self.unproved = self.unproved.saturating_add(handed_over.unwrap_or(0));
+        self.count_unproved(handed_over.unwrap_or(0));
         self.unprove(|stage| stage == Stage::Written(connection))
     }
 
@@ -195,7 +207,7 @@ impl Ledger {
     /// A loss: everything that is not done is due again. With a window of zero nothing is: it is done, and returned.
     pub(crate) fn lost(&mut self) -> Vec<u64> {
         let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
-        self.unproved = self.unproved.saturating_add(handed_over);
+        self.count_unproved(handed_over);
         self.unprove(|stage| stage != Stage::Due)
     }
 
@@ -204,11 +216,11 @@ impl Ledger {
         let once = self.resend_window.is_zero();
         let gone = |entry: &Entry| which(entry.stage) && (entry.evicted || once);
         let points: u64 = self.entries.values().filter(|entry| gone(entry)).map(|entry| entry.points).sum();
-        self.unproved = self.unproved.saturating_add(points);
+        self.count_unproved(points);
         let done = self.take_if(gone);
         for (&batch, entry) in self.entries.iter_mut().filter(|(_, entry)| which(entry.stage)) {
             entry.stage = Stage::Due;
-            self.due.insert(batch);
+            self.due.insert((entry.turn, batch));
         }
         done
     }
@@ -223,13 +235,13 @@ impl Ledger {
         let entry = self.entries.get_mut(&batch).filter(|entry| !entry.evicted)?;
         if entry.stage == Stage::Due {
             let (sent, points) = (entry.sent, entry.points);
+            self.due.remove(&(entry.turn, batch));
             self.entries.remove(&batch);
-            self.due.remove(&batch);
             if !sent {
                 return Some(Removed::Unwritten);
             }
-            self.unproved = self.unproved.saturating_add(points);
-            return Some(Removed::Written);
+            self.count_unproved(points);
+            return Some(Removed::Counted);
         }
         entry.evicted = true;
         self.evicted += 1;
@@ -239,6 +251,11 @@ impl Ledger {
     /// Ticks that are due: never written, or to be written again.
     pub(crate) fn due(&self) -> usize {
         self.due.len()
+    }
+
+    /// Points that were written can no longer be proved read, nor be written again.
+    pub(crate) const fn count_unproved(&mut self, points: u64) {
+        self.unproved = self.unproved.saturating_add(points);
     }
 
     /// Points that were written, could not be proved read, and cannot be written again.
@@ -253,7 +270,13 @@ impl Ledger {
 
     /// The timestamp of the oldest tick that is due, Unix seconds.
     pub(crate) fn oldest_due(&self) -> Option<i64> {
-        self.due.first().and_then(|batch| self.entries.get(batch)).map(|entry| entry.timestamp)
+        let first = |turn| self.due.range((turn, 0)..).next().filter(|(other, _)| *other == turn);
+        let oldest = [Turn::Unsent, Turn::Again, Turn::PutOff]
+            .into_iter()
+            .filter_map(first)
+            .map(|(_, batch)| batch)
+            .min()?;
+        self.entries.get(oldest).map(|entry| entry.timestamp)
     }
 
     /// Whether the tick is held.
@@ -263,7 +286,7 @@ impl Ledger {
 
     /// Whether the tick is held and due.
     pub(crate) fn is_due(&self, batch: u64) -> bool {
-        self.due.contains(&batch)
+        self.entries.get(&batch).is_some_and(|entry| entry.stage == Stage::Due)
     }
 
     /// Ticks held: due, or written and not done.
@@ -277,11 +300,6 @@ impl Ledger {
         self.entries.values().filter(unread).count()
     }
 
-    /// Every tick held, oldest first.
-    pub(crate) fn batches(&self) -> impl Iterator<Item = u64> + '_ {
-        self.entries.iter().filter(|(_, entry)| !entry.evicted).map(|(&batch, _)| batch)
-    }
-
     fn take_if(&mut self, gone: impl Fn(&Entry) -> bool) -> Vec<u64> {
         let mut taken = Vec::new();
         self.entries.retain(|&batch, entry| {
@@ -293,5 +311,174 @@ impl Ledger {
             !is_gone
         });
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const WINDOW: Duration = Duration::from_secs(600);
+
+    fn ledger(batches: impl IntoIterator<Item = u64>) -> Ledger {
+        let mut ledger = Ledger::new(WINDOW);
+        batches.into_iter().for_each(|batch| ledger.push(batch, 1000 + batch.cast_signed(), 10));
+        ledger
+    }
+
+    /// Writes everything that is due, in the order it goes out.
+    fn write_all(ledger: &mut Ledger, connection: u64) -> Vec<u64> {
+        std::iter::from_fn(|| {
+            let (batch, _) = ledger.next()?;
+            ledger.written(batch, connection);
+            Some(batch)
+        })
+        .collect()
+    }
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    #[test]
+    fn the_newest_goes_first_and_the_backlog_behind_it_oldest_first() {
+        let mut ledger = ledger(1..=4);
+        assert_eq!(ledger.oldest_due(), Some(1001));
+        assert_eq!(ledger.next(), Some((4, false)));
+        assert_eq!(write_all(&mut ledger, 1), [4, 1, 2, 3]);
+        assert_eq!((ledger.due(), ledger.oldest_due(), ledger.held()), (0, None, 4));
+    }
+
+    #[test]
+    fn what_an_earlier_run_had_kept_is_backlog() {
+        let mut ledger = Ledger::new(WINDOW);
+        (1..=3).for_each(|batch| ledger.restore(batch, 0, 10));
+        assert_eq!(ledger.next(), Some((1, true)));
+        ledger.push(4, 0, 10);
+        assert_eq!(write_all(&mut ledger, 1), [4, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_tick_is_done_when_another_connection_answers_that_carried_bytes_a_window_after_it_was_read() {
+        let (mut ledger, start) = (ledger([1]), Instant::now());
+        write_all(&mut ledger, 1);
+        let answered = |ledger: &mut Ledger, connection, written: u64, now: u64| {
+            ledger.answered(connection, Some(start + seconds(written)), Duration::ZERO, start + seconds(now))
+        };
+        // However long ago it was written: it is only read now.
+        assert_eq!(answered(&mut ledger, 1, 5000, 6000), [0; 0]);
+        assert_eq!(answered(&mut ledger, 2, 6599, 9000), [0; 0], "what it carried was too early");
+        assert_eq!(
+            ledger.answered(3, None, Duration::ZERO, start + seconds(9000)),
+            [0; 0],
+            "it carried nothing"
+        );
+        assert_eq!(answered(&mut ledger, 4, 6600, 9000), [1]);
+    }
+
+    #[test]
+    fn the_time_in_which_a_peer_may_have_hung_counts_for_no_window() {
+        let (mut ledger, start) = (ledger([1]), Instant::now());
+        write_all(&mut ledger, 1);
+        ledger.answered(1, None, Duration::ZERO, start);
+        ledger.answered(2, None, seconds(25), start + seconds(30));
+        assert_eq!(
+            ledger.answered(3, Some(start + seconds(624)), Duration::ZERO, start + seconds(700)),
+            [0; 0]
+        );
+        ledger.doubt_ended(start + seconds(700));
+        assert_eq!(
+            ledger.answered(4, Some(start + seconds(1299)), Duration::ZERO, start + seconds(1300)),
+            [0; 0]
+        );
+        assert_eq!(
+            ledger.answered(5, Some(start + seconds(1300)), Duration::ZERO, start + seconds(1301)),
+            [1]
+        );
+    }
+
+    #[test]
+    fn a_loss_makes_everything_due_that_is_not_done_also_what_was_read() {
+        // A restart, and Carbon killed 3 s later: what it had read was in its memory only.
+        let (mut ledger, start) = (ledger([1, 2]), Instant::now());
+        write_all(&mut ledger, 1);
+        ledger.answered(1, Some(start), Duration::ZERO, start);
+        ledger.push(3, 0, 10);
+        write_all(&mut ledger, 2);
+        assert_eq!(ledger.lost(), [0; 0]);
+        assert_eq!(write_all(&mut ledger, 3), [1, 2, 3]);
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_proves_nothing_of_its_own_ticks_and_costs_no_others() {
+        let (mut ledger, start) = (ledger([1]), Instant::now());
+        write_all(&mut ledger, 1);
+        ledger.push(2, 0, 10);
+        write_all(&mut ledger, 2);
+        ledger.answered_too_late(1);
+        assert_eq!((ledger.is_due(1), ledger.is_due(2)), (true, false));
+        ledger.answered(2, Some(start), Duration::ZERO, start);
+        assert_eq!((ledger.due(), ledger.unread()), (1, 0));
+    }
+
+    #[test]
+    fn with_a_window_of_zero_a_tick_that_was_cut_off_goes_on_with_its_next_frame() {
+        let mut ledger = ledger([1]);
+        ledger.set_resend_window(Duration::ZERO);
+        ledger.frame_written(1, 1, 6);
+        assert_eq!(ledger.lost(), [0; 0]);
+        assert_eq!((ledger.frames_written(1), ledger.unproved(), ledger.due()), (1, 6, 1));
+        ledger.frame_written(1, 2, 4);
+        assert_eq!(ledger.written(1, 2), Some(Written { again: false, done: true }));
+        ledger.answered(2, None, Duration::ZERO, Instant::now());
+        ledger.lost();
+        assert_eq!((ledger.unproved(), ledger.held()), (6, 0), "the second was proved");
+    }
+
+    #[test]
+    fn what_leaves_the_queue_is_counted_where_it_may_be_lost_and_nowhere_twice() {
+        let (mut ledger, start) = (ledger([1, 2, 3]), Instant::now());
+        write_all(&mut ledger, 1);
+        ledger.push(4, 0, 10);
+        let removed = [1, 4, 5, 1].map(|batch| ledger.remove(batch));
+        assert_eq!(removed, [Some(Removed::Written), Some(Removed::Unwritten), None, None]);
+        assert_eq!((ledger.held(), ledger.is_window_short(), ledger.unproved()), (2, true, 0));
+        ledger.answered(1, None, Duration::ZERO, start);
+        assert_eq!(
+            ledger.answered(2, Some(start + WINDOW), Duration::ZERO, start + WINDOW),
+            [1, 2, 3],
+            "proved"
+        );
+        let mut ledger = self::ledger([1, 2]);
+        write_all(&mut ledger, 1);
+        ledger.remove(1);
+        assert_eq!(ledger.lost(), [1]);
+        assert_eq!(
+            (ledger.unproved(), ledger.remove(2), ledger.unproved()),
+            (10, Some(Removed::Counted), 20)
+        );
+    }
+
+    proptest! {
+        /// Whatever a receiver chokes on, live ticks go on.
+        #[test]
+        fn the_newest_tick_goes_first_whatever_happened_to_those_before(
+            happenings in proptest::collection::vec((0..5_u8, 0..40_u64), 0..100),
+        ) {
+            let (mut ledger, mut next) = (Ledger::new(WINDOW), 0);
+            for (what, which) in happenings {
+                match what {
+                    0 => drop(ledger.lost()),
+                    1 => ledger.put_off(which),
+                    2 => drop(ledger.remove(which)),
+                    3 => drop(ledger.next().and_then(|(batch, _)| ledger.written(batch, which))),
+                    _ => drop(ledger.answered_too_late(which)),
+                }
+                next += 1;
+                ledger.push(next, 0, 1);
+                prop_assert_eq!(ledger.next(), Some((next, false)));
+            }
+        }
     }
 }

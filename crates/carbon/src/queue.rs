@@ -5,11 +5,13 @@
 //! a second without one, from memory, counted as undurable. Without a folder it is the same queue in memory. What a
 //! destination still has to have is in its ledger, batches and counts in state.rs; the file is the store's.
 
+mod clock;
+mod leaving;
 mod place;
 mod restore;
 mod state;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,21 +20,24 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{error, warn};
 
+use self::clock::Moment;
 pub(crate) use self::place::{Loaded, Place, Turn};
 use self::state::{Destination, Held, Refusals, State};
 use crate::point::Batch;
-use crate::store::{Event, Store};
+use crate::store::{Changes, Event, Lock, Store, StoreError, moved};
 use crate::wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a lock is waited for: somewhat longer than its thread tries.
+const LOCK_PATIENCE: Duration = Duration::from_secs(6);
 /// How long the disk may take for the last commit.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// Batches handed to a disk that does not answer; further ones stay in memory only.
 const MOST_UNANSWERED: usize = 64;
 
-/// The least `max_bytes` that is of use with a folder: half of it is for the file's log, and what is left holds 2.7 hours of
-/// ticks of 6 KB at 30 s. With 2.5 MiB it would be half an hour, and a tick of 10,000 points breaks the bound.
+/// The least `max_bytes` that is of use with a folder. An eighth of it stays free for the next commit, and another goes at once
+/// when it is full; what is left holds 4 hours of ticks of 6 KB at 30 s. A single tick of 80,000 points would break the bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 
 /// The bounds of a queue.
@@ -64,12 +69,26 @@ pub struct QueueStatus {
     pub durable: bool,
     /// Batches that were given to the senders without being on disk, since the start.
     pub undurable: u64,
-    /// Files that were moved aside.
-    pub moved_aside: u64,
-    /// Bytes of the file and its log.
+    /// Points that destinations which are no longer configured never had.
+    pub dropped_removed: u64,
+    /// Whether `max_bytes` has lately taken what was within the resend window.
+    pub window_short: bool,
+    /// Bytes of the file.
     pub file_bytes: u64,
     /// Bytes of frames in memory.
     pub memory_bytes: usize,
+}
+
+/// The queue's folder is used by another process.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct QueueLocked(StoreError);
+
+/// What became of destinations when others were configured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reconfigured {
+    /// One that has moved: its old name, which was its address, and its new one.
+    pub moved: Option<(String, String)>,
 }
 
 /// The queue. Cloning gives another handle.
@@ -82,6 +101,7 @@ pub struct Queue {
 struct Shared {
     state: Mutex<State>,
     store: Option<Store>,
+    lock: Mutex<Option<Lock>>,
     appended: Notify,
 }
 
@@ -94,47 +114,71 @@ impl Queue {
     pub fn open(dir: Option<PathBuf>, limits: Limits, destinations: &[String]) -> Self {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let started = dir.map(|dir| (Store::start(&dir, limits.max_bytes, names.clone()), dir));
-        let (store, events) = match started {
-            Some((Ok((store, events)), _)) => (Some(store), Some(events)),
+        let (store, lock, events) = match started {
+            Some((Ok((store, lock, events)), _)) => (Some(store), Some(lock), Some(events)),
             Some((Err(error), dir)) => {
                 error!(dir = %dir.display(), %error, "no thread for the queue's file; ticks are kept in memory");
-                (None, None)
+                (None, None, None)
             }
-            None => (None, None),
+            None => (None, None, None),
         };
-        let state = State::new(limits, names);
-        let shared = Arc::new(Shared { state: Mutex::new(state), store, appended: Notify::new() });
+        let (state, lock) = (Mutex::new(State::new(limits, names)), Mutex::new(lock));
+        let shared = Arc::new(Shared { state, store, lock, appended: Notify::new() });
         if let Some(events) = events {
             tokio::spawn(follow(Arc::clone(&shared), events));
         }
         Self { shared }
     }
 
+    /// Waits until the folder is this process's alone. A disk that does not answer is not waited for.
+    ///
+    /// # Errors
+    /// Another process has had it for 5 s.
+    pub async fn locked(&self) -> Result<(), QueueLocked> {
+        let lock = self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(lock) = lock else { return Ok(()) };
+        match timeout(LOCK_PATIENCE, lock).await {
+            Ok(Ok(Err(error))) => Err(QueueLocked(error)),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes a batch in and never waits. An empty one is nothing.
     pub fn push(&self, batch: &Batch) {
+        self.push_with(batch, []);
+    }
+
+    /// The same, with bytes by name that are as durable as the batch: the newest of each name is kept.
+    pub fn push_with(&self, batch: &Batch, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) {
+        let states: BTreeMap<_, _> = states.into_iter().collect();
+        if !states.is_empty() {
+            let mut state = self.shared.state();
+            state.states.extend(states.clone());
+            state.told.states.extend(states);
+        }
         let frames: Arc<[Frame]> = match frames(batch) {
             Ok(frames) if frames.is_empty() => return,
             Ok(frames) => frames.into(),
             Err(error) => return error!(%error, "a tick cannot be encoded and is lost"),
         };
-        let now = Instant::now();
+        let (now, moment) = (Instant::now(), Moment::now());
         let mut state = self.shared.state();
         let id = state.next_id;
         state.next_id = id.saturating_add(1);
         let held = Held {
             timestamp: batch.timestamp(),
+            pushed: Some(moment.boot),
             points: points(&frames),
             bytes: frames.iter().map(|frame| frame.body.len()).sum(),
             frames: Some(frames),
             durable: false,
-            in_part: false,
             published: false,
             waiting: 0,
             refusals: Refusals::default(),
         };
         state.status.memory_bytes = state.status.memory_bytes.saturating_add(held.bytes);
         state.batches.insert(id, held);
-        state.expire(batch.timestamp());
+        state.expire(moment);
         let store = self.shared.store.as_ref().filter(|_| state.unanswered < MOST_UNANSWERED);
         match store {
             Some(store) => {
@@ -147,6 +191,9 @@ impl Queue {
             None => {
                 if self.shared.store.is_some() {
                     state.undurable(id);
+                } else {
+                    // There is no file to tell.
+                    state.told = Changes::default();
                 }
                 state.publish(id);
             }
@@ -154,39 +201,53 @@ impl Queue {
         state.trim();
     }
 
+    /// What was kept by name: `None` until the file has been read.
+    #[must_use]
+    pub fn states(&self) -> Option<BTreeMap<String, Arc<[u8]>>> {
+        let state = self.shared.state();
+        (state.restored || self.shared.store.is_none()).then(|| state.states.clone())
+    }
+
     /// Where it stands.
     #[must_use]
     pub fn status(&self) -> QueueStatus {
-        self.shared.state().status
+        let state = self.shared.state();
+        QueueStatus {
+            window_short: state.destinations.values().any(|to| to.ledger.is_window_short()),
+            ..state.status
+        }
     }
 
-    /// Other bounds and other destinations from now on. What a removed destination had not had is forgotten, and
-    /// returned as a number of batches; a new one starts now.
-    pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Vec<(String, usize)> {
+    /// Other bounds and other destinations from now on. A new one starts now; a removed one's batches wait for it until
+    /// `max_age`, and one that has only moved keeps them.
+    pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Reconfigured {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
-        let gone: Vec<Arc<str>> =
-            state.destinations.keys().filter(|name| !names.contains(name)).cloned().collect();
-        let mut removed = Vec::new();
-        for name in gone {
-            if let Some(destination) = state.destinations.remove(&name) {
-                removed.push((name.to_string(), destination.ledger.due()));
-                for id in destination.ledger.batches() {
-                    state.leave(&name, id);
-                }
+        let before = state.destinations.iter().filter(|(_, to)| to.configured);
+        let before: Vec<Arc<str>> = before.map(|(name, _)| Arc::clone(name)).collect();
+        let moved = moved(&before, &names, |name| state.destinations.contains_key(name));
+        let resend_window = limits.resend_window;
+        state.limits = limits;
+        if let Some((from, to)) = &moved {
+            state.rename(from, to);
+            restore::say_moved(from, to);
+        }
+        for (name, destination) in &mut state.destinations {
+            if std::mem::replace(&mut destination.configured, names.contains(name)) && !destination.configured
+            {
+                restore::say_removed(name, destination.ledger.held());
             }
         }
         for name in &names {
-            let resend_window = limits.resend_window;
             let destination =
                 state.destinations.entry(Arc::clone(name)).or_insert_with(|| Destination::new(resend_window));
             destination.ledger.set_resend_window(resend_window);
         }
-        state.limits = limits;
+        state.expire(Moment::now());
         if let Some(store) = &self.shared.store {
-            store.reconfigure(names, state.limits.max_bytes);
+            store.reconfigure(names, moved.clone(), state.limits.max_bytes);
         }
-        removed
+        Reconfigured { moved: moved.map(|(from, to)| (from.to_string(), to.to_string())) }
     }
 
     /// Puts on disk what is not there yet, makes the last changes and closes the file, unless the disk takes too long. Returns
@@ -252,5 +313,5 @@ async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>)
     }
 }
 
-#[cfg(any())]
+#[cfg(test)]
 mod tests;

@@ -1,16 +1,24 @@
-//! The queue's file: batches that outlive this process, in an SQLite database with a thread of its own.
+//! The queue's file: batches that outlive this process, in a log of segments with a thread of its own.
 //!
-//! The thread does what it is told in order and says what became of it; nobody waits for it who need not. A file
-//! that is corrupt, or from a newer version, is moved aside and replaced; a disk that is full or gone leaves the
-//! batches where they are, in memory. Every frame carries a checksum over all that is sent of it, so that a flipped bit
-//! loses a batch and never sends a wrong one.
+//! The thread does what it is told in order and says what became of it; nobody waits for it who need not. A disk that is full
+//! or gone leaves the batches where they are, in memory. store/record.rs has the form of the log, and its promises are:
+//!
+//! 1. Only the newest segment is written. A commit costs one write and one sync of the data; a new segment's name is synced
+//!    before its first record counts.
+//! 2. After an error nothing is written to that segment again; what it lacks goes to a new one, from memory.
+//! 3. Each record stands alone: what is damaged costs itself, and is counted by the numbers and totals of what is not.
+//! 4. Segments go whole, from the front: when nothing of them is due, or, at `max_bytes`, with what is.
+//! 5. The newest state of each name goes to the newest segment before its own goes, and so does what was evicted.
+//! 6. Not promised: damage to the very last record, and files that are removed or cut while no daemon runs, look like a power
+//!    cut where nothing behind them tells otherwise.
 
-mod aside;
-mod file;
+mod disk;
 mod keeper;
 mod log;
+mod record;
+mod restore;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -18,25 +26,18 @@ use std::sync::mpsc::{Sender, channel};
 use tokio::sync::{mpsc, oneshot};
 
 use self::keeper::Keeper;
-use crate::wire::{Frame, points};
-
-/// The file in the queue's folder.
-const NAME: &str = "queue.sqlite3";
+use crate::wire::Frame;
 
 /// A batch as it is kept: its number, its timestamp, its frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) id: u64,
     pub(crate) timestamp: i64,
+    /// When it was pushed, milliseconds of CLOCK_BOOTTIME.
+    pub(crate) pushed: u64,
     pub(crate) frames: Arc<[Frame]>,
     /// The destinations that have not had it.
     pub(crate) due: Vec<Arc<str>>,
-}
-
-impl Kept {
-    fn points(&self) -> u64 {
-        points(&self.frames)
-    }
 }
 
 /// One commit's worth of changes.
@@ -47,124 +48,143 @@ pub(crate) struct Changes {
     pub(crate) done: Vec<(Arc<str>, u64)>,
     /// Batches that nobody is to have any more.
     pub(crate) forget: Vec<u64>,
+    /// (destination, batch, points): gone before it was proved that the destination has read them.
+    pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
+    /// Other bytes to be kept, by name; the newest of each.
+    pub(crate) states: BTreeMap<String, Arc<[u8]>>,
+}
+
+impl Changes {
+    /// A destination has another name.
+    pub(crate) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        let done = self.done.iter_mut().map(|(name, _)| name);
+        let names = done.chain(self.evicted.iter_mut().map(|(name, ..)| name));
+        names.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
+    }
+
+    /// These, and those that came later.
+    fn and(mut self, later: Self) -> Self {
+        self.append.extend(later.append);
+        self.done.extend(later.done);
+        self.forget.extend(later.forget);
+        self.evicted.extend(later.evicted);
+        self.states.extend(later.states);
+        self
+    }
 }
 
 /// What the thread says.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The file is open; this is what an earlier run had kept.
+    /// The log is open; this is what an earlier run had kept.
     Opened(Restored),
-    /// The file cannot be used now; everything stays in memory.
+    /// The log cannot be used now; everything stays in memory.
     Unavailable(StoreError),
     /// The batches are on disk. `dropped` had to make room for them.
     Committed { appended: Vec<u64>, dropped: Vec<u64>, file_bytes: u64 },
     /// The batches are not on disk.
     Failed { appended: Vec<u64>, error: StoreError },
-    /// The file was moved aside; a new one is in its place, with the batches that could be saved. `counted`: what else it
-    /// had is known.
-    MovedAside { to: PathBuf, error: StoreError, saved: BTreeSet<u64>, counted: bool },
 }
 
 /// What an earlier run had kept.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
-    /// Timestamp, points and bytes of each batch.
+    /// Each batch without its frames.
     pub(crate) batches: BTreeMap<u64, Summary>,
-    /// (destination, batch), of the destinations that there are now.
+    /// (destination, batch), also of destinations that are no longer configured.
     pub(crate) due: Vec<(Arc<str>, u64)>,
-    /// What each destination was to have, and is no longer there.
-    pub(crate) lost: BTreeMap<Arc<str>, Lost>,
-    /// Destinations that there are no longer, and how many batches each had not had.
-    pub(crate) removed: Vec<(String, u64)>,
-    /// Entries and destinations that are not what was written: without the tally the batches they may have been about are due
-    /// to all.
-    pub(crate) unsound: usize,
-    /// What was due is known all the same: the tally has it.
-    pub(crate) tallied: bool,
-    /// Commits that were made, and that the file no longer has.
-    pub(crate) behind: u64,
-    /// Nothing tells whether there are such.
-    pub(crate) blind: bool,
-}
-
-/// What a damaged file no longer has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lost {
-    /// Batches that are gone or not whole.
-    pub(crate) batches: u64,
-    pub(crate) points: u64,
-}
-
-impl Lost {
-    /// `name` was to have a batch of `points`; `there` are left of it, `None` when all of it is gone.
-    fn count(lost: &mut BTreeMap<Arc<str>, Self>, name: &Arc<str>, points: u64, there: Option<u64>) {
-        let missing = points.saturating_sub(there.unwrap_or(0));
-        if missing > 0 {
-            let lost = lost.entry(Arc::clone(name)).or_default();
-            lost.batches = lost.batches.saturating_add(1);
-            lost.points = lost.points.saturating_add(missing);
-        }
-    }
+    /// Points of each destination that are damaged or gone.
+    pub(crate) lost: BTreeMap<Arc<str>, u64>,
+    /// How many records are damaged or gone.
+    pub(crate) damaged: u64,
+    /// Points of each destination that went before it was proved that it has read them, and nobody will know now.
+    pub(crate) unproved: BTreeMap<Arc<str>, u64>,
+    /// A destination that has another name now.
+    pub(crate) moved: Option<(Arc<str>, Arc<str>)>,
+    pub(crate) states: BTreeMap<String, Arc<[u8]>>,
 }
 
 /// A batch without its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) timestamp: i64,
+    /// When it was pushed, milliseconds of CLOCK_BOOTTIME; `None` before the host's last start.
+    pub(crate) pushed: Option<u64>,
     pub(crate) points: u64,
     pub(crate) bytes: usize,
 }
 
-/// Why the file did not do what it should.
+/// The destination that has moved, from its old name to its new: exactly one is gone, exactly one has come, and the one that is
+/// gone had no name but its address.
+pub(crate) fn moved(
+    before: &[Arc<str>],
+    now: &[Arc<str>],
+    is_known: impl Fn(&Arc<str>) -> bool,
+) -> Option<(Arc<str>, Arc<str>)> {
+    let mut gone = before.iter().filter(|name| !now.contains(name));
+    let mut came = now.iter().filter(|name| !is_known(name));
+    match (gone.next(), gone.next(), came.next(), came.next()) {
+        (Some(from), None, Some(to), None) if from.parse::<crate::Address>().is_ok() => {
+            Some((Arc::clone(from), Arc::clone(to)))
+        }
+        _ => None,
+    }
+}
+
+/// Why the log did not do what it should.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum StoreError {
-    /// Another process has it open.
-    #[error("{}: another process uses it; two daemons need two queue.dir", .0.display())]
-    Locked(PathBuf),
+    /// Another process has its folder.
+    #[error(
+        "{}: process {} uses this folder; stop it, or give each daemon a queue.dir of its own", .dir.display(),
+        .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
+    )]
+    Locked {
+        /// The folder.
+        dir: PathBuf,
+        /// The process.
+        pid: Option<u32>,
+    },
     /// It was written by a newer version of this program.
-    #[error("{}: it is of version {version}, newer than this program", .path.display())]
+    #[error(
+        "{}: its format is version {version}, which is newer than this program; install the newer program again, or move the \
+         queue-*.log files out of the folder to begin without them", .path.display()
+    )]
     Newer {
-        /// The file.
+        /// The segment.
         path: PathBuf,
         /// Its version.
-        version: i64,
+        version: u8,
     },
     /// It is not what was written.
-    #[error("{}: damaged: {reason}", .path.display())]
+    #[error("{}: damaged", .path.display())]
     Damaged {
-        /// The file.
+        /// The segment.
         path: PathBuf,
-        /// What was found.
-        reason: String,
     },
-    /// Its folder cannot be made or written.
+    /// A full disk, an input or output error.
     #[error("{}: {source}", .path.display())]
-    Folder {
-        /// The folder or file.
+    Io {
+        /// The file or folder.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
     },
-    /// Anything else: a full disk, an input or output error.
-    #[error("{}: {source}", .path.display())]
-    Sqlite {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's words.
-        source: rusqlite::Error,
-    },
-    /// The thread has ended.
-    #[error("the queue's thread has ended")]
+    /// The thread has ended, or has no log now.
+    #[error("the queue's file is not open")]
     Gone,
 }
 
 enum Command {
     Apply(Changes),
     Load { id: u64, anyway: bool, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
-    Reconfigure { destinations: Vec<Arc<str>>, max_bytes: u64 },
+    Reconfigure { destinations: Vec<Arc<str>>, moved: Option<(Arc<str>, Arc<str>)>, max_bytes: u64 },
     Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
 }
+
+/// Says, once, whether another process has the folder.
+pub(crate) type Lock = oneshot::Receiver<Result<(), StoreError>>;
 
 /// The way to the thread.
 #[derive(Debug)]
@@ -173,20 +193,21 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Starts the thread, which opens the file in `dir` at once; what it says comes from the receiver.
+    /// Starts the thread, which locks `dir` and opens the log in it at once; what it says comes from the receivers.
     pub(crate) fn start(
         dir: &Path,
         max_bytes: u64,
         destinations: Vec<Arc<str>>,
-    ) -> std::io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
+    ) -> std::io::Result<(Self, Lock, mpsc::UnboundedReceiver<Event>)> {
         let (commands, received) = channel();
         let (said, events) = mpsc::unbounded_channel();
+        let (locked, lock) = oneshot::channel();
         let keeper = Keeper::new(dir.to_owned(), max_bytes, destinations, said);
         std::thread::Builder::new()
             .name("queue".into())
             .stack_size(256 << 10)
-            .spawn(move || keeper.run(&received))?;
-        Ok((Self { commands }, events))
+            .spawn(move || keeper.run(&received, locked))?;
+        Ok((Self { commands }, lock, events))
     }
 
     /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
@@ -226,8 +247,13 @@ impl Store {
     }
 
     /// There are other destinations now, and another bound.
-    pub(crate) fn reconfigure(&self, destinations: Vec<Arc<str>>, max_bytes: u64) {
-        let _ = self.commands.send(Command::Reconfigure { destinations, max_bytes });
+    pub(crate) fn reconfigure(
+        &self,
+        destinations: Vec<Arc<str>>,
+        moved: Option<(Arc<str>, Arc<str>)>,
+        max_bytes: u64,
+    ) {
+        let _ = self.commands.send(Command::Reconfigure { destinations, moved, max_bytes });
     }
 
     /// Makes the last changes and closes the file. Returns the batches that had to make room; `None` where the changes are not
@@ -238,3 +264,6 @@ impl Store {
         done.await.unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,12 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
+/// A line on stderr, for a person.
+fn note(text: &str) {
+    // Nobody is left to be told when stderr is closed.
+    let _ = writeln!(std::io::stderr(), "slurm-graphite: {text}");
+}
+
 /// One reading, for a command that ends afterwards.
 async fn read_once(slurm: Slurm, wanted: Wanted) -> Result<Box<Reading>, SourceError> {
     let mut source = Source::start(slurm, IMPATIENT);

@@ -54,13 +54,6 @@ pub(crate) struct Queue {
     pub(crate) replay_rate: Option<u32>,
 }
 
-impl Queue {
-    /// Where a point that a Carbon dies of is put aside.
-    fn poison_file(&self) -> Option<PathBuf> {
-        self.dir.as_ref().map(|dir| dir.join("poison.txt"))
-    }
-}
-
 /// How slurmctld is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slurm {
@@ -188,7 +181,7 @@ impl Config {
             queue.end();
         }
         let destinations = &mut self.carbon;
-        let (replay_rate, poison_file) = (self.queue.replay_rate, self.queue.poison_file());
+        let replay_rate = self.queue.replay_rate;
         top.each_section("carbon", |mut carbon| {
             let mut address = None;
             let mut name = None;
@@ -208,7 +201,6 @@ impl Config {
                         carbon
                             .problem("name", format!("{name} is here twice; give one of them another name"));
                     }
-                    let poison_file = poison_file.clone();
                     destinations.push(Destination {
                         name,
                         address,
@@ -216,7 +208,6 @@ impl Config {
                         timeouts,
                         replay_rate,
                         reconnect_every,
-                        poison_file,
                     });
                 }
                 None => {
@@ -251,8 +242,6 @@ impl Config {
         }
         if let Some(dir) = &flags.queue_dir {
             self.queue.dir = Some(dir.clone());
-            let poison_file = self.queue.poison_file();
-            self.carbon.iter_mut().for_each(|to| to.poison_file.clone_from(&poison_file));
         }
         if !flags.carbon.is_empty() {
             self.carbon.clear();
@@ -269,7 +258,6 @@ impl Config {
                             timeouts: Timeouts::default(),
                             replay_rate: self.queue.replay_rate,
                             reconnect_every: None,
-                            poison_file: self.queue.poison_file(),
                         });
                     }
                     Err(error) => problem("carbon", error.to_string()),

@@ -7,7 +7,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tracing::{debug, error};
 
-use super::state::{Destination, Reason};
+use super::leaving::Reason;
+use super::state::Destination;
 use super::{COMMIT_PATIENCE, Dropped, Shared};
 use crate::ledger::Ledger;
 use crate::store::StoreError;
@@ -79,7 +80,7 @@ impl Place {
         }
         let mut loaded = self.load(turn.id, false).await;
         // A disk that is busy says nothing of the batch; one that refuses it, time and again, does.
-        if let Err(error @ StoreError::Sqlite { .. }) = &loaded
+        if let Err(error @ StoreError::Io { .. }) = &loaded
             && self.shared.state().refused(&self.name, turn.id, error)
         {
             loaded = self.load(turn.id, true).await;
@@ -97,7 +98,7 @@ impl Place {
             }
             Err(error) => {
                 debug!(destination = %self.name, %error, "a kept tick cannot be read now");
-                if matches!(error, StoreError::Sqlite { .. }) { Loaded::Refused } else { Loaded::NotNow }
+                if matches!(error, StoreError::Io { .. }) { Loaded::Refused } else { Loaded::NotNow }
             }
         }
     }

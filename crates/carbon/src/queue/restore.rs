@@ -1,117 +1,83 @@
-//! What an earlier run has left in the file, and what a damaged file has lost.
+//! What an earlier run has left in the file, and what is damaged of it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use super::state::{Destination, Held, Reason, Refusals, State};
-use crate::store::{Lost, Restored};
+use super::state::{Destination, Held, Refusals, State};
+use crate::store::Restored;
 
 impl State {
     /// The file is open, and this is in it.
     pub(super) fn restore(&mut self, restored: Restored) {
-        for (name, due) in restored.removed {
-            info!(
-                destination = name,
-                not_sent = due,
-                "a destination that is no longer configured is forgotten"
-            );
+        self.restored = true;
+        self.states.extend(restored.states);
+        if let Some((from, to)) = restored.moved {
+            say_moved(&from, &to);
         }
-        if restored.blind {
-            warn!(
-                "the queue's tally is damaged, gone or behind: whether the queue's file has lost its last commits cannot be known"
-            );
+        if restored.damaged > 0 {
+            error!(records = restored.damaged, "the queue's file is damaged; other records are not affected");
         }
-        if restored.behind > 0 {
-            error!(
-                commits = restored.behind,
-                "the queue's file or the end of its log is gone: what its last commits had, and nothing else has, is lost"
-            );
-        }
-        for (name, Lost { batches, points }) in restored.lost {
-            error!(destination = %name, ticks = batches, points, "the queue's file is damaged; these were kept for the destination and are lost");
-            if let Some(Destination { dropped, .. }) = self.destinations.get_mut(&name) {
-                dropped.damaged = dropped.damaged.saturating_add(points);
+        for (name, points) in restored.lost {
+            error!(destination = %name, points, "these points were kept for the destination and are lost");
+            match self.destinations.get_mut(&name) {
+                Some(to) => to.dropped.damaged = to.dropped.damaged.saturating_add(points),
+                None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
             }
         }
-        if restored.unsound > 0 && restored.tallied {
-            error!(
-                entries = restored.unsound,
-                "the queue's file is damaged where it says to whom ticks are due; its tally knows"
-            );
-        } else if restored.unsound > 0 {
-            error!(
-                entries = restored.unsound,
-                "the queue's file is damaged: to whom ticks are due cannot be read of all; those go to every destination, and what else is lost of them cannot be known"
-            );
+        for (name, points) in restored.unproved {
+            if let Some(to) = self.destinations.get_mut(&name) {
+                to.ledger.count_unproved(points);
+            }
         }
-        let again = std::mem::replace(&mut self.restored, true);
-        let (mut ticks, mut oldest) = (0_usize, None::<i64>);
+        let (ticks, oldest) =
+            (restored.batches.len(), restored.batches.values().map(|batch| batch.timestamp).min());
         for (id, summary) in restored.batches {
             self.next_id = self.next_id.max(id.saturating_add(1));
-            if let Some(held) = self.batches.get_mut(&id) {
-                // Memory has what a damaged file had no more.
-                if held.frames.is_some() && summary.points < held.points {
-                    (held.durable, held.in_part, self.missed) = (false, true, true);
-                }
-                continue;
+            if summary.pushed.is_none() {
+                self.clock.newest = self.clock.newest.max(Some(summary.timestamp));
             }
-            if again {
-                // Everybody is done with it.
-                self.forget.push(id);
-                continue;
-            }
-            ticks += 1;
-            oldest = Some(oldest.map_or(summary.timestamp, |oldest| oldest.min(summary.timestamp)));
             let held = Held {
                 timestamp: summary.timestamp,
+                pushed: summary.pushed.map(Duration::from_millis),
                 points: summary.points,
                 bytes: summary.bytes,
                 frames: None,
                 durable: true,
-                in_part: false,
                 published: true,
                 waiting: 0,
                 refusals: Refusals::default(),
             };
             self.batches.insert(id, held);
         }
-        if again {
-            return;
-        }
+        let mut removed: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for (name, id) in restored.due {
-            self.restore_due(&name, id);
+            if !self.restore_due(&name, id) {
+                *removed.entry(name).or_default() += 1;
+            }
+        }
+        for (destination, ticks) in removed {
+            say_removed(&destination, ticks);
         }
         if ticks > 0 {
             info!(ticks, oldest, "ticks of an earlier run are in the queue");
         }
     }
 
-    fn restore_due(&mut self, name: &Arc<str>, id: u64) {
-        let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) else { return };
-        if let Some(destination) = self.destinations.get_mut(name) {
+    /// Returns whether the destination is configured.
+    fn restore_due(&mut self, name: &Arc<str>, id: u64) -> bool {
+        let window = self.limits.resend_window;
+        let removed = || Destination { configured: false, ..Destination::new(window) };
+        let destination = self.destinations.entry(Arc::clone(name)).or_insert_with(removed);
+        if let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) {
             held.waiting += 1;
             destination.bytes = destination.bytes.saturating_add(held.bytes);
             destination.ledger.restore(id, held.timestamp, held.points);
             destination.news.notify_one();
         }
-    }
-
-    /// Another file is in the place of the one that there was, with these batches of it. Returns how many are lost.
-    pub(super) fn replaced(&mut self, saved: &BTreeSet<u64>) -> usize {
-        self.status.moved_aside = self.status.moved_aside.saturating_add(1);
-        let gone = |(id, held): &(&u64, &Held)| held.durable && held.frames.is_none() && !saved.contains(*id);
-        let lost: Vec<u64> = self.batches.iter().filter(gone).map(|(&id, _)| id).collect();
-        for &id in &lost {
-            self.drop_batch(id, Reason::Damaged);
-        }
-        self.missed = true;
-        for (id, held) in &mut self.batches {
-            held.durable &= saved.contains(id);
-            held.in_part &= saved.contains(id);
-        }
-        lost.len()
+        destination.configured
     }
 
     /// Only `readable` points of a batch are left in the file: who was still to have the others has lost them.
@@ -127,4 +93,22 @@ impl State {
             destination.dropped.damaged = destination.dropped.damaged.saturating_add(missing);
         }
     }
+}
+
+/// A destination has another name now.
+pub(super) fn say_moved(from: &str, to: &str) {
+    warn!(
+        from,
+        to,
+        "a destination has another address now, and gets the ticks that were kept for the old one; to drop them instead, add the new destination first and remove the old one with a second reload; with a `name` it can move without this"
+    );
+}
+
+/// A destination is configured no longer.
+pub(super) fn say_removed(destination: &str, ticks: usize) {
+    warn!(
+        destination,
+        ticks,
+        "this destination is no longer configured; its ticks wait for it until max_age, and are then counted in points_dropped_removed"
+    );
 }

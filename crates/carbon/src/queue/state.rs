@@ -11,25 +11,17 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{debug, error, info, trace, warn};
 
+use super::clock::{Clock, Moment};
+use super::leaving::Reason;
 use super::{Dropped, Limits, QueueStatus, Turn};
-use crate::ledger::{Ledger, Removed};
+use crate::ledger::Ledger;
 use crate::store::{Changes, Event, Kept, StoreError};
 use crate::wire::Frame;
 
-/// Frames kept in memory beside the file; what does not fit is read again when its turn comes.
-const MEMORY: usize = 16 << 20;
 /// How many batches that are not on disk go along with the next commit.
 const CATCH_UP: usize = 32;
 /// A batch that the disk refuses this often waits behind the others.
 const MOST_REFUSALS: u32 = 3;
-
-/// Why a batch leaves a queue unsent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
-    Full,
-    Age,
-    Damaged,
-}
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -38,8 +30,13 @@ pub(super) struct State {
     /// On their way to the disk, with the moment at which nobody waits any longer.
     pub(super) committing: VecDeque<(u64, Instant)>,
     pub(super) destinations: BTreeMap<Arc<str>, Destination>,
-    pub(super) done: Vec<(Arc<str>, u64)>,
-    pub(super) forget: Vec<u64>,
+    /// What the next commit says besides of batches.
+    pub(super) told: Changes,
+    /// The newest of each name.
+    pub(super) states: BTreeMap<String, Arc<[u8]>>,
+    pub(super) clock: Clock,
+    /// Until then the resend window counts as shorter than configured.
+    pub(super) said_short: bool,
     pub(super) next_id: u64,
     /// What an earlier run had kept is among them.
     pub(super) restored: bool,
@@ -57,12 +54,12 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) timestamp: i64,
+    /// CLOCK_BOOTTIME; `None` before the host's last start.
+    pub(super) pushed: Option<Duration>,
     pub(super) points: u64,
     pub(super) bytes: usize,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
-    /// Not durable, and the file has a part of it all the same.
-    pub(super) in_part: bool,
     pub(super) published: bool,
     /// Destinations that are not done with it.
     pub(super) waiting: usize,
@@ -83,6 +80,8 @@ pub(super) struct Destination {
     pub(super) dropped: Dropped,
     /// Bytes of frames that it is not done with.
     pub(super) bytes: usize,
+    /// It was removed where it is not, and gets nothing new.
+    pub(super) configured: bool,
 }
 
 impl Destination {
@@ -92,6 +91,7 @@ impl Destination {
             news: Arc::new(Notify::new()),
             dropped: Dropped::default(),
             bytes: 0,
+            configured: true,
         }
     }
 }
@@ -105,8 +105,10 @@ impl State {
             batches: BTreeMap::new(),
             committing: VecDeque::new(),
             destinations: names.into_iter().map(|name| (name, Destination::new(resend_window))).collect(),
-            done: Vec::new(),
-            forget: Vec::new(),
+            told: Changes::default(),
+            states: BTreeMap::new(),
+            clock: Clock::default(),
+            said_short: false,
             next_id: unix_millis(),
             restored: false,
             unanswered: 0,
@@ -139,26 +141,25 @@ impl State {
         // What the commit takes is durable with it, or missed again.
         self.missed = any_missed || (self.missed && !self.status.durable);
         self.on_its_way.extend(append.iter().map(|kept| kept.id));
-        self.with_done(append)
+        Changes { append, ..std::mem::take(&mut self.told) }
     }
 
     /// What the last commit holds: everything that is not on disk, and what has been done since.
     pub(super) fn last_changes(&mut self) -> Changes {
         let undurable = self.batches.iter().filter(|(_, held)| !held.durable);
         let append = undurable.filter_map(|(&id, held)| self.kept(id, held)).collect();
-        self.with_done(append)
+        Changes { append, ..std::mem::take(&mut self.told) }
     }
 
     /// A batch as it goes to the disk: one that was published, for those that are not done with it.
     fn kept(&self, id: u64, held: &Held) -> Option<Kept> {
         let frames = Arc::clone(held.frames.as_ref()?);
-        let waits = |(_, to): &(&Arc<str>, &Destination)| !held.published || to.ledger.holds(id);
-        let due = self.destinations.iter().filter(waits).map(|(name, _)| Arc::clone(name)).collect();
-        Some(Kept { id, timestamp: held.timestamp, frames, due })
-    }
-
-    fn with_done(&mut self, append: Vec<Kept>) -> Changes {
-        Changes { append, done: std::mem::take(&mut self.done), forget: std::mem::take(&mut self.forget) }
+        let waits = |to: &Destination| if held.published { to.ledger.holds(id) } else { to.configured };
+        let due =
+            self.destinations.iter().filter(|(_, to)| waits(to)).map(|(name, _)| Arc::clone(name)).collect();
+        // It was pushed in this run.
+        let pushed = u64::try_from(held.pushed.unwrap_or_default().as_millis()).unwrap_or(u64::MAX);
+        Some(Kept { id, timestamp: held.timestamp, pushed, frames, due })
     }
 
     /// Gives a batch to every destination.
@@ -166,15 +167,15 @@ impl State {
         let Some(held) = self.batches.get_mut(&id).filter(|held| !held.published) else { return };
         held.published = true;
         trace!(timestamp = held.timestamp, durable = held.durable, "tick kept");
-        held.waiting = self.destinations.len();
         let (timestamp, bytes, points) = (held.timestamp, held.bytes, held.points);
         self.missed |= !held.durable;
-        for destination in self.destinations.values_mut() {
+        for destination in self.destinations.values_mut().filter(|to| to.configured) {
+            held.waiting += 1;
             destination.ledger.push(id, timestamp, points);
             destination.bytes = destination.bytes.saturating_add(bytes);
             destination.news.notify_one();
         }
-        if self.destinations.is_empty() {
+        if held.waiting == 0 {
             self.remove(id);
         }
     }
@@ -201,8 +202,8 @@ impl State {
 
     /// Whether the file is to be told what becomes of a batch. Its thread does everything in order, so that what it is told
     /// of one that is still on its way comes behind it.
-    fn is_given(&self, id: u64, held: &Held) -> bool {
-        held.durable || held.in_part || self.on_its_way.contains(&id)
+    pub(super) fn is_given(&self, id: u64, held: &Held) -> bool {
+        held.durable || self.on_its_way.contains(&id)
     }
 
     pub(super) fn finish(&mut self, name: &Arc<str>, done: &[u64]) {
@@ -213,14 +214,17 @@ impl State {
 
     /// `name` is done with a batch.
     pub(super) fn leave(&mut self, name: &Arc<str>, id: u64) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
+        let Some(held) = self.batches.get_mut(&id) else {
+            // It was evicted before it was done.
+            return self.told.done.push((Arc::clone(name), id));
+        };
         held.waiting = held.waiting.saturating_sub(1);
         if let Some(destination) = self.destinations.get_mut(name) {
             destination.bytes = destination.bytes.saturating_sub(held.bytes);
         }
-        let (over, in_file) = (held.waiting == 0, held.durable || held.in_part);
+        let (over, in_file) = (held.waiting == 0, held.durable);
         if in_file || self.on_its_way.contains(&id) {
-            self.done.push((Arc::clone(name), id));
+            self.told.done.push((Arc::clone(name), id));
         }
         if over {
             self.remove(id);
@@ -254,68 +258,11 @@ impl State {
         false
     }
 
-    fn remove(&mut self, id: u64) {
+    pub(super) fn remove(&mut self, id: u64) {
         if let Some(held) = self.batches.remove(&id)
             && held.frames.is_some()
         {
             self.status.memory_bytes = self.status.memory_bytes.saturating_sub(held.bytes);
-        }
-    }
-
-    /// A batch leaves the queue, and whoever never had it has lost its points.
-    pub(super) fn drop_batch(&mut self, id: u64, reason: Reason) {
-        let Some(held) = self.batches.get(&id) else { return };
-        let (points, bytes, published) = (held.points, held.bytes, held.published);
-        if self.is_given(id, held) {
-            self.forget.push(id);
-        }
-        for destination in self.destinations.values_mut() {
-            let removed = destination.ledger.remove(id);
-            if removed.is_some() {
-                destination.bytes = destination.bytes.saturating_sub(bytes);
-            }
-            if removed == Some(Removed::Unwritten) || (removed.is_none() && !published) {
-                let Dropped { full, age, damaged } = &mut destination.dropped;
-                let counter = match reason {
-                    Reason::Full => full,
-                    Reason::Age => age,
-                    Reason::Damaged => damaged,
-                };
-                *counter = counter.saturating_add(points);
-            }
-        }
-        self.remove(id);
-    }
-
-    /// Drops what is older than `max_age` beside `now`, Unix seconds.
-    pub(super) fn expire(&mut self, now: i64) {
-        let max_age = i64::try_from(self.limits.max_age.as_secs()).unwrap_or(i64::MAX);
-        let oldest = now.saturating_sub(max_age);
-        // Not only from the front: a tick from a clock that was ahead would keep all that follow it.
-        let aged = self.batches.iter().filter(|(_, held)| held.timestamp < oldest);
-        for id in aged.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.drop_batch(id, Reason::Age);
-        }
-    }
-
-    /// Keeps memory within its bounds: frames that are on disk need not be here, and where there is no disk the oldest
-    /// batch goes.
-    pub(super) fn trim(&mut self) {
-        if self.status.memory_bytes > MEMORY && self.status.durable {
-            for held in self.batches.values_mut() {
-                if self.status.memory_bytes <= MEMORY {
-                    break;
-                }
-                if held.durable && held.frames.take().is_some() {
-                    self.status.memory_bytes = self.status.memory_bytes.saturating_sub(held.bytes);
-                }
-            }
-        }
-        let max_bytes = usize::try_from(self.limits.max_bytes).unwrap_or(usize::MAX);
-        while self.status.memory_bytes > max_bytes {
-            let oldest = self.batches.iter().find(|(_, held)| held.frames.is_some()).map(|(&id, _)| id);
-            let Some(oldest) = oldest else { return };
-            self.drop_batch(oldest, Reason::Full);
         }
     }
 
@@ -324,13 +271,13 @@ impl State {
             Event::Opened(restored) => {
                 self.status.durable = true;
                 self.restore(restored);
-                // By the wall clock: until the first tick comes nothing else says how old they are.
-                self.expire((unix_millis() / 1000).cast_signed());
+                self.expire(Moment::now());
             }
             Event::Unavailable(error) => {
                 self.status.durable = false;
-                self.said_undurable = true;
-                error!(%error, "the queue's file cannot be used; ticks are kept in memory, and lost with this process");
+                if !std::mem::replace(&mut self.said_undurable, true) {
+                    error!(%error, "the queue's file cannot be used; ticks are kept in memory, and lost with this process");
+                }
             }
             Event::Committed { appended, dropped, file_bytes } => {
                 self.unanswered = self.unanswered.saturating_sub(1);
@@ -342,7 +289,7 @@ impl State {
                 for id in dropped {
                     self.drop_batch(id, Reason::Full);
                     // The file has let go of it by itself.
-                    self.forget.retain(|other| *other != id);
+                    self.told.forget.retain(|other| *other != id);
                 }
                 for id in appended {
                     self.durable(id);
@@ -362,12 +309,6 @@ impl State {
                     self.undurable(id);
                     self.publish(id);
                 }
-            }
-            Event::MovedAside { to, error, saved, counted } => {
-                let unknown =
-                    if counted || self.restored { "" } else { "; what else it had cannot be known" };
-                let lost = self.replaced(&saved);
-                error!(%error, moved_to = %to.display(), ticks_saved = saved.len(), ticks_lost = lost, "the queue's file is set aside; a new one takes its place{unknown}");
             }
         }
         self.trim();

@@ -1,12 +1,11 @@
-//! The queue's tests: disks that do not answer; damage.rs has files that have lost something.
+//! The queue's tests: disks that do not answer, a folder of another process; leaving.rs has what leaves a queue.
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
 
-mod damage;
+mod leaving;
 
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -37,7 +36,8 @@ fn hung() -> (Queue, impl Sized) {
 
 fn with(store: Store) -> Queue {
     let state = Mutex::new(State::new(limits(), NAMES.map(Arc::from).to_vec()));
-    Queue { shared: Arc::new(Shared { state, store: Some(store), appended: Notify::new() }) }
+    let lock = Mutex::new(None);
+    Queue { shared: Arc::new(Shared { state, store: Some(store), lock, appended: Notify::new() }) }
 }
 
 fn batch(timestamp: i64) -> Batch {
@@ -56,7 +56,6 @@ async fn destination() -> (TcpListener, sender::Destination) {
         timeouts: Timeouts::default(),
         replay_rate: None,
         reconnect_every: None,
-        poison_file: None,
     };
     (listener, to)
 }
@@ -69,22 +68,24 @@ async fn until(queue: &Queue, what: impl Fn(&State) -> bool) {
     }
 }
 
-/// A log that is a FIFO: the thread hangs in open(2), as it would on a disk that does not answer.
+/// A lock that is a FIFO: the thread hangs in open(2), as it would on a disk that does not answer.
 struct HungDisk {
     fifo: PathBuf,
 }
 
 impl HungDisk {
     fn new(dir: &Path) -> Self {
-        let fifo = dir.join("queue.sqlite3-wal");
+        let fifo = dir.join("queue.lock");
+        // That of a run before.
+        let _ = fs::remove_file(&fifo);
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         Self { fifo }
     }
 
     fn answers_again(self) {
-        let writer = File::options().write(true).open(&self.fifo).unwrap();
+        let reader = File::open(&self.fifo).unwrap();
         fs::remove_file(&self.fifo).unwrap();
-        drop(writer);
+        drop(reader);
     }
 }
 
@@ -146,10 +147,11 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         (1..=2).for_each(|timestamp| queue.push(&batch(timestamp)));
         until(&queue, |state| state.status.undurable == 2).await;
         let (a, b, c) = (queue.place("a"), queue.place("b"), queue.place("c"));
-        let (second, first) = (a.next().unwrap().id, a.due_after(0).unwrap().id);
+        let second = a.next().unwrap().id;
+        let first = second - 1;
         // The first is done for all, the second is still to go to b.
-        [&a, &b, &c].into_iter().for_each(|place| assert!(!place.written(first)));
-        [&a, &c].into_iter().for_each(|place| assert!(!place.written(second)));
+        [&a, &b, &c].into_iter().for_each(|place| assert!(!place.written(first, 1)));
+        [&a, &c].into_iter().for_each(|place| assert!(!place.written(second, 1)));
         assert_eq!([&a, &b, &c].map(|place| place.share().held), [0, 1, 0]);
         disk.answers_again();
         if heard {
@@ -163,30 +165,11 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
     }
 }
 
-#[tokio::test]
-async fn what_an_earlier_run_has_left_is_too_old_before_the_first_tick_of_this_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
-    let queue = queue_in(dir.path());
-    queue.push(&batch(now - 4000));
-    queue.push(&batch(now - 1000));
-    assert_eq!(queue.close().await, 2);
-    let limits = Limits { max_age: Duration::from_secs(3600), ..limits() };
-    let again = Queue::open(Some(dir.path().to_owned()), limits, &NAMES.map(str::to_owned));
-    until(&again, |state| state.restored).await;
-    let share = again.place("a").share();
-    assert_eq!((share.due, share.oldest_due, share.dropped.age), (1, Some(now - 1000), 1));
-    assert_eq!(again.close().await, 1);
-    let once_more = queue_in(dir.path());
-    until(&once_more, |state| state.restored).await;
-    assert_eq!(once_more.place("a").share().due, 1, "it is in the file no longer");
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_does_not_take_the_last_commit_has_what_it_took_before() {
     let (queue, _thread) = hung();
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, points: 3, bytes: 10 });
+    restored.batches.insert(5, Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
     queue.push(&batch(2));
     let asked = Instant::now();
@@ -212,8 +195,8 @@ async fn an_end_before_the_file_has_been_read_does_not_say_that_everything_is_co
         let reads = tokio::spawn(async move { peer.read_to_end(&mut Vec::new()).await });
         let left = sender.drain(PATIENCE).await;
         assert_eq!(reads.await.unwrap().unwrap() > 0, read);
-        assert_eq!((left.unsent, left.unconfirmed, left.is_complete()), (0, 0, read));
-        assert_eq!(left.to_string() == "everything confirmed", read, "{left}");
+        assert_eq!((left.unsent, left.unread, left.is_complete()), (0, 0, read));
+        assert_eq!(!left.to_string().contains("not opened"), read, "{left}");
         if let Some(disk) = disk.take() {
             disk.answers_again();
             until(&queue, |state| state.restored).await;
@@ -232,24 +215,12 @@ async fn ticks_that_are_on_no_disk_at_the_end_are_not_told_as_kept() {
     assert_eq!(queue.close().await, 0);
 }
 
-#[tokio::test]
-async fn a_tick_of_a_clock_that_was_ahead_keeps_no_others_from_expiring() {
-    let limits = Limits { max_age: Duration::from_secs(3600), ..limits() };
-    let queue = Queue::open(None, limits, &NAMES.map(str::to_owned));
-    queue.push(&batch(100_000_000));
-    // Behind it, as after a step back.
-    (0..10).for_each(|n| queue.push(&batch(n * 1000)));
-    assert_eq!(queue.place("a").share().dropped.age, 6);
-    let left: Vec<i64> = queue.shared.state().batches.values().map(|held| held.timestamp).collect();
-    assert_eq!(left, [100_000_000, 6000, 7000, 8000, 9000]);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
     let (queue, _thread) = hung();
     let place = queue.place("a");
     let mut restored = Restored { due: vec![(Arc::from("a"), 5)], ..Restored::default() };
-    restored.batches.insert(5, Summary { timestamp: 1, points: 3, bytes: 10 });
+    restored.batches.insert(5, Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 });
     queue.shared.state().apply(Event::Opened(restored));
     let mut turn = place.next().unwrap();
     let asked = Instant::now();
@@ -266,20 +237,17 @@ async fn a_tick_that_the_disk_does_not_give_now_is_kept() {
 #[tokio::test]
 async fn one_bad_sector_does_not_hold_up_the_backlog() {
     let frame = |points| Frame { points, body: vec![1] };
-    let bad = || {
-        let source = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(10), None);
-        StoreError::Sqlite { path: "queue".into(), source }
-    };
+    let bad = || StoreError::Io { path: "queue".into(), source: std::io::Error::from_raw_os_error(5) };
     // Of 5 one frame can be read, of 6 none, and 7 is whole.
     let store = Store::loading(move |id, anyway| match (id, anyway) {
         (5, true) => Ok([frame(1)].into()),
-        (6, true) => Err(StoreError::Damaged { path: "queue".into(), reason: "a test".to_owned() }),
+        (6, true) => Err(StoreError::Damaged { path: "queue".into() }),
         (5 | 6, false) => Err(bad()),
         _ => Ok([frame(3)].into()),
     });
     let queue = with(store);
     let place = queue.place("a");
-    let summary = Summary { timestamp: 1, points: 3, bytes: 10 };
+    let summary = Summary { timestamp: 1, pushed: None, points: 3, bytes: 10 };
     let restored = Restored {
         due: [5, 6, 7].map(|id| (Arc::from("a"), id)).to_vec(),
         batches: [5, 6, 7].map(|id| (id, summary)).into(),
@@ -292,35 +260,31 @@ async fn one_bad_sector_does_not_hold_up_the_backlog() {
         assert!(matches!(place.frames(&mut turn).await, Loaded::Refused));
     }
     // As long as the disk has given nothing else, it may be away as a whole.
-    let mut turn = place.turn(5).unwrap();
+    let mut turn = queue.shared.state().turn(5, true).unwrap();
     assert!(matches!(place.frames(&mut turn).await, Loaded::Refused));
     let mut turn = place.next().unwrap();
     assert_eq!(turn.id, 7);
     assert!(matches!(place.frames(&mut turn).await, Loaded::Frames(_)));
-    place.written(7);
+    place.written(7, 1);
     let mut turn = place.next().unwrap();
     let loaded = place.frames(&mut turn).await;
     assert!(turn.id == 5 && turn.points == 1 && matches!(loaded, Loaded::Frames(_)), "{turn:?} {loaded:?}");
-    place.written(5);
+    place.written(5, 1);
     let mut turn = place.next().unwrap();
     assert!(turn.id == 6 && matches!(place.frames(&mut turn).await, Loaded::Lost));
     assert_eq!((place.share().due, place.share().dropped.damaged), (0, 5));
 }
 
 #[tokio::test]
-async fn a_disk_that_hangs_holds_up_no_live_tick_while_frames_go_alone() {
-    let hangs = Arc::new(AtomicBool::new(false));
-    let does = Arc::clone(&hangs);
-    let store = Store::loading(move |id, _| {
-        if does.load(Ordering::Relaxed) {
-            // Longer than anybody waits.
-            std::thread::park_timeout(PATIENCE);
-        }
-        Ok(frames(&batch(id.cast_signed())).unwrap().into())
+async fn a_disk_that_hangs_with_the_backlog_holds_up_no_live_tick() {
+    let store = Store::loading(|_, _| {
+        // Longer than anybody waits.
+        std::thread::park_timeout(PATIENCE);
+        Err(StoreError::Gone)
     });
     let queue = with(store);
     let ids = 1..=20;
-    let summary = Summary { timestamp: 1, points: 1, bytes: 10 };
+    let summary = Summary { timestamp: 1, pushed: None, points: 1, bytes: 10 };
     let restored = Restored {
         due: ids.clone().map(|id| (Arc::from("a"), id)).collect(),
         batches: ids.map(|id| (id, summary)).collect(),
@@ -329,12 +293,6 @@ async fn a_disk_that_hangs_holds_up_no_live_tick_while_frames_go_alone() {
     queue.shared.state().apply(Event::Opened(restored));
     let (listener, to) = destination().await;
     let sender = Sender::start(to, &queue);
-    // Three connections die of what the disk has given, and on the fourth it hangs.
-    for _ in 0..3 {
-        let mut peer = listener.accept().await.unwrap().0;
-        peer.read_exact(&mut [0; "a 1 1\n".len() * 9]).await.unwrap();
-    }
-    hangs.store(true, Ordering::Relaxed);
     let mut peer = listener.accept().await.unwrap().0;
     queue.push(&batch(777));
     let start = Instant::now();
@@ -344,4 +302,55 @@ async fn a_disk_that_hangs_holds_up_no_live_tick_while_frames_go_alone() {
     assert_eq!(&live, b"a 1 777\n");
     assert!(start.elapsed() < COMMIT_PATIENCE * 3, "{:?}", start.elapsed());
     drop(sender);
+}
+
+#[tokio::test]
+async fn a_folder_of_another_process_is_refused_with_its_id_and_one_that_ends_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = queue_in(dir.path());
+    first.locked().await.unwrap();
+    let (start, second) = (Instant::now(), queue_in(dir.path()));
+    let error = second.locked().await.unwrap_err().to_string();
+    assert!(error.contains(&format!("process {} uses this folder", std::process::id())), "{error}");
+    assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
+    let third = queue_in(dir.path());
+    let (ended, locked) = tokio::join!(first.close(), third.locked());
+    assert_eq!(ended, 0);
+    locked.unwrap();
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_does_not_keep_the_daemon_from_starting() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = HungDisk::new(dir.path());
+    let queue = queue_in(dir.path());
+    queue.locked().await.unwrap();
+    disk.answers_again();
+    until(&queue, |state| state.restored).await;
+}
+
+#[tokio::test]
+async fn what_is_kept_by_name_comes_with_its_batch_and_is_there_in_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = queue_in(dir.path());
+    let state = |bytes: &[u8]| [("seen".to_owned(), Arc::from(bytes))];
+    queue.push_with(&batch(1), state(b"one"));
+    queue.push_with(&batch(2), state(b"two"));
+    // Without points it goes with the next commit, which is the last one here.
+    queue.push_with(&Batch::new(3), state(b"three"));
+    assert_eq!(queue.close().await, 2);
+    let again = queue_in(dir.path());
+    until(&again, |state| state.restored).await;
+    assert_eq!(*again.states().unwrap()["seen"], *b"three");
+}
+
+#[tokio::test]
+async fn the_queue_of_an_earlier_version_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("queue.sqlite3");
+    fs::write(&old, "SQLite format 3").unwrap();
+    let queue = queue_in(dir.path());
+    queue.push(&batch(1));
+    assert_eq!(queue.close().await, 1);
+    assert_eq!(fs::read(old).unwrap(), b"SQLite format 3");
 }

@@ -280,7 +280,7 @@ impl Task {
     ) -> Woken<C> {
         let may_renew = self.may_renew(links);
         let Links { current, half_closed, opening, next, renew_at, .. } = links;
-        let switch_at = next.as_ref().map(|(_, since)| *since + self.to.timeouts.stall);
+        let switch_at = next.as_ref().map(|(_, since)| *since + self.period() / 2);
         let look = [look, pause, may_renew.then_some(*renew_at), switch_at].into_iter().flatten().min();
         tokio::select! {
             biased;
@@ -357,10 +357,9 @@ impl Task {
     /// Goes over to the next connection where it is time. Right before a live tick is the best moment, for then the peer had
     /// the longest time to read what came before.
     fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
-        let stall = self.to.timeouts.stall;
         let is_asked = self.budget.is_over() && self.shared.place.share().due > 0;
         match &links.next {
-            Some((_, since)) if is_asked || since.elapsed() >= stall => self.switch(links),
+            Some((_, since)) if is_asked || since.elapsed() >= self.period() / 2 => self.switch(links),
             _ => Ok(()),
         }
     }
@@ -372,7 +371,6 @@ impl Task {
             return self.not_opened(links, end);
         }
         links.renewals_fail_since = None;
-        self.backoff.reset();
         let current = self.current(stream);
         let since = current.began;
         links.renew_at = since + self.period();
@@ -421,6 +419,7 @@ impl Task {
                 let after = half.since.elapsed();
                 self.shared.place.answered(half.number, half.last_write, after);
                 self.budget.answered(after, self.to.timeouts.stall);
+                self.backoff.reset();
                 let mut counters = self.shared.counters();
                 counters.renewals = counters.renewals.saturating_add(1);
                 Ok(())

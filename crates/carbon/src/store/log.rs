@@ -1,137 +1,320 @@
-//! The write-ahead log as an earlier run left it: whether commits lie behind what SQLite could read of it, and all of its
-//! pages.
+//! The log: what it has, one commit after the other, and what goes from its front.
 //!
-//! SQLite takes a damaged place for the end of the log, and says nothing of what follows. A commit that a crash cut short has no
-//! last frame and is not counted, or is the only one that cannot be read: a power cut may have kept its last frame and not
-//! the first. What a truncated log no longer has the tally tells. The format is that of
-//! <https://www.sqlite.org/fileformat2.html#walformat>.
+//! Only the newest segment is written, and after an error never again: the next commit begins another, with all that it needs
+//! from memory. A segment goes when nothing of it is due; or the oldest goes with what is due, to keep `max_bytes`.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::aside::log_of;
+use super::record::{self, Content, Done, Evicted, FrameHead, Head, Renamed, Totals, as_u32};
+use super::{Changes, StoreError, disk};
+use crate::wire::{Frame, points};
 
-const HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
-const PAGE: usize = 4096;
+/// The largest segment, but for one commit that is larger.
+const MOST_SEGMENT: u64 = 4 << 20;
+/// Memory that is kept from one commit to the next.
+const MOST_BUFFER: usize = 64 << 10;
 
-/// A page as a commit has written it.
-struct Frame<'a> {
-    number: u32,
-    ends_commit: bool,
-    page: &'a [u8],
+/// A batch in the log.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) segment: u64,
+    pub(super) offset: u64,
+    /// Of its record without the body.
+    pub(super) length: u32,
+    pub(super) number: u64,
+    pub(super) points: u64,
+    /// The destinations that are not done with it.
+    pub(super) due: Vec<Arc<str>>,
 }
 
-/// The frames of the present lap, in order, each with its place in the log.
-fn frames(bytes: &[u8]) -> impl Iterator<Item = (usize, Frame<'_>)> {
-    let salt = bytes.get(16..24);
-    // Frames of an earlier lap lie behind, under another salt; after a crash at the beginning of a lap nothing else, and
-    // the database has them. The header's may itself be damaged: that its checksum tells.
-    let frames = bytes.get(HEADER..).unwrap_or_default().chunks_exact(FRAME_HEADER + PAGE);
-    let mut salts = frames.clone().filter_map(|frame| frame.get(8..16));
-    let first = if is_header_sound(bytes) { None } else { salts.find(|salt| *salt != [0; 8]) };
-    frames.enumerate().filter_map(move |(index, frame)| {
-        let (number, rest) = frame.split_first_chunk()?;
-        let (size, rest) = rest.split_first_chunk::<4>()?;
-        let frame_salt = rest.get(..8);
-        let page = frame.get(FRAME_HEADER..)?;
-        let frame = Frame { number: u32::from_be_bytes(*number), ends_commit: *size != [0; 4], page };
-        let is_present = frame_salt == salt || (first.is_some() && frame_salt == first);
-        is_present.then_some((index, frame))
-    })
+/// A segment: its bytes, and how many batches in it are due.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Segment {
+    pub(super) bytes: u64,
+    pub(super) due: usize,
 }
 
-fn is_header_sound(bytes: &[u8]) -> bool {
-    let words: Vec<[u8; 4]> = bytes
-        .iter()
-        .take(HEADER)
-        .copied()
-        .collect::<Vec<_>>()
-        .chunks_exact(4)
-        .filter_map(|word| word.try_into().ok())
-        .collect();
-    let Some([0x37, 0x7f, 0x06, order @ 0x82..=0x83]) = words.first() else { return false };
-    let big = *order == 0x83;
-    let read = |word: [u8; 4]| if big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) };
-    let mut sums = (0_u32, 0_u32);
-    for pair in words.iter().take(6).copied().map(read).collect::<Vec<_>>().chunks_exact(2) {
-        if let [even, odd] = *pair {
-            sums.0 = sums.0.wrapping_add(even).wrapping_add(sums.1);
-            sums.1 = sums.1.wrapping_add(odd).wrapping_add(sums.0);
-        }
-    }
-    words.get(6..8) == Some(&[sums.0.to_be_bytes(), sums.1.to_be_bytes()])
+/// The log of one folder.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub(super) dir: PathBuf,
+    pub(super) max_bytes: u64,
+    pub(super) boot: [u8; 16],
+    pub(super) configured: Vec<Arc<str>>,
+    pub(super) renamed: Vec<Renamed>,
+    pub(super) segments: BTreeMap<u64, Segment>,
+    pub(super) batches: BTreeMap<u64, Entry>,
+    /// The newest of each name, with its segment.
+    pub(super) states: BTreeMap<String, (u64, Arc<[u8]>)>,
+    /// By destination and id: segment, points.
+    pub(super) evicted: BTreeMap<(Arc<str>, u64), (u64, u64)>,
+    /// What the next commit says besides of what was found at the start.
+    pub(super) settled: Vec<Done>,
+    /// The next record's number.
+    pub(super) number: u64,
+    /// The segment that was written last, and how many points it has had for each destination.
+    pub(super) last: u64,
+    pub(super) totals: Totals,
+    /// It, where more may be written to it.
+    pub(super) newest: Option<File>,
+    pub(super) read: Option<(u64, File)>,
+    pub(super) buffer: Vec<u8>,
 }
 
-/// The number of frames up to and including each commit in the log, in order; none where there is no log.
-pub(super) fn commits(log: &Path) -> Vec<usize> {
-    let bytes = fs::read(log).unwrap_or_default();
-    frames(&bytes).filter(|(_, frame)| frame.ends_commit).map(|(index, _)| index + 1).collect()
-}
-
-/// Copies the database at `from` to `to` with all pages that its log has up to the last commit, whatever their checksums: one
-/// page that is damaged spoils those of all that follow. Returns `false` where there is no log.
-pub(super) fn merge(from: &Path, to: &Path) -> io::Result<bool> {
-    let bytes = fs::read(log_of(from)).unwrap_or_default();
-    let Some(last) = frames(&bytes).filter(|(_, frame)| frame.ends_commit).last() else { return Ok(false) };
-    fs::copy(from, to)?;
-    let file = File::options().write(true).open(to)?;
-    // No commit makes a database larger than by what the log has; a number beyond that is damaged.
-    let most = file.metadata()?.len().saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
-    for (_, Frame { number, page, .. }) in frames(&bytes).take_while(|(index, _)| *index <= last.0) {
-        let at = u64::from(number).checked_sub(1).and_then(|number| number.checked_mul(4096));
-        if let Some(at) = at.filter(|&at| at < most) {
-            file.write_all_at(page, at)?;
-        }
-    }
-    Ok(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commits_of_the_present_lap_are_counted() {
-        let file = std::env::temp_dir().join(format!("carbon-log-{}", std::process::id()));
-        let mut bytes = vec![0; HEADER];
-        bytes[16..24].copy_from_slice(b"saltsalt");
-        for (size, salt) in [(0, b"saltsalt"), (2, b"saltsalt"), (3, b"saltsalt"), (9, b"earlier!")] {
-            bytes.extend([0, 0, 0, 1, 0, 0, 0, size]);
-            bytes.extend(salt);
-            bytes.extend([0; 8 + PAGE]);
-        }
-        fs::write(&file, &bytes).unwrap();
-        assert_eq!(commits(&file), [2, 3]);
-        bytes[16] ^= 1;
-        fs::write(&file, &bytes).unwrap();
-        assert_eq!(commits(&file), [2, 3], "the header's salt is damaged");
-        bytes[..HEADER + 16].fill(0);
-        fs::write(&file, &bytes).unwrap();
-        assert_eq!(commits(&file), [2, 3], "and with it the first frame's");
-        fs::remove_file(&file).unwrap();
-        assert!(commits(&file).is_empty());
+impl Log {
+    fn segment_bytes(&self) -> u64 {
+        (self.max_bytes / 8).min(MOST_SEGMENT)
     }
 
-    #[test]
-    fn a_log_is_merged_up_to_its_last_commit_and_wild_numbers_are_left_out() {
-        let dir = tempfile::tempdir().unwrap();
-        let (from, to) = (dir.path().join("file"), dir.path().join("merged"));
-        fs::write(&from, [0; 2 * PAGE]).unwrap();
-        assert!(!merge(&from, &to).unwrap(), "no log");
-        let mut log = vec![0; HEADER];
-        for (number, commit, fill) in [(1_u32, 0, 1), (1, 1, 2), (u32::MAX, 1, 3), (3, 1, 4), (2, 0, 5)] {
-            log.extend(number.to_be_bytes());
-            log.extend([0, 0, 0, commit]);
-            log.extend([0; 16]);
-            log.extend([fill; PAGE]);
+    /// Bytes of all segments.
+    pub(super) fn bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.bytes).sum()
+    }
+
+    /// These destinations are configured from now on, and `moved` has another name.
+    pub(super) fn configure(
+        &mut self,
+        names: &[Arc<str>],
+        moved: Option<&(Arc<str>, Arc<str>)>,
+        max_bytes: u64,
+    ) {
+        if let Some((from, to)) = moved {
+            let renamed = Renamed { from: Arc::clone(from), to: Arc::clone(to), number: self.number };
+            self.rename(&renamed);
+            self.renamed.push(renamed);
         }
-        fs::write(log_of(&from), &log).unwrap();
-        assert!(merge(&from, &to).unwrap());
-        let merged = fs::read(&to).unwrap();
-        assert_eq!(merged.len(), 3 * PAGE);
-        assert_eq!([merged[0], merged[PAGE], merged[2 * PAGE]], [2, 0, 4]);
+        (self.configured, self.max_bytes) = (names.to_vec(), max_bytes);
+        // The next segment begins with their names.
+        self.newest = None;
+    }
+
+    /// A destination has another name.
+    pub(super) fn rename(&mut self, Renamed { from, to, number }: &Renamed) {
+        let batches = self.batches.values_mut().filter(|entry| entry.number < *number);
+        let due = batches.flat_map(|entry| &mut entry.due).filter(|name| *name == from);
+        due.for_each(|name| *name = Arc::clone(to));
+        let evicted = std::mem::take(&mut self.evicted).into_iter();
+        let today = |name: Arc<str>| if name == *from { Arc::clone(to) } else { name };
+        self.evicted = evicted.map(|((name, id), its)| ((today(name), id), its)).collect();
+    }
+
+    /// Makes the changes durable: one write, one sync. Returns the batches that went to make room.
+    pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
+        let frames = changes.append.iter().flat_map(|kept| kept.frames.iter());
+        let sizes =
+            frames.map(|frame| frame.body.len()).chain(changes.states.values().map(|bytes| bytes.len()));
+        let size = u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX);
+        let before = self.segments.get(&self.last).map_or(0, |segment| segment.bytes);
+        let newest = self.newest.take().filter(|_| before.saturating_add(size) <= self.segment_bytes());
+        let (segment, before) = if newest.is_some() { (self.last, before) } else { (self.number, 0) };
+        let gone = self.leaving(segment, size);
+
+        let (mut number, mut totals) = (self.number, self.totals.clone());
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        if newest.is_none() {
+            let oldest = self.segments.keys().next().copied().unwrap_or(u64::MAX);
+            self.renamed.retain(|renamed| renamed.number > oldest);
+            let (configured, renamed) = (self.configured.clone(), self.renamed.clone());
+            let content = Content::Begin { previous: self.last, boot: self.boot, configured, renamed };
+            record::put(
+                &mut buffer,
+                &Head { number, totals: std::mem::take(&mut totals), body: 0, content },
+                [],
+            );
+        }
+        let mut put = |content, totals: &Totals, body: &mut dyn Iterator<Item = &[u8]>, bytes| {
+            let offset = before + u64::from(as_u32(buffer.len()));
+            let head = Head { number, totals: totals.clone(), body: as_u32(bytes), content };
+            let length = record::put(&mut buffer, &head, body);
+            number += 1;
+            (number - 1, offset, length)
+        };
+        let mut appended = BTreeMap::new();
+        for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
+            let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
+            let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
+            let content = Content::Batch {
+                id,
+                timestamp: kept.timestamp,
+                pushed: kept.pushed,
+                due: due.clone(),
+                frames,
+            };
+            let mut bodies = kept.frames.iter().map(|frame| frame.body.as_slice());
+            let bytes = bodies.clone().map(<[u8]>::len).sum();
+            let (number, offset, length) = put(content, &totals, &mut bodies, bytes);
+            due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);
+            appended.insert(id, Entry { segment, offset, length, number, points, due });
+        }
+        let done = self.done(&appended, changes);
+        if !done.is_empty() {
+            put(Content::Done(done.clone()), &totals, &mut std::iter::empty(), 0);
+        }
+        // What is newest of what goes comes along.
+        let copied = self.states.iter().filter(|(_, (from, _))| gone.contains(from));
+        let mut states: BTreeMap<&String, &Arc<[u8]>> =
+            copied.map(|(name, (_, bytes))| (name, bytes)).collect();
+        states.extend(&changes.states);
+        for (name, bytes) in &states {
+            let content = Content::State { name: (*name).clone(), sum: crc32fast::hash(bytes) };
+            put(content, &totals, &mut std::iter::once(&***bytes), bytes.len());
+        }
+        let is_done = |to: &Arc<str>, id| done.iter().any(|done| done.to == *to && done.id == id);
+        let copied =
+            self.evicted.iter().filter(|((to, id), (from, _))| gone.contains(from) && !is_done(to, *id));
+        let evicted = copied.map(|((to, id), (_, points))| (to, *id, *points));
+        let evicted = evicted.chain(changes.evicted.iter().map(|(to, id, points)| (to, *id, *points)));
+        let evicted: Vec<_> =
+            evicted.map(|(to, id, points)| Evicted { to: Arc::clone(to), id, points }).collect();
+        if !evicted.is_empty() {
+            put(Content::Evicted(evicted.clone()), &totals, &mut std::iter::empty(), 0);
+        }
+        let states: Vec<_> =
+            states.into_iter().map(|(name, bytes)| (name.clone(), Arc::clone(bytes))).collect();
+
+        let bytes = before.saturating_add(u64::from(as_u32(buffer.len())));
+        let written = self.write(newest, segment, &buffer);
+        buffer.truncate(MOST_BUFFER);
+        buffer.shrink_to(MOST_BUFFER);
+        self.buffer = buffer;
+        self.newest = Some(written?);
+        (self.number, self.last, self.totals) = (number, segment, totals);
+        self.segments.entry(segment).or_default().bytes = bytes;
+        self.settled.clear();
+        appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
+        done.iter().for_each(|done| self.finish(done));
+        self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));
+        let evicted = evicted.into_iter().map(|Evicted { to, id, points }| ((to, id), (segment, points)));
+        self.evicted.extend(evicted);
+        Ok(self.remove(&gone))
+    }
+
+    /// Writes behind what `newest` has, or to a segment of its own.
+    fn write(&mut self, newest: Option<File>, segment: u64, bytes: &[u8]) -> Result<File, StoreError> {
+        let (path, is_new) = (disk::segment(&self.dir, segment), newest.is_none());
+        let create = || File::options().append(true).create_new(true).open(&path);
+        let write = |file: File| {
+            disk::write(&file, bytes)?;
+            disk::sync(&file)?;
+            if is_new {
+                disk::sync(&File::open(&self.dir)?)?;
+            }
+            Ok(file)
+        };
+        newest.map_or_else(create, Ok).and_then(write).map_err(|source| {
+            let left = fs::metadata(&path).map_or(0, |metadata| metadata.len());
+            // Nothing counts that is in a new one.
+            if !is_new || fs::remove_file(&path).is_err() {
+                self.segments.entry(segment).or_default().bytes = left;
+                self.number = self.number.saturating_add(u64::from(is_new));
+            }
+            StoreError::Io { path, source }
+        })
+    }
+
+    /// What a commit says is done, as far as the log has it.
+    fn done(&self, appended: &BTreeMap<u64, Entry>, changes: &Changes) -> Vec<Done> {
+        let find = |id: &u64| appended.get(id).or_else(|| self.batches.get(id));
+        let entry = |to: &Arc<str>, id: u64| {
+            let entry =
+                find(&id).filter(|entry| entry.due.contains(to)).map(|entry| (entry.number, entry.points));
+            let gone = || self.evicted.contains_key(&(Arc::clone(to), id)).then_some((0, 0));
+            entry.or_else(gone).map(|(number, points)| Done { to: Arc::clone(to), number, id, points })
+        };
+        let done = changes.done.iter().filter_map(|(to, id)| entry(to, *id));
+        let forgotten = changes.forget.iter().filter_map(|id| Some((*id, find(id)?)));
+        let forgotten = forgotten.flat_map(|(id, its)| its.due.iter().filter_map(move |to| entry(to, id)));
+        self.settled.iter().cloned().chain(done).chain(forgotten).collect()
+    }
+
+    /// A batch is in the log, and no copy of it counts that was before.
+    pub(super) fn keep(&mut self, id: u64, entry: Entry) {
+        self.segments.entry(entry.segment).or_default().due += 1;
+        let before = self.batches.insert(id, entry);
+        self.leave(before);
+    }
+
+    fn leave(&mut self, entry: Option<Entry>) {
+        if let Some(segment) = entry.and_then(|entry| self.segments.get_mut(&entry.segment)) {
+            segment.due = segment.due.saturating_sub(1);
+        }
+    }
+
+    fn finish(&mut self, Done { to, id, .. }: &Done) {
+        self.evicted.remove(&(Arc::clone(to), *id));
+        let Some(entry) = self.batches.get_mut(id) else { return };
+        entry.due.retain(|other| other != to);
+        if entry.due.is_empty() {
+            let entry = self.batches.remove(id);
+            self.leave(entry);
+        }
+    }
+
+    /// The segments that go with a commit of `size` bytes to `segment`: from the front, as long as nothing in them is due or
+    /// there would be too much otherwise. As much as the next commit may take stays free.
+    fn leaving(&self, segment: u64, size: u64) -> Vec<u64> {
+        let bound = self.max_bytes.saturating_sub(self.segment_bytes().max(size));
+        let mut bytes = self.bytes().saturating_add(size);
+        let front = self.segments.range(..segment).take_while(|(_, front)| {
+            let goes = bytes > bound || front.due == 0;
+            bytes = bytes.saturating_sub(front.bytes);
+            goes
+        });
+        front.map(|(&front, _)| front).collect()
+    }
+
+    /// Removes segments, and returns what was due in them.
+    fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
+        for segment in gone {
+            match fs::remove_file(disk::segment(&self.dir, *segment)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    tracing::debug!(%error, segment, "a segment of the queue cannot be removed now");
+                }
+                _ => drop(self.segments.remove(segment)),
+            }
+        }
+        let due = self.batches.iter().filter(|(_, entry)| gone.contains(&entry.segment));
+        let dropped: Vec<u64> = if gone.is_empty() { Vec::new() } else { due.map(|(&id, _)| id).collect() };
+        dropped.iter().for_each(|id| drop(self.batches.remove(id)));
+        dropped
+    }
+
+    /// The frames of a batch; what can be read of them `anyway`, whatever the disk says of the others.
+    pub(super) fn load(&mut self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
+        let Entry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
+        let path = disk::segment(&self.dir, segment);
+        let damaged = || StoreError::Damaged { path: path.clone() };
+        let refused = |source: io::Error| match source.kind() {
+            ErrorKind::NotFound | ErrorKind::UnexpectedEof => damaged(),
+            _ if anyway => damaged(),
+            _ => StoreError::Io { path: path.clone(), source },
+        };
+        let file = self.read.take().filter(|(read, _)| *read == segment);
+        let file = file.map_or_else(|| File::open(&path).map_err(refused), |(_, file)| Ok(file))?;
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, offset).map_err(refused)?;
+        let record = record::first(&bytes).and_then(Result::ok).ok_or_else(damaged)?;
+        let Content::Batch { id: found, frames: heads, .. } = record.head.content else {
+            return Err(damaged());
+        };
+        let mut at = offset.saturating_add(length.into());
+        let mut frames = Vec::with_capacity(heads.len());
+        for head in heads.iter().filter(|_| found == id) {
+            let mut body = vec![0; usize::try_from(head.bytes).unwrap_or(0)];
+            match file.read_exact_at(&mut body, at).map_err(refused) {
+                Err(error @ StoreError::Io { .. }) => return Err(error),
+                Ok(()) if head.fits(id, &body) => frames.push(Frame { points: head.points, body }),
+                _ => {}
+            }
+            at = at.saturating_add(head.bytes.into());
+        }
+        self.read = Some((segment, file));
+        if frames.is_empty() { Err(damaged()) } else { Ok(frames.into()) }
     }
 }

@@ -1,4 +1,4 @@
-//! `once`: one tick as plaintext lines on stdout, and with `--carbon` to Carbon, confirmed by the barrier.
+//! `once`: one tick as plaintext lines on stdout, and with `--carbon` to Carbon, which has to read it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use carbon::{Batch, Queue, Sender};
 use slurm_snapshot::Reading;
 
-use super::{block_on, load, log_errors, no_cluster, print, read_or_advise, slot};
+use super::{block_on, load, log_errors, no_cluster, note, print, read_or_advise, slot};
 use crate::cli::Options;
 use crate::collecting::{Collecting, Due};
 use crate::collectors::Round;
@@ -92,7 +92,15 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
         let left = Sender::start(to.clone(), &queue).drain(config.drain_timeout).await;
         if !left.is_complete() {
             failed.push(format!("{}: {left}", to.name));
+            continue;
         }
+        let doubt = to.protocol.unusual_port(to.address.port());
+        let doubt = doubt.map_or(String::new(), |doubt| format!("; but {doubt}: has it stored them?"));
+        note(&format!(
+            "{} points handed over to {}, which has read them{doubt}",
+            batch.points().len(),
+            to.name
+        ));
     }
-    if failed.is_empty() { Ok(()) } else { bail!("not confirmed: {}", failed.join("; ")) }
+    if failed.is_empty() { Ok(()) } else { bail!("not delivered: {}", failed.join("; ")) }
 }

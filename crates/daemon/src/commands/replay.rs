@@ -45,9 +45,9 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
             }
         }
         if !failed.is_empty() {
-            bail!("not confirmed: {}", failed.join("; "));
+            bail!("not delivered: {}", failed.join("; "));
         }
-        info!(ticks = sent, "the recording is sent and confirmed");
+        info!(ticks = sent, "the recording is sent, and was read by every destination");
         Ok(())
     })
 }

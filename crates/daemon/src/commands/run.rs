@@ -119,6 +119,8 @@ impl Daemon {
     async fn start(config: Config) -> Result<Self> {
         let queue =
             Queue::open(config.queue.dir.clone(), config.queue.limits.clone(), &names(&config.carbon));
+        // Before anything else is started: two daemons must not share a folder.
+        queue.locked().await?;
         let senders =
             config.carbon.iter().map(|to| (to.clone(), Sender::start(to.clone(), &queue))).collect();
         let memories = Memories::new(config.queue.dir.clone());

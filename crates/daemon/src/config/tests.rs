@@ -140,7 +140,6 @@ fn flags_go_over_the_file() {
     assert_eq!((config.interval, config.slurm.conf), (10, Some("/x".into())));
     assert_eq!(config.carbon.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["[::1]:2004"]);
     assert_eq!(config.queue.dir, Some("/q".into()));
-    assert_eq!(config.carbon[0].poison_file, Some("/q/poison.txt".into()));
     assert_eq!(config.queue.limits.resend_window, Duration::ZERO);
 
     let flags = Flags { interval: Some("x".into()), carbon: vec!["y".into()], ..Flags::default() };

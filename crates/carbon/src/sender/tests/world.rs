@@ -217,12 +217,7 @@ impl World {
             let links = self.links.values_mut();
             let mut open: Vec<&mut Link> =
                 links.filter(|link| link.receiver == number && link.ended.is_none()).collect();
-            for (place, link) in open.iter_mut().enumerate() {
-                if !link.accepted && place >= it.kind.most_connections {
-                    link.end(End::Closed);
-                }
-                link.accepted = true;
-            }
+            open.iter_mut().for_each(|link| link.accepted = true);
             let mut left = it.kind.reads * STEP.as_secs_f64();
             while left > 1e-9 {
                 let mut readable: Vec<&mut &mut Link> =
@@ -346,12 +341,14 @@ impl SimulatedStream {
         let number = world(|world| {
             let number = world.next_link;
             world.next_link += 1;
+            let open = world.links.values().filter(|link| link.receiver == receiver && link.ended.is_none());
+            let is_full = open.count() >= world.receivers[receiver].kind.most_connections;
             let link = Link {
                 receiver,
                 accepted: false,
                 unread: VecDeque::new(),
                 half_closed: None,
-                ended: None,
+                ended: is_full.then_some(End::Closed),
                 last_bytes: Instant::now(),
                 news: Arc::clone(&news),
             };

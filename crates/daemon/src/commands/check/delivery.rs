@@ -1,19 +1,17 @@
 //! The queue's folder, and every Carbon: whether it takes connections, and reads what comes through them.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::path::Path;
+use std::io::{Error, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use bytesize::ByteSize;
-use carbon::{Batch, Connection, ConnectionError, Destination, Protocol};
+use carbon::{Batch, Connection, ConnectionError, Destination, Stream};
 
 use super::{Report, is_root};
 use crate::config::Config;
 
-/// The queue's file; SQLite's others beside it begin with its name.
-const QUEUE_FILE: &str = "queue.sqlite3";
 /// The unit's StateDirectory, outside of which it may write nowhere.
 const STATE: &str = "/var/lib/slurm-graphite";
 /// How long a Carbon gets to close what it cannot read; behind the end of our own side every close looks the same.
@@ -30,6 +28,12 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
     let mut read = false;
     for to in &config.carbon {
         read |= carbon(to, canary, report).await?;
+        if config.queue.dir.is_some() && to.name == to.address.to_string() {
+            report.unknown(&format!(
+                "carbon {}: it has no `name`; with one, what is kept for it goes to a new `address` too",
+                to.name
+            ))?;
+        }
     }
     Ok(read && canary.is_some())
 }
@@ -41,14 +45,18 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             .unwrap_or(Err(ConnectionError::Stalled(to.timeouts.connect))),
         Err(error) => Err(error),
     };
-    let what = if canary.is_some() { "a point" } else { "connections" };
+    let what = if canary.is_some() { "connections and points" } else { "connections" };
     let (error, advice) = match passed {
         Ok(()) => {
-            let taken = format!("carbon {}: takes {what}, and has read all of it", to.name);
-            match others_port(to.protocol, to.address.port()) {
-                Some(doubt) => report.unknown(&format!("{taken}, but {doubt}"))?,
-                None if canary.is_none() => report.good(&taken)?,
-                None => report.good(&format!("{taken}; that it is stored --read-back tells"))?,
+            let read = format!("carbon {}: accepts {what} and reads them", to.name);
+            match to.protocol.unusual_port(to.address.port()) {
+                Some(doubt) => {
+                    report.unknown(&format!("{read}, but {doubt}: does --read-back find the point?"))?
+                }
+                None if canary.is_none() => report.good(&read)?,
+                None => {
+                    report.good(&format!("{read}; use --read-back to check that the point was stored"))?
+                }
             }
             return Ok(true);
         }
@@ -63,6 +71,10 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         Err(error @ ConnectionError::Connect { .. }) => {
             (error.to_string(), "Is carbon-cache running, with its PICKLE_RECEIVER_PORT open to this host?")
         }
+        Err(error @ ConnectionError::Alone(_)) => (
+            error.to_string(),
+            "Allow two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon makes the next before it closes the last.",
+        ),
         Err(error) => (
             format!("takes connections, and closes them at once: {error}"),
             "Is that the port of `protocol` (pickle 2004, plaintext 2003), and MAX_RECEIVER_CONNECTIONS not reached?",
@@ -72,19 +84,8 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     Ok(false)
 }
 
-/// What is odd about a port that by custom is the other protocol's: not every receiver closes over the wrong one.
-fn others_port(protocol: Protocol, port: u16) -> Option<String> {
-    let (is, wants) = match (protocol, port) {
-        (Protocol::Pickle, 2003) => ("plaintext", "pickle"),
-        (Protocol::Plaintext, 2004) => ("pickle", "plaintext"),
-        _ => return None,
-    };
-    Some(format!(
-        "port {port} is by custom that of {is}, and `protocol` is {wants}: does --read-back find the point?"
-    ))
-}
-
-/// The canary, where there is one, and the half-close barrier behind it.
+/// The canary, where there is one, and the proof that it was read: the receiver closes the connection in answer to our
+/// half-close, and another connection to it stands.
 async fn send(
     connection: Connection,
     to: &Destination,
@@ -95,10 +96,17 @@ async fn send(
         connection.write(&frame.bytes(to.protocol).unwrap_or_default()).await?;
     }
     // A receiver keeps a connection whose bytes it understands.
-    if let Ok(error) = tokio::time::timeout(REFUSAL, connection.closed()).await {
+    if let Ok(error) = tokio::time::timeout(REFUSAL, connection.ended()).await {
         return Err(error);
     }
-    connection.barrier().await
+    let alone = |error: ConnectionError| ConnectionError::Alone(error.to_string());
+    let next = connection.open_again().await.map_err(alone)?;
+    if let Ok(error) = tokio::time::timeout(REFUSAL / 10, next.ended()).await {
+        return Err(alone(error));
+    }
+    connection.half_close()?;
+    let end = connection.ended().await;
+    if connection.is_clean(&end) && next.has_ended().is_none() { Ok(()) } else { Err(end) }
 }
 
 /// Whether the daemon can write there, and has the room that it may take.
@@ -153,8 +161,8 @@ fn unit(dir: &Path) -> String {
     format!("; the systemd unit may only with ReadWritePaths={} in a drop-in", dir.display())
 }
 
-/// A file of its own; the queue's is only opened, where it is there.
-fn try_writing(dir: &Path) -> std::io::Result<()> {
+/// A file of its own; those that are there are only opened.
+fn try_writing(dir: &Path) -> Result<(), Error> {
     let path = dir.join(format!("check-{}", std::process::id()));
     let written = File::create_new(&path).and_then(|mut file| {
         file.write_all(b"slurm-graphite check\n")?;
@@ -163,10 +171,16 @@ fn try_writing(dir: &Path) -> std::io::Result<()> {
     // Where it could not be made there is nothing to remove.
     let _ = fs::remove_file(&path);
     written?;
-    match OpenOptions::new().write(true).open(dir.join(QUEUE_FILE)) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    for file in files(dir) {
+        match OpenOptions::new().write(true).open(&file) {
+            // The daemon may have removed it since.
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::new(error.kind(), format!("{}: {error}", file.display())));
+            }
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// Bytes that an ordinary user may still take.
@@ -175,14 +189,15 @@ fn free(dir: &Path) -> Option<u64> {
     found.f_bavail.checked_mul(found.f_frsize)
 }
 
-/// Bytes of the queue's own files.
-fn taken(dir: &Path) -> u64 {
+/// The daemon's own files.
+fn files(dir: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(QUEUE_FILE))
-        .filter_map(|entry| entry.metadata().ok())
-        .map(|metadata| metadata.len())
-        .sum()
+    entries.map(|entry| entry.path()).filter(|path| path.is_file())
+}
+
+/// Their bytes.
+fn taken(dir: &Path) -> u64 {
+    files(dir).filter_map(|path| path.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
 #[cfg(test)]
@@ -195,18 +210,5 @@ mod tests {
         assert!(
             unit(Path::new("/var/lib/slurm-graphite2")).contains("ReadWritePaths=/var/lib/slurm-graphite2")
         );
-    }
-
-    #[test]
-    fn a_port_of_the_other_protocol_is_doubted() {
-        use Protocol::{Pickle, Plaintext};
-        assert!(
-            others_port(Pickle, 2003)
-                .is_some_and(|doubt| doubt.contains("that of plaintext, and `protocol` is pickle"))
-        );
-        assert!(others_port(Plaintext, 2004).is_some_and(|doubt| doubt.contains("that of pickle")));
-        for (protocol, port) in [(Pickle, 2004), (Plaintext, 2003), (Pickle, 2014), (Plaintext, 2103)] {
-            assert_eq!(others_port(protocol, port), None);
-        }
     }
 }

@@ -122,18 +122,18 @@ impl Daemon {
         }
     }
 
-    /// What stays as it is keeps its connection; what changes keeps its place in the queue and its counters; what goes is
-    /// said.
+    /// What stays as it is keeps its connection; what changes or moves keeps its place in the queue and its counters; what
+    /// goes is said.
     fn change_destinations(&mut self, config: &Config) {
         let before = std::mem::take(&mut self.senders);
-        let stays = |name: &str| config.carbon.iter().any(|to| to.name == name);
-        let (kept, gone): (Vec<_>, Vec<_>) = before.into_iter().partition(|(old, _)| stays(&old.name));
-        gone.into_iter().for_each(|(_, sender)| sender.stop());
-        for (name, due) in self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon)) {
-            info!(destination = name, not_sent = due, "destination removed");
-        }
         let mut kept: BTreeMap<String, _> =
-            kept.into_iter().map(|(old, sender)| (old.name.clone(), (old, sender))).collect();
+            before.into_iter().map(|(old, sender)| (old.name.clone(), (old, sender))).collect();
+        let changed = self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
+        if let Some((from, to)) = changed.moved
+            && let Some(sender) = kept.remove(&from)
+        {
+            kept.insert(to, sender);
+        }
         for to in &config.carbon {
             let sender = match kept.remove(&to.name) {
                 Some((old, sender)) if old == *to => sender,
@@ -142,5 +142,6 @@ impl Daemon {
             };
             self.senders.push((to.clone(), sender));
         }
+        kept.into_values().for_each(|(_, sender)| sender.stop());
     }
 }

@@ -1,0 +1,54 @@
+//! How old batches are, by a clock that does not jump.
+//!
+//! Within one start of the host, age is CLOCK_BOOTTIME since the push, whatever the wall clock says. Of a batch from before the
+//! host's last start only the timestamp is known, and its age is the wall clock's; it counts only while the wall clock is
+//! plausible: not behind the newest of those timestamps, and in step with CLOCK_BOOTTIME, without a step of more than a minute,
+//! for the last ten minutes of this run.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How long the wall clock must have gone on without a step.
+const STEADY: Duration = Duration::from_secs(600);
+/// What is no step: the correction of a clock that is a little off.
+const NO_STEP: i64 = 60;
+
+/// A moment by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// CLOCK_BOOTTIME.
+    pub(super) boot: Duration,
+    /// Unix seconds.
+    pub(super) wall: i64,
+}
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        let boot = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { boot, wall: wall.as_secs().cast_signed() }
+    }
+}
+
+/// What is known of the wall clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock {
+    /// How far it was ahead of CLOCK_BOOTTIME when it was last looked at, in seconds, and since when without a step.
+    steady: Option<(i64, Duration)>,
+    /// The newest timestamp of before the host's last start.
+    pub(super) newest: Option<i64>,
+}
+
+impl Clock {
+    /// Looks at the clocks; returns whether the wall clock is plausible.
+    pub(super) fn look(&mut self, now: Moment) -> bool {
+        let ahead = now.wall.saturating_sub(now.boot.as_secs().cast_signed());
+        let since = match self.steady {
+            Some((before, since)) if ahead.abs_diff(before) <= NO_STEP.unsigned_abs() => since,
+            _ => now.boot,
+        };
+        self.steady = Some((ahead, since));
+        now.boot.saturating_sub(since) >= STEADY && self.newest.is_none_or(|newest| now.wall >= newest)
+    }
+}

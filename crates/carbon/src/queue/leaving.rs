@@ -1,0 +1,109 @@
+//! What leaves a queue undelivered, by size, age or damage, and what is counted of it; and a destination that moves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::Dropped;
+use super::clock::Moment;
+use super::state::{Held, State};
+use crate::ledger::Removed;
+
+/// Frames kept in memory beside the file; what does not fit is read again when its turn comes.
+const MEMORY: usize = 16 << 20;
+
+/// Why a batch leaves a queue unsent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    Full,
+    Age,
+    Damaged,
+}
+
+impl State {
+    /// A batch leaves the queue: points that a destination never had are lost, and those that it may not have read are
+    /// remembered until it is known.
+    pub(super) fn drop_batch(&mut self, id: u64, reason: Reason) {
+        let Some(held) = self.batches.get(&id) else { return };
+        let (points, bytes, published) = (held.points, held.bytes, held.published);
+        if self.is_given(id, held) {
+            self.told.forget.push(id);
+        }
+        let mut is_short = false;
+        for (name, destination) in &mut self.destinations {
+            let removed = destination.ledger.remove(id);
+            if removed.is_some() {
+                destination.bytes = destination.bytes.saturating_sub(bytes);
+            }
+            let Dropped { full, age, damaged } = &mut destination.dropped;
+            let counter = match (removed, reason) {
+                (Some(Removed::Counted), _) => continue,
+                (Some(Removed::Written), _) => {
+                    is_short |= reason == Reason::Full;
+                    self.told.evicted.push((Arc::clone(name), id, points));
+                    continue;
+                }
+                (None, _) if published || !destination.configured => continue,
+                _ if !destination.configured => &mut self.status.dropped_removed,
+                (_, Reason::Full) => full,
+                (_, Reason::Age) => age,
+                (_, Reason::Damaged) => damaged,
+            };
+            *counter = counter.saturating_add(points);
+        }
+        if is_short && !std::mem::replace(&mut self.said_short, true) {
+            warn!(
+                "queue.max_bytes has no room for all of the resend_window: what Carbon loses of older ticks is not sent again; see points_unproved"
+            );
+        }
+        self.remove(id);
+    }
+
+    /// Drops what is older than `max_age`.
+    pub(super) fn expire(&mut self, now: Moment) {
+        let max_age = self.limits.max_age;
+        let is_plausible = self.clock.look(now);
+        let wall = |timestamp: i64| {
+            Duration::from_secs(u64::try_from(now.wall.saturating_sub(timestamp)).unwrap_or(0))
+        };
+        let is_old = |held: &Held| match held.pushed {
+            Some(pushed) => now.boot.saturating_sub(pushed) > max_age,
+            None => is_plausible && wall(held.timestamp) > max_age,
+        };
+        let old: Vec<u64> = self.batches.iter().filter(|(_, held)| is_old(held)).map(|(&id, _)| id).collect();
+        old.into_iter().for_each(|id| self.drop_batch(id, Reason::Age));
+        self.destinations.retain(|_, to| to.configured || to.ledger.held() > 0);
+    }
+
+    /// A destination has another name, and is another peer: all that it is not done with is due.
+    pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        let Some(mut destination) = self.destinations.remove(from) else { return };
+        let done = destination.ledger.lost();
+        destination.news.notify_one();
+        self.destinations.insert(Arc::clone(to), destination);
+        self.told.rename(from, to);
+        self.finish(to, &done);
+    }
+
+    /// Keeps memory within its bounds: frames that are on disk need not be here, and where there is no disk the oldest
+    /// batch goes.
+    pub(super) fn trim(&mut self) {
+        if self.status.memory_bytes > MEMORY && self.status.durable {
+            for held in self.batches.values_mut() {
+                if self.status.memory_bytes <= MEMORY {
+                    break;
+                }
+                if held.durable && held.frames.take().is_some() {
+                    self.status.memory_bytes = self.status.memory_bytes.saturating_sub(held.bytes);
+                }
+            }
+        }
+        let max_bytes = usize::try_from(self.limits.max_bytes).unwrap_or(usize::MAX);
+        while self.status.memory_bytes > max_bytes {
+            let oldest = self.batches.iter().find(|(_, held)| held.frames.is_some()).map(|(&id, _)| id);
+            let Some(oldest) = oldest else { return };
+            self.drop_batch(oldest, Reason::Full);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What the queue does to its folder: the lock, lists of segments, writes that are whole and synced. Tests make it fail here.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::StoreError;
+
+/// The file that a daemon has locked as long as it uses the folder, with its process id.
+const LOCK: &str = "queue.lock";
+/// What a disk reads at once, and what it cannot read where a sector is bad.
+const PAGE: usize = 4096;
+
+/// Locks the folder for this process.
+pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join(LOCK);
+    let opened = fs::create_dir_all(dir)
+        .and_then(|()| File::options().write(true).create(true).truncate(false).open(&path));
+    let mut file = opened.map_err(|source| StoreError::Io { path: path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => {
+            // Only for the one who cannot lock it.
+            let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+            Ok(file)
+        }
+        Err(TryLockError::WouldBlock) => {
+            let pid = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+            Err(StoreError::Locked { dir: dir.to_owned(), pid })
+        }
+        Err(TryLockError::Error(source)) => Err(StoreError::Io { path, source }),
+    }
+}
+
+/// Which start of the host this is; zeros where the kernel does not tell, and then the batches of every run are an earlier
+/// one's.
+pub(super) fn boot() -> [u8; 16] {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
+}
+
+/// The segment whose first record has `number`.
+pub(super) fn segment(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("queue-{number:020}.log"))
+}
+
+/// Every segment, oldest first.
+pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("queue-")?.strip_suffix(".log"));
+        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// All of a segment. With `anyway` zeros stand for what the disk refuses to read, if there is anything that it does read.
+pub(super) fn read(path: &Path, anyway: bool) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    let Err(error) = file.read_to_end(&mut bytes) else { return Ok(bytes) };
+    if !anyway {
+        return Err(error);
+    }
+    bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
+    let mut any = false;
+    for (page, at) in bytes.chunks_mut(PAGE).zip((0..).step_by(PAGE)) {
+        any |= file.read_exact_at(page, at).is_ok();
+    }
+    if any { Ok(bytes) } else { Err(error) }
+}
+
+/// Writes all of it, as one write where the kernel takes it.
+pub(super) fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    #[cfg(test)]
+    if let Some(room) = faults::room(bytes.len()).filter(|&room| room < bytes.len()) {
+        file.write_all(bytes.get(..room).unwrap_or_default())?;
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    file.write_all(bytes)
+}
+
+/// Returns when what was written to the file, or a name made in the folder, is on the disk.
+pub(super) fn sync(file: &File) -> io::Result<()> {
+    #[cfg(test)]
+    faults::sync()?;
+    file.sync_data()
+}
+
+#[cfg(test)]
+pub(super) mod faults {
+    //! What the disk of this thread refuses.
+
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
+        static SYNCS: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// It has room for so many bytes more.
+    pub(in crate::store) fn set_room(bytes: Option<usize>) {
+        ROOM.set(bytes);
+    }
+
+    /// It syncs so many times more.
+    pub(in crate::store) fn set_syncs(times: Option<u32>) {
+        SYNCS.set(times);
+    }
+
+    /// How many of `bytes` it takes, where it is told to count.
+    pub(super) fn room(bytes: usize) -> Option<usize> {
+        let room = ROOM.get()?;
+        let taken = room.min(bytes);
+        ROOM.set(Some(room - taken));
+        Some(taken)
+    }
+
+    pub(super) fn sync() -> io::Result<()> {
+        match SYNCS.get() {
+            Some(0) => Err(io::Error::from_raw_os_error(5)),
+            Some(times) => {
+                SYNCS.set(Some(times - 1));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The form of the queue's files, version 1, and the way between it and memory.
+//!
+//! The queue is a log in segments, files named `queue-NUMBER.log`, where NUMBER is that of their first record in decimal. A
+//! segment is a `begin` and records behind it, without anything between them:
+//!
+//! | bytes | |
+//! |---|---|
+//! | 4 | the mark, `f5 71 fa 6c` |
+//! | 4 | CRC-32 of all that follows up to the body, little-endian |
+//! | 4 | length of all before the body, mark included, little-endian |
+//! | 1 | version of the format |
+//! | | [`Head`], in postcard's wire format: integers as varints, lists and texts behind their length, kinds by number |
+//! | | the body |
+//!
+//! The first three fields and the version stay where they are in every version to come. The fields of [`Head`] and [`Content`]
+//! in their order, and the order of the kinds, are version 1: whoever changes one of them raises the version.
+//!
+//! A record whose head is not what was written is passed over up to the next mark; a frame that is not costs itself. Each record
+//! has a number, one higher than the last, and says how many points its segment has had for each destination before it, so that
+//! it is known how many records and points of whom are gone between two records. A record whose number is not below the NUMBER
+//! of the next segment is void: its commit failed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::Frame;
+
+const VERSION: u8 = 1;
+const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
+/// Mark, checksum, length and version.
+const FIXED: usize = 13;
+
+/// Points of destinations.
+pub(super) type Totals = BTreeMap<Arc<str>, u64>;
+
+/// Everything of a record but its body.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    /// That of a `begin` is its first record's.
+    pub(super) number: u64,
+    /// What this segment has had before; in a `begin`, what the segment before has had in all.
+    pub(super) totals: Totals,
+    /// The length of the body.
+    pub(super) body: u32,
+    pub(super) content: Content,
+}
+
+/// What a record says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Content {
+    /// The NUMBER of the segment before, the boot id, the destinations that are configured, and those that had another name.
+    Begin {
+        previous: u64,
+        boot: [u8; 16],
+        configured: Vec<Arc<str>>,
+        renamed: Vec<Renamed>,
+    },
+    /// `pushed`: CLOCK_BOOTTIME in milliseconds; `due`: destinations. The body is the frames.
+    Batch {
+        id: u64,
+        timestamp: i64,
+        pushed: u64,
+        due: Vec<Arc<str>>,
+        frames: Vec<FrameHead>,
+    },
+    Done(Vec<Done>),
+    /// `sum`: CRC-32 of the body.
+    State {
+        name: String,
+        sum: u32,
+    },
+    Evicted(Vec<Evicted>),
+}
+
+/// In records below `number`, `from` is `to`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Renamed {
+    pub(super) from: Arc<str>,
+    pub(super) to: Arc<str>,
+    pub(super) number: u64,
+}
+
+/// `to` is done with a batch, whose record has `number`. With an id of 0, points of that record are lost, and counted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) to: Arc<str>,
+    pub(super) number: u64,
+    pub(super) id: u64,
+    pub(super) points: u64,
+}
+
+/// A batch that was written to `to` and not proved when `max_bytes` or `max_age` took it; a later done for the id cancels it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Evicted {
+    pub(super) to: Arc<str>,
+    pub(super) id: u64,
+    pub(super) points: u64,
+}
+
+/// What a batch's head says of a frame.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct FrameHead {
+    pub(super) points: u32,
+    pub(super) bytes: u32,
+    /// CRC-32 of the batch's id and the frame.
+    sum: u32,
+}
+
+impl FrameHead {
+    pub(super) fn new(id: u64, frame: &Frame) -> Self {
+        Self { points: frame.points, bytes: as_u32(frame.body.len()), sum: frame_sum(id, &frame.body) }
+    }
+
+    /// Whether `bytes` is what was written.
+    pub(super) fn fits(self, id: u64, bytes: &[u8]) -> bool {
+        self.bytes == as_u32(bytes.len()) && self.sum == frame_sum(id, bytes)
+    }
+}
+
+fn frame_sum(id: u64, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&id.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// No record comes near what its fields can say.
+pub(super) fn as_u32(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// Writes a record behind `buffer`; returns how long it is without its body.
+pub(super) fn put<'a>(buffer: &mut Vec<u8>, head: &Head, body: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let start = buffer.len();
+    buffer.extend(MARK);
+    buffer.extend([0; 8]);
+    buffer.push(VERSION);
+    // Nothing in it is refused, and a Vec takes all.
+    *buffer = postcard::to_extend(head, std::mem::take(buffer)).unwrap_or_default();
+    let length = as_u32(buffer.len().saturating_sub(start));
+    if let Some(field) = buffer.get_mut(start + 8..start + 12) {
+        field.copy_from_slice(&length.to_le_bytes());
+    }
+    let sum = crc32fast::hash(buffer.get(start + 8..).unwrap_or_default());
+    if let Some(field) = buffer.get_mut(start + 4..start + 8) {
+        field.copy_from_slice(&sum.to_le_bytes());
+    }
+    body.into_iter().for_each(|part| buffer.extend_from_slice(part));
+    length
+}
+
+/// A record whose head is what was written.
+#[derive(Debug)]
+pub(super) struct Record<'a> {
+    /// Where it is in the segment.
+    pub(super) offset: usize,
+    /// How long it is without its body.
+    pub(super) length: u32,
+    pub(super) head: Head,
+    /// Shorter than it was where the segment is cut.
+    pub(super) body: &'a [u8],
+}
+
+/// The records of a segment. An error is the version of a newer format.
+pub(super) fn records(bytes: &[u8]) -> impl Iterator<Item = Result<Record<'_>, u8>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
+            match first(rest) {
+                Some(Ok(mut record)) => {
+                    record.offset = at;
+                    at += usize::try_from(record.length).unwrap_or(usize::MAX) + record.body.len();
+                    return Some(Ok(record));
+                }
+                Some(newer) => return Some(newer),
+                None => at += 1 + rest.get(1..)?.windows(MARK.len()).position(|bytes| bytes == MARK)?,
+            }
+        }
+    })
+}
+
+/// The record at the beginning of `bytes`.
+pub(super) fn first(bytes: &[u8]) -> Option<Result<Record<'_>, u8>> {
+    let (mark, rest) = bytes.split_first_chunk()?;
+    let (sum, rest) = rest.split_first_chunk()?;
+    let length = u32::from_le_bytes(*rest.first_chunk()?);
+    let (before, behind) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
+    if *mark != MARK || u32::from_le_bytes(*sum) != crc32fast::hash(before.get(8..)?) {
+        return None;
+    }
+    let version = *before.get(FIXED - 1)?;
+    if version > VERSION {
+        return Some(Err(version));
+    }
+    let head: Head = postcard::from_bytes(before.get(FIXED..)?).ok()?;
+    let body = behind.get(..usize::try_from(head.body).ok()?).unwrap_or(behind);
+    Some(Ok(Record { offset: 0, length, head, body }))
+}

@@ -1,0 +1,250 @@
+//! What is in the log at the start, what of it is lost, and whose it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::log::{Entry, Log, Segment};
+use super::record::{self, Content, Done, Evicted, Head, Record, Renamed, Totals};
+use super::{Restored, StoreError, Summary, disk, moved};
+
+/// Records that are gone, and the points that each destination has lost with them.
+type Gap = (Range<u64>, Totals);
+
+/// One reading of the log.
+#[derive(Debug, Default)]
+struct Scan {
+    log: Log,
+    /// Of the segment that is read.
+    boot: Option<[u8; 16]>,
+    summaries: BTreeMap<u64, Summary>,
+    /// Points of frames that are not what was written, of each batch that has such.
+    damaged: BTreeMap<u64, u64>,
+    gaps: Vec<Gap>,
+    /// By the number of the batch's record: destination, id, points.
+    done: BTreeMap<u64, BTreeSet<(Arc<str>, u64, u64)>>,
+    /// One copy of each name is enough.
+    names: BTreeSet<Arc<str>>,
+}
+
+impl Log {
+    /// Reads the log in `dir`. With `anyway` what the disk refuses to read counts as damaged.
+    pub(super) fn open(
+        dir: &Path,
+        max_bytes: u64,
+        names: &[Arc<str>],
+        anyway: bool,
+    ) -> Result<(Self, Restored), StoreError> {
+        let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
+        let numbers = disk::segments(dir).map_err(|source| io(dir, source))?;
+        let mut scan = Scan { log: Self { dir: dir.to_owned(), ..Self::default() }, ..Scan::default() };
+        scan.log.boot = disk::boot();
+        for (index, &segment) in numbers.iter().enumerate() {
+            let path = disk::segment(dir, segment);
+            let bytes = disk::read(&path, anyway).map_err(|source| io(&path, source))?;
+            let limit = numbers.get(index + 1).copied();
+            scan.segment(segment, limit, &bytes).map_err(|version| StoreError::Newer { path, version })?;
+            let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            scan.log.segments.insert(segment, Segment { bytes, due: 0 });
+            scan.log.last = segment;
+        }
+        // A segment may be there without a record.
+        scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
+        let (mut log, mut restored) = scan.take();
+        let is_known =
+            |name: &Arc<str>| log.configured.contains(name) || restored.due.iter().any(|(to, _)| to == name);
+        restored.moved = moved(&log.configured, names, is_known);
+        if let Some((from, to)) = &restored.moved {
+            let its = restored.due.iter_mut().filter(|(name, _)| name == from);
+            its.for_each(|(name, _)| *name = Arc::clone(to));
+            for points in [&mut restored.lost, &mut restored.unproved] {
+                let its = points.remove(from);
+                points.extend(its.map(|points| (Arc::clone(to), points)));
+            }
+        }
+        log.configure(names, restored.moved.as_ref(), max_bytes);
+        Ok((log, restored))
+    }
+}
+
+impl Scan {
+    /// Reads the next segment; the one behind it begins at `limit`.
+    fn segment(&mut self, segment: u64, limit: Option<u64>, bytes: &[u8]) -> Result<(), u8> {
+        let before = std::mem::take(&mut self.log.totals);
+        let end = std::mem::replace(&mut self.log.number, segment);
+        self.boot = None;
+        let mut records = record::records(bytes).peekable();
+        while let Some(record) = records.next() {
+            let Record { offset, length, head, body } = record?;
+            let Head { number, totals, content, .. } = head;
+            if let Content::Begin { previous, boot, configured, renamed } = content {
+                self.boot = Some(boot);
+                self.log.configured = configured;
+                let known = std::mem::replace(&mut self.log.renamed, renamed.clone());
+                let news = renamed.iter().filter(|new| known.iter().all(|known| known.number != new.number));
+                news.for_each(|new| self.log.rename(new));
+                if !self.log.segments.is_empty() {
+                    // Of the one before, and of that alone, it knows how much there was.
+                    let had = if previous == self.log.last { &before } else { &Totals::new() };
+                    self.gap(end..segment, &totals, had);
+                }
+                continue;
+            }
+            if number < self.log.number || limit.is_some_and(|limit| number >= limit) {
+                continue;
+            }
+            let had = std::mem::replace(&mut self.log.totals, totals);
+            if number > self.log.number {
+                let there_were = self.log.totals.clone();
+                self.gap(self.log.number..number, &there_were, &had);
+            }
+            self.log.number = number.saturating_add(1);
+            let is_last = limit.is_none() && records.peek().is_none();
+            let entry = Entry {
+                segment,
+                offset: u64::try_from(offset).unwrap_or(u64::MAX),
+                length,
+                number,
+                points: 0,
+                due: Vec::new(),
+            };
+            self.record(entry, content, body, is_last);
+        }
+        Ok(())
+    }
+
+    fn gap(&mut self, numbers: Range<u64>, there_were: &Totals, there_are: &Totals) {
+        let lost = |(to, points): (&Arc<str>, &u64)| {
+            let points = points.saturating_sub(there_are.get(to).copied().unwrap_or(0));
+            (points > 0).then(|| (Arc::clone(to), points))
+        };
+        let lost: Totals = there_were.iter().filter_map(lost).collect();
+        if !lost.is_empty() || !numbers.is_empty() {
+            self.gaps.push((numbers, lost));
+        }
+    }
+
+    fn record(&mut self, mut entry: Entry, content: Content, mut body: &[u8], is_last: bool) {
+        let number = entry.number;
+        match content {
+            Content::Begin { .. } => {}
+            Content::Batch { id, timestamp, pushed, due, frames } => {
+                let pushed = (self.boot == Some(self.log.boot)).then_some(pushed);
+                let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
+                let mut damaged = 0;
+                for frame in frames {
+                    let length = usize::try_from(frame.bytes).unwrap_or(usize::MAX).min(body.len());
+                    let (its, rest) = body.split_at_checked(length).unwrap_or_default();
+                    body = rest;
+                    if frame.fits(id, its) {
+                        summary.points = summary.points.saturating_add(frame.points.into());
+                        summary.bytes = summary.bytes.saturating_add(its.len());
+                    } else {
+                        damaged += u64::from(frame.points);
+                    }
+                }
+                let points = summary.points.saturating_add(damaged);
+                for to in &due {
+                    *self.log.totals.entry(Arc::clone(to)).or_default() += points;
+                }
+                if is_last && damaged > 0 {
+                    // As after a power cut: it is not there.
+                    let torn = due.into_iter().map(|to| Done { to, number, id, points });
+                    self.log.settled.extend(torn);
+                    return;
+                }
+                (entry.points, entry.due) =
+                    (summary.points, due.into_iter().map(|to| self.intern(to)).collect());
+                self.log.batches.insert(id, entry);
+                self.summaries.insert(id, summary);
+                self.damaged.remove(&id);
+                self.damaged.extend((damaged > 0).then_some((id, damaged)));
+            }
+            Content::Done(entries) => {
+                for Done { to, number, id, points } in entries {
+                    self.log.evicted.remove(&(Arc::clone(&to), id));
+                    if let Some(entry) = self.log.batches.get_mut(&id) {
+                        entry.due.retain(|other| *other != to);
+                    }
+                    let to = self.intern(to);
+                    self.done.entry(number).or_default().insert((to, id, points));
+                }
+            }
+            Content::State { name, sum } if crc32fast::hash(body) == sum => {
+                self.log.states.insert(name, (entry.segment, Arc::from(body)));
+            }
+            Content::State { .. } if is_last => {}
+            Content::State { .. } => self.gaps.push((number..number.saturating_add(1), Totals::new())),
+            Content::Evicted(entries) => {
+                let its =
+                    entries.into_iter().map(|Evicted { to, id, points }| ((to, id), (entry.segment, points)));
+                self.log.evicted.extend(its);
+            }
+        }
+    }
+
+    fn intern(&mut self, name: Arc<str>) -> Arc<str> {
+        if let Some(known) = self.names.get(&name) {
+            return Arc::clone(known);
+        }
+        self.names.insert(Arc::clone(&name));
+        name
+    }
+
+    /// The log and what it has: names are today's, what is lost is counted, and counted only once.
+    fn take(self) -> (Log, Restored) {
+        let Self { mut log, summaries, damaged, gaps, done, .. } = self;
+        let renamed = log.renamed.clone();
+        let today = |name: &Arc<str>, number: u64| {
+            let step = |name: Arc<str>, step: &Renamed| {
+                if number < step.number && name == step.from { Arc::clone(&step.to) } else { name }
+            };
+            renamed.iter().fold(Arc::clone(name), step)
+        };
+        let mut restored = Restored {
+            states: log.states.iter().map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect(),
+            damaged: gaps.iter().map(|(numbers, _)| numbers.end.saturating_sub(numbers.start)).sum(),
+            ..Restored::default()
+        };
+        for (numbers, lost) in gaps {
+            for (to, points) in lost {
+                let name = today(&to, numbers.start);
+                let its = done
+                    .range(numbers.clone())
+                    .flat_map(|(&number, its)| its.iter().map(move |its| (number, its)));
+                let its = its.filter(|(number, (other, ..))| today(other, *number) == name);
+                let points = points.saturating_sub(its.map(|(_, (_, _, points))| points).sum());
+                if points > 0 {
+                    *restored.lost.entry(name).or_default() += points;
+                    log.settled.push(Done { to, number: numbers.start, id: 0, points });
+                }
+            }
+        }
+        for (id, entry) in std::mem::take(&mut log.batches) {
+            let damaged = damaged.get(&id).copied().unwrap_or(0);
+            restored.damaged += u64::from(damaged > 0 && !entry.due.is_empty());
+            for to in entry.due.iter().filter(|_| damaged > 0) {
+                let its = done.get(&entry.number).into_iter().flatten();
+                let counted: u64 =
+                    its.filter(|(other, id, _)| other == to && *id == 0).map(|its| its.2).sum();
+                let points = damaged.saturating_sub(counted);
+                if points > 0 {
+                    *restored.lost.entry(Arc::clone(to)).or_default() += points;
+                    log.settled.push(Done { to: Arc::clone(to), number: entry.number, id: 0, points });
+                }
+            }
+            if entry.points > 0 && !entry.due.is_empty() {
+                restored.due.extend(entry.due.iter().map(|to| (Arc::clone(to), id)));
+                restored.batches.extend(summaries.get(&id).map(|summary| (id, *summary)));
+                log.keep(id, entry);
+            }
+        }
+        // Nobody will know now.
+        for ((to, id), (_, points)) in std::mem::take(&mut log.evicted) {
+            *restored.unproved.entry(Arc::clone(&to)).or_default() += points;
+            log.settled.push(Done { to, number: 0, id, points: 0 });
+        }
+        (log, restored)
+    }
+}
