@@ -46,8 +46,7 @@ fn bench() -> Result<()> {
         "{}\n\nEach contender runs alone, in {TURNS} turns that alternate with those of the others. For each turn it is \
          started, settles for {} s and is measured for {READINGS} readings, one a second. CPU is user and system time of \
          all threads of its processes; slurmctld, munged, Carbon and the kernel's own threads are not counted. Figures \
-         are medians of the turns, with the least and the greatest in brackets. A ratio is the median of the ratios to \
-         the C loop of the same turn.\n\n",
+         are medians of the turns, with the least and the greatest in brackets.\n\n",
         machine(),
         SETTLE.as_secs()
     ))?;

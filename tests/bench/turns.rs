@@ -53,9 +53,9 @@ impl Costs {
         (figures().fold(f64::MAX, f64::min), figures().fold(0.0, f64::max))
     }
 
-    /// The median of the ratios, each with the same turn of `floor`: neighbours that come and go change both.
+    /// The median turn's figure, compared with the CPU of the median turn of `floor`.
     pub(crate) fn ratio(&self, floor: &Self, figure: impl Fn(&Cost) -> f64) -> f64 {
-        median(self.0.iter().zip(&floor.0).map(|(cost, floor)| figure(cost) / floor.own))
+        self.median(figure) / floor.median(|cost| cost.own)
     }
 }
 

@@ -52,15 +52,12 @@ const LIST_OVERHEAD: usize = 10;
 /// # Errors
 /// The pickle encoder failed, which a [`Batch`] gives no reason for.
 pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
-    split(batch.points())
-        .map(|points| {
-            let list: Vec<Item<'_>> = points
-                .iter()
-                .map(|point| (Cow::Borrowed(point.path()), (batch.timestamp(), point.value())))
-                .collect();
-            Frame::pickle(&list)
-        })
-        .collect()
+    let mut points = batch.points();
+    let frame = || {
+        let (count, bytes) = fitting(points.clone());
+        (count > 0).then(|| Ok(Frame::of(points.by_ref().take(count), batch.timestamp(), bytes)))
+    };
+    std::iter::from_fn(frame).collect()
 }
 
 /// How many points are in all of them.
@@ -71,7 +68,7 @@ pub(crate) fn points(frames: &[Frame]) -> u64 {
 /// `batch` as lines of text.
 #[must_use]
 pub fn lines(batch: &Batch) -> String {
-    batch.points().iter().fold(String::new(), |mut lines, point| {
+    batch.points().fold(String::new(), |mut lines, point| {
         push_line(&mut lines, point.path(), point.value(), batch.timestamp());
         lines
     })
@@ -80,6 +77,40 @@ pub fn lines(batch: &Batch) -> String {
 type Item<'a> = (Cow<'a, str>, (i64, f64));
 
 impl Frame {
+    /// By hand: serde_pickle writes each opcode by itself, and takes five times as long.
+    fn of<'a>(points: impl Iterator<Item = Point<'a>>, timestamp: i64, bytes: usize) -> Self {
+        let mut body = Vec::with_capacity(bytes);
+        // The length; protocol 2, an empty list, and a mark for what is appended to it.
+        body.extend(*b"\0\0\0\0\x80\x02](");
+        let mut count = 0;
+        for point in points {
+            let length = u32::try_from(point.path().len()).unwrap_or(u32::MAX);
+            body.extend(*b"(X");
+            body.extend(length.to_le_bytes());
+            body.extend(point.path().as_bytes());
+            body.push(b'(');
+            match i32::try_from(timestamp) {
+                Ok(timestamp) => {
+                    body.push(b'J');
+                    body.extend(timestamp.to_le_bytes());
+                }
+                Err(_) => {
+                    body.extend(*b"\x8a\x08");
+                    body.extend(timestamp.to_le_bytes());
+                }
+            }
+            body.push(b'G');
+            body.extend(point.value().to_be_bytes());
+            body.extend(*b"tt");
+            count += 1;
+        }
+        body.extend(*b"e.");
+        // A frame is at most 256 KiB and 500 points, far below what its length can say.
+        let length = u32::try_from(body.len()).unwrap_or(u32::MAX).saturating_sub(4);
+        body.splice(..4, length.to_be_bytes());
+        Self { points: count, body }
+    }
+
     fn pickle(list: &[Item<'_>]) -> Result<Self, WireError> {
         let body = serde_pickle::to_vec(&list, SerOptions::new().proto_v2())
             .map_err(|source| WireError { points: list.len(), source })?;
@@ -132,22 +163,17 @@ fn push_line(lines: &mut String, path: &str, value: f64, timestamp: i64) {
     let _ = writeln!(lines, "{path} {value} {timestamp}");
 }
 
-fn split(points: &[Point]) -> impl Iterator<Item = &[Point]> {
-    let mut rest = points;
-    std::iter::from_fn(move || {
-        let mut bytes = LIST_OVERHEAD;
-        let fits = rest
-            .iter()
-            .take(MAX_FRAME_POINTS)
-            .take_while(|point| {
-                bytes += point.path().len() + POINT_OVERHEAD;
-                bytes <= MAX_FRAME_BYTES
-            })
-            .count();
-        let (frame, tail) = rest.split_at_checked(fits)?;
-        rest = tail;
-        (!frame.is_empty()).then_some(frame)
-    })
+/// How many of the next points a frame can have, and how many bytes they make.
+fn fitting<'a>(points: impl Iterator<Item = Point<'a>>) -> (usize, usize) {
+    let mut frame = (0, LIST_OVERHEAD);
+    for point in points.take(MAX_FRAME_POINTS) {
+        let bytes = frame.1 + point.path().len() + POINT_OVERHEAD;
+        if bytes > MAX_FRAME_BYTES {
+            break;
+        }
+        frame = (frame.0 + 1, bytes);
+    }
+    frame
 }
 
 #[cfg(test)]
