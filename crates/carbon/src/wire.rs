@@ -243,8 +243,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_hold_all_points_in_order(values in proptest::collection::vec(-1e18..1e18, 0..1600)) {
-            let mut batch = Batch::new(60);
+        fn frames_hold_all_points_in_order_also_after_2038(
+            values in proptest::collection::vec(-1e18..1e18, 0..1600),
+            timestamp in prop_oneof![Just(60), any::<i64>()],
+        ) {
+            let mut batch = Batch::new(timestamp);
             for value in &values {
                 batch.push("cluster.x".into(), *value);
             }
@@ -255,9 +258,10 @@ mod tests {
                 let list: Vec<(String, (i64, f64))> =
                     serde_pickle::from_slice(body, serde_pickle::DeOptions::new()).unwrap();
                 prop_assert!(list.len() <= MAX_FRAME_POINTS);
+                prop_assert_eq!(body, serde_pickle::to_vec(&list, SerOptions::new().proto_v2()).unwrap());
                 read.extend(list);
             }
-            prop_assert_eq!(read, values.into_iter().map(|v| ("cluster.x".to_owned(), (60, v))).collect::<Vec<_>>());
+            prop_assert_eq!(read, values.into_iter().map(|v| ("cluster.x".to_owned(), (timestamp, v))).collect::<Vec<_>>());
         }
     }
 }
