@@ -20,9 +20,9 @@ use sandbox::{Process, Sandbox, find_program, wait};
 use crate::turns::{Cost, Costs, SETTLE, TURNS, contender, in_turn, measure};
 
 /// Readings in a turn, one a second.
-const READINGS: u32 = 12;
+const READINGS: u32 = 10;
 /// The same for forking sdiag, which costs so much more that few are enough.
-const FORKS: u32 = 6;
+const FORKS: u32 = 4;
 
 /// The default window has 20 readings of 30 s; one of 8 s has 8 of 1 s. What the sender does every quarter of the window,
 /// and at most once a minute, comes every second reading in both.
@@ -97,7 +97,7 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
             let name = format!("window{turn}");
             let dir =
                 format!("dir = {:?}\nresend_window = \"{} s\"\n", sandbox.path(&name), WINDOW.as_secs());
-            measure(collector(sandbox, &name, &dir)?, WINDOW + SETTLE, READINGS)
+            measure(collector(sandbox, &name, &dir)?, WINDOW, READINGS)
         }),
         contender(|turn| {
             let name = format!("fork{turn}");

@@ -24,7 +24,7 @@ const USERS: u32 = 200;
 const TYPES: usize = 100;
 
 /// Live readings in a turn.
-const LENGTH: u32 = 8;
+const LENGTH: u32 = 6;
 
 /// The aims: µs of CPU for deriving and encoding, and the whole tick beside the floor's.
 const MOST_DERIVE: f64 = 1000.0;
