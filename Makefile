@@ -23,7 +23,7 @@ ADAPT = sed -i -e 's|/usr/bin/slurm\\*-graphite|$(BIN)/slurm-graphite|g' \
 	-e 's|/etc/slurm\\*-graphite|$(CONFIG)|g'
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak loss-long golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -89,9 +89,13 @@ bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs (1
 	cargo build --release --locked --workspace
 	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p live-tests --bin bench_scale
 
-soak: packages ## random faults for an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest
+soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p live-tests --bin soak
+
+loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 of them
+	cargo build --locked --workspace
+	cargo test --locked -p live-tests --test loss -- --ignored
 
 golden: ## write the golden files and docs/metrics.md anew
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests

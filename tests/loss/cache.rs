@@ -22,7 +22,7 @@ fn a_carbon_that_ends_or_stops() {
 fn a_carbon_that_takes_nothing() {
     side_by_side(&[
         ("its cache full, flow control on", full),
-        ("port refused 12 s", refused),
+        ("port refused 5 s", refused),
         ("accept then close", || taken(Manner::Close)),
         ("accept and never read", || taken(Manner::Silent)),
     ]);
@@ -30,15 +30,15 @@ fn a_carbon_that_takes_nothing() {
 
 fn terminated() -> Result<String> {
     let mut stage = Stage::running()?;
-    stop_and_start(&mut stage)?;
+    stop_and_start(&mut stage, &[0.05, 0.3, 1.2, 3.0])?;
     Ok(stage.finish()?.clean()?.to_string())
 }
 
 /// What a Carbon has when it ends soon after a write is lost without a sign.
-fn stop_and_start(stage: &mut Stage) -> Result<()> {
-    for after in [0.05, 0.3, 1.2, 3.0] {
+fn stop_and_start(stage: &mut Stage, delays: &[f64]) -> Result<()> {
+    for after in delays {
         stage.tick()?;
-        wait::pause(Duration::from_secs_f64(after));
+        wait::pause(Duration::from_secs_f64(*after));
         stage.carbon.process.stop()?;
         let since = now();
         stage.carbon.process.start()?;
@@ -54,8 +54,8 @@ fn as_shipped() -> Result<String> {
     stage.carbon.process.stop()?;
     stage.carbon.limit(Limits::AsShipped)?;
     stage.carbon.process.start()?;
-    stop_and_start(&mut stage)?;
-    kill_and_start(&mut stage, 2)?;
+    stop_and_start(&mut stage, &[0.3, 1.2])?;
+    kill_and_start(&mut stage, 1)?;
     Ok(stage.finish()?.clean()?.to_string())
 }
 
@@ -105,7 +105,7 @@ fn full() -> Result<String> {
 fn refused() -> Result<String> {
     let mut stage = Stage::running()?;
     stage.carbon.process.kill()?;
-    stage.ticks(12)?;
+    stage.ticks(5)?;
     let since = now();
     stage.carbon.process.start()?;
     stage.connected(since)?;

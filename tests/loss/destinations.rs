@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Carbon, Manner, Plan, Relay, Series, Sink, Stage, destination, free_port, now, wait};
+use sandbox::{
+    ALL_READ, Carbon, Manner, Plan, Relay, Series, Sink, Stage, destination, free_port, now, wait,
+};
 
 use crate::side_by_side;
 
@@ -13,15 +15,15 @@ fn more_than_one_hop_or_destination() {
     side_by_side(&[
         ("two destinations, one dead throughout", one_dead),
         ("two destinations, one deaf throughout", one_deaf),
-        ("carbon-relay onto two caches", carbon_relay),
-        ("carbon-c-relay onto two caches, plaintext", c_relay),
+        ("carbon-relay onto two caches", || carbon_relay(false)),
+        ("carbon-c-relay onto two caches, plaintext", || c_relay(false)),
         ("a peer that closes connections", closing),
     ]);
 }
 
 #[test]
-fn ends_long_after_a_write() {
-    side_by_side(&[("a peer that closes what is idle", idle), ("a Carbon killed time and again", killed)]);
+fn a_relay_that_hangs_for_three_windows_and_is_killed() {
+    side_by_side(&[("carbon-relay", || carbon_relay(true)), ("carbon-c-relay", || c_relay(true))]);
 }
 
 fn one_dead() -> Result<String> {
@@ -42,13 +44,13 @@ fn live_beside(other: &str) -> Result<String> {
     stage.configure(&plan)?;
     stage.daemon.spawn()?;
     stage.steady()?;
-    stage.ticks(12)?;
+    stage.ticks(6)?;
     // The other's share would keep the end of the daemon waiting.
     let since = now();
     stage.daemon.stop()?;
     stage.collected.look()?;
     let mut entries = stage.collected.entries().iter().filter(|entry| entry.at > since);
-    let confirmed = |line: &str| line.contains("\"carbon\"") && line.contains("everything confirmed");
+    let confirmed = |line: &str| line.contains("\"carbon\"") && line.contains(ALL_READ);
     ensure!(entries.any(|entry| confirmed(&entry.line)), "the live one was not confirmed at the end");
     let findings = stage.settled()?.clean()?;
     let path = stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("carbon.gauge-queue_ticks"));
@@ -65,37 +67,38 @@ fn two_caches() -> Result<Stage> {
     Ok(stage)
 }
 
-/// The relay itself stops and starts, too: it passes on what it has before it ends.
-fn carbon_relay() -> Result<String> {
+/// The relay itself ends and starts, too.
+fn carbon_relay(hangs: bool) -> Result<String> {
     let mut stage = two_caches()?;
     let caches: Vec<&Carbon> = std::iter::once(&stage.carbon).chain(&stage.more).collect();
-    let mut relay = Relay::carbon(&stage.folder, &caches)?;
-    through(&mut stage, Plan::to(&relay.address()), |stage| {
-        relay.process.kill()?;
-        stage.ticks(2)?;
-        relay.process.start()
-    })
+    let relay = Relay::carbon(&stage.folder, &caches)?;
+    through(&mut stage, relay, "", hangs)
 }
 
-fn c_relay() -> Result<String> {
+fn c_relay(hangs: bool) -> Result<String> {
     let mut stage = two_caches()?;
     let caches: Vec<&Carbon> = std::iter::once(&stage.carbon).chain(&stage.more).collect();
-    let mut relay = Relay::c(&stage.folder, &caches)?;
+    let relay = Relay::c(&stage.folder, &caches)?;
+    through(&mut stage, relay, "protocol = \"plaintext\"\n", hangs)
+}
+
+fn through(stage: &mut Stage, mut relay: Relay, protocol: &str, hangs: bool) -> Result<String> {
     let mut plan = Plan::to(&relay.address());
-    plan.destinations.push_str("protocol = \"plaintext\"\n");
-    through(&mut stage, plan, |stage| {
-        relay.process.kill()?;
-        stage.ticks(2)?;
-        relay.process.start()
-    })
-}
-
-fn through(stage: &mut Stage, plan: Plan, fault: impl FnOnce(&mut Stage) -> Result<()>) -> Result<String> {
+    plan.destinations.push_str(protocol);
+    if hangs {
+        plan.queue = "resend_window = \"4s\"\n".to_owned();
+    }
     stage.configure(&plan)?;
     stage.daemon.spawn()?;
     stage.ticks(4)?;
+    if hangs {
+        relay.process.freeze()?;
+        wait::pause(Duration::from_secs(13));
+    }
     let since = now();
-    fault(stage)?;
+    relay.process.kill()?;
+    stage.ticks(2)?;
+    relay.process.start()?;
     stage.connected(since)?;
     stage.ticks(3)?;
     let findings = stage.finish()?.clean()?;
@@ -151,52 +154,11 @@ fn closing() -> Result<String> {
     stage.ticks(1)?;
     let arrived = || !sink.bytes().is_empty();
     wait::until("a datapoint", Duration::from_secs(5), arrived)?;
-    for _ in 0..8 {
+    for _ in 0..4 {
         hang_up(&mut stage, &sink)?;
         stage.ticks(2)?;
     }
     let (most, datapoints) = writes(&mut stage, &sink)?;
-    ensure!(most == 9, "written {most} times at most");
-    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 8 closes"))
-}
-
-/// Closing loses nothing, and costs a bounded number of writes: one, five resends, and one until it is known what the peer
-/// closes.
-fn idle() -> Result<String> {
-    let mut stage = Stage::new(&Options::default())?;
-    let sink = Sink::start(Manner::Record)?;
-    stage.configure(&to_sink(&sink))?;
-    stage.every("15s")?;
-    stage.daemon.spawn()?;
-    for _ in 0..8 {
-        stage.tick()?;
-        wait::pause(Duration::from_secs(11));
-        hang_up(&mut stage, &sink)?;
-    }
-    stage.tick()?;
-    let (most, datapoints) = writes(&mut stage, &sink)?;
-    ensure!((6..=7).contains(&most), "written {most} times at most");
-    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 8 closes"))
-}
-
-/// What it has in memory is gone: nothing counts as delivered for ends that look as those of an idle peer.
-fn killed() -> Result<String> {
-    let mut stage = Stage::new(&Options::default())?;
-    stage.every("15s")?;
-    stage.daemon.spawn()?;
-    for _ in 0..7 {
-        stage.tick()?;
-        wait::pause(Duration::from_millis(12_500));
-        let since = now();
-        stage.carbon.process.kill()?;
-        stage.carbon.process.start()?;
-        stage.connected(since)?;
-    }
-    stage.tick()?;
-    let held = stage.counter("carbon.gauge-queue_held")?;
-    // Those before the tick that says so.
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
-    let ticks = (stage.collected.counted().count() - 1) as f64;
-    ensure!(held == ticks, "{held} ticks are held, of {ticks}");
-    Ok(format!("{}, {held} ticks held after 7 kills", stage.finish()?.clean()?))
+    ensure!(most == 5, "written {most} times at most");
+    Ok(format!("{datapoints} datapoints, 0 lost, written {most} times at most for 4 closes"))
 }

@@ -11,9 +11,16 @@ mod caps;
 mod damage;
 mod destinations;
 mod disk;
+mod flow;
+mod hangs;
+mod memory;
+mod moves;
 mod network;
+mod proxies;
+mod receivers;
 mod reloads;
 mod restarts;
+mod sizes;
 
 use std::time::Instant;
 

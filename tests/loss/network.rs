@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use sandbox::carbon::Options;
+use sandbox::carbon::{Limits, Options};
 use sandbox::{Carbon, Folder, Forwarder, Plan, Space, Stage, now, wait};
 
 use crate::{SKIPPED, side_by_side};
@@ -13,10 +13,49 @@ use crate::{SKIPPED, side_by_side};
 fn a_network_that_fails() {
     side_by_side(&[
         ("no packet gets through for 2 s and 8 s", cut),
-        ("forwarding stops 10 s, then goes on", || held(true)),
-        ("forwarding stops 10 s, then the connection breaks", || held(false)),
+        ("forwarding stops 5 s, then goes on", || held(true)),
+        ("forwarding stops 5 s, then the connection breaks", || held(false)),
         ("a name that is unknown for 5 s", unnamed),
+        ("Carbon's host goes between two ticks, interval 6 s, window 5 s", || host_gone("5s", "6s")),
+        ("the same with interval and window equal", || host_gone("6s", "6s")),
     ]);
+}
+
+/// Nobody closes, and the next tick is written into the void: it proves nothing of the one before. What Carbon had in memory
+/// is gone with its host.
+fn host_gone(window: &str, interval: &str) -> Result<String> {
+    let folder = Folder::new()?;
+    let Some(space) = Space::new(&folder, "true")? else { return Ok(SKIPPED.to_owned()) };
+    let mut carbon = Carbon::within(&space, &folder, "carbon", &Options::default())?;
+    carbon.process.start()?;
+    let mut stage = Stage::with(folder, carbon)?;
+    let mut plan = Plan::to(&stage.carbon.address());
+    plan.queue = format!("resend_window = \"{window}\"\n");
+    stage.configure(&plan)?;
+    stage.every(interval)?;
+    stage.move_into(&space, true)?;
+    stage.daemon.spawn()?;
+    // At the first tick it makes its files, and one that is killed then leaves them broken.
+    stage.ticks(2)?;
+    stage.settled()?.clean()?;
+    stage.carbon.process.stop()?;
+    stage.carbon.limit(Limits::Slow)?;
+    let since = now();
+    stage.carbon.process.start()?;
+    stage.connected(since)?;
+    stage.tick()?;
+    wait::pause(Duration::from_secs(1));
+    space.run(&stage.folder, "ip link set lo down")?;
+    stage.carbon.process.kill()?;
+    stage.carbon.limit(Limits::Wide)?;
+    stage.ticks(3)?;
+    // The host is another one now: nothing of the old connections is left to answer.
+    let since = now();
+    stage.carbon.process.spawn()?;
+    space.run(&stage.folder, "ip link set lo up")?;
+    stage.carbon.process.wait_ready()?;
+    stage.connected(since)?;
+    Ok(stage.finish()?.clean()?.to_string())
 }
 
 /// A network of their own: an established connection sees neither an acknowledgement nor an end.
@@ -51,7 +90,7 @@ fn held(heals: bool) -> Result<String> {
     stage.daemon.spawn()?;
     stage.steady()?;
     forwarder.hold(true);
-    stage.ticks(10)?;
+    stage.ticks(5)?;
     let since = now();
     if !heals {
         forwarder.break_connections();

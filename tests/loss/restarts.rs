@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Findings, Stage, now, wait};
+use sandbox::{Findings, Invocation, Process, Stage, now, slurm_graphite, wait};
 
 use crate::side_by_side;
 
@@ -15,7 +15,41 @@ fn a_daemon_that_is_killed() {
         ("SIGKILL in an outage", killed_in_an_outage),
         ("SIGKILL in a replay", killed_in_a_replay),
         ("SIGTERM with Carbon away", ended_alone),
+        ("a second daemon on the same queue", second),
     ]);
+}
+
+/// It waits for the first to end, as at a restart, and then refuses to start with that one's id; the first is not disturbed.
+fn second() -> Result<String> {
+    let mut stage = Stage::running()?;
+    let config = stage.folder.path().join("daemon.toml").display().to_string();
+    let args = ["run", "--config", &config, "--interval", "1s"];
+    let finished = Invocation::new(&stage.folder, &args)?.finish()?;
+    let first = stage.daemon.pid().context("the first has ended")?.to_string();
+    ensure!(finished.code == Some(1), "it ended with {:?}: {}", finished.code, finished.stderr);
+    ensure!(finished.stderr.contains(&first), "no {first} in {}", finished.stderr);
+    let errors =
+        finished.stderr.lines().filter(|line| line.contains("ERROR") || line.contains("rror:")).count();
+    ensure!(errors <= 1, "{}", finished.stderr);
+    let took = finished.took.as_secs_f64();
+    ensure!((4.0..10.0).contains(&took), "it took {took:.1} s");
+    // One that ends in time is waited for.
+    let mut next = Process::new(&stage.folder, "next", slurm_graphite()?).args(args);
+    next.spawn()?;
+    wait::pause(Duration::from_secs(1));
+    stage.daemon.stop()?;
+    wait::pause(Duration::from_secs(5));
+    ensure!(next.pid().is_some(), "{:?}", next.lines());
+    next.stop()?;
+    stage.collected.look()?;
+    stage.daemon.spawn()?;
+    stage.ticks(2)?;
+    stage.daemon.stop()?;
+    stage.collected.look()?;
+    // What the second daemon sent is not in the record.
+    let findings = stage.settled()?;
+    ensure!(findings.missing() == 0, "{findings}");
+    Ok(format!("refused after {took:.1} s: {}", finished.stderr.lines().last().unwrap_or_default()))
 }
 
 /// Kills the daemon and starts it again; all that was kept before must be kept still.

@@ -17,6 +17,11 @@ pub enum Limits {
     AsShipped,
     /// A cache of 100 points, written at 10 series a second, with flow control.
     Tight,
+    /// One series a second: what comes stays in memory.
+    Slow,
+    /// A cache of 30,000 points, written at 4 series a second, with flow control: it stops reading before it must throw away
+    /// what it has read.
+    Full,
 }
 
 /// What a Carbon can be told.
@@ -85,16 +90,17 @@ impl Carbon {
     /// It is not installed.
     pub fn new(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let start = |program: &Path| Ok(Process::new(folder, name, program.to_owned()));
-        Self::from(folder, name, options, &start, proc::listening)
+        let ports = [free_port()?, free_port()?, free_port()?];
+        Self::from(folder, name, options, &start, ports, proc::listening)
     }
 
-    /// The same, in a network of its own.
+    /// The same, in a network of its own, on Carbon's usual ports.
     ///
     /// # Errors
     /// As [`Carbon::new`].
     pub fn within(space: &Space, folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let start = |program: &Path| space.process(folder, name, program, true);
-        Self::from(folder, name, options, &start, space.listening())
+        Self::from(folder, name, options, &start, [2003, 2004, 7002], space.listening())
     }
 
     fn from(
@@ -102,12 +108,12 @@ impl Carbon {
         name: &str,
         options: &Options,
         start: Start<'_>,
+        [line_port, pickle_port, query_port]: [u16; 3],
         listening: impl Fn(u16) -> bool + Send + Sync + 'static,
     ) -> Result<Self> {
         let home = folder.path().join(name);
         let whisper = home.join("whisper");
         fs::create_dir_all(&whisper).with_context(|| whisper.display().to_string())?;
-        let [line_port, pickle_port, query_port] = [free_port()?, free_port()?, free_port()?];
         fs::write(home.join("storage-schemas.conf"), &options.schemas)?;
         fs::write(home.join("storage-aggregation.conf"), &options.aggregation)?;
         let conf = home.join("carbon.conf");
@@ -128,6 +134,15 @@ impl Carbon {
         let home = self.whisper.parent().context("a whisper tree without a folder")?;
         let ports = [self.line_port, self.pickle_port, self.query_port];
         Ok(fs::write(home.join("carbon.conf"), carbon_conf(home, ports, limits))?)
+    }
+
+    /// Removes all that it has stored, as a new disk would.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn forget(&self) -> Result<()> {
+        fs::remove_dir_all(&self.whisper)?;
+        Ok(fs::create_dir(&self.whisper)?)
     }
 
     /// `127.0.0.1:PORT` of the pickle protocol.
@@ -181,6 +196,8 @@ fn carbon_conf(home: &Path, [line, pickle, query]: [u16; 3], limits: Limits) -> 
         Limits::Wide => ("inf", "50000", "inf"),
         Limits::AsShipped => ("50", "500", "inf"),
         Limits::Tight => ("inf", "10", "100"),
+        Limits::Slow => ("inf", "1", "inf"),
+        Limits::Full => ("inf", "4", "30000"),
     };
     let home = home.display();
     // Its own metrics would lie among those of a test; tags would be sent to a graphite-web on port 80.

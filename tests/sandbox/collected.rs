@@ -4,7 +4,7 @@
 //! kept" when they are safe there. A datapoint counts once both are said: a SIGKILL between them may lose it. It knows
 //! nothing of how the queue works.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::{Carbon, Entry, Series};
+use crate::{Carbon, Entry, Series, now};
 
 /// The points of one tick, by path.
 pub type Points = BTreeMap<String, f64>;
@@ -23,9 +23,18 @@ pub type Points = BTreeMap<String, f64>;
 pub struct Collected {
     log: PathBuf,
     offset: u64,
-    ticks: BTreeMap<u64, Points>,
-    kept: BTreeSet<u64>,
+    ticks: BTreeMap<u64, Tick>,
+    /// The timestamp that was collected last; the clock may have been set back since the highest.
+    newest: Option<u64>,
     entries: Vec<Entry>,
+}
+
+/// One timestamp: a tick, and the surveys that were asked for with it, each a batch.
+#[derive(Debug, Default)]
+struct Tick {
+    points: Points,
+    collected: usize,
+    kept: usize,
 }
 
 /// What was found in whisper.
@@ -45,13 +54,7 @@ impl Collected {
     /// Reads this log, which need not exist yet.
     #[must_use]
     pub fn new(log: &Path) -> Self {
-        Self {
-            log: log.to_owned(),
-            offset: 0,
-            ticks: BTreeMap::new(),
-            kept: BTreeSet::new(),
-            entries: Vec::new(),
-        }
+        Self { log: log.to_owned(), offset: 0, ticks: BTreeMap::new(), newest: None, entries: Vec::new() }
     }
 
     /// Reads what has been added.
@@ -75,8 +78,11 @@ impl Collected {
     fn line(&mut self, line: &str) -> Result<()> {
         let (collected, kept) = (line.contains("\"tick collected\""), line.contains("\"tick kept\""));
         if !collected && !kept {
-            let entry = Entry::parse(line.to_owned()).filter(|entry| entry.level != "TRACE");
-            self.entries.extend(entry);
+            if let Some(mut entry) = Entry::parse(line.to_owned()).filter(|entry| entry.level != "TRACE") {
+                // The daemon's clock may have been ahead.
+                entry.at = entry.at.min(now());
+                self.entries.push(entry);
+            }
             return Ok(());
         }
         // Cut short by a SIGKILL: it says nothing.
@@ -85,24 +91,30 @@ impl Collected {
         let timestamp =
             value.get("timestamp").and_then(Value::as_u64).context("a tick without its timestamp")?;
         if kept {
-            self.kept.insert(timestamp);
+            self.ticks.entry(timestamp).or_default().kept += 1;
             return Ok(());
         }
         let lines = value.get("lines").and_then(Value::as_str).context("a tick without its points")?;
-        let points = lines.lines().map(point).collect::<Option<Points>>().context("a point that is none")?;
-        ensure!(self.ticks.insert(timestamp, points).is_none(), "{timestamp} was collected twice");
+        let tick = self.ticks.entry(timestamp).or_default();
+        for line in lines.lines() {
+            let (path, value) = point(line).context("a point that is none")?;
+            ensure!(tick.points.insert(path, value).is_none(), "{timestamp} was collected twice: {line}");
+        }
+        tick.collected += 1;
+        self.newest = Some(timestamp);
         Ok(())
     }
 
     /// The ticks that count, with their points.
     pub fn counted(&self) -> impl Iterator<Item = (u64, &Points)> {
-        self.ticks.iter().filter(|(at, _)| self.kept.contains(at)).map(|(&at, points)| (at, points))
+        let counted = self.ticks.iter().filter(|(_, tick)| tick.collected > 0 && tick.kept >= tick.collected);
+        counted.map(|(&at, tick)| (at, &tick.points))
     }
 
     /// Whether exactly this was collected, whether or not it counts.
     #[must_use]
     pub fn is_collected(&self, timestamp: u64, path: &str, value: f64) -> bool {
-        let collected = self.ticks.get(&timestamp).and_then(|points| points.get(path));
+        let collected = self.ticks.get(&timestamp).and_then(|tick| tick.points.get(path));
         collected.is_some_and(|collected| collected.to_bits() == value.to_bits())
     }
 
@@ -115,8 +127,8 @@ impl Collected {
     /// The newest collected value of the one path that ends so.
     #[must_use]
     pub fn last(&self, end: &str) -> Option<f64> {
-        let points = self.ticks.last_key_value()?.1;
-        points.iter().find(|(path, _)| path.ends_with(end)).map(|(_, &value)| value)
+        let tick = self.ticks.get(&self.newest?)?;
+        tick.points.iter().find(|(path, _)| path.ends_with(end)).map(|(_, &value)| value)
     }
 
     /// The log's other entries, from debug upwards.
@@ -156,7 +168,7 @@ impl Collected {
             }
         }
         for at in due {
-            let Some(points) = self.ticks.get(&at) else { continue };
+            let Some(Tick { points, .. }) = self.ticks.get(&at) else { continue };
             findings.ticks += 1;
             findings.checked += points.len() as u64;
             let missing = |path: &&String| stored.get(*path).and_then(|series| series.at(at)).is_none();

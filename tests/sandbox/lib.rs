@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod bustle;
 pub mod carbon;
 mod collected;
@@ -16,6 +17,7 @@ mod folder;
 mod forwarder;
 pub mod grafana;
 mod graphite_web;
+mod haproxy;
 mod imitation;
 mod invocation;
 pub mod log;
@@ -43,6 +45,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+pub use ahead::Ahead;
 pub use bustle::Bustle;
 pub use carbon::Carbon;
 pub use collected::{Collected, Findings, Points};
@@ -52,6 +55,7 @@ pub use folder::Folder;
 pub use forwarder::Forwarder;
 pub use grafana::{Dashboard, Panel};
 pub use graphite_web::{GraphiteWeb, Rendered};
+pub use haproxy::Haproxy;
 pub use imitation::Imitation;
 pub use invocation::{Finished, Invocation};
 pub use log::Entry;
@@ -65,7 +69,7 @@ pub use sdiag::{RpcRow, Sdiag, section};
 pub use sink::{Manner, Sink};
 pub use slurm::{CPUS, Slurm};
 pub use space::Space;
-pub use stage::{Plan, Stage, destination};
+pub use stage::{ALL_READ, Plan, Stage, destination};
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.

@@ -72,12 +72,19 @@ impl Space {
     /// # Errors
     /// It fails.
     pub fn run(&self, folder: &Folder, command: &str) -> Result<()> {
-        let mut args = self.flags(true);
-        args.extend(["sh".to_owned(), "-ec".to_owned(), command.to_owned()]);
+        let args = self.words(command);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let finished = Invocation::of(folder, &find_program("nsenter")?, &args)?.finish()?;
         ensure!(finished.code == Some(0), "{command}: {}", finished.stderr);
         Ok(())
+    }
+
+    /// The arguments of nsenter(1) for a shell command in all of the namespaces.
+    #[must_use]
+    pub fn words(&self, command: &str) -> Vec<String> {
+        let mut args = self.flags(true);
+        args.extend(["sh".to_owned(), "-ec".to_owned(), command.to_owned()]);
+        args
     }
 
     /// Whether something listens on this port of its network.

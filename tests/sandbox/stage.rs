@@ -8,17 +8,23 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now, slurm_graphite, wait,
+    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now,
+    slurm_graphite, wait,
 };
 
 /// Longer than anything should take on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What the daemon says of a destination at its end where nothing is left.
+pub const ALL_READ: &str = "every tick was read by the receiver";
+
 /// The daemon's configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Keys before the first table.
+    /// Keys before the first table, and tables of collectors.
     pub top: String,
+    /// The `[slurm]` table's keys; without them, an imitated reader that does everything right.
+    pub slurm: Option<String>,
     /// Of `[queue]`; the folder is there already.
     pub queue: String,
     /// The `[[carbon]]` tables.
@@ -50,6 +56,7 @@ pub struct Stage {
     pub carbon: Carbon,
     /// All Carbons beside that one.
     pub more: Vec<Carbon>,
+    interval: String,
     /// Last, so that it is dropped last.
     pub folder: Folder,
 }
@@ -84,7 +91,7 @@ impl Stage {
     pub fn with(folder: Folder, carbon: Carbon) -> Result<Self> {
         let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder, "1s"));
         let collected = Collected::new(daemon.log());
-        let stage = Self { daemon, collected, carbon, more: Vec::new(), folder };
+        let stage = Self { daemon, collected, carbon, more: Vec::new(), interval: "1s".to_owned(), folder };
         stage.configure(&Plan::to(&stage.carbon.address()))?;
         Ok(stage)
     }
@@ -94,8 +101,8 @@ impl Stage {
     /// # Errors
     /// There is no `slurm-graphite`.
     pub fn move_into(&mut self, space: &Space, net: bool) -> Result<()> {
-        self.daemon =
-            space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags(&self.folder, "1s"));
+        let flags = flags(&self.folder, &self.interval);
+        self.daemon = space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags);
         Ok(())
     }
 
@@ -104,8 +111,19 @@ impl Stage {
     /// # Errors
     /// There is no `slurm-graphite`.
     pub fn every(&mut self, interval: &str) -> Result<()> {
+        self.interval = interval.to_owned();
         let flags = flags(&self.folder, interval);
         self.daemon = Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags);
+        Ok(())
+    }
+
+    /// Another clock for the daemon, which must not have been started.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn under(&mut self, clock: &Ahead) -> Result<()> {
+        let flags = flags(&self.folder, &self.interval);
+        self.daemon = clock.over(Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags));
         Ok(())
     }
 
@@ -114,8 +132,8 @@ impl Stage {
     /// # Errors
     /// The folder cannot be written to.
     pub fn configure(&self, plan: &Plan) -> Result<()> {
-        let reader = Imitation::good(&self.folder)?.toml();
-        let Plan { top, queue, destinations } = plan;
+        let Plan { top, slurm, queue, destinations } = plan;
+        let reader = slurm.clone().map_or_else(|| Ok(Imitation::good(&self.folder)?.toml()), anyhow::Ok)?;
         let dir = self.queue().display().to_string();
         let text = format!(
             "drain_timeout = \"20s\"\n{top}[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{queue}{destinations}"
@@ -195,12 +213,12 @@ impl Stage {
         self.daemon.stop()?;
         self.collected.look()?;
         let drained = |entry: &&Entry| {
-            entry.at > since && entry.line.contains("not sent") || entry.line.contains("panicked")
+            entry.at > since && entry.line.contains(" not sent, ") || entry.line.contains("panicked")
         };
         let left: Vec<&str> =
             self.collected.entries().iter().filter(drained).map(|entry| entry.line.as_str()).collect();
         ensure!(left.is_empty(), "something is left: {left:?}");
-        ensure!(self.collected.said(since, "everything confirmed"), "nothing was confirmed at the end");
+        ensure!(self.collected.said(since, ALL_READ), "the end does not say that everything was read");
         self.settled()
     }
 
@@ -222,6 +240,32 @@ impl Stage {
             }
             wait::pause(Duration::from_millis(200));
         }
+    }
+
+    /// Waits until the newest tick says this of a figure of the daemon's own.
+    ///
+    /// # Errors
+    /// It does not in time.
+    pub fn until(&mut self, end: &str, is: impl Fn(f64) -> bool) -> Result<f64> {
+        let collected = &mut self.collected;
+        let found = wait::until_some(end, PATIENCE, || {
+            collected.look().ok()?;
+            collected.last(end).filter(|&value| is(value))
+        });
+        found.with_context(|| format!("it is {:?}", self.collected.last(end)))
+    }
+
+    /// All points that the newest tick counts as lost, whatever the reason.
+    #[must_use]
+    pub fn counted_as_lost(&self) -> f64 {
+        const COUNTERS: [&str; 5] = [
+            "points_dropped_full",
+            "points_dropped_age",
+            "points_dropped_damaged",
+            "points_dropped_removed",
+            "points_unproved",
+        ];
+        COUNTERS.iter().filter_map(|counter| self.collected.last(&format!(".gauge-{counter}"))).sum()
     }
 
     /// The newest collected value of a counter, which starts at zero with each start of the daemon.

@@ -39,9 +39,10 @@ impl Series {
         while let Some(timestamp) = number(&mut archive) {
             let (value, rest) = archive.split_first_chunk()?;
             archive = rest;
-            points.insert(timestamp, f64::from_be_bytes(*value));
+            if timestamp > 0 {
+                points.insert(timestamp, f64::from_be_bytes(*value));
+            }
         }
-        points.remove(&0);
         let newest = points.last_key_value().map_or(0, |(&timestamp, _)| timestamp);
         points.retain(|&timestamp, _| timestamp + step * slots > newest);
         Some(Self { step, points })

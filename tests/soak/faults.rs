@@ -3,11 +3,16 @@
 use std::fs::{self, File};
 use std::io::Write;
 
+use std::time::Duration;
+
 use anyhow::Result;
 use sandbox::carbon::Limits;
-use sandbox::{Forwarder, Manner, Sink, now};
+use sandbox::proc::Signal;
+use sandbox::{Forwarder, Manner, Sink, free_port, now, wait};
 
 use crate::{Soak, shell};
+
+const A_DAY: u64 = 24 * 3600;
 
 /// /etc/hosts with and without Carbon's name.
 pub(crate) const KNOWN: &str = "127.0.0.1 localhost carbon.sandbox\n";
@@ -22,7 +27,9 @@ pub(crate) const FAULTS: &[(&str, Fault)] = &[
     ("Carbon: SIGTERM, back with its limits as shipped", |soak| carbon_limited(soak, false)),
     ("Carbon: SIGKILL, back with its limits as shipped", |soak| carbon_limited(soak, true)),
     ("Carbon: SIGSTOP", carbon_frozen),
+    ("Carbon: SIGSTOP for longer than the window, then SIGKILL", carbon_frozen_and_killed),
     ("Carbon and daemon: SIGKILL", both_killed),
+    ("Carbon: SIGKILL after a restart of the daemon", carbon_killed_after_a_restart),
     ("port: refused", port_refused),
     ("port: accepts then closes", |soak| port_taken(soak, Manner::Close)),
     ("port: accepts and never reads", |soak| port_taken(soak, Manner::Silent)),
@@ -31,6 +38,8 @@ pub(crate) const FAULTS: &[(&str, Fault)] = &[
     ("network: forwarding stops, then breaks", |soak| forwarding_stops(soak, false)),
     ("network: connection breaks", connection_breaks),
     ("network: name unknown", name_unknown),
+    ("network: another address, by a reload", address_moved),
+    ("clock: a day ahead for one tick", clock_ahead),
     ("daemon: SIGKILL", daemon_killed),
     ("daemon: SIGKILL in an outage", daemon_killed_in_an_outage),
     ("daemon: SIGKILL in a replay", daemon_killed_in_a_replay),
@@ -50,7 +59,7 @@ fn carbon_ends(soak: &mut Soak) -> Result<()> {
 fn carbon_killed(soak: &mut Soak) -> Result<()> {
     soak.pause(0.0, 1.0);
     soak.stage.carbon.process.kill()?;
-    soak.pause(0.0, 6.0);
+    soak.pause(0.0, 4.0);
     soak.stage.carbon.process.start()
 }
 
@@ -68,8 +77,27 @@ fn carbon_limited(soak: &mut Soak, killed: bool) -> Result<()> {
 
 fn carbon_frozen(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.freeze()?;
-    soak.lasts(5.0, 40.0);
+    soak.lasts(1.0, 30.0);
     soak.stage.carbon.process.thaw()
+}
+
+/// Its kernel has taken what was written since, and with it that is gone.
+fn carbon_frozen_and_killed(soak: &mut Soak) -> Result<()> {
+    soak.stage.carbon.process.freeze()?;
+    soak.lasts(6.0, 25.0);
+    soak.stage.carbon.process.kill()?;
+    soak.pause(0.0, 2.0);
+    soak.stage.carbon.process.start()
+}
+
+/// What the daemon was told at its end is no proof of storing.
+fn carbon_killed_after_a_restart(soak: &mut Soak) -> Result<()> {
+    soak.stage.tick()?;
+    daemon_ends(soak)?;
+    soak.pause(0.0, 3.0);
+    soak.stage.carbon.process.kill()?;
+    soak.pause(0.0, 2.0);
+    soak.stage.carbon.process.start()
 }
 
 fn both_killed(soak: &mut Soak) -> Result<()> {
@@ -83,27 +111,27 @@ fn both_killed(soak: &mut Soak) -> Result<()> {
 
 fn port_refused(soak: &mut Soak) -> Result<()> {
     away(soak);
-    soak.lasts(2.0, 60.0);
+    soak.lasts(1.0, 30.0);
     back(soak)
 }
 
 fn port_taken(soak: &mut Soak, manner: Manner) -> Result<()> {
     away(soak);
     let sink = Sink::on(soak.port, manner)?;
-    soak.lasts(2.0, 60.0);
+    soak.lasts(1.0, 30.0);
     drop(sink);
     back(soak)
 }
 
 fn network_cut(soak: &mut Soak) -> Result<()> {
     shell(&soak.stage.folder, "ip link set lo down")?;
-    soak.lasts(5.0, 90.0);
+    soak.lasts(2.0, 40.0);
     shell(&soak.stage.folder, "ip link set lo up")
 }
 
 fn forwarding_stops(soak: &mut Soak, heals: bool) -> Result<()> {
     hold(soak, true);
-    soak.lasts(5.0, 90.0);
+    soak.lasts(2.0, 40.0);
     if !heals {
         connection_breaks(soak)?;
     }
@@ -121,8 +149,42 @@ fn name_unknown(soak: &mut Soak) -> Result<()> {
     let hosts = soak.stage.folder.path().join("hosts");
     fs::write(&hosts, UNKNOWN)?;
     connection_breaks(soak)?;
-    soak.lasts(2.0, 30.0);
+    soak.lasts(1.0, 20.0);
     Ok(fs::write(&hosts, KNOWN)?)
+}
+
+/// The old address answers nobody any more, and the backlog that was for it goes to the new one.
+fn address_moved(soak: &mut Soak) -> Result<()> {
+    away(soak);
+    soak.pause(0.0, 4.0);
+    soak.port = free_port()?;
+    back(soak)?;
+    soak.configure()?;
+    let since = now();
+    soak.stage.daemon.signal(Signal::HUP)?;
+    soak.stage.said(since, "the new configuration is in use")?;
+    // Its own figures have new paths: a Carbon that is killed while it makes files leaves them broken.
+    soak.stage.steady()
+}
+
+/// A tick of tomorrow, and then the clock goes back.
+fn clock_ahead(soak: &mut Soak) -> Result<()> {
+    let before = of_tomorrow(soak);
+    soak.clock.set(A_DAY)?;
+    wait::until("a tick of tomorrow", Duration::from_secs(10), || of_tomorrow(soak) > before)?;
+    // The second that it was made in must be over: it may have a tick of its own.
+    soak.pause(1.2, 3.0);
+    soak.clock.set(0)?;
+    soak.stage.tick()
+}
+
+fn of_tomorrow(soak: &mut Soak) -> usize {
+    if soak.stage.collected.look().is_err() {
+        return 0;
+    }
+    let from = now() + 3600.0;
+    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
+    soak.stage.collected.counted().filter(|(at, _)| *at as f64 > from).count()
 }
 
 fn daemon_killed(soak: &mut Soak) -> Result<()> {
@@ -134,15 +196,15 @@ fn daemon_killed(soak: &mut Soak) -> Result<()> {
 
 fn daemon_killed_in_an_outage(soak: &mut Soak) -> Result<()> {
     away(soak);
-    soak.pause(1.0, 6.0);
+    soak.pause(1.0, 4.0);
     daemon_killed(soak)?;
-    soak.pause(1.0, 6.0);
+    soak.pause(1.0, 4.0);
     back(soak)
 }
 
 fn daemon_killed_in_a_replay(soak: &mut Soak) -> Result<()> {
     away(soak);
-    soak.pause(3.0, 8.0);
+    soak.pause(2.0, 6.0);
     let since = now();
     back(soak)?;
     soak.stage.connected(since)?;
@@ -158,7 +220,7 @@ fn daemon_ends(soak: &mut Soak) -> Result<()> {
 
 fn daemon_ends_in_an_outage(soak: &mut Soak) -> Result<()> {
     away(soak);
-    soak.pause(1.0, 6.0);
+    soak.pause(1.0, 4.0);
     daemon_ends(soak)?;
     soak.pause(1.0, 4.0);
     back(soak)
@@ -173,14 +235,14 @@ fn disk_full(soak: &mut Soak) -> Result<()> {
     }
     // An open file would keep its room after its removal.
     drop(file);
-    soak.lasts(3.0, 30.0);
+    soak.lasts(2.0, 20.0);
     fs::remove_file(&filler)?;
-    soak.stage.ticks(2)?;
+    soak.stage.tick()?;
     // A log that had room for them already does not grow.
     if soak.stage.collected.said(since, "ticks cannot be kept on disk") {
         soak.stage.said(since, "ticks are kept on disk again")?;
     }
-    soak.stage.ticks(3)
+    soak.stage.tick()
 }
 
 fn away(soak: &mut Soak) {

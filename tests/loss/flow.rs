@@ -1,0 +1,80 @@
+//! A Carbon whose cache is full stores as much a second as it did before delivery was proved.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use sandbox::carbon::{Limits, Options};
+use sandbox::{Invocation, Series, Stage, destination, slurm_graphite, wait};
+use slurm_snapshot::{Answer, Reading, Release, Statistics};
+
+/// Readings of one second each.
+const READINGS: u32 = 1200;
+/// Measured with this recipe at 030ef4f: 2,869 and 2,892 (2,744 on a busy host).
+const POINTS_A_SECOND_BEFORE: f64 = 2_880.0;
+
+#[test]
+fn a_full_cache_with_flow_control_stores_as_many_points_a_second_as_ever() {
+    let (stored, dropped, rate) = replay().unwrap();
+    println!("full: {stored} points stored, {dropped} dropped by Carbon, {rate:.0} points a second");
+    assert!(rate > 0.9 * POINTS_A_SECOND_BEFORE, "{rate:.0} points a second");
+}
+
+/// A recording is all backlog: what Carbon stores of it in what time.
+fn replay() -> Result<(usize, usize, f64)> {
+    let mut stage = Stage::new(&Options { limits: Limits::Full, ..Options::default() })?;
+    let begin = sandbox::now().floor() - 2.0 * f64::from(READINGS);
+    let mut text = String::new();
+    for n in 0..READINGS {
+        let statistics = Some(Statistics { jobs_submitted: n, ..Statistics::default() });
+        let reading = Reading {
+            id: n.into(),
+            time: begin + f64::from(n),
+            elapsed: 100,
+            release: Release::new(22, 5),
+            cluster: None,
+            max_server_threads: None,
+            uptime: None,
+            reply: None,
+            visibility: None,
+            statistics,
+        };
+        text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);
+        text.push('\n');
+    }
+    let (recording, config) =
+        (stage.folder.path().join("recording"), stage.folder.path().join("replay.toml"));
+    fs::write(&recording, text)?;
+    fs::write(
+        &config,
+        format!(
+            "interval = \"1s\"\ndrain_timeout = \"5m\"\n[queue]\nreplay_rate = \"100000\"\n{}",
+            destination("carbon", &stage.carbon.address())
+        ),
+    )?;
+    let (config, recording) = (config.display().to_string(), recording.display().to_string());
+    let start = Instant::now();
+    let args = ["run", "--config", &config, "--prefix", "replayed", "--replay", &recording];
+    let replayed = Invocation::of(&stage.folder, &slurm_graphite()?, &args)?.finish()?;
+    ensure!(replayed.code == Some(0), "{}", replayed.stderr);
+    let stored = |stage: &Stage| -> usize {
+        let files = stage.carbon.paths().into_values();
+        files.filter_map(|file| Series::read(&file).ok()).map(|series| series.points.len()).sum()
+    };
+    let (mut points, mut since) = (0, Instant::now());
+    // What it has in memory takes its time too.
+    wait::until("the last point", Duration::from_secs(60), || {
+        let now = stored(&stage);
+        if now != points {
+            (points, since) = (now, Instant::now());
+        }
+        since.elapsed() > Duration::from_secs(3)
+    })?;
+    let took = since.duration_since(start).as_secs_f64();
+    let lines = stage.carbon.process.lines();
+    let dropped = lines.iter().filter(|line| line.contains("MetricCache is full")).count();
+    stage.carbon.process.stop()?;
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let rate = points as f64 / took;
+    Ok((points, dropped, rate))
+}

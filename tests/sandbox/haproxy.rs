@@ -1,0 +1,54 @@
+//! haproxy in front of a Carbon, with timers of its own.
+
+use std::fs;
+
+use anyhow::Result;
+
+use crate::{Folder, Process, find_program, free_port, proc};
+
+/// A TCP proxy.
+#[derive(Debug)]
+pub struct Haproxy {
+    /// The program.
+    pub process: Process,
+    /// The port to send to.
+    pub port: u16,
+}
+
+impl Haproxy {
+    /// Started, forwarding to the port `to`. A connection without a byte for `idle` is closed, and one that a side has closed
+    /// half after `half`, whatever the other side does; both in haproxy's words, such as `5s`.
+    ///
+    /// # Errors
+    /// It is not installed, or does not come up.
+    pub fn start(folder: &Folder, to: u16, idle: &str, half: &str) -> Result<Self> {
+        let port = free_port()?;
+        let file = folder.path().join("haproxy.cfg");
+        let text = format!(
+            "\
+defaults
+    mode tcp
+    timeout connect 2s
+    timeout client {idle}
+    timeout server {idle}
+    timeout client-fin {half}
+    timeout server-fin {half}
+listen carbon
+    bind 127.0.0.1:{port}
+    server cache 127.0.0.1:{to}
+"
+        );
+        fs::write(&file, text)?;
+        let mut process = Process::new(folder, "haproxy", find_program("haproxy")?)
+            .args(["-db".into(), "-f".into(), file.into_os_string()])
+            .ready(move || proc::listening(port));
+        process.start()?;
+        Ok(Self { process, port })
+    }
+
+    /// `127.0.0.1:PORT`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+}
