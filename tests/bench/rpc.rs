@@ -1,5 +1,5 @@
-//! What full RPC tables cost: points of 100 types and 200 users from a recording, and a whole tick beside the bare C loop
-//! where slurmctld's own table of users is full.
+//! What full RPC tables cost: points of 100 types and 200 users from a recording, and a whole tick
+//! compared with the bare C loop where slurmctld's own table of users is full.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write, copy, sink};
@@ -12,7 +12,8 @@ use anyhow::{Context, Result, ensure};
 use sandbox::{Process, Sandbox, find_program, wait};
 use slurm_snapshot::{Answer, Reading, Release, RpcTables, RpcType, RpcUser, Statistics, rpc_name};
 
-use crate::{compile_floor, cpu, reader_of};
+use crate::turns::{Cost, Costs, SETTLE, contender, cpu, in_turn, measure};
+use crate::{compile_floor, ms};
 
 /// Readings of the recording, and between which of them it is looked at: both while the queue is as full as it gets.
 const READINGS: u32 = 1600;
@@ -22,8 +23,8 @@ const LAST: u64 = 1400;
 const USERS: u32 = 200;
 const TYPES: usize = 100;
 
-/// Ticks of a second beside the C loop.
-const LENGTH: u32 = 60;
+/// Live readings in a turn.
+const LENGTH: u32 = 6;
 
 /// The aims: µs of CPU for deriving and encoding, and the whole tick beside the floor's.
 const MOST_DERIVE: f64 = 1000.0;
@@ -41,9 +42,8 @@ pub(crate) struct Full {
 
 /// A live tick, where somebody may be 200 users.
 struct Live {
-    floor: f64,
-    daemon: f64,
-    reader: f64,
+    floor: Costs,
+    collector: Costs,
     types: usize,
     users: usize,
 }
@@ -61,22 +61,26 @@ impl Full {
     pub(crate) fn table(&self) -> String {
         let Self { replayed, without, points, live } = self;
         let mut text = format!(
-            "| a tick of {TYPES} types and {USERS} users | CPU |\n|---|---|\n\
-             | replayed: parsed, derived, encoded and sent, {points} points | {replayed:.0} µs |\n\
-             | the same lines without slurm_rpc_stats | {without:.0} µs |\n\
-             | **deriving, encoding and sending them** | {:.0} µs |\n",
-            replayed - without
+            "| a reading of {TYPES} types and {USERS} users | CPU |\n|---|---|\n\
+             | replayed: parsed, derived, encoded and sent, {points} points | {:.2} ms |\n\
+             | the same lines without slurm_rpc_stats | {:.2} ms |\n\
+             | **deriving, encoding and sending them** | {:.2} ms |\n",
+            replayed / 1e3,
+            without / 1e3,
+            (replayed - without) / 1e3
         );
         match live {
-            Some(Live { floor, daemon, reader, types, users }) => {
-                let row = |name: &str, cpu: f64| format!("| {name} | {cpu:.0} µs | {:.2} |\n", cpu / floor);
+            Some(Live { floor, collector, types, users }) => {
+                let row = |name: &str, costs: &Costs, figure: fn(&Cost) -> f64| {
+                    format!("| {name} | {} | {:.2} |\n", ms(costs, figure), costs.ratio(floor, figure))
+                };
                 text += &format!(
-                    "\n| a live tick of {types} types and {users} users | CPU | beside the C loop |\n|---|---|---|\n"
+                    "\n| a live reading of {types} types and {users} users | CPU | compared with the C loop |\n|---|---|---|\n"
                 );
-                text += &row("a bare C loop", *floor);
-                text += &row("slurm-graphite-reader", *reader);
-                text += &row("slurm-graphite, every user with paths", *daemon);
-                text += &row("**both together**", daemon + reader);
+                text += &row("a bare C loop", floor, |cost| cost.own);
+                text += &row("slurm-graphite-reader", collector, |cost| cost.child);
+                text += &row("slurm-graphite, every user with paths", collector, |cost| cost.own);
+                text += &row("**both together**", collector, Cost::both);
             }
             None => text += "\nOnly root can fill slurmctld's table of users: no live tick.\n",
         }
@@ -86,8 +90,8 @@ impl Full {
     pub(crate) fn judge(&self) -> Result<()> {
         let derive = self.replayed - self.without;
         ensure!(derive <= MOST_DERIVE, "{derive:.0} µs for full tables, not {MOST_DERIVE}");
-        if let Some(Live { floor, daemon, reader, .. }) = self.live {
-            let ratio = (daemon + reader) / floor;
+        if let Some(Live { floor, collector, .. }) = &self.live {
+            let ratio = collector.ratio(floor, Cost::both);
             ensure!(ratio <= MOST_CPU, "{ratio:.2} times the C loop's CPU with full tables, not {MOST_CPU}");
         }
         Ok(())
@@ -235,36 +239,25 @@ fn live(sandbox: &Sandbox) -> Result<Live> {
             peer.address
         ),
     )?;
-    let mut collector =
-        sandbox.slurm_graphite("live", &["run", "--config", &config.display().to_string()])?;
-    collector.line("slurmctld answers", wait::LIMIT)?;
     fill(sandbox)?;
-    let mut floor = Process::new(&sandbox.folder, "full-floor", compile_floor(sandbox)?)
-        .env("SLURM_CONF", conf.display().to_string());
-    floor.spawn()?;
-    let daemon_pid = collector.pid().context("the collector has ended")?;
-    let all = [floor.pid().context("the C loop has ended")?, daemon_pid, reader_of(daemon_pid)?];
-    let cpus = || all.into_iter().map(cpu).collect::<Result<Vec<Duration>>>();
-    wait::pause(crate::WARM_UP);
-    let before = cpus()?;
-    wait::pause(Duration::from_secs(LENGTH.into()));
-    let after = cpus()?;
-    let each = |index: usize| -> Result<f64> {
-        let spent =
-            after.get(index).zip(before.get(index)).and_then(|(after, before)| after.checked_sub(*before));
-        Ok(spent.context("a contender has ended")?.as_secs_f64() * 1e6 / f64::from(LENGTH))
-    };
+    let program = compile_floor(sandbox)?;
+    let [floor, collector] = in_turn([
+        contender(|turn| {
+            let mut floor = Process::new(&sandbox.folder, &format!("full-floor{turn}"), program.clone())
+                .env("SLURM_CONF", conf.display().to_string());
+            floor.spawn()?;
+            measure(floor, SETTLE, LENGTH)
+        }),
+        contender(|turn| {
+            let args = ["run", "--config", &config.display().to_string()];
+            let collector = sandbox.slurm_graphite(&format!("live{turn}"), &args)?;
+            collector.line("slurmctld answers", wait::LIMIT)?;
+            measure(collector, SETTLE, LENGTH)
+        }),
+    ])?;
     let sdiag = sandbox.slurm.sdiag()?;
     ensure!(sdiag.by_user.len() == USERS as usize, "{} users in slurmctld's table", sdiag.by_user.len());
-    let live = Live {
-        floor: each(0)?,
-        daemon: each(1)?,
-        reader: each(2)?,
-        types: sdiag.by_type.len(),
-        users: sdiag.by_user.len(),
-    };
-    collector.stop()?;
-    Ok(live)
+    Ok(Live { floor, collector, types: sdiag.by_type.len(), users: sdiag.by_user.len() })
 }
 
 /// RPCs of as many users as slurmctld counts, and of what types the commands make.

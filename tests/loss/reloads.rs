@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::proc::Signal;
-use sandbox::{Imitation, Invocation, Plan, Stage, find_program, now};
+use sandbox::{Imitation, Invocation, Manner, Plan, Sink, Stage, destination, find_program, free_port, now};
 
 use crate::side_by_side;
 
@@ -19,6 +19,9 @@ fn a_configuration_that_is_read_again() {
         ("its file system hangs", hung),
         ("a destination's table has changed", changed),
         ("another cluster, whose name is not known yet", another_cluster),
+        ("a destination without a name moves", || moved(true)),
+        ("a destination without a name moves while the daemon is down", || moved(false)),
+        ("a destination is removed, and comes back", removed),
     ]);
 }
 
@@ -101,4 +104,66 @@ fn another_cluster() -> Result<String> {
     let silent = first as f64 - in_use;
     ensure!(silent > 2.0, "a tick after {silent:.1} s, when the name was not known");
     Ok(stage.finish()?.clean()?.to_string())
+}
+
+/// Carbon's host has died, and another takes its place. What was kept for it was for Carbon, wherever that is.
+fn moved(reload: bool) -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    let nameless = |address: &str| {
+        let mut plan = Plan::to(address);
+        plan.destinations = plan.destinations.replace("name = \"carbon\"\n", "");
+        plan
+    };
+    stage.configure(&nameless(&format!("127.0.0.1:{}", free_port()?)))?;
+    stage.daemon.spawn()?;
+    stage.ticks(5)?;
+    if !reload {
+        stage.daemon.stop()?;
+    }
+    let plan = nameless(&stage.carbon.address());
+    ensure!(!plan.destinations.contains("name"), "{}", plan.destinations);
+    stage.configure(&plan)?;
+    let since = now();
+    if reload {
+        stage.daemon.signal(Signal::HUP)?;
+    } else {
+        stage.daemon.spawn()?;
+    }
+    let said = stage.said(since, "has another address now")?;
+    ensure!(said.level == "WARN", "{}", said.line);
+    stage.connected(since)?;
+    stage.ticks(2)?;
+    Ok(stage.finish()?.clean()?.to_string())
+}
+
+fn removed() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    let with = Plan::to(&stage.carbon.address());
+    let sink = Sink::start(Manner::Record)?;
+    let without = Plan { destinations: destination("other", &sink.address()), ..with.clone() };
+    let both =
+        Plan { destinations: format!("{}{}", with.destinations, without.destinations), ..with.clone() };
+    stage.carbon.process.stop()?;
+    stage.configure(&both)?;
+    stage.daemon.spawn()?;
+    stage.ticks(4)?;
+    stage.configure(&without)?;
+    let gone = now();
+    stage.daemon.signal(Signal::HUP)?;
+    stage.said(gone, "no longer configured")?;
+    stage.ticks(2)?;
+    // It is kept over a restart, too.
+    stage.daemon.stop()?;
+    stage.carbon.process.start()?;
+    stage.configure(&both)?;
+    let back = now();
+    stage.daemon.spawn()?;
+    stage.connected(back)?;
+    stage.ticks(2)?;
+    let findings = stage.finish()?;
+    // What was collected while it was not configured was not for it.
+    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
+    let others = findings.lost.keys().filter(|&&at| !(gone - 1.0..back).contains(&(at as f64))).count();
+    ensure!(findings.wrong.is_empty() && others == 0 && !findings.lost.is_empty(), "{findings}");
+    Ok(findings.to_string())
 }

@@ -130,13 +130,10 @@ pub trait Stream: Sized + Send + Sync + 'static {
     fn is_clean(&self, end: &ConnectionError) -> bool;
 
     /// Bytes written that the peer's kernel has not acknowledged.
-    fn unacked(&self) -> u64;
-
-    /// Whether the peer's kernel still answers what was sent to it.
     ///
     /// # Errors
     /// Something waits for an acknowledgement, and none of any kind has come for the stall time-out.
-    fn check_alive(&self) -> Result<(), ConnectionError>;
+    fn unacked(&self) -> Result<u64, ConnectionError>;
 }
 
 /// A TCP connection.
@@ -204,7 +201,7 @@ impl Stream for Connection {
 
     async fn write(&self, frame: &[u8]) -> Result<(), ConnectionError> {
         // Whatever was acknowledged before, what waits now waits from now on.
-        self.check_alive()?;
+        self.unacked()?;
         self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
         let mut rest = frame;
         let mut progress = Instant::now();
@@ -224,7 +221,7 @@ impl Stream for Connection {
                                 self.try_read()?;
                             }
                         }
-                        Err(_) => self.check_alive()?,
+                        Err(_) => drop(self.unacked()?),
                     }
                     if progress.elapsed() >= self.timeouts.pause {
                         return Err(ConnectionError::Paused(self.timeouts.pause));
@@ -263,26 +260,21 @@ impl Stream for Connection {
             && TcpInfo::of(&self.stream).is_ok_and(|info| info.has_all_acknowledged())
     }
 
-    fn unacked(&self) -> u64 {
-        // Its SYN was one.
-        let acked = TcpInfo::of(&self.stream).map_or(0, |info| info.bytes_acked.saturating_sub(1));
-        self.written.load(Ordering::Relaxed).saturating_sub(acked)
-    }
-
-    fn check_alive(&self) -> Result<(), ConnectionError> {
+    fn unacked(&self) -> Result<u64, ConnectionError> {
         let info = TcpInfo::of(&self.stream)?;
         let mut waiting_since = self.waiting_since.lock().unwrap_or_else(PoisonError::into_inner);
         if info.unacked == 0 && info.notsent_bytes == 0 {
             *waiting_since = None;
-            return Ok(());
+            return Ok(0);
         }
         let waited = waiting_since.get_or_insert_with(Instant::now).elapsed();
         let silence = waited.min(Duration::from_millis(info.last_ack_recv.into()));
         if silence >= self.timeouts.stall && info.is_unanswered() {
-            Err(ConnectionError::Stalled(self.timeouts.stall))
-        } else {
-            Ok(())
+            return Err(ConnectionError::Stalled(self.timeouts.stall));
         }
+        // Its SYN was one.
+        let acked = info.bytes_acked.saturating_sub(1);
+        Ok(self.written.load(Ordering::Relaxed).saturating_sub(acked))
     }
 }
 

@@ -34,6 +34,10 @@ pub enum PathError {
 /// # Errors
 /// The first thing that is wrong with it.
 pub fn check(path: &str) -> Result<(), PathError> {
+    if is_short_and_legal(path.as_bytes()) { Ok(()) } else { look_closely(path) }
+}
+
+fn look_closely(path: &str) -> Result<(), PathError> {
     if path.len() > MAX_PATH {
         return Err(PathError::Long(path.len()));
     }
@@ -51,6 +55,18 @@ pub fn check(path: &str) -> Result<(), PathError> {
         }
         Ok(())
     })
+}
+
+/// What almost every path is, found without a branch for each byte: a close look took half of a tick's instructions.
+fn is_short_and_legal(path: &[u8]) -> bool {
+    let dot = |byte: u8| byte == b'.';
+    let safe = path
+        .iter()
+        .fold(true, |safe, &byte| safe & (byte.is_ascii_alphanumeric() | matches!(byte, b'_' | b'-' | b'.')));
+    let pairs = path.iter().zip(path.get(1..).unwrap_or_default());
+    let apart = pairs.fold(true, |apart, (&one, &next)| apart & !(dot(one) & dot(next)));
+    let ends = |end: Option<&u8>| end.is_some_and(|&byte| !dot(byte));
+    safe && apart && path.len() <= MAX_COMPONENT && ends(path.first()) && ends(path.last())
 }
 
 /// `name` as one legal component, so that distinct names stay distinct.
@@ -145,6 +161,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_short_look_finds_what_the_close_one_finds(path in "([ab][ab._-]{0,9}[é/.]?|[a.]{195,205})") {
+            let legal = look_closely(&path).is_ok();
+            prop_assert_eq!(is_short_and_legal(path.as_bytes()), legal && path.len() <= MAX_COMPONENT);
+        }
+
         #[test]
         fn any_name_becomes_a_legal_component(name in any::<String>()) {
             prop_assert_eq!(check(&component(&name)), Ok(()));

@@ -6,17 +6,17 @@
 use crate::path;
 
 /// One value of one metric.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Point {
-    path: String,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point<'a> {
+    path: &'a str,
     value: f64,
 }
 
-impl Point {
+impl<'a> Point<'a> {
     /// The metric path, legal.
     #[must_use]
-    pub fn path(&self) -> &str {
-        &self.path
+    pub const fn path(&self) -> &'a str {
+        self.path
     }
 
     /// The value, finite.
@@ -30,7 +30,10 @@ impl Point {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     timestamp: i64,
-    points: Vec<Point>,
+    /// All paths, one after the other: an allocation for each would cost more than the path.
+    paths: String,
+    /// Where each path ends, and its value.
+    points: Vec<(usize, f64)>,
     refused: u64,
 }
 
@@ -38,15 +41,24 @@ impl Batch {
     /// An empty batch for `timestamp`, Unix seconds.
     #[must_use]
     pub const fn new(timestamp: i64) -> Self {
-        Self { timestamp, points: Vec::new(), refused: 0 }
+        Self { timestamp, paths: String::new(), points: Vec::new(), refused: 0 }
     }
 
     /// Adds a point, unless its path is not legal, its value is NaN or infinite, or the batch's time is before 1970 or behind
     /// 2106, which receivers cannot read: that is counted.
     pub fn push(&mut self, path: String, value: f64) {
-        if value.is_finite() && u32::try_from(self.timestamp).is_ok() && path::check(&path).is_ok() {
-            self.points.push(Point { path, value });
+        self.push_joined(&[&path], value);
+    }
+
+    /// The same with a path of several parts, which need not be put together before.
+    pub fn push_joined(&mut self, path: &[&str], value: f64) {
+        let start = self.paths.len();
+        path.iter().for_each(|part| self.paths.push_str(part));
+        let path = self.paths.get(start..).unwrap_or_default();
+        if value.is_finite() && u32::try_from(self.timestamp).is_ok() && path::check(path).is_ok() {
+            self.points.push((self.paths.len(), value));
         } else {
+            self.paths.truncate(start);
             self.refused = self.refused.saturating_add(1);
         }
     }
@@ -58,22 +70,19 @@ impl Batch {
     }
 
     /// The points, in the order they came in.
-    #[must_use]
-    pub fn points(&self) -> &[Point] {
-        &self.points
+    pub fn points(&self) -> impl ExactSizeIterator<Item = Point<'_>> + Clone {
+        let mut start = 0;
+        self.points.iter().map(move |&(end, value)| {
+            let path = self.paths.get(start..end).unwrap_or_default();
+            start = end;
+            Point { path, value }
+        })
     }
 
     /// How many points were refused.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
-    }
-
-    /// About how many bytes of memory it takes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let paths: usize = self.points.iter().map(|point| point.path.len()).sum();
-        size_of::<Self>() + paths + self.points.len() * size_of::<Point>()
     }
 }
 
@@ -92,7 +101,7 @@ mod tests {
             for (path, value) in points {
                 batch.push(path, value);
             }
-            prop_assert!(batch.points().iter().all(|p| p.value().is_finite() && path::check(p.path()).is_ok()));
+            prop_assert!(batch.points().all(|p| p.value().is_finite() && path::check(p.path()).is_ok()));
             prop_assert_eq!(batch.points().len() as u64 + batch.refused(), offered as u64);
         }
     }
@@ -101,7 +110,7 @@ mod tests {
     fn nan_and_infinity_are_counted_not_sent() {
         let mut batch = Batch::new(30);
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0] {
-            batch.push("a.b".into(), value);
+            batch.push_joined(&["a", ".b"], value);
         }
         assert_eq!((batch.points().len(), batch.refused()), (1, 3));
     }

@@ -64,15 +64,15 @@ const LIST_OVERHEAD: usize = 10;
 /// # Errors
 /// The pickle encoder failed, which a [`Batch`] gives no reason for.
 pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
-    split(batch.points())
-        .map(|points| {
-            let list: Vec<Item<'_>> = points
-                .iter()
-                .map(|point| (Cow::Borrowed(point.path()), (batch.timestamp(), point.value())))
-                .collect();
-            Frame::pickle(&list)
-        })
-        .collect()
+    let mut points = batch.points();
+    let frame = || {
+        let count = fitting(points.clone());
+        let items = points.by_ref().take(count);
+        let list: Vec<Item<'_>> =
+            items.map(|point| (Cow::Borrowed(point.path()), (batch.timestamp(), point.value()))).collect();
+        (count > 0).then(|| Frame::pickle(&list))
+    };
+    std::iter::from_fn(frame).collect()
 }
 
 /// How many points are in all of them.
@@ -83,7 +83,7 @@ pub(crate) fn points(frames: &[Frame]) -> u64 {
 /// `batch` as lines of text.
 #[must_use]
 pub fn lines(batch: &Batch) -> String {
-    batch.points().iter().fold(String::new(), |mut lines, point| {
+    batch.points().fold(String::new(), |mut lines, point| {
         push_line(&mut lines, point.path(), point.value(), batch.timestamp());
         lines
     })
@@ -130,22 +130,16 @@ fn push_line(lines: &mut String, path: &str, value: f64, timestamp: i64) {
     let _ = writeln!(lines, "{path} {value} {timestamp}");
 }
 
-fn split(points: &[Point]) -> impl Iterator<Item = &[Point]> {
-    let mut rest = points;
-    std::iter::from_fn(move || {
-        let mut bytes = LIST_OVERHEAD;
-        let fits = rest
-            .iter()
-            .take(MAX_FRAME_POINTS)
-            .take_while(|point| {
-                bytes += point.path().len() + POINT_OVERHEAD;
-                bytes <= MAX_FRAME_BYTES
-            })
-            .count();
-        let (frame, tail) = rest.split_at_checked(fits)?;
-        rest = tail;
-        (!frame.is_empty()).then_some(frame)
-    })
+/// How many of the next points a frame can have.
+fn fitting<'a>(points: impl Iterator<Item = Point<'a>>) -> usize {
+    let mut bytes = LIST_OVERHEAD;
+    points
+        .take(MAX_FRAME_POINTS)
+        .take_while(|point| {
+            bytes += point.path().len() + POINT_OVERHEAD;
+            bytes <= MAX_FRAME_BYTES
+        })
+        .count()
 }
 
 #[cfg(test)]
@@ -203,8 +197,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_hold_all_points_in_order(values in proptest::collection::vec(-1e18..1e18, 0..1600)) {
-            let mut batch = Batch::new(60);
+        fn frames_hold_all_points_in_order_also_after_2038(
+            values in proptest::collection::vec(-1e18..1e18, 0..1600),
+            timestamp in prop_oneof![Just(60), (0..=i64::from(u32::MAX))],
+        ) {
+            let mut batch = Batch::new(timestamp);
             for value in &values {
                 batch.push("cluster.x".into(), *value);
             }
@@ -217,7 +214,7 @@ mod tests {
                 prop_assert!(list.len() <= MAX_FRAME_POINTS);
                 read.extend(list);
             }
-            prop_assert_eq!(read, values.into_iter().map(|v| ("cluster.x".to_owned(), (60, v))).collect::<Vec<_>>());
+            prop_assert_eq!(read, values.into_iter().map(|v| ("cluster.x".to_owned(), (timestamp, v))).collect::<Vec<_>>());
         }
     }
 }

@@ -49,6 +49,6 @@ fn python_reads_every_frame() {
         })
         .collect();
     let sent: Vec<(String, f64, i64)> =
-        batch.points().iter().map(|p| (p.path().to_owned(), p.value(), batch.timestamp())).collect();
+        batch.points().map(|p| (p.path().to_owned(), p.value(), batch.timestamp())).collect();
     assert_eq!(read, sent);
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Timeouts};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -272,23 +272,55 @@ async fn one_dead_destination_holds_up_nobody() {
     assert_eq!((dead.status().due, dead.status().oldest_due), (3, Some(1)));
 }
 
+/// The lines of every connection, as they come; each connection is closed after its end.
+fn lines(listener: TcpListener) -> tokio::sync::mpsc::UnboundedReceiver<String> {
+    let (said, lines) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((peer, _)) = listener.accept().await {
+            let said = said.clone();
+            tokio::spawn(async move {
+                let mut peer = BufReader::new(peer).lines();
+                while let Ok(Some(line)) = peer.next_line().await {
+                    let _ = said.send(line);
+                }
+            });
+        }
+    });
+    lines
+}
+
 #[tokio::test]
 async fn the_backlog_keeps_to_its_rate_and_the_live_tick_does_not_wait_for_it() {
     let queue = memory();
     let (listener, destination) = listener().await;
+    let mut lines = lines(listener);
     for timestamp in 1..=20 {
         queue.push(&batch(timestamp));
     }
     let sender = Sender::start(Destination { replay_rate: Some(5), ..destination }, &queue);
-    let mut peer = accept(&listener).await;
+    assert_eq!(lines.recv().await.unwrap(), "a 1 20", "the newest first");
     let start = Instant::now();
-    assert_eq!(read_line(&mut peer).await, "a 1 20\n", "the newest first");
     for timestamp in 1..=6 {
-        assert_eq!(read_line(&mut peer).await, format!("a 1 {timestamp}\n"));
+        assert_eq!(lines.recv().await.unwrap(), format!("a 1 {timestamp}"));
     }
     assert!(start.elapsed() >= Duration::from_millis(900), "6 points at 5 a second: {:?}", start.elapsed());
     queue.push(&batch(21));
-    let lines = [read_line(&mut peer).await, read_line(&mut peer).await];
-    assert!(lines.contains(&"a 1 21\n".to_owned()), "{lines:?}");
+    let next = [lines.recv().await.unwrap(), lines.recv().await.unwrap()];
+    assert!(next.contains(&"a 1 21".to_owned()), "{next:?}");
     drop(sender);
+}
+
+#[tokio::test]
+async fn a_receiver_that_answers_gets_its_backlog_without_waiting_for_the_next_minute() {
+    let queue = memory();
+    let (listener, destination) = listener().await;
+    let mut lines = lines(listener);
+    (1..=200).for_each(|timestamp| queue.push(&batch(timestamp)));
+    let sender = Sender::start(destination, &queue);
+    for _ in 0..200 {
+        timeout(PATIENCE, lines.recv()).await.unwrap().unwrap();
+    }
+    until(&sender, |status| status.due == 0).await;
+    assert_eq!((sender.status().resent, sender.status().connects), (0, 1));
+    assert!(sender.status().renewals >= 7, "one tick at first, then twice as many: {:?}", sender.status());
 }

@@ -94,8 +94,12 @@ impl Alarm {
                 Ok(rustix::io::read(timer.get_ref(), &mut expirations)?)
             });
             match read {
+                // It is read to its end, which tokio would find out with another read.
+                Ok(Ok(_)) => {
+                    ready.clear_ready();
+                    break;
+                }
                 // ECANCELED: the clock was set.
-                Ok(Ok(_)) => break,
                 Ok(Err(error))
                     if error.raw_os_error() == Some(rustix::io::Errno::CANCELED.raw_os_error()) =>
                 {

@@ -171,7 +171,7 @@ fn surveyed(collector: &mut dyn Collect, timestamp: i64, findings: &Findings) ->
     let mut points = Points::new("c", &mut batch);
     collector.collect(&Round::survey(timestamp, findings), &mut points);
     assert_eq!(batch.refused(), 0);
-    batch.points().iter().map(|point| format!("{} {}", point.path(), point.value())).collect()
+    batch.points().map(|point| format!("{} {}", point.path(), point.value())).collect()
 }
 
 /// A collector that begins with this configuration, for its tests.

@@ -287,13 +287,12 @@ mod tests {
         let health = Health { slurmctld_up: Some(false), ..Health::default() };
         health.points("cluster", "node1", &queue, &destinations, std::iter::empty(), &mut batch);
         assert_eq!(batch.refused(), 0);
-        let points = batch.points();
-        let up =
-            points.iter().find(|p| p.path() == "cluster.slurm_graphite.node1.gauge-slurmctld_up").unwrap();
+        let mut points = batch.points();
+        let up = points.find(|p| p.path() == "cluster.slurm_graphite.node1.gauge-slurmctld_up").unwrap();
         assert!(up.value().abs() < f64::EPSILON);
-        assert!(!points.iter().any(|p| p.path().ends_with("reading_duration")));
+        assert!(!batch.points().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
-            points.len(),
+            batch.points().len(),
             FIGURES.len() - 5 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
             "nothing read, looked at, checked or delivered yet"
         );

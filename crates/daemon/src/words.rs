@@ -84,7 +84,7 @@ mod tests {
             words.push(&mut points, level, &["running"], &now, FIGURES);
         }
         words.end(&mut points, FIGURES);
-        batch.points().iter().map(|point| (point.path().to_owned(), point.value())).collect()
+        batch.points().map(|point| (point.path().to_owned(), point.value())).collect()
     }
 
     #[test]

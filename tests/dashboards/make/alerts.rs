@@ -40,7 +40,7 @@ struct Rule {
     nothing: &'static str,
 }
 
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     Rule {
         name: "no-data",
         title: "No Slurm metrics arrive",
@@ -148,16 +148,35 @@ const RULES: [Rule; 8] = [
         name: "lost",
         title: "slurm-graphite loses points",
         severity: "warning",
-        reason: "Any. keepLastValue, because where points were lost there may be none to compare with. The queue holds half a day (queue.max_age, queue.max_bytes); what is counted here is gone, or lies in poison.txt.",
+        reason: "Any. keepLastValue, because where points were lost there may be none to compare with. The queue holds half a day (queue.max_age, queue.max_bytes); what is counted here is gone, or was sent and nothing proves that it was read.",
         summary: "slurm-graphite has given up points in the last quarter of an hour.",
         advice: "The Collector dashboard says for which reason; the log of slurm-graphite says what happened. A Carbon that has been away for \
                  hours is the usual one.",
-        target: "sumSeries(nonNegativeDerivative(keepLastValue(cluster.slurm_graphite.*.carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,poisoned})))",
+        target: "sumSeries(nonNegativeDerivative(keepLastValue(group(\
+                 cluster.slurm_graphite.*.carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,unproved}, \
+                 cluster.slurm_graphite.*.queue.gauge-points_dropped_removed))))",
         window: 900,
         reducer: "sum",
         limit: Limit::Above(0.0),
         lasts: "0s",
         panel: ("collector", "Points lost"),
+        nothing: "OK",
+    },
+    Rule {
+        name: "doubt",
+        title: "A Carbon does not read",
+        severity: "warning",
+        reason: "in_doubt is 1 while nothing has shown for stall_timeout (30 s) that the receiver reads. Five minutes are longer than a full \
+                 cache with flow control takes to drain. Where there is one Carbon, the figure arrives when it reads again.",
+        summary: "A Carbon accepts connections and has read nothing for over five minutes.",
+        advice: "Is carbon-cache stopped, deadlocked, or its cache full (USE_FLOW_CONTROL)? Nothing is lost before queue.max_age or \
+                 queue.max_bytes is reached; a restart of Carbon is safe.",
+        target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-in_doubt)",
+        window: 300,
+        reducer: "mean",
+        limit: Limit::Above(0.9),
+        lasts: "1m",
+        panel: ("collector", "Carbons in doubt"),
         nothing: "OK",
     },
     Rule {

@@ -37,8 +37,8 @@ fn health() -> Row {
             .curve("age", "maxSeries($prefix.slurm_graphite.$host.carbon.*.gauge-queue_age)")
             .unit("s")
             .worry(60.0, 3600.0),
-        stat("Points lost", "In the time shown: the queue was full, points became too old, its file was damaged, or Carbon's connection died of them.")
-            .curve("lost", &growth("carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,poisoned}"))
+        stat("Points lost", "In the time shown: the queue was full, points became too old, its file was damaged, or nothing proves that they were read.")
+            .curve("lost", &growth("carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,unproved}"))
             .unit("short")
             .total()
             .never(1.0),
@@ -92,7 +92,12 @@ fn delivery() -> Row {
                 .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
                 .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
                 .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
-                .curve("put aside", &growth("carbon.*.gauge-points_poisoned"))
+                .curve("not proved read", &growth("carbon.*.gauge-points_unproved"))
+                .curve("destination removed", &growth("queue.gauge-points_dropped_removed"))
+                .unit("short")
+                .min(0.0),
+            series("Carbons in doubt", "1 while nothing shows that a destination reads: it hangs, or its cache is full. The backlog waits meanwhile.")
+                .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt")
                 .unit("short")
                 .min(0.0),
             series("Not yet acknowledged", "Bytes sent that the other host's kernel has not acknowledged, by destination.")

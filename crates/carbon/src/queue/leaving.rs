@@ -71,7 +71,9 @@ impl State {
             Some(pushed) => now.boot.saturating_sub(pushed) > max_age,
             None => is_plausible && wall(held.timestamp) > max_age,
         };
-        let old: Vec<u64> = self.batches.iter().filter(|(_, held)| is_old(held)).map(|(&id, _)| id).collect();
+        // In the order in which they were pushed: behind the first young one of this boot all are younger.
+        let looked_at = self.batches.iter().take_while(|(_, held)| held.pushed.is_none() || is_old(held));
+        let old: Vec<u64> = looked_at.filter(|(_, held)| is_old(held)).map(|(&id, _)| id).collect();
         old.into_iter().for_each(|id| self.drop_batch(id, Reason::Age));
         self.destinations.retain(|_, to| to.configured || to.ledger.held() > 0);
     }

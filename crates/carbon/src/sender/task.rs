@@ -248,11 +248,11 @@ impl Task {
                 let (due, after) = (self.shared.place.share().due, in_words(since.elapsed()));
                 info!(destination = %self.to.name, due, "back after {after}; sending what was kept");
             }
-            let unacked = links.current.stream.unacked();
+            let unacked = match links.current.stream.unacked() {
+                Ok(unacked) => unacked,
+                Err(error) => return Left::Lost(error),
+            };
             self.shared.counters().unacked = unacked;
-            if let Err(error) = links.current.stream.check_alive() {
-                return Left::Lost(error);
-            }
             self.renew_if_due(links);
             if let Err(error) = self.switch_if_due(links) {
                 return Left::Lost(error);

@@ -117,6 +117,8 @@ impl Log {
         let (mut number, mut totals) = (self.number, self.totals.clone());
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.clear();
+        // Once, not by doubling.
+        buffer.reserve(usize::try_from(size).unwrap_or(0).saturating_add(4096));
         if newest.is_none() {
             let oldest = self.segments.keys().next().copied().unwrap_or(u64::MAX);
             self.renamed.retain(|renamed| renamed.number > oldest);

@@ -45,7 +45,7 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
             ticks.survey(&mut batch).await;
             tokio::time::sleep(BETWEEN).await;
         }
-        paths.extend(batch.points().iter().map(|point| point.path().to_owned()));
+        paths.extend(batch.points().map(|point| point.path().to_owned()));
     }
     complete(config, &mut paths);
     Ok(paths)

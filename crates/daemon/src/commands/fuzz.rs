@@ -194,7 +194,7 @@ proptest! {
             let mut batch = carbon::Batch::new(timestamp);
             collecting.collect(&Round::tick(timestamp, Some(&reading)), "cluster", &mut batch);
             collecting.collect(&Round::tick(timestamp, None), "cluster", &mut batch);
-            prop_assert!(batch.points().iter().all(|point| point.value().is_finite()));
+            prop_assert!(batch.points().all(|point| point.value().is_finite()));
             let compared = before.as_deref().and_then(|before| Compared::new(before, &reading, tick));
             document(&reading, compared);
             draw_somehow(before.as_deref(), &reading, tick);

@@ -217,7 +217,7 @@ impl Daemon {
     /// Hands a batch to the queue, and to every destination with it.
     fn keep(&mut self, batch: &Batch) {
         self.memories.save(self.collecting.changed_memories());
-        if batch.points().is_empty() {
+        if batch.points().len() == 0 {
             return;
         }
         // The record of what was collected, which a test holds against what has arrived.

@@ -442,12 +442,8 @@ impl Stream for SimulatedStream {
         matches!(end, ConnectionError::Closed)
     }
 
-    fn unacked(&self) -> u64 {
-        0
-    }
-
-    fn check_alive(&self) -> Result<(), ConnectionError> {
-        Ok(())
+    fn unacked(&self) -> Result<u64, ConnectionError> {
+        Ok(0)
     }
 }
 

@@ -51,7 +51,7 @@ impl FromStr for Url {
 
 /// Asks until the canary is there.
 pub(super) async fn look(url: &Url, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
-    let Some((canary, point)) = canary.and_then(|canary| Some((canary, canary.points().first()?))) else {
+    let Some((canary, point)) = canary.and_then(|canary| Some((canary, canary.points().next()?))) else {
         return report.unknown("read back: not asked, for no Carbon has read the point");
     };
     let (path, value) = (point.path(), point.value());

@@ -293,7 +293,7 @@ proptest! {
                 vec((any::<u16>(), any::<u32>(), any::<u64>()), 0..20),
                 vec((0_u32..6, any::<Option<String>>(), any::<bool>(), any::<u32>(), any::<u64>()), 0..20),
                 vec((any::<u32>(), any::<u32>()), 0..5),
-                (any::<i64>(), any::<i64>(), proptest::num::f64::ANY),
+                (0..=i64::from(u32::MAX), any::<i64>(), proptest::num::f64::ANY),
             ),
             1..6,
         ),
