@@ -49,7 +49,8 @@ fn replay() -> Result<(usize, usize, f64)> {
         &config,
         format!(
             "interval = \"1s\"\ndrain_timeout = \"5m\"\n[queue]\nreplay_rate = \"100000\"\n{}",
-            destination("carbon", &stage.carbon.address())
+            // The default stall_timeout: a full cache is no hang.
+            destination("carbon", &stage.carbon.address()).replace("\"3s\"", "\"30s\"")
         ),
     )?;
     let (config, recording) = (config.display().to_string(), recording.display().to_string());

@@ -115,9 +115,7 @@ fn once_to_2003() -> Result<String> {
     let said: Vec<&str> = finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();
     let confirmed = said.iter().any(|line| line.contains("confirmed") && !line.contains("not confirmed"));
     ensure!(!confirmed, "it was called confirmed: {said:?}");
-    ensure!(
-        finished.code != Some(0) || said.iter().any(|line| line.contains("127.0.0.1:2003")),
-        "exit 0: {said:?}"
-    );
+    let doubts = said.iter().any(|line| line.contains("port 2003 usually reads plaintext"));
+    ensure!(finished.code != Some(0) || doubts, "exit 0: {said:?}");
     Ok(format!("exit {:?}: {said:?}", finished.code))
 }
