@@ -147,7 +147,10 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     let mut seen: Vec<_> = licenses
         .licenses
         .iter()
-        .map(|of| format!("{} {} {} {} {}", of.name, of.total, of.used, of.free, of.reserved))
+        .map(|of| {
+            let [total, free] = [of.total, of.free].map(|number| number.unwrap_or(u32::MAX));
+            format!("{} {total} {} {free} {}", of.name, of.used, of.reserved)
+        })
         .collect();
     let keys = ["LicenseName", "Total", "Used", "Free", "Reserved"];
     let mut shown = values(&shown, &keys);

@@ -26,3 +26,11 @@ mirror() {
 
 # The platform that Rust builds for here.
 host() { rustc -vV | sed -n 's/^host: //p'; }
+
+# revision CLONE BRANCH: the branch in a clone, where it may be a remote's only.
+revision() {
+    for name in "$2" "origin/$2"; do
+        git -C "$1" rev-parse --verify --quiet "$name^{commit}" >/dev/null && { echo "$name"; return; }
+    done
+    echo "$2"
+}
