@@ -28,7 +28,7 @@ const STATES: [(&str, &str); 15] = [
     ("20.11", "reboot"),
     ("20.11", "reserved"),
     ("20.11", "unknown"),
-    ("21.08", "inval"),
+    ("22.05", "inval"),
     ("21.08", "planned"),
 ];
 
@@ -51,7 +51,7 @@ const FLAGS: [(&str, &str); 17] = [
     ("21.08", "power_down"),
     ("21.08", "reboot_issued"),
     ("22.05", "dynamic_norm"),
-    ("24.05", "blocked"),
+    ("24.11", "blocked"),
 ];
 
 /// Compares everything, once every state is there.
