@@ -128,8 +128,8 @@ impl Freed for slurm_conf_t {
 
 pub(crate) fn failure(call: &'static str, error: &NoReply) -> CallError {
     match *error {
-        // Seen with a controller's name that does not resolve.
-        NoReply::Errno(0) => CallError { call, errno: 0, text: "libslurm's own lines say why".to_owned() },
+        // A controller's name that does not resolve: libslurm has printed why.
+        NoReply::Errno(0) => CallError { call, errno: 0, text: "libslurm gave no reason".to_owned() },
         NoReply::Errno(errno) => CallError { call, errno, text: strerror(errno) },
         NoReply::Nothing => CallError { call, errno: 0, text: "slurmctld sent no reply".to_owned() },
     }
@@ -204,7 +204,7 @@ mod tests {
             "slurm_get_statistics: Unable to contact slurm controller (connect failure) (errno 1800)"
         );
         let silent = failure("slurm_get_statistics", &NoReply::Errno(0));
-        assert_eq!(silent.to_string(), "slurm_get_statistics: libslurm's own lines say why (errno 0)");
+        assert_eq!(silent.to_string(), "slurm_get_statistics: libslurm gave no reason (errno 0)");
         let nothing = failure("slurm_get_statistics", &NoReply::Nothing);
         assert_eq!(nothing.to_string(), "slurm_get_statistics: slurmctld sent no reply (errno 0)");
         assert!(!strerror(i32::MAX).is_empty() && !strerror(i32::MIN).is_empty());
