@@ -70,10 +70,10 @@ test: packages ## everything CI runs: format, lints, unit and live tests, docume
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 	@sh tests/releases/headers.sh
 
-headers: ## the reader compiled against the headers of every Slurm release, which are fetched once
+headers: ## the reader compiled against the headers of every Slurm release: Debian's, which are fetched once, and SLURM_HEADERS=DIR
 	@sh tests/releases/headers.sh
 
-releases: ## the reader of every Slurm release against its slurmctld, in chroots (root, network, 20 minutes)
+releases: ## the reader of every Slurm release against its slurmctld: Debian's in chroots (root, network, 20 minutes), and those of the clone SLURM_GIT=DIR
 	@sh tests/packages.sh releases
 	@sh tests/releases/run.sh
 

@@ -8,8 +8,10 @@
 use std::fs;
 use std::time::Duration;
 
+use sandbox::daemon::spawn_daemon;
 use sandbox::proc::{self, Signal};
-use sandbox::{Daemon, Folder, Imitation, Recorded, Slurm, now, wait};
+use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, wait};
+use slurm_snapshot::Reading;
 
 const SOON: Duration = Duration::from_secs(5);
 const DOWN: &str = "no reading; trying at every tick";
@@ -118,7 +120,7 @@ fn an_answer_after_the_next_tick() {
 
 #[test]
 fn an_end_before_hello_is_not_answered_at_full_speed() {
-    never_starts("echo 'fatal: no configuration' >&2; exit 1", "it said: fatal: no configuration");
+    never_starts("echo 'fatal: no configuration' >&2; exit 1", "libslurm said: fatal: no configuration");
 }
 
 #[test]
@@ -146,6 +148,38 @@ fn no_hello_at_all_stops_neither_the_ticks_nor_sigterm() {
     daemon.ticks(4).unwrap();
     assert_eq!(reader.starts().len(), 1);
     well_ended(&folder, daemon, "no hello", 0.0);
+}
+
+#[test]
+fn a_reader_that_the_loader_gave_another_libslurm_is_no_reader_for_this_host() {
+    never_starts(
+        "echo 'the loaded libslurm is libslurm.so.38' >&2; exit 69",
+        "no reader fits this host's libslurm",
+    );
+}
+
+/// It would log that all is well, and send nothing.
+#[test]
+fn a_prefix_that_cannot_be_filled_is_said_once_and_when_it_can_be() {
+    let folder = Folder::new().unwrap();
+    let nameless = Imitation::answer(Reading { cluster: None, ..Imitation::reading() }).unwrap();
+    let body = format!("hello; for n in 1 2 3; do ask; {nameless}; done; serve");
+    let reader = Imitation::new(&folder, "reader", &body).unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let to = format!("protocol = \"plaintext\"\naddress = \"{}\"\n", sink.address());
+    let toml = format!("prefix = \"hpc.{{cluster}}\"\n[slurm]\n{}[[carbon]]\n{to}", reader.toml());
+    let mut process = spawn_daemon(&folder, "daemon", &toml).unwrap();
+    log::said(&process, 0.0, "the cluster's name is known", SOON).unwrap();
+    let said: Vec<String> = log::entries(&process)
+        .into_iter()
+        .filter(|entry| entry.message.contains("the cluster's name"))
+        .map(|entry| format!("{} {}", entry.level, entry.message))
+        .collect();
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(said[0].starts_with("WARN") && said[1].starts_with("INFO"), "{said:#?}");
+    wait::until("points", SOON, || String::from_utf8_lossy(&sink.bytes()).contains("hpc.imitation."))
+        .unwrap();
+    process.stop().unwrap();
 }
 
 #[test]

@@ -38,7 +38,7 @@ build) build=$(wanted) tests= programs=gcc ;;
 debian) build="$(wanted) debhelper pkgconf systemd" tests= ;;
 rpm) build="$(wanted) rpm" tests= programs='gcc rpmbuild' ;;
 chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
-releases) tests="$tests debootstrap" ;;
+releases) tests="$tests debootstrap make liblua5.3-dev libmunge-dev pkgconf" ;;
 esac
 
 if ! command -v cargo >/dev/null; then

@@ -152,7 +152,9 @@ fn waits(rows: &[Row], jobs: &Jobs) {
         assert_eq!(partition.waiting.eligible, of(Some(name), "eligibletime"), "{name}");
     }
 
-    let started = rows.iter().filter(|job| !pending(job) && !job["nodelist"].is_empty());
+    // The nodes of those that are configuring are being booted: their start comes when they are up.
+    let is_booting = |job: &&Row| job["state"] == "CONFIGURING";
+    let started = rows.iter().filter(|job| !pending(job) && !is_booting(job) && !job["nodelist"].is_empty());
     let mut waits: Vec<i64> = started
         .map(|job| (job, time(&job["starttime"]).unwrap()))
         .filter(|(_, start)| *start < now)

@@ -28,7 +28,7 @@ const STATES: [(&str, &str); 15] = [
     ("20.11", "reboot"),
     ("20.11", "reserved"),
     ("20.11", "unknown"),
-    ("21.08", "inval"),
+    ("22.05", "inval"),
     ("21.08", "planned"),
 ];
 
@@ -51,7 +51,7 @@ const FLAGS: [(&str, &str); 17] = [
     ("21.08", "power_down"),
     ("21.08", "reboot_issued"),
     ("22.05", "dynamic_norm"),
-    ("24.05", "blocked"),
+    ("24.11", "blocked"),
 ];
 
 /// Compares everything, once every state is there.
@@ -147,7 +147,10 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     let mut seen: Vec<_> = licenses
         .licenses
         .iter()
-        .map(|of| format!("{} {} {} {} {}", of.name, of.total, of.used, of.free, of.reserved))
+        .map(|of| {
+            let [total, free] = [of.total, of.free].map(|number| number.unwrap_or(u32::MAX));
+            format!("{} {total} {} {free} {}", of.name, of.used, of.reserved)
+        })
         .collect();
     let keys = ["LicenseName", "Total", "Used", "Free", "Reserved"];
     let mut shown = values(&shown, &keys);

@@ -68,6 +68,23 @@ fn a_configless_controller_that_is_down_is_said_within_five_seconds() {
     }
 }
 
+/// libslurm's number alone is "Resource temporarily unavailable", or none.
+#[test]
+fn a_controllers_name_that_does_not_resolve_is_said_in_libslurms_words() {
+    let folder = Folder::new().unwrap();
+    let text = "ClusterName=x\nSlurmctldHost=slurmclt1.invalid\nNodeName=n1\nMessageTimeout=2\n";
+    let conf = write(&folder, "slurm.conf", text).unwrap();
+    for command in LIVE {
+        let mut args = command.to_vec();
+        args.extend(["--slurm-conf", &conf]);
+        let run = run(&folder, &args).unwrap();
+        let said = format!("{}{}", run.stdout, run.stderr);
+        let words = ["libslurm said: ", "Unable to resolve \"slurmclt1.invalid\""];
+        assert!(run.code == Some(1) && words.iter().all(|words| said.contains(words)), "{said}");
+        assert!(!said.contains("temporarily unavailable"), "{said}");
+    }
+}
+
 #[test]
 fn where_no_libslurm_is_everything_but_a_live_reading_works() {
     let folder = Folder::new().unwrap();
@@ -75,8 +92,11 @@ fn where_no_libslurm_is_everything_but_a_live_reading_works() {
     let loader =
         "reader: error while loading shared libraries: libslurm.so.38: cannot open shared object file";
     let unloadable = script(&folder, "reader", &format!("echo '{loader}' >&2; exit 127")).unwrap();
+    let refusal = "the loaded libslurm is libslurm.so.38 of Slurm 22.05";
+    let refuses = script(&folder, "refuses", &format!("echo '{refusal}' >&2; exit 69")).unwrap();
     for (reader, words) in [
         (unloadable.as_str(), ["no reader fits", "libslurm.so.38"]),
+        (refuses.as_str(), ["no reader fits", refusal]),
         ("/nowhere/reader", ["/nowhere/reader", "No such file"]),
     ] {
         let file = write(&folder, "conf.toml", &format!("[slurm]\nreader = \"{reader}\"\n")).unwrap();
@@ -85,6 +105,7 @@ fn where_no_libslurm_is_everything_but_a_live_reading_works() {
             args.extend(["--config", &file]);
             let run = run(&folder, &args).unwrap();
             helpful(&run, &words);
+            assert!(!run.stderr.contains("slurm.conf"), "that is not the cause: {}", run.stderr);
         }
         let recording = write(&folder, "recording", RECORDING).unwrap();
         for args in [

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Process, RpcRow, Sandbox, Sdiag, find_program, wait};
+use sandbox::{Process, RpcRow, Sandbox, Sdiag, wait};
 
 use crate::SOON;
 use crate::observation::now;
@@ -93,8 +93,7 @@ fn compare_intervals(sandbox: &Sandbox, name: &str, begun: u64, end: u64) {
 
 fn call_as(sandbox: &Sandbox, id: u32) -> Result<()> {
     let (reuid, regid) = (format!("--reuid={id}"), format!("--regid={id}"));
-    let sinfo = find_program("sinfo")?.display().to_string();
-    sandbox.slurm.run("setpriv", &[&reuid, &regid, "--clear-groups", &sinfo]).map(|_| ())
+    sandbox.slurm.run("setpriv", &[&reuid, &regid, "--clear-groups", "sinfo"]).map(|_| ())
 }
 
 fn collector(sandbox: &Sandbox) -> Result<Process> {

@@ -18,14 +18,14 @@ const TRIES: u64 = 30;
 const FAMILIES: [&str; 5] = ["sched_stats", "sched_interval", "sched_exit", "rpc_stats", "health"];
 
 #[test]
-fn a_tick_is_one_rpc_and_a_reader_asks_for_the_configuration_once() {
+fn a_tick_is_one_rpc_also_the_first_of_a_reader() {
     let sandbox = Sandbox::start().unwrap();
     let before = count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO");
     let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
     let first = now() + 3;
     let at = |tick| sandbox.value_at(&path("jobs_submitted"), tick, SOON).unwrap();
     let (start_tick, start, _) = sdiag_within(&sandbox, first).unwrap();
-    assert_eq!(count(&start, "REQUEST_BUILD_INFO"), before + 1);
+    assert_eq!(count(&start, "REQUEST_BUILD_INFO"), before, "slurmctld answers that behind its locks");
     let (end_tick, end, asked) = sdiag_within(&sandbox, start_tick + TICKS).unwrap();
     let grown = grown(&start, &end);
     // sdiag is counted after its answer: the first one in the second.
@@ -34,13 +34,10 @@ fn a_tick_is_one_rpc_and_a_reader_asks_for_the_configuration_once() {
     let readers = proc::children(collector.pid().unwrap());
     assert_eq!(readers.len(), 1, "{readers:?}");
     readers.into_iter().for_each(|reader| proc::signal(reader, proc::Signal::KILL).unwrap());
-    wait::until("another reader's first RPC", SOON, || {
-        count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO") == before + 2
-    })
-    .unwrap();
+    wait::until("another reader", SOON, || !proc::children(collector.pid().unwrap()).is_empty()).unwrap();
     let again = now() + 2;
     at(again);
-    assert_eq!(count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO"), before + 2);
+    assert_eq!(count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO"), before);
     assert!(collector.stop().unwrap().after < Duration::from_secs(5));
 }
 

@@ -1,14 +1,28 @@
 #!/bin/sh
-# `make releases`: the reader of every release against a slurmctld of that release, and of the next, in chroots that are
-# kept below target/releases. Arguments are the suites to run instead of all. RECORD=1 keeps what was read as the
-# recordings of crates/daemon/tests.
+# `make releases`: the reader of every release against a slurmctld of that release, and of the next, below target/releases:
+# Debian's in chroots, the others built from the git clone of Slurm that SLURM_GIT names. Arguments are the suites or
+# branches to run instead of all. RECORD=1 keeps what was read as the recordings of crates/daemon/tests.
 set -eu
 . "$(dirname "$0")/common.sh"
 
-sh "$here/roots.sh"
+wanted=${*:-$(all | cut -d ' ' -f 1)}
+sources= roots=
+for suite in $wanted; do
+    case $suite in
+    slurm-*) sources="$sources $suite" ;;
+    *) roots="$roots $suite" ;;
+    esac
+done
+if [ -n "$sources" ] && [ -z "${SLURM_GIT:-}" ]; then
+    say "SKIPPED, NOT RUN:$sources: in no Debian; SLURM_GIT names a git clone of Slurm, from which they are built"
+    wanted=$roots sources=
+fi
+[ -z "$roots" ] || sh "$here/roots.sh"
 cargo build --quiet --locked --workspace
 cargo test --quiet --locked -p live-tests --no-run
-sh "$here/readers.sh"
+[ -z "$roots" ] || sh "$here/readers.sh"
+# shellcheck disable=SC2086
+[ -z "$sources" ] || sh "$here/source.sh" $sources
 export RUST_BACKTRACE=0
 outcome=$releases/outcome
 : >"$outcome"
@@ -35,26 +49,39 @@ attempt() {
 # live CONTROLLER READER TEST ARGUMENT...: TEST on the Slurm of one suite, read by the reader of another.
 live() (
     root=$releases/$1/root bin=$releases/$2/bin test=$3
-    reader=$releases/readers/slurm-graphite-reader-$(suites | awk -v suite="$2" '$1 == suite { print $3 }')
+    reader=slurm-graphite-reader-$(all | awk -v suite="$2" '$1 == suite { print $3 }')
+    case $1 in
+    slurm-*) export SANDBOX_PREFIX="$root" ;;
+    *) export SANDBOX_ROOT="$root" ;;
+    esac
+    case $2 in
+    slurm-*) reader=$bin/$reader ;;
+    *) reader=$releases/readers/$reader ;;
+    esac
     [ -z "${RECORD:-}" ] || [ "$1" != "$2" ] || export RECORDINGS="$top/crates/daemon/tests/recordings"
     shift 3
-    SANDBOX_ROOT=$root SLURM_GRAPHITE_BIN=$bin/slurm-graphite SLURM_GRAPHITE_READER=$reader \
+    SLURM_GRAPHITE_BIN=$bin/slurm-graphite SLURM_GRAPHITE_READER=$reader \
         cargo test --quiet --locked -p live-tests --test "$test" -- "$@"
 )
 
 # The reader's own tests, in the chroot.
 unit() (
-    SYSROOT=$releases/$1/root
-    SLURM_LIB_DIR=$(dirname "$SYSROOT"/usr/lib/*/libslurm.so)
+    root=$releases/$1/root
     name=CARGO_TARGET_$(host | tr 'a-z-' 'A-Z_')
-    export SYSROOT SLURM_LIB_DIR SLURM_INCLUDE_DIR="$SYSROOT/usr/include" \
-        "${name}_LINKER=$here/sysroot-gcc.sh" "${name}_RUNNER=sh $here/enter.sh $SYSROOT $target --"
+    export "${name}_LINKER=$here/sysroot-gcc.sh"
+    case $1 in
+    slurm-*) export RPATH="$root/lib" SLURM_LIB_DIR="$root/lib" SLURM_INCLUDE_DIR="$root/include" ;;
+    *)
+        SLURM_LIB_DIR=$(dirname "$root"/usr/lib/*/libslurm.so)
+        export SYSROOT="$root" SLURM_LIB_DIR SLURM_INCLUDE_DIR="$root/usr/include" \
+            "${name}_RUNNER=sh $here/enter.sh $root $target --"
+        ;;
+    esac
     cargo test --quiet --locked -p slurm-reader --target "$(host)" --target-dir "$releases/build"
 )
 
-wanted=${*:-$(suites | cut -d ' ' -f 1)}
 for suite in $wanted; do
-    release=$(suites | awk -v suite="$suite" '$1 == suite { print $2 }')
+    release=$(all | awk -v suite="$suite" '$1 == suite { print $2 }')
     logs=$releases/$suite
     attempt "Slurm $release: the reader's own tests" "$logs/unit.log" unit "$suite"
     # Nothing in the daemon's clock depends on the release.
@@ -66,8 +93,11 @@ for suite in $wanted; do
     attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover who_answers
     attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \
         live "$suite" "$suite" sandbox_itself nothing_is_left_after_drop
-    attempt "Slurm $release: readers of all releases side by side" "$logs/side.log" \
-        live "$suite" "$suite" releases --ignored side_by_side
+    case $suite in
+    slurm-*) ;;
+    *) attempt "Slurm $release: readers of all releases side by side" "$logs/side.log" \
+        live "$suite" "$suite" releases --ignored side_by_side ;;
+    esac
 done
 [ $# -eq 0 ] || { cat "$outcome"; ! grep -q FAILED "$outcome"; exit; }
 

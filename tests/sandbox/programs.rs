@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::folder::MARK;
 
-const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// slurmstepd and slurmscriptd write their title over the first 2 KiB of their environment, where the mark of the
 /// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.

@@ -1,4 +1,4 @@
-//! The Debian whose Slurm a sandbox runs: this machine's own, or the chroot of another release.
+//! The Slurm that a sandbox runs: this machine's own, one in the chroot of another Debian, or one below a prefix.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,17 +6,28 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::find_program;
+use crate::programs::SEARCH;
 
 const ENTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/releases/enter.sh");
 
 /// Where munged's and Slurm's programs come from.
 #[derive(Debug, Clone)]
-pub(crate) struct Root(Option<PathBuf>);
+pub(crate) enum Root {
+    /// This machine.
+    Here,
+    /// A Debian, munged included.
+    Chroot(PathBuf),
+    /// A Slurm that was built; munged is this machine's.
+    Prefix(PathBuf),
+}
 
 impl Root {
-    /// The chroot that `SANDBOX_ROOT` names, as `make releases` does, or this machine.
+    /// The chroot that `SANDBOX_ROOT` names or the prefix that `SANDBOX_PREFIX` does, as `make releases` sets them, or this
+    /// machine.
     pub(crate) fn wanted() -> Self {
-        Self(std::env::var_os("SANDBOX_ROOT").map(PathBuf::from))
+        let of = |variable| std::env::var_os(variable).map(PathBuf::from);
+        let prefix = of("SANDBOX_PREFIX").map(Self::Prefix);
+        of("SANDBOX_ROOT").map(Self::Chroot).or(prefix).unwrap_or(Self::Here)
     }
 
     /// The words that start `program`, which sees `folder` under its own name.
@@ -24,8 +35,25 @@ impl Root {
     /// # Errors
     /// It is not installed here.
     pub(crate) fn start(&self, folder: &Path, program: &str) -> Result<Vec<OsString>> {
-        let Some(root) = &self.0 else { return Ok(vec![find_program(program)?.into()]) };
-        let words = [find_program("sh")?.as_ref(), Path::new(ENTER), root, folder].map(OsString::from);
-        Ok(words.into_iter().chain(["--", program].map(OsString::from)).collect())
+        match self {
+            Self::Here => Ok(vec![find_program(program)?.into()]),
+            Self::Chroot(root) => {
+                let words =
+                    [find_program("sh")?.as_ref(), Path::new(ENTER), root, folder].map(OsString::from);
+                Ok(words.into_iter().chain(["--", program].map(OsString::from)).collect())
+            }
+            Self::Prefix(prefix) => {
+                // What a program starts is of the same Slurm. The mount marks what belongs to the sandbox: slurmstepd of 25.11
+                // leaves nothing of its environment.
+                let enter =
+                    "mount --rbind \"$1\" \"$1\"; cd \"$1\"; export PATH=\"$2\"; shift 2; exec \"$@\"";
+                let path = format!("{0}/sbin:{0}/bin:{SEARCH}", prefix.display());
+                let unshare = [find_program("unshare")?.into_os_string()];
+                let flags = ["--mount", "--propagation", "private", "sh", "-euc", enter, "prefix"]
+                    .map(OsString::from);
+                let words = [folder.into(), path.into(), program.into()];
+                Ok(unshare.into_iter().chain(flags).chain(words).collect())
+            }
+        }
     }
 }

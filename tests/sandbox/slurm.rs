@@ -75,9 +75,14 @@ impl Slurm {
         let root = Root::wanted();
         let munged = munged(folder, &root)?;
         let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
-        if client.release()?.as_str() >= "23.11" {
-            // Otherwise slurmd wants to own a cgroup.
-            fs::write(path.join("cgroup.conf"), "CgroupPlugin=disabled\n")?;
+        // Otherwise slurmd needs a cgroup of its own.
+        let plugin = match client.release()?.as_str() {
+            release if release >= "24.05" => Some("disabled"),
+            release if release >= "23.11" => Some("cgroup/v1"),
+            _ => None,
+        };
+        if let Some(plugin) = plugin {
+            fs::write(path.join("cgroup.conf"), format!("CgroupPlugin={plugin}\n"))?;
         }
 
         let asked = client.clone();

@@ -1,6 +1,6 @@
 //! The collectors of a configuration at work: who takes part in which round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use carbon::Batch;
 
@@ -94,6 +94,11 @@ impl Collecting {
         let mut points = Points::new(prefix, batch);
         let running = self.0.iter_mut().map(|(_, collector)| collector);
         running.filter(|running| which(&***running)).for_each(|running| running.collect(round, &mut points));
+        debug_assert_eq!(
+            repeated(batch),
+            None,
+            "a path that is twice in one batch: Carbon keeps the last value"
+        );
     }
 
     /// What must be remembered, by the collector's name, where it has changed.
@@ -102,6 +107,12 @@ impl Collecting {
             .iter_mut()
             .filter_map(|(name, collector)| collector.changed_memory().map(|memory| (*name, memory)))
     }
+}
+
+/// A path that is in the batch more than once.
+fn repeated(batch: &Batch) -> Option<&str> {
+    let mut seen = HashSet::new();
+    batch.points().map(|point| point.path()).find(|path| !seen.insert(*path))
 }
 
 /// The collectors that a survey is for.
@@ -127,11 +138,13 @@ impl Due {
 mod tests {
     use std::sync::Arc;
 
-    use slurm_snapshot::Reading;
+    use slurm_snapshot::{
+        Answer, Controller, Jobs, License, Licenses, NodeRow, Nodes, Partition, Partitions, Reading, Reply,
+    };
 
     use super::*;
     use crate::config::Config;
-    use crate::survey::Findings;
+    use crate::survey::{Findings, Kind};
 
     #[test]
     fn out_of_the_box_slurmctld_is_asked_for_its_statistics_alone() {
@@ -176,6 +189,74 @@ mod tests {
         assert!(collecting.wanted().names, "the new settings are in use");
         let mut anew = collecting.restart(30, &other, |_| false, none);
         assert!(!lines(&mut anew, 120).contains("seconds_since_reading"));
+    }
+
+    /// In each list whatever slurmctld, or a file that a person wrote, may have twice.
+    #[test]
+    fn no_collector_makes_a_path_twice_in_a_batch() {
+        let names = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"];
+        let tables = names.map(|name| format!("[collectors.{name}]\nenabled = true\n")).concat();
+        let more = "[collectors.rpc_stats]\nusers = 9\n";
+        let config = Config::of(&(tables.replace("nodes]\n", "nodes]\neach = true\n") + more));
+        let mut collecting = Collecting::start(30, &config.collectors, |_| None);
+        let reading = |name: &str| {
+            let file = format!("{}/tests/recordings/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(file).unwrap();
+            let Answer::Reading(reading) = Answer::parse(text.lines().last().unwrap().as_bytes()).unwrap()
+            else {
+                panic!("{name} has no reading")
+            };
+            Arc::new(*reading)
+        };
+        for name in ["20.11", "22.05", "24.11", "26.05"] {
+            let mut batch = Batch::new(30);
+            collecting.collect(&Round::tick(30, Some(&reading(name))), "c", &mut batch);
+            assert_eq!(repeated(&batch), None, "{name}");
+        }
+        let tallies = || [("mixed".to_owned(), Default::default())].into();
+        let license = |nodes: Option<&str>| License {
+            name: "flat".to_owned(),
+            nodes: nodes.map(str::to_owned),
+            ..License::default()
+        };
+        let partition = Partition { name: "debug".to_owned(), states: tallies(), ..Partition::default() };
+        let row = NodeRow { name: "n1".to_owned(), ..NodeRow::default() };
+        let mut findings = Findings::of(Reply::Licenses(Licenses {
+            licenses: vec![
+                license(None),
+                license(Some("n[1-2]")),
+                license(Some("n[1-2]")),
+                license(Some("n1")),
+                license(None),
+            ],
+            ..Licenses::default()
+        }));
+        findings.add(
+            Kind::Nodes,
+            Reply::Nodes(Box::new(Nodes {
+                states: tallies(),
+                flags: tallies(),
+                gpus: [(String::new(), Default::default()), ("a100".to_owned(), Default::default())].into(),
+                rows: vec![row],
+                partitions: Some(Partitions { partitions: vec![partition], ..Partitions::default() }),
+                ..Nodes::default()
+            })),
+        );
+        findings.add(
+            Kind::Jobs,
+            Reply::Jobs(Box::new(Jobs {
+                qos: [(String::new(), Default::default()), ("no_qos".to_owned(), Default::default())].into(),
+                partitions: [("debug".to_owned(), Default::default())].into(),
+                ..Jobs::default()
+            })),
+        );
+        let controller = |index| Controller { host: "ctl".to_owned(), index, ..Controller::default() };
+        findings.add(Kind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
+        let mut batch = Batch::new(60);
+        let (needs, round) = (collecting.needs(), Round::survey(60, &findings));
+        collecting.collect_survey(Due::Always, needs, 60, &round, "c", &mut batch);
+        assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
+        assert_eq!(repeated(&batch), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use self::conf::Watch;
-use self::process::{Heard, Process, ProcessError};
+use self::process::{Heard, Process, ProcessError, Said};
 use crate::config::Slurm;
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
@@ -35,9 +35,9 @@ pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum SourceError {
-    /// libslurm's own answer.
-    #[error("{0}")]
-    Refused(#[from] Failure),
+    /// libslurm's own answer, with the lines that it printed meanwhile.
+    #[error("{}", refused(.0, .1))]
+    Refused(Failure, Said),
     #[error("{} is not there; say where slurm.conf is with --slurm-conf, [slurm] conf or SLURM_CONF", .0.display())]
     NoConf(PathBuf),
     #[error("{0}")]
@@ -61,7 +61,7 @@ impl SourceError {
     /// Whether the request had gone out, so that slurmctld may have worked on it, or still does.
     pub(crate) fn was_asked(&self) -> bool {
         use ProcessError::{Gone, Nonsense, Silent};
-        matches!(self.root(), Self::Refused(_) | Self::Reader(Silent { .. } | Gone { .. } | Nonsense(_)))
+        matches!(self.root(), Self::Refused(..) | Self::Reader(Silent { .. } | Gone { .. } | Nonsense(_)))
     }
 
     /// What an administrator would look at first.
@@ -71,7 +71,7 @@ impl SourceError {
             Self::NoReader(_) => {
                 "A reader is built for one libslurm; install the one of this host's Slurm release."
             }
-            Self::Refused(failure) => match failure.errno {
+            Self::Refused(failure, _) => match failure.errno {
                 // slurm_errno.h: the two CONNECTION_ERRORs
                 1001 | 1800 => "Is slurmctld running, and its port open to this host? Try `scontrol ping`.",
                 // SLURM_PROTOCOL_AUTHENTICATION_ERROR
@@ -105,6 +105,18 @@ impl SourceError {
             Self::Reader(_) => "Does `sdiag` work on this host, as this user?",
         }
     }
+}
+
+/// errno below this is the kernel's, and libslurm's lines say more: "Resource temporarily unavailable" is a name that does
+/// not resolve.
+const SLURMS_ERRNO: i32 = 1000;
+
+fn refused(failure: &Failure, said: &Said) -> String {
+    let Failure { call, errno, .. } = failure;
+    if said.is_empty() || !(0..SLURMS_ERRNO).contains(errno) {
+        return format!("{failure}{said}");
+    }
+    format!("{call} failed (errno {errno}){said}")
 }
 
 /// What a request wants in its reading.
@@ -296,7 +308,11 @@ impl Keeper {
             }
             Ok(Answer::Failure(failure)) => {
                 self.unanswered_since.get_or_insert_with(Instant::now);
-                Err(failure.into())
+                let said = match &self.reader {
+                    Some(reader) => reader.said().await,
+                    None => Said::default(),
+                };
+                Err(SourceError::Refused(failure, said))
             }
             Ok(Answer::Hello(_)) => {
                 Err(self.lose_reader(ProcessError::Nonsense("a second hello".to_owned()).into()))

@@ -7,11 +7,12 @@ use std::ffi::{CStr, CString, c_int};
 use std::marker::PhantomData;
 use std::ptr;
 
+use nix::errno::Errno;
 use nix::unistd::{Uid, User};
 use slurm_snapshot::Statistics;
 use slurm_sys::{slurm_conf_t, stats_info_request_msg_t, stats_info_response_msg_t};
 
-use crate::cluster::NO_CHANGE;
+use crate::cluster::receive;
 use crate::conf::{self, Conf};
 use crate::raw::{Freed, NoReply, Reply, SUCCESS, last_errno, text};
 use crate::stats;
@@ -78,6 +79,7 @@ impl Client {
     /// slurmctld did not answer, or refused.
     pub fn reset(&mut self) -> Result<(), CallError> {
         let mut request = stats_info_request_msg_t { command_id: RESET };
+        Errno::clear();
         // SAFETY: the request is valid during the call, which does not keep it.
         let code = unsafe { slurm_sys::slurm_reset_statistics(&raw mut request) };
         if code == SUCCESS {
@@ -96,13 +98,9 @@ impl Client {
             unsafe { slurm_sys::slurm_load_ctl_conf(since, out) }
         };
         // SAFETY: slurm_load_ctl_conf leaves NULL or a configuration that its caller frees with its FREE.
-        let reply = match unsafe { Reply::receive(call) } {
-            Ok(reply) => reply,
-            Err(NoReply::Errno(NO_CHANGE)) => return Ok(None),
-            Err(error) => return Err(failure("slurm_load_ctl_conf", &error)),
-        };
+        let reply = unsafe { receive("slurm_load_ctl_conf", since, call) }?;
         // SAFETY: libslurm unpacks every string with its NUL, or leaves it NULL, and arrays with their counts.
-        Ok(Some(unsafe { conf::from_reply(reply.get()) }))
+        Ok(reply.map(|reply| unsafe { conf::from_reply(reply.get()) }))
     }
 
     /// Whether slurmdbd's records make this process' user an operator; `None` where slurmctld does not say.
@@ -130,8 +128,8 @@ impl Freed for slurm_conf_t {
 
 pub(crate) fn failure(call: &'static str, error: &NoReply) -> CallError {
     match *error {
-        // Seen with a controller's name that does not resolve.
-        NoReply::Errno(0) => CallError { call, errno: 0, text: "libslurm's own lines say why".to_owned() },
+        // A controller's name that does not resolve: libslurm has printed why.
+        NoReply::Errno(0) => CallError { call, errno: 0, text: "libslurm gave no reason".to_owned() },
         NoReply::Errno(errno) => CallError { call, errno, text: strerror(errno) },
         NoReply::Nothing => CallError { call, errno: 0, text: "slurmctld sent no reply".to_owned() },
     }
@@ -206,7 +204,7 @@ mod tests {
             "slurm_get_statistics: Unable to contact slurm controller (connect failure) (errno 1800)"
         );
         let silent = failure("slurm_get_statistics", &NoReply::Errno(0));
-        assert_eq!(silent.to_string(), "slurm_get_statistics: libslurm's own lines say why (errno 0)");
+        assert_eq!(silent.to_string(), "slurm_get_statistics: libslurm gave no reason (errno 0)");
         let nothing = failure("slurm_get_statistics", &NoReply::Nothing);
         assert_eq!(nothing.to_string(), "slurm_get_statistics: slurmctld sent no reply (errno 0)");
         assert!(!strerror(i32::MAX).is_empty() && !strerror(i32::MIN).is_empty());

@@ -9,12 +9,13 @@ use std::time::Instant;
 use slurm_snapshot::{Controller, Partitions, Reply};
 use slurm_sys::{
     job_info_msg_t, license_info_msg_t, node_info_msg_t, partition_info_msg_t, reserve_info_msg_t,
+    slurm_conf_t,
 };
 
 use crate::client::{CallError, Client, failure};
 use crate::fold::Wishes;
 use crate::nodes::Walked;
-use crate::raw::{self, Freed, NoReply, SUCCESS};
+use crate::raw::{self, Freed, NoReply, SUCCESS, text};
 use crate::{conf, jobs, lists, nodes, partitions};
 
 /// `SHOW_ALL`: hidden partitions too.
@@ -33,7 +34,7 @@ const LOCAL: u16 = 1 << 4;
 const FUTURE: u16 = 1 << 7;
 
 /// `SLURM_NO_CHANGE_IN_DATA`.
-pub(crate) const NO_CHANGE: i32 = 1900;
+const NO_CHANGE: i32 = 1900;
 
 impl Client {
     /// `slurm_load_jobs`; `None` where nothing has changed since `wishes.since`.
@@ -44,7 +45,7 @@ impl Client {
             unsafe { slurm_sys::slurm_load_jobs(since, out, ALL | LOCAL) }
         };
         // SAFETY: slurm_load_jobs leaves NULL or a reply that its caller frees with its FREE.
-        let reply = unsafe { receive("slurm_load_jobs", call) }?;
+        let reply = unsafe { receive("slurm_load_jobs", since, call) }?;
         let jobs = reply.map(|reply| {
             // SAFETY: libslurm unpacks the array with its count, its strings with their NULs and its bitmaps.
             let jobs = unsafe { jobs::from_reply(reply.get(), wishes) };
@@ -84,7 +85,7 @@ impl Client {
             unsafe { slurm_sys::slurm_load_node(since, out, ALL | DETAIL | MIXED | LOCAL | FUTURE) }
         };
         // SAFETY: slurm_load_node leaves NULL or a reply that its caller frees with its FREE.
-        let reply = unsafe { receive("slurm_load_node", call) }?;
+        let reply = unsafe { receive("slurm_load_node", since, call) }?;
         // SAFETY: libslurm unpacks the array with its count, its strings with their NULs and its plugin data.
         Ok(reply.map(|reply| unsafe { nodes::from_reply(reply.get(), rows) }))
     }
@@ -95,33 +96,41 @@ impl Client {
             unsafe { slurm_sys::slurm_load_partitions(since, out, ALL | LOCAL) }
         };
         // SAFETY: slurm_load_partitions leaves NULL or a reply that its caller frees with its FREE.
-        let reply = unsafe { receive("slurm_load_partitions", call) }?;
+        let reply = unsafe { receive("slurm_load_partitions", since, call) }?;
         // SAFETY: libslurm unpacks the array with its count, its names with their NULs and node_inx with its -1.
         Ok(reply.map(|reply| unsafe { partitions::from_reply(reply.get(), nodes) }))
     }
 
     /// `slurm_load_licenses`; `None` where nothing has changed since then.
     pub(crate) fn licenses(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
+        let since = since.unwrap_or(0);
         let call = |out: &mut *mut license_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
-            unsafe { slurm_sys::slurm_load_licenses(since.unwrap_or(0), out, ALL) }
+            unsafe { slurm_sys::slurm_load_licenses(since, out, ALL) }
         };
         // SAFETY: slurm_load_licenses leaves NULL or a reply that its caller frees with its FREE.
-        let reply = unsafe { receive("slurm_load_licenses", call) }?;
+        let reply = unsafe { receive("slurm_load_licenses", since, call) }?;
         // SAFETY: libslurm unpacks the array with its count, and its names with their NULs.
         Ok(reply.map(|reply| Reply::Licenses(unsafe { lists::licenses(reply.get()) })))
     }
 
     /// `slurm_load_reservations`; `None` where nothing has changed since then.
     pub(crate) fn reservations(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
+        let since = since.unwrap_or(0);
         let call = |out: &mut *mut reserve_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
-            unsafe { slurm_sys::slurm_load_reservations(since.unwrap_or(0), out) }
+            unsafe { slurm_sys::slurm_load_reservations(since, out) }
         };
         // SAFETY: slurm_load_reservations leaves NULL or a reply that its caller frees with its FREE.
-        let reply = unsafe { receive("slurm_load_reservations", call) }?;
+        let reply = unsafe { receive("slurm_load_reservations", since, call) }?;
         // SAFETY: libslurm unpacks the array with its count, and its names with their NULs.
         Ok(reply.map(|reply| Reply::Reservations(unsafe { lists::reservations(reply.get()) })))
+    }
+
+    /// ClusterName of libslurm's own configuration.
+    pub fn own_cluster(&mut self) -> Option<String> {
+        // SAFETY: a string with its NUL, or NULL.
+        own_conf(|conf| unsafe { text(conf.cluster_name) }).flatten().filter(|name| !name.is_empty())
     }
 
     /// `slurm_ping` of each controller of libslurm's own configuration, read when this process began: slurmctld's may
@@ -143,29 +152,34 @@ impl Client {
 
 /// The controllers that libslurm itself knows, in their order.
 fn own_controllers() -> Vec<String> {
-    // SAFETY: takes nothing; slurm_init has read the configuration, which stands still until it is unlocked below.
-    let conf = unsafe { slurm_sys::slurm_conf_lock() };
-    // SAFETY: libslurm's own configuration, or NULL.
-    let conf = unsafe { conf.as_ref() };
     // SAFETY: libslurm keeps as many names as it counts.
-    let hosts = conf.map(|conf| unsafe { conf::controllers(conf) });
-    // SAFETY: locked above, by this thread.
-    unsafe { slurm_sys::slurm_conf_unlock() };
-    hosts.unwrap_or_default()
+    own_conf(|conf| unsafe { conf::controllers(conf) }).unwrap_or_default()
 }
 
-/// Makes a call; no reply where nothing has changed.
+/// Reads libslurm's own configuration.
+fn own_conf<T>(read: impl FnOnce(&slurm_conf_t) -> T) -> Option<T> {
+    // SAFETY: takes nothing; slurm_init has read the configuration, which does not change until it is unlocked below.
+    let conf = unsafe { slurm_sys::slurm_conf_lock() };
+    // SAFETY: libslurm's own configuration, or NULL.
+    let read = unsafe { conf.as_ref() }.map(read);
+    // SAFETY: locked above, by this thread.
+    unsafe { slurm_sys::slurm_conf_unlock() };
+    read
+}
+
+/// Makes a call; no reply where nothing has changed since then. 0 is no moment: to that "unchanged" is no answer.
 ///
 /// # Safety
 /// As of [`raw::Reply::receive`].
-unsafe fn receive<T: Freed>(
+pub(crate) unsafe fn receive<T: Freed>(
     name: &'static str,
+    since: i64,
     call: impl FnOnce(&mut *mut T) -> c_int,
 ) -> Result<Option<raw::Reply<T>>, CallError> {
     // SAFETY: the caller's promise.
     match unsafe { raw::Reply::receive(call) } {
         Ok(reply) => Ok(Some(reply)),
-        Err(NoReply::Errno(NO_CHANGE)) => Ok(None),
+        Err(NoReply::Errno(NO_CHANGE)) if since != 0 => Ok(None),
         Err(error) => Err(failure(name, &error)),
     }
 }
@@ -188,4 +202,24 @@ impl Freed for license_info_msg_t {
 
 impl Freed for reserve_info_msg_t {
     const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_reservation_info_msg;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unchanged(since: i64) -> Result<Option<raw::Reply<job_info_msg_t>>, CallError> {
+        let call = |_: &mut *mut job_info_msg_t| {
+            nix::errno::Errno::set_raw(NO_CHANGE);
+            -1
+        };
+        // SAFETY: leaves NULL.
+        unsafe { receive("slurm_load_jobs", since, call) }
+    }
+
+    #[test]
+    fn unchanged_is_an_answer_only_where_a_moment_was_named() {
+        assert!(unchanged(5).unwrap().is_none());
+        assert_eq!(unchanged(0).unwrap_err().errno, NO_CHANGE);
+    }
 }

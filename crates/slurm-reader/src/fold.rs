@@ -70,7 +70,7 @@ impl Fold {
         self.records = self.records.saturating_add(1);
         self.unparsed = self.unparsed.saturating_add(job.unparsed);
         let word = self.states.add(job.state, job.tally);
-        if words::job_base(job.state) == 0 {
+        if words::is_waiting(job.state) {
             self.reasons.entry(job.reason).or_default().add(job.tally);
         }
         let started = self.started(job);
@@ -91,9 +91,11 @@ impl Fold {
         }
     }
 
-    /// A pending job has a start time too, the expected one, and one cancelled before its start that of its end.
+    /// A pending job has a start time too, the expected one, and one cancelled before its start that of its end. While its
+    /// nodes are being booted a job has that of its allocation, which slurmctld replaces when they are up.
     fn started(&self, job: &Job<'_>) -> bool {
-        let has_started = words::job_base(job.state) != 0 && job.has_nodes;
+        let is_booting = job.state & words::JOB_POWER_UP_NODE != 0;
+        let has_started = words::job_base(job.state) != 0 && job.has_nodes && !is_booting;
         has_started
             && self.wishes.since.is_some_and(|since| since <= job.start_time && job.start_time < self.now)
     }
@@ -133,7 +135,7 @@ impl Fold {
 impl Times {
     fn add(&mut self, job: &Job<'_>, now: i64, started: bool) {
         let jobs = job.tally.jobs;
-        if words::job_base(job.state) == 0 {
+        if words::is_waiting(job.state) {
             self.submitted.add(job.submit_time, now, jobs);
             if !job.held && (1..=now).contains(&job.eligible_time) {
                 self.eligible.add(job.eligible_time, now, jobs);
@@ -312,6 +314,28 @@ mod tests {
         assert_eq!(started(Job { state: 0, ..running(NOW - 30) }), 0, "expected to start");
     }
 
+    /// slurmctld sets the start time of such a job again when its nodes are up.
+    #[test]
+    fn a_job_whose_nodes_are_being_booted_starts_once() {
+        const BOOTING: u32 = 1 | 1 << 14 | 1 << 18;
+        let started = |state, start_time| {
+            counted(&[Job { state, has_nodes: true, start_time, ..one() }]).started.unwrap()
+        };
+        assert_eq!(started(BOOTING, NOW - 30).jobs, 0, "at its allocation");
+        let booted = started(1, NOW - 10);
+        assert_eq!((booted.jobs, booted.max), (1, 80), "when its nodes are up; the boot is part of its wait");
+        // Its prolog runs, and its start time is that of its allocation for good.
+        assert_eq!(started(1 | 1 << 14, NOW - 30).jobs, 1);
+    }
+
+    #[test]
+    fn a_job_of_a_federation_that_another_cluster_runs_does_not_wait_here() {
+        let jobs = counted(&[Job { state: 1 << 19, reason: 1, ..one() }]);
+        assert_eq!(jobs.states.keys().collect::<Vec<_>>(), ["revoked"]);
+        assert_eq!((jobs.waiting, jobs.pending_reasons.len()), (Waiting::default(), 0));
+        assert_eq!(jobs.partitions["debug"].waiting, Waiting::default());
+    }
+
     #[test]
     fn reasons_are_those_of_pending_jobs() {
         let jobs = counted(&[
@@ -363,7 +387,7 @@ mod tests {
             prop_assert_eq!(sum(jobs.accounts.values().flat_map(BTreeMap::values)), total);
             prop_assert_eq!(sum(jobs.qos.values().flat_map(BTreeMap::values)), total);
             prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.values())), total);
-            let pending = jobs.base_states.get("pending").copied().unwrap_or_default();
+            let pending = sum(list.iter().filter(|job| job.state & 0x8_00ff == 0).map(|job| &job.tally));
             prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
             prop_assert_eq!(jobs.waiting.submitted.map_or(0, |waits| waits.jobs), pending.jobs);
             let mut in_partitions = JobTally::default();

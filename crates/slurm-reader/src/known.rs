@@ -18,12 +18,19 @@ const FRESH: Duration = Duration::from_secs(1);
 /// When slurmctld is asked again after it did not tell.
 const RETRIED: Duration = Duration::from_secs(5);
 
+/// The longest pause between two questions for ClusterName.
+const SELDOM: Duration = Duration::from_secs(300);
+
 /// How old slurmdbd's word may be, which changes without slurm.conf.
 const OPERATOR_AGE: Duration = Duration::from_secs(60);
 
 /// slurmctld's configuration, as far as it is known.
 pub(crate) struct Known {
     conf: Option<Conf>,
+    /// ClusterName of libslurm's own configuration.
+    own_cluster: Option<String>,
+    /// When slurmctld is asked for ClusterName next, and how long that pause is.
+    next_question: Option<(Instant, Duration)>,
     /// When that was true.
     told: Option<Instant>,
     failed: Option<(CallError, Instant)>,
@@ -33,19 +40,28 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Nothing is known.
-    pub(crate) fn new(clock: fn() -> Instant) -> Self {
-        Self { conf: None, told: None, failed: None, operator: None, clock }
-    }
-
-    /// Whether slurmctld has told its configuration once.
-    pub(crate) fn is_told(&self) -> bool {
-        self.conf.is_some()
+    /// Nothing is known but what libslurm's own configuration has.
+    pub(crate) fn new(own_cluster: Option<String>, clock: fn() -> Instant) -> Self {
+        Self { conf: None, own_cluster, next_question: None, told: None, failed: None, operator: None, clock }
     }
 
     /// ClusterName.
     pub(crate) fn cluster(&self) -> Option<String> {
-        self.conf.as_ref().and_then(|conf| conf.cluster.clone())
+        let told = || self.conf.as_ref().and_then(|conf| conf.cluster.clone());
+        self.own_cluster.clone().or_else(told)
+    }
+
+    /// Asks slurmctld for ClusterName where it is not known: for ever, with longer and longer pauses, because
+    /// slurmctld answers this behind its locks.
+    pub(crate) fn learn_cluster(&mut self, rpcs: &mut impl Rpcs) -> Result<(), CallError> {
+        let waits = self.next_question.is_some_and(|(at, _)| (self.clock)() < at);
+        if waits || self.cluster().is_some() {
+            return Ok(());
+        }
+        let asked = self.ask(rpcs);
+        let pause = self.next_question.map_or(RETRIED, |(_, pause)| pause.saturating_mul(2).min(SELDOM));
+        self.next_question = (self.clock)().checked_add(pause).map(|at| (at, pause));
+        asked
     }
 
     /// Asks slurmctld.
@@ -146,6 +162,10 @@ mod tests {
             unreachable!()
         }
 
+        fn own_cluster(&mut self) -> Option<String> {
+            None
+        }
+
         fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
             self.asked += 1;
             if self.down {
@@ -159,7 +179,8 @@ mod tests {
             let privileged = if self.slurmdbd { None } else { Some(false) };
             let visibility = Visibility { private: self.private.clone(), privileged };
             let last_update = self.changed + 1;
-            Ok(Some(Conf { last_update, visibility, operators: self.slurmdbd, ..Conf::default() }))
+            let cluster = Some("sandbox".to_owned());
+            Ok(Some(Conf { last_update, cluster, visibility, operators: self.slurmdbd }))
         }
 
         fn operator(&mut self) -> Option<bool> {
@@ -172,13 +193,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_clusters_name_is_asked_for_until_slurmctld_tells_it_and_ever_less_often() {
+        let (mut known, mut slurmctld) =
+            (Known::new(None, clock), Changing { down: true, ..Changing::default() });
+        let mut pauses = Vec::new();
+        for _ in 0..10 {
+            let (before, start) = (slurmctld.asked, clock());
+            while slurmctld.asked == before {
+                pass(Duration::from_secs(1));
+                let _ = known.learn_cluster(&mut slurmctld);
+            }
+            // Less the ten seconds that the question takes.
+            pauses.push((clock() - start).as_secs() - 10);
+        }
+        assert_eq!(pauses, [1, 5, 10, 20, 40, 80, 160, 300, 300, 300]);
+        slurmctld.down = false;
+        pass(SELDOM);
+        known.learn_cluster(&mut slurmctld).unwrap();
+        assert_eq!(known.cluster().as_deref(), Some("sandbox"));
+        pass(SELDOM);
+        known.learn_cluster(&mut slurmctld).unwrap();
+        assert_eq!(slurmctld.asked, 11, "not again");
+    }
+
     fn hides_jobs(known: &mut Known, slurmctld: &mut Changing) -> bool {
         known.visibility(slurmctld).unwrap().unwrap().may_hide("jobs")
     }
 
     #[test]
     fn private_data_that_is_set_between_two_surveys_is_known_at_the_second() {
-        let (mut known, mut slurmctld) = (Known::new(clock), Changing::default());
+        let (mut known, mut slurmctld) = (Known::new(None, clock), Changing::default());
         assert!(!hides_jobs(&mut known, &mut slurmctld));
         slurmctld.private = vec!["jobs".into()];
         slurmctld.changed += 5;
@@ -188,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_round_of_surveys_asks_once_and_an_unchanged_configuration_is_not_sent_again() {
-        let (mut known, mut slurmctld) = (Known::new(clock), Changing::default());
+        let (mut known, mut slurmctld) = (Known::new(None, clock), Changing::default());
         for round in 1..=5 {
             for _ in 0..3 {
                 hides_jobs(&mut known, &mut slurmctld);
@@ -201,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_slurmctld_that_does_not_answer_is_not_waited_for_by_each_request() {
-        let (mut known, mut slurmctld) = (Known::new(clock), Changing::default());
+        let (mut known, mut slurmctld) = (Known::new(None, clock), Changing::default());
         assert!(!hides_jobs(&mut known, &mut slurmctld));
         pass(FRESH);
         slurmctld.down = true;
@@ -220,7 +265,7 @@ mod tests {
     fn slurmdbd_is_asked_on_a_change_and_once_a_minute_and_sooner_where_it_did_not_say() {
         let private = vec!["jobs".to_owned()];
         let mut slurmctld = Changing { private, slurmdbd: true, ..Changing::default() };
-        let mut known = Known::new(clock);
+        let mut known = Known::new(None, clock);
         assert!(hides_jobs(&mut known, &mut slurmctld), "unknown is not to be relied on");
         slurmctld.operator = Some(true);
         pass(RETRIED);

@@ -1,7 +1,7 @@
 //! The short replies: licences and reservations.
 
 use slurm_snapshot::{License, Licenses, Reservation, Reservations};
-use slurm_sys::{license_info_msg_t, reserve_info_msg_t};
+use slurm_sys::{license_info_msg_t, reserve_info_msg_t, slurm_license_info_t};
 
 use crate::raw::{moment, number, slice, text};
 
@@ -17,20 +17,37 @@ const MAINT: u64 = 1;
 /// Copies the reply.
 ///
 /// # Safety
-/// The array of `reply` is NULL or as long as its count says; the names in it are NULL or end with a NUL.
+/// The array of `reply` is NULL or as long as its count says; the strings in it are NULL or end with a NUL.
 pub(crate) unsafe fn licenses(reply: &license_info_msg_t) -> Licenses {
     // SAFETY: the caller promises as many records as the count says.
     let records = unsafe { slice(reply.lic_array, reply.num_lic, MAX_LICENSES) };
     let licenses = records.iter().map(|record| License {
         // SAFETY: the caller promises NULL or a string.
         name: unsafe { text(record.name) }.unwrap_or_default(),
-        total: number(record.total).unwrap_or(0),
+        // SAFETY: the same.
+        nodes: unsafe { layer(record) },
+        total: number(record.total),
         used: number(record.in_use).unwrap_or(0),
-        free: number(record.available).unwrap_or(0),
+        free: number(record.total).and_then(|_| number(record.available)),
         reserved: number(record.reserved).unwrap_or(0),
         remote: record.remote != 0,
     });
     Licenses { last_update: reply.last_update, licenses: licenses.collect() }
+}
+
+/// The nodes of a hierarchical resource's layer.
+///
+/// # Safety
+/// The strings of `record` are NULL or end with a NUL.
+#[cfg(slurm_ge_2505)]
+unsafe fn layer(record: &slurm_license_info_t) -> Option<String> {
+    // SAFETY: the caller promises NULL or a string.
+    unsafe { text(record.nodes) }.filter(|nodes| !nodes.is_empty())
+}
+
+#[cfg(not(slurm_ge_2505))]
+unsafe fn layer(_: &slurm_license_info_t) -> Option<String> {
+    None
 }
 
 /// Copies the reply.
@@ -73,6 +90,34 @@ mod tests {
         assert_eq!((reservations.count, reservations.reservations.len()), (1500, MAX_RESERVATIONS));
         let first = &reservations.reservations[0];
         assert_eq!((first.start_time, first.end_time, first.nodes), (None, Some(9), 0));
+    }
+
+    #[test]
+    fn licences_without_end_are_not_none_to_be_had() {
+        let record = |total, available| slurm_sys::slurm_license_info_t {
+            name: c"a".as_ptr().cast_mut(),
+            total,
+            in_use: 2,
+            available,
+            ..Default::default()
+        };
+        let mut records = [record(u32::MAX, u32::MAX - 2), record(16, 14)];
+        let reply = license_info_msg_t { last_update: 1, num_lic: 2, lic_array: records.as_mut_ptr() };
+        // SAFETY: as many records as it says, whose names are literals.
+        let licenses = unsafe { licenses(&reply) }.licenses;
+        assert_eq!((licenses[0].total, licenses[0].used, licenses[0].free), (None, 2, None));
+        assert_eq!((licenses[1].total, licenses[1].used, licenses[1].free), (Some(16), 2, Some(14)));
+    }
+
+    #[test]
+    #[cfg(slurm_ge_2505)]
+    fn layers_of_one_licence_are_told_apart_by_their_nodes() {
+        let nodes = c"n[1-2]".as_ptr().cast_mut();
+        let mut records = [slurm_sys::slurm_license_info_t { nodes, mode: 2, ..Default::default() }];
+        let reply = license_info_msg_t { last_update: 1, num_lic: 1, lic_array: records.as_mut_ptr() };
+        // SAFETY: as many records as it says, whose nodes are a literal.
+        let licenses = unsafe { licenses(&reply) }.licenses;
+        assert_eq!(licenses[0].nodes.as_deref(), Some("n[1-2]"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `slurm-graphite-reader`: arguments, ties to the daemon that started it, then the conversation.
 //!
 //! Whatever happens inside libslurm, no reader outlives its daemon, and nothing but answers reaches stdout.
-//! Exit status: 0 when the input ends, 1 when something went wrong (libslurm's own too), 64 for bad usage.
+//! Exit status: 0 when the input ends, 1 when something went wrong (libslurm's own too), 64 for bad usage, 69 where the
+//! loaded libslurm is not the one that it is built for.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,7 +17,7 @@ use slurm_reader::args::{self, Command};
 use slurm_reader::client::{self, Client};
 use slurm_reader::serve::{log, serve};
 use slurm_reader::version;
-use slurm_snapshot::{Hello, PROTOCOL};
+use slurm_snapshot::{Hello, PROTOCOL, WRONG_LIBRARY};
 
 const USAGE: u8 = 64;
 
@@ -30,7 +31,12 @@ fn main() -> ExitCode {
             return USAGE.into();
         }
     };
-    match run(conf) {
+    let api_version = client::api_version();
+    if let Err(refusal) = version::check(api_version, version::built_for()) {
+        log(&refusal);
+        return WRONG_LIBRARY.into();
+    }
+    match run(conf, api_version) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log(&error);
@@ -39,7 +45,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(conf: Option<CString>) -> Result<(), Box<dyn std::error::Error>> {
+fn run(conf: Option<CString>, api_version: u32) -> Result<(), Box<dyn std::error::Error>> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     if is_started_by_a_program(&input)? && !tie_to_parent(&input)? {
         return Ok(());
@@ -48,8 +54,6 @@ fn run(conf: Option<CString>) -> Result<(), Box<dyn std::error::Error>> {
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdout(io::stderr())?;
 
-    let api_version = client::api_version();
-    version::check(api_version, version::built_for())?;
     let mut client = Client::init(conf.as_deref());
     let hello = Hello { protocol: PROTOCOL, release: version::built_for(), api_version };
     serve(&mut client, hello, input, output)?;

@@ -72,10 +72,10 @@ impl Walked {
             nodes.flags.entry(flag.clone()).or_default().add(&tally);
         }
         if let Some(since) = moment(record.reason_time) {
+            // A drained node that goes down keeps its reason, and with it the time.
             if state & words::NODE_DRAIN != 0 {
                 nodes.drain_since.push(since);
-            }
-            if words::node_base(state) == words::NODE_DOWN {
+            } else if words::node_base(state) == words::NODE_DOWN {
                 nodes.down_since.push(since);
             }
         }
@@ -328,12 +328,13 @@ pub(crate) mod tests {
         }
     }
 
+    /// Slurm keeps one time for both, that of the reason, which a drained node that goes down keeps.
     #[test]
-    fn since_when_is_told_of_drained_and_down_nodes_with_a_reason() {
+    fn since_when_a_drained_node_is_down_nobody_knows() {
         let at = |state, reason_time| node_info_t { reason_time, ..record(c"n", state, c"", c"") };
         let mut records = [at(0x202, 90), at(0x203, 70), at(1, 50), at(0x201, 60), at(2, 10), at(0x202, 0)];
         let nodes = walked(&mut records, false).nodes;
-        assert_eq!((nodes.drain_since, nodes.down_since), (vec![60, 70, 90], vec![50, 60]));
+        assert_eq!((nodes.drain_since, nodes.down_since), (vec![60, 70, 90], vec![50]));
     }
 
     proptest! {

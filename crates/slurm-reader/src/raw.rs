@@ -7,6 +7,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::ptr::{self, NonNull};
 
+use nix::errno::Errno;
+
 /// A C struct that libslurm allocates for its caller to free.
 pub(crate) trait Freed {
     /// Frees the struct and all that it points to.
@@ -28,13 +30,14 @@ pub(crate) struct Reply<T: Freed>(NonNull<T>);
 
 impl<T: Freed> Reply<T> {
     /// Makes a call that leaves its reply in an out pointer, which starts from NULL, and owns whatever it leaves
-    /// there, after an error too.
+    /// there, after an error too. `errno` is cleared first: libslurm does not set it at every failure.
     ///
     /// # Safety
     /// `call` leaves NULL, or a `T` that may be read until [`Freed::FREE`] is called on it and that nobody else
     /// frees.
     pub(crate) unsafe fn receive(call: impl FnOnce(&mut *mut T) -> c_int) -> Result<Self, NoReply> {
         let mut pointer = ptr::null_mut();
+        Errno::clear();
         let code = call(&mut pointer);
         let errno = last_errno();
         let reply = NonNull::new(pointer).map(Self);
@@ -204,12 +207,19 @@ mod tests {
     #[test]
     fn errno_is_the_one_of_the_call() {
         let call = |_: &mut *mut StandIn| {
-            nix::errno::Errno::EPROTO.set();
+            Errno::EPROTO.set();
             -1
         };
         // SAFETY: leaves NULL.
         let error = unsafe { Reply::receive(call) }.unwrap_err();
-        assert_eq!(error, NoReply::Errno(nix::errno::Errno::EPROTO as i32));
+        assert_eq!(error, NoReply::Errno(Errno::EPROTO as i32));
+    }
+
+    /// libslurm leaves errno alone where the controller's name does not resolve.
+    #[test]
+    fn the_errno_of_an_earlier_call_is_not_this_ones() {
+        Errno::EPROTO.set();
+        assert_eq!(receive(-1, false).unwrap_err(), NoReply::Errno(0));
     }
 
     #[test]

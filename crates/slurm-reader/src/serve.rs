@@ -22,9 +22,6 @@ use crate::fold::Wishes;
 use crate::known::Known;
 use crate::names::{self, UserNames};
 
-/// How often ClusterName is asked for in vain before readings go without it for good.
-const MAX_TRIES: u8 = 3;
-
 /// The calls that requests are carried out with.
 pub trait Rpcs {
     /// See [`Client::statistics`].
@@ -37,6 +34,8 @@ pub trait Rpcs {
     /// # Errors
     /// The call failed.
     fn reset(&mut self) -> Result<(), CallError>;
+    /// See [`Client::own_cluster`].
+    fn own_cluster(&mut self) -> Option<String>;
     /// See [`Client::conf`].
     ///
     /// # Errors
@@ -58,6 +57,10 @@ impl Rpcs for Client {
 
     fn reset(&mut self) -> Result<(), CallError> {
         self.reset()
+    }
+
+    fn own_cluster(&mut self) -> Option<String> {
+        self.own_cluster()
     }
 
     fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
@@ -125,12 +128,14 @@ fn serve_with(
     mut output: impl Write,
 ) -> Result<(), ServeError> {
     let mut requests = Requests::new(input);
-    let mut server =
-        Server { rpcs, release: hello.release, known: Known::new(Instant::now), tries: 0, users };
+    let known = Known::new(rpcs.own_cluster(), Instant::now);
+    let mut server = Server { rpcs, release: hello.release, known, users };
     let mut line = Vec::with_capacity(16 * 1024);
     send(&Answer::Hello(hello), &mut line, &mut output)?;
     while let Some(request) = requests.next()? {
-        send(&server.answer(&request), &mut line, &mut output)?;
+        let answer = server.answer(&request);
+        send(&answer, &mut line, &mut output)?;
+        server.answered(&request, &answer);
     }
     Ok(())
 }
@@ -147,7 +152,6 @@ struct Server<'a, R> {
     rpcs: &'a mut R,
     release: Release,
     known: Known,
-    tries: u8,
     users: UserNames,
 }
 
@@ -188,7 +192,7 @@ impl<R: Rpcs> Server<'_, R> {
             uptime: Some(uptime),
             elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
             release: self.release,
-            cluster: self.cluster(),
+            cluster: self.known.cluster(),
             // slurmctld has such a limit (256, less where it may open fewer files) but tells nobody.
             max_server_threads: None,
             statistics,
@@ -197,15 +201,14 @@ impl<R: Rpcs> Server<'_, R> {
         })
     }
 
-    /// ClusterName: asked for once slurmctld has answered something else, and a few times only.
-    fn cluster(&mut self) -> Option<String> {
-        if !self.known.is_told() && self.tries < MAX_TRIES {
-            self.tries += 1;
-            if let Err(error) = self.known.ask(self.rpcs) {
-                log(&error);
-            }
+    /// Where libslurm's own configuration has no ClusterName, slurmctld is asked for it: behind an answer, because it may
+    /// take long, and while slurmctld answers, because it would be in vain.
+    fn answered(&mut self, request: &Request, answer: &Answer) {
+        if let (Request::Statistics { .. }, Answer::Reading(_)) = (request, answer)
+            && let Err(error) = self.known.learn_cluster(self.rpcs)
+        {
+            log(&error);
         }
-        self.known.cluster()
     }
 
     /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first.

@@ -37,9 +37,9 @@ const JOB_STATES: [&str; 12] = [
 const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
 
 /// Flags of a job, by bit.
-const JOB_FLAGS: [(u32, &str); 16] = [
+const JOB_FLAGS: &[(u32, &str)] = &[
     (8, "launch_failed"),
-    (9, if cfg!(slurm_ge_2511) { "getenv_failed" } else { "update_db" }),
+    (9, if cfg!(slurm_ge_2505) { "getenv_failed" } else { "update_db" }),
     (10, "requeue"),
     (11, "requeue_hold"),
     (12, "special_exit"),
@@ -54,10 +54,14 @@ const JOB_FLAGS: [(u32, &str); 16] = [
     (21, "resv_del_hold"),
     (22, "signaling"),
     (23, "stage_out"),
+    #[cfg(slurm_ge_2511)]
+    (24, "expediting"),
 ];
 
 /// Flags of a node, by bit.
-const NODE_FLAGS: [(u32, &str); 22] = [
+const NODE_FLAGS: &[(u32, &str)] = &[
+    #[cfg(slurm_ge_2505)]
+    (4, "external"),
     (5, "reserved"),
     (6, "undrain"),
     (7, "cloud"),
@@ -82,6 +86,11 @@ const NODE_FLAGS: [(u32, &str); 22] = [
     (27, "blocked"),
 ];
 
+/// `JOB_POWER_UP_NODE`: its nodes are being booted.
+pub(crate) const JOB_POWER_UP_NODE: u32 = 1 << 18;
+/// `JOB_REVOKED`: another cluster of the federation has it.
+const JOB_REVOKED: u32 = 1 << 19;
+
 pub(crate) const NODE_DOWN: u32 = 1;
 pub(crate) const NODE_ALLOCATED: u32 = 3;
 pub(crate) const NODE_MIXED: u32 = 5;
@@ -94,6 +103,11 @@ pub(crate) const NODE_COMPLETING: u32 = 1 << 10;
 /// The number of a job's base state: 0 is pending.
 pub(crate) const fn job_base(state: u32) -> u32 {
     state & JOB_BASE
+}
+
+/// Whether a job waits on this cluster.
+pub(crate) const fn is_waiting(state: u32) -> bool {
+    job_base(state) == 0 && state & JOB_REVOKED == 0
 }
 
 /// The number of a node's base state.
@@ -142,12 +156,12 @@ fn of_table(table: &[&str], number: u32) -> String {
 
 /// A job's flags.
 pub(crate) fn job_flags(state: u32) -> Vec<String> {
-    flags(&JOB_FLAGS, state & !JOB_BASE)
+    flags(JOB_FLAGS, state & !JOB_BASE)
 }
 
 /// A node's flags.
 pub(crate) fn node_flags(state: u32) -> Vec<String> {
-    flags(&NODE_FLAGS, state & !NODE_BASE)
+    flags(NODE_FLAGS, state & !NODE_BASE)
 }
 
 fn flags(table: &[(u32, &str)], bits: u32) -> Vec<String> {
@@ -238,6 +252,15 @@ mod tests {
         assert_eq!((node_state(9), node_base_state(9)), ("state_9".to_owned(), "state_9".to_owned()));
         assert_eq!(job_flags(0x8000_8001), ["completing", "bit_31"]);
         assert_eq!(node_flags(0x8000_0a02), ["drain", "not_responding", "bit_31"]);
+    }
+
+    #[test]
+    fn flags_that_came_with_a_release_have_their_words_from_it_on() {
+        let external = if cfg!(slurm_ge_2505) { "external" } else { "bit_4" };
+        assert_eq!(node_flags(2 | 1 << 4), [external]);
+        let ninth = if cfg!(slurm_ge_2505) { "getenv_failed" } else { "update_db" };
+        let expediting = if cfg!(slurm_ge_2511) { "expediting" } else { "bit_24" };
+        assert_eq!(job_flags(1 << 9 | 1 << 24), [ninth, expediting]);
     }
 
     #[test]

@@ -35,18 +35,23 @@ pub struct Licenses {
     pub licenses: Vec<License>,
 }
 
-/// One kind of licence.
+/// One kind of licence, or one layer of a hierarchical resource: its layers have one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct License {
     /// Its name.
     pub name: String,
-    /// All there are.
-    pub total: u32,
+    /// The nodes of a layer, as a hostlist expression. A reader older than 25.05 sees the layers without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<String>,
+    /// All there are; `None` where there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u32>,
     /// Held by jobs.
     pub used: u32,
-    /// To be had.
-    pub free: u32,
+    /// To be had; `None` where there is no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<u32>,
     /// Set aside by reservations.
     pub reserved: u32,
     /// Counted by slurmdbd for several clusters.

@@ -17,6 +17,9 @@ use crate::statistics::Statistics;
 /// `looking_up`.
 pub const PROTOCOL: u32 = 2;
 
+/// The exit status of a reader that the dynamic loader gave another libslurm than the one it is built for.
+pub const WRONG_LIBRARY: u8 = 69;
+
 /// What the daemon asks: one RPC, or the few that make one reply.
 ///
 /// `since` is the `last_update` of the last reply of the same kind that the daemon still holds: where nothing has

@@ -76,7 +76,7 @@ pub struct Nodes {
     /// Since when each drained or draining node has been that (its `reason_time`): Unix seconds, oldest first. Nodes
     /// without a reason have no time.
     pub drain_since: Vec<i64>,
-    /// The same of nodes that are down.
+    /// The same of nodes that are down and not drained: a drained node that goes down keeps the time of its reason.
     pub down_since: Vec<i64>,
     /// Each node by itself, where asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -10,8 +10,8 @@ const CHANGES: &[(Release, &str)] = &[
     (Release { year: 22, month: 5 }, "slurm_ge_2205"), // a node's cpus_efctv
     (Release { year: 23, month: 11 }, "slurm_ge_2311"), // schedule_exit, bf_exit
     (Release { year: 24, month: 5 }, "slurm_ge_2405"), // the RPC queue's columns
-    (Release { year: 25, month: 5 }, "slurm_ge_2505"), // nothing in the statistics
-    (Release { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 9
+    (Release { year: 25, month: 5 }, "slurm_ge_2505"), // a licence's nodes; a node's flag 4; a job's flag 9
+    (Release { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 24
 ];
 
 /// The first release with `slurm_init`.

@@ -62,14 +62,6 @@ struct Current<C> {
     number: u64,
     began: Instant,
     last_write: Option<Instant>,
-    /// When the first tick had been written.
-    delivered: Option<Instant>,
-}
-
-impl<C> Current<C> {
-    fn has_lived(&self) -> bool {
-        self.delivered.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
-    }
 }
 
 /// The connection before, whose end is waited for.
@@ -86,6 +78,8 @@ type Opening<C> = Pin<Box<dyn Future<Output = Result<C, ConnectionError>> + Send
 /// The connections to one destination, from one loss to the next.
 struct Links<C> {
     current: Current<C>,
+    /// When the first tick had been written.
+    delivered: Option<Instant>,
     half_closed: Option<HalfClosed<C>>,
     opening: Option<Opening<C>>,
     /// The next connection, since this moment.
@@ -94,6 +88,17 @@ struct Links<C> {
     renewals_fail_since: Option<Instant>,
     /// When the name was last looked up.
     looked_up: Instant,
+}
+
+impl<C> Links<C> {
+    fn have_lived(&self) -> bool {
+        self.delivered.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
+    }
+
+    /// How long nothing has been written on the connection.
+    fn idle(&self) -> Duration {
+        self.current.last_write.unwrap_or(self.current.began).elapsed()
+    }
 }
 
 /// The task: one destination and what is known of it.
@@ -136,7 +141,7 @@ impl Task {
 
     /// Connects for ever, until the destination is drained.
     pub(super) async fn run<C: Stream>(mut self) {
-        // Whether the peer had closed an idle connection, and how old that was, if the next one is taken at once.
+        // How long the connection was idle that the peer closed, if it takes the next one at once.
         let mut closed_idle = None;
         loop {
             let opened = tokio::select! {
@@ -150,8 +155,8 @@ impl Task {
                     match self.serve(&mut links).await {
                         Left::Draining => return self.finish(links).await,
                         Left::Lost(error) => {
-                            let current = &links.current;
-                            closed_idle = current.stream.is_clean(&error).then(|| current.began.elapsed());
+                            closed_idle = Some(links.idle())
+                                .filter(|&idle| idle >= RENEW_LEAST && links.current.stream.is_clean(&error));
                             self.lost(&links, &error);
                             error
                         }
@@ -164,12 +169,12 @@ impl Task {
             };
             let delay = self.backoff.next_delay();
             let (destination, due) = (&self.to.name, self.shared.place.share().due);
-            if self.away_since.is_some() {
-                debug!(%destination, %error, "still away; trying again in {delay:.1?}");
-            } else if self.closed_at_once >= CLOSED_AT_ONCE
+            if self.closed_at_once == CLOSED_AT_ONCE
                 && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port())
             {
-                warn!(%destination, %error, due, hint, "away; ticks are kept, trying again");
+                warn!(%destination, %error, due, hint, "closes every connection right after a write");
+            } else if self.away_since.is_some() {
+                debug!(%destination, %error, "still away; trying again in {delay:.1?}");
             } else {
                 warn!(%destination, %error, due, "away; ticks are kept, trying again");
             }
@@ -197,6 +202,7 @@ impl Task {
         let looked_up = current.began;
         Links {
             current,
+            delivered: None,
             half_closed: None,
             opening: None,
             next: None,
@@ -209,7 +215,7 @@ impl Task {
     fn current<C>(&mut self, stream: C) -> Current<C> {
         self.connections = self.connections.saturating_add(1);
         let (number, began) = (self.connections, Instant::now());
-        Current { stream, number, began, last_write: None, delivered: None }
+        Current { stream, number, began, last_write: None }
     }
 
     /// Everything that is not done is due again.
@@ -218,13 +224,14 @@ impl Task {
         self.doubt_since = None;
         let mut counters = self.shared.counters();
         (counters.connected, counters.in_doubt, counters.unacked) = (false, false, 0);
-        let current = &links.current;
-        if current.has_lived() {
+        if links.have_lived() {
             self.backoff.reset();
+            self.closed_at_once = 0;
+        } else if links.delivered.is_some()
+            && matches!(error, ConnectionError::Closed | ConnectionError::Socket(_))
+        {
+            self.closed_at_once = self.closed_at_once.saturating_add(1);
         }
-        let at_once = current.delivered.is_some() && !current.has_lived();
-        let is_closed = matches!(error, ConnectionError::Closed | ConnectionError::Socket(_));
-        self.closed_at_once = if at_once && is_closed { self.closed_at_once.saturating_add(1) } else { 0 };
     }
 
     /// How old a connection becomes.
@@ -242,7 +249,7 @@ impl Task {
                 Ok(pause) => pause,
                 Err(error) => return Left::Lost(error),
             };
-            if links.current.has_lived()
+            if links.have_lived()
                 && let Some(since) = self.away_since.take()
             {
                 let (due, after) = (self.shared.place.share().due, in_words(since.elapsed()));
@@ -419,7 +426,6 @@ impl Task {
                 let after = half.since.elapsed();
                 self.shared.place.answered(half.number, half.last_write, after);
                 self.budget.answered(after, self.to.timeouts.stall);
-                self.backoff.reset();
                 let mut counters = self.shared.counters();
                 counters.renewals = counters.renewals.saturating_add(1);
                 Ok(())
@@ -499,7 +505,7 @@ impl Task {
             self.shared.place.frame_written(turn.id, links.current.number, frame.points.into());
         }
         let again = self.shared.place.written(turn.id, links.current.number);
-        links.current.delivered.get_or_insert_with(Instant::now);
+        links.delivered.get_or_insert_with(Instant::now);
         let mut counters = self.shared.counters();
         let counter = if again { &mut counters.resent } else { &mut counters.sent };
         *counter = counter.saturating_add(turn.points);

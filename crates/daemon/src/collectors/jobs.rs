@@ -165,7 +165,7 @@ const WAITING: &[Figure<Waits>] = &[
     Figure { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
         meaning: "how long the one has waited that could run first" },
     Figure { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| count(s.jobs)),
-        meaning: "jobs that started since the last round" },
+        meaning: "jobs that started since the last round; one whose nodes are booted for it starts when they are up. Too low where the interval is longer than MinJobAge" },
     Figure { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
         meaning: "half of those had waited no longer than this since they could run" },
     Figure { leaf: "started_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p90),

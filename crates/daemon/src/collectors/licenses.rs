@@ -1,5 +1,7 @@
 //! `slurm_licenses`: what slurmctld hands out besides nodes.
 
+use std::collections::BTreeMap;
+
 use carbon::path;
 use slurm_snapshot::License;
 
@@ -9,11 +11,20 @@ use crate::survey::{Findings, Needs};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "licenses",
-    paths: &[Paths {
-        below: "slurm_licenses.<license>",
-        about: "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.",
-        leaves: &FIGURES,
-    }],
+    paths: &[
+        Paths {
+            below: "slurm_licenses.<license>",
+            about: "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.",
+            leaves: &FIGURES,
+        },
+        Paths {
+            below: "slurm_licenses.<license>.layer.<nodes>",
+            about: "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so that \
+                    their sum means nothing. A libslurm older than 25.05 does not tell layers apart: a resource with several has \
+                    no points then.",
+            leaves: &FIGURES,
+        },
+    ],
     start: |settings| {
         let config = settings.collectors.licenses;
         config.enabled.then(|| Box::new(Licenses { every: config.interval(settings.interval) }) as _)
@@ -26,12 +37,12 @@ struct Licenses {
 
 #[rustfmt::skip]
 const FIGURES: &[Figure<License>] = &[
-    Figure { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| Some(l.total.into()),
-        meaning: "all there are" },
+    Figure { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| l.total.map(f64::from),
+        meaning: "all there are; none where there is no limit" },
     Figure { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| Some(l.used.into()),
         meaning: "held by jobs" },
-    Figure { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| Some(l.free.into()),
-        meaning: "to be had" },
+    Figure { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| l.free.map(f64::from),
+        meaning: "to be had; none where there is no limit" },
     Figure { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| Some(l.reserved.into()),
         meaning: "set aside by reservations" },
 ];
@@ -47,10 +58,27 @@ impl Collect for Licenses {
 
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
         let Some(licenses) = round.findings.and_then(Findings::licenses) else { return };
-        for license in &licenses.licenses {
-            points.push(&format!("slurm_licenses.{}", path::component(&license.name)), FIGURES, license);
+        for (level, license) in by_level(&licenses.licenses) {
+            if let Some(license) = license {
+                points.push(&level, FIGURES, license);
+            }
         }
     }
+}
+
+/// Each licence, and each layer of a hierarchical resource, by its level. `None` where several have the same one: nobody
+/// knows which is which, and layers that are nested have no sum.
+fn by_level(licenses: &[License]) -> BTreeMap<String, Option<&License>> {
+    let mut levels = BTreeMap::new();
+    for license in licenses {
+        let name = path::component(&license.name);
+        let level = match &license.nodes {
+            Some(nodes) => format!("slurm_licenses.{name}.layer.{}", path::component(nodes)),
+            None => format!("slurm_licenses.{name}"),
+        };
+        levels.entry(level).and_modify(|one| *one = None).or_insert(Some(license));
+    }
+    levels
 }
 
 #[cfg(test)]
@@ -64,17 +92,64 @@ mod tests {
     fn every_number_of_a_license_is_under_its_own_name() {
         let matlab = License {
             name: "matlab@site".to_owned(),
-            total: 20,
+            nodes: None,
+            total: Some(20),
             used: 7,
-            free: 10,
+            free: Some(10),
             reserved: 3,
             remote: true,
         };
-        let all = slurm_snapshot::Licenses { last_update: 1, licenses: vec![matlab] };
-        let mut collector = started(&COLLECTOR, "[collectors.licenses]\nenabled = true").unwrap();
-        let points = surveyed(&mut *collector, 60, &Findings::of(Reply::Licenses(all)));
+        let points = points(vec![matlab]);
         let below = format!("c.slurm_licenses.{}", path::component("matlab@site"));
         let expected = ["total 20", "used 7", "free 10", "reserved 3"];
         assert_eq!(points, expected.map(|point| format!("{below}.gauge-{point}")));
+    }
+
+    fn points(licenses: Vec<License>) -> Vec<String> {
+        let all = slurm_snapshot::Licenses { last_update: 1, licenses };
+        let mut collector = started(&COLLECTOR, "[collectors.licenses]\nenabled = true").unwrap();
+        surveyed(&mut *collector, 60, &Findings::of(Reply::Licenses(all)))
+    }
+
+    fn layer(nodes: Option<&str>, total: Option<u32>, used: u32) -> License {
+        let free = total.map(|total| total - used);
+        License {
+            name: "flat".to_owned(),
+            nodes: nodes.map(str::to_owned),
+            total,
+            used,
+            free,
+            ..License::default()
+        }
+    }
+
+    /// One name, three records: the last one of a batch would win in Carbon.
+    #[test]
+    fn layers_of_a_resource_have_paths_of_their_own() {
+        let points = points(vec![
+            layer(Some("n[1-4]"), Some(24), 2),
+            layer(Some("n[1-2]"), Some(16), 2),
+            layer(Some("n[3-4]"), None, 0),
+        ]);
+        let figures = |nodes, figures: &[&str]| {
+            let below = format!("c.slurm_licenses.flat.layer.{}", path::component(nodes));
+            figures.iter().map(|figure| format!("{below}.gauge-{figure}")).collect::<Vec<_>>()
+        };
+        let expected = [
+            figures("n[1-2]", &["total 16", "used 2", "free 14", "reserved 0"]),
+            figures("n[1-4]", &["total 24", "used 2", "free 22", "reserved 0"]),
+            // Without end: no number is that.
+            figures("n[3-4]", &["used 0", "reserved 0"]),
+        ];
+        assert_eq!(points, expected.concat());
+    }
+
+    /// A reader older than 25.05 does not see which layer is which, and the sum of nested layers is no number of anything.
+    #[test]
+    fn layers_that_cannot_be_told_apart_have_no_points() {
+        let mut licenses = vec![layer(None, Some(24), 2), layer(None, Some(16), 2)];
+        assert_eq!(points(licenses.clone()), [""; 0]);
+        licenses.truncate(1);
+        assert_eq!(points(licenses).len(), 4);
     }
 }

@@ -49,7 +49,12 @@ pub(super) const COLLECTOR: Collector = Collector {
             about: "How long nodes have been drained or draining: what nobody has looked at.",
             leaves: &OUT,
         },
-        Paths { below: "slurm_nodes.down", about: "How long nodes have been down.", leaves: &OUT },
+        Paths {
+            below: "slurm_nodes.down",
+            about: "How long nodes that are not drained have been down, by the time of their reason. A drained node that \
+                    goes down keeps the time of its reason, and counts only in `slurm_nodes.drained`.",
+            leaves: &OUT,
+        },
         Paths {
             below: "slurm_nodes.node.<node>",
             about: "Each node by itself: `each = true`, off by default, because with the next four it makes 19 paths for \

@@ -45,7 +45,7 @@ const FIGURES: &[Figure<Statistics>] = &[
     Figure { leaf: "dbd_agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.dbd_agent_queue_size.into()),
         meaning: "messages that wait for slurmdbd; growing means that it is away or slow" },
     Figure { leaf: "gettimeofday_latency", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.gettimeofday_latency.into()),
-        meaning: "1,000 calls of gettimeofday on slurmctld's host; high on a bad clock source" },
+        meaning: "1,000 calls of gettimeofday on slurmctld's host, measured once, when slurmctld starts; high on a bad clock source" },
     Figure { leaf: "req_time", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time)),
         meaning: "when slurmctld answered, on its clock" },
     Figure { leaf: "req_time_start", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time_start)),

@@ -191,10 +191,11 @@ proptest! {
             let Ok(Answer::Reading(reading)) = Answer::parse(&line) else { continue };
             let reading: Arc<Reading> = Arc::from(reading);
             let timestamp = super::slot(reading.time, tick);
-            let mut batch = carbon::Batch::new(timestamp);
-            collecting.collect(&Round::tick(timestamp, Some(&reading)), "cluster", &mut batch);
-            collecting.collect(&Round::tick(timestamp, None), "cluster", &mut batch);
-            prop_assert!(batch.points().all(|point| point.value().is_finite()));
+            for reading in [Some(&reading), None] {
+                let mut batch = carbon::Batch::new(timestamp);
+                collecting.collect(&Round::tick(timestamp, reading), "cluster", &mut batch);
+                prop_assert!(batch.points().all(|point| point.value().is_finite()));
+            }
             let compared = before.as_deref().and_then(|before| Compared::new(before, &reading, tick));
             document(&reading, compared);
             draw_somehow(before.as_deref(), &reading, tick);

@@ -96,6 +96,8 @@ struct Daemon {
     pending: Option<i64>,
     /// What the log said last of slurmctld.
     said: Said,
+    /// The log says that points cannot be sent, because the prefix needs the cluster's name.
+    said_nameless: bool,
     loading: Option<Loading>,
 }
 
@@ -150,6 +152,7 @@ impl Daemon {
             asked: false,
             pending: None,
             said: Said::Nothing,
+            said_nameless: false,
             loading: None,
             config,
         })
@@ -214,6 +217,18 @@ impl Daemon {
         }
     }
 
+    fn say_nameless(&mut self, nameless: bool) {
+        if nameless && !self.said_nameless {
+            warn!(
+                prefix = %self.config.prefix,
+                "the prefix needs the cluster's name, which no reading has had yet: nothing is sent until one has"
+            );
+        } else if !nameless && self.said_nameless {
+            info!(cluster = self.cluster.as_deref(), "the cluster's name is known; points are sent");
+        }
+        self.said_nameless = nameless;
+    }
+
     /// Hands a batch to the queue, and to every destination with it.
     fn keep(&mut self, batch: &Batch) {
         self.memories.save(self.collecting.changed_memories());
@@ -276,10 +291,9 @@ impl Daemon {
         if let Some(cluster) = reading.as_ref().and_then(|reading| reading.cluster.as_ref()) {
             self.know_cluster(cluster);
         }
-        let Some(prefix) = self.config.prefix.fill(self.cluster.as_deref(), &self.host) else {
-            debug!("the cluster's name is not known yet; nothing can be sent under this prefix");
-            return;
-        };
+        let prefix = self.config.prefix.fill(self.cluster.as_deref(), &self.host);
+        self.say_nameless(prefix.is_none());
+        let Some(prefix) = prefix else { return };
         let mut batch = Batch::new(timestamp);
         let round = match is_known {
             true => Round::tick(timestamp, reading.as_ref()),
@@ -311,7 +325,7 @@ impl Daemon {
     }
 
     fn tell_status(&mut self) {
-        let (said, senders) = (self.said, &self.senders);
+        let (said, senders, nameless) = (self.said, &self.senders, self.said_nameless);
         self.notify.status(|| {
             let slurm = match said {
                 Said::Nothing => "waiting for the first reading",
@@ -320,7 +334,12 @@ impl Daemon {
             };
             let destinations =
                 senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
-            std::iter::once(slurm.to_owned()).chain(destinations).collect::<Vec<_>>().join("; ")
+            let nameless = nameless.then(|| "nothing is sent before the cluster's name is known".to_owned());
+            std::iter::once(slurm.to_owned())
+                .chain(nameless)
+                .chain(destinations)
+                .collect::<Vec<_>>()
+                .join("; ")
         });
     }
 

@@ -1,5 +1,6 @@
 //! Which reader program to start: one is installed for each libslurm, and the host has one libslurm.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::config::Slurm;
@@ -36,12 +37,12 @@ pub(crate) enum NoReader {
 impl NoReader {
     fn nowhere(folders: &[PathBuf]) -> Self {
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        Self::Nowhere { folders: folders.join(", "), advice: install(&libraries_in(&LIBRARIES)) }
+        Self::Nowhere { folders: folders.join(", "), advice: install(&libraries(&loaders_path())) }
     }
 
     /// `tried` are the readers that the dynamic loader refused, each with its words.
     pub(super) fn unfit(tried: &[String]) -> Self {
-        Self::Unfit { tried: tried.join("; "), advice: install(&libraries_in(&LIBRARIES)) }
+        Self::Unfit { tried: tried.join("; "), advice: install(&libraries(&loaders_path())) }
     }
 }
 
@@ -58,9 +59,20 @@ fn install(sonames: &[u32]) -> String {
     format!("install the package {packages} (Debian, Ubuntu: apt install; RHEL, Rocky, Alma: dnf install)")
 }
 
+/// The folders in which the dynamic loader looks first.
+fn loaders_path() -> OsString {
+    std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default()
+}
+
+/// N of every libslurm.so.N that the loader may find: in the folders of `path`, or else in the usual ones.
+fn libraries(path: &OsStr) -> Vec<u32> {
+    let first = libraries_in(std::env::split_paths(path));
+    if first.is_empty() { libraries_in(LIBRARIES) } else { first }
+}
+
 /// N of every libslurm.so.N in these folders, the newest first.
-fn libraries_in(folders: &[&str]) -> Vec<u32> {
-    let entries = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+fn libraries_in(folders: impl IntoIterator<Item = impl AsRef<Path>>) -> Vec<u32> {
+    let entries = folders.into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
     let mut sonames: Vec<u32> = entries
         .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("libslurm.so.")?.parse().ok())
         .collect();
@@ -142,20 +154,29 @@ mod tests {
     fn what_to_install_is_the_package_for_the_library_that_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
-        let generic = install(&libraries_in(&[path, "/nowhere"]));
+        let generic = install(&libraries_in([path, "/nowhere"]));
         assert!(generic.contains("slurm-client") && generic.contains("slurm-graphite-reader-N"), "{generic}");
         for name in
             ["libslurm.so", "libslurm.so.38", "libslurm.so.38.0.0", "libslurmfull.so", "libslurmdb.so.38"]
         {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
-        let advice = install(&libraries_in(&[path, path]));
+        let advice = install(&libraries_in([path, path]));
         assert_eq!(
             advice,
             "install the package slurm-graphite-reader-38 (Debian, Ubuntu: apt install; RHEL, Rocky, Alma: dnf install)"
         );
         std::fs::write(folder.path().join("libslurm.so.42"), "").unwrap();
-        let both = install(&libraries_in(&[path]));
+        let both = install(&libraries_in([path]));
         assert!(both.contains("slurm-graphite-reader-42 or slurm-graphite-reader-38"), "{both}");
+    }
+    /// The host may have another one that nobody uses.
+    #[test]
+    fn the_library_that_ld_library_path_names_is_the_one_that_needs_a_reader() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("libslurm.so.41"), "").unwrap();
+        let path = std::env::join_paths([Path::new("/nowhere"), folder.path()]).unwrap();
+        assert_eq!(libraries(&path), [41]);
+        assert_eq!(libraries("/nowhere".as_ref()), libraries_in(LIBRARIES));
     }
 }

@@ -11,16 +11,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use slurm_snapshot::{Answer, PROTOCOL, Release, Request};
+use slurm_snapshot::{Answer, PROTOCOL, Release, Request, WRONG_LIBRARY};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 /// Far over the longest answer: 100,000 nodes, each by itself, in 500 bytes.
 const LONGEST_LINE: u64 = 64 << 20;
 /// How many of the last lines of its stderr go into an error.
 const TAIL: usize = 3;
+/// How long lines that are in the pipe are given.
+const SETTLE: Duration = Duration::from_millis(20);
 /// What the dynamic loader exits with when a library is missing.
 const LOADER_FAILED: i32 = 127;
 
@@ -30,7 +32,7 @@ const LOADER_FAILED: i32 = 127;
 pub(crate) enum ProcessError {
     #[error("starting {program}: {source}")]
     Start { program: String, source: std::io::Error },
-    /// The host's libslurm is not the one it is linked with.
+    /// The host's libslurm is not the one that it is built for: the dynamic loader says so, or the reader itself.
     #[error("{0}")]
     Unloadable(String),
     #[error("the reader ended ({status}){said}")]
@@ -46,13 +48,20 @@ pub(crate) enum ProcessError {
     Nonsense(String),
 }
 
-/// The last lines of its stderr: libslurm's own words.
-#[derive(Debug)]
+/// The last lines of its stderr: libslurm's own.
+#[derive(Debug, Default)]
 pub(crate) struct Said(Vec<String>);
+
+impl Said {
+    /// Whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, "; it said: {}", self.0.join(" | ")) }
+        if self.is_empty() { Ok(()) } else { write!(f, "; libslurm said: {}", self.0.join(" | ")) }
     }
 }
 
@@ -126,6 +135,7 @@ impl Process {
         request: &Request,
         deadline: Duration,
     ) -> Result<Answer, ProcessError> {
+        self.stderr.begin();
         let mut line =
             serde_json::to_vec(request).map_err(|error| ProcessError::Nonsense(error.to_string()))?;
         line.push(b'\n');
@@ -140,7 +150,7 @@ impl Process {
         };
         match answer? {
             Answer::Reading(reading) if reading.id == request.id() => {
-                self.stderr.forget();
+                self.stderr.heard.forget();
                 Ok(Answer::Reading(reading))
             }
             Answer::Failure(failure) if failure.id == request.id() => Ok(Answer::Failure(failure)),
@@ -159,6 +169,13 @@ impl Process {
             return ProcessError::Nonsense("a line that nobody asked for".to_owned());
         }
         self.ended().await
+    }
+
+    /// What libslurm has said since the last request, of one that has failed. It was written before the answer, so that
+    /// it is in the pipe, but another task reads that.
+    pub(crate) async fn said(&self) -> Said {
+        sleep(SETTLE).await;
+        self.stderr.said()
     }
 
     /// The process id.
@@ -205,7 +222,7 @@ impl Process {
         };
         self.stderr.finish().await;
         let said = self.stderr.said();
-        if status.code() == Some(LOADER_FAILED) {
+        if [LOADER_FAILED, WRONG_LIBRARY.into()].map(Some).contains(&status.code()) {
             return ProcessError::Unloadable(said.0.join(" | "));
         }
         ProcessError::Gone { status: status.to_string(), said }
@@ -289,9 +306,9 @@ impl Stderr {
             if is_of_the_loader(&text) {
                 debug!("{text}");
             } else if heard.is_news(&text) {
-                warn!(target: "libslurm", "{text}");
+                warn!(target: "libslurm", "libslurm: {text}");
             } else {
-                debug!(target: "libslurm", "{text}");
+                debug!(target: "libslurm", "libslurm: {text}");
             }
             let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
             tail.retain(|line| *line != text);
@@ -307,13 +324,9 @@ impl Stderr {
         Said(tail.iter().cloned().collect())
     }
 
-    /// All is well again.
-    fn forget(&self) {
-        self.heard.forget();
-        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        if !tail.is_empty() {
-            tail.clear();
-        }
+    /// Another request: what was said before is not about it.
+    fn begin(&self) {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Takes what is still in the pipe of a reader that has ended.
@@ -330,9 +343,12 @@ fn without_program(text: &str) -> &str {
         .map_or(text, |(_, line)| line)
 }
 
-/// Of readers side by side all but one cannot be loaded, which is as it should be; where it is not, it is in the error.
+/// Of readers side by side all but one cannot be loaded, which is as it should be; where it is not, it is in the error. The
+/// last is a reader's own refusal.
 fn is_of_the_loader(text: &str) -> bool {
-    ["error while loading shared libraries", "symbol lookup error"].iter().any(|words| text.contains(words))
+    ["error while loading shared libraries", "symbol lookup error", "the loaded libslurm is "]
+        .iter()
+        .any(|words| text.contains(words))
 }
 
 impl Drop for Stderr {
@@ -372,7 +388,7 @@ mod tests {
             Process::start(&script, None, Duration::from_secs(1), &Heard::default()).await.unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
-        assert_eq!(text, "libslurm was not ready within 1 s; it said: looking for slurm.conf");
+        assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");
         let pid: i32 =
             std::fs::read_to_string(folder.path().join("reader.pid")).unwrap().trim().parse().unwrap();
         let group = Pid::from_raw(pid).unwrap();

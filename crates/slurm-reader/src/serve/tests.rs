@@ -1,5 +1,8 @@
 //! The conversation with a slurmctld that is a list of what it will say.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use slurm_snapshot::{Controller, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
 
 use super::*;
@@ -8,7 +11,13 @@ use super::*;
 #[derive(Default)]
 struct Script {
     statistics: Vec<bool>,
+    /// What libslurm's own configuration has.
+    own_cluster: Option<&'static str>,
+    /// Whether slurmctld tells its configuration, each time that it is asked.
     cluster: Vec<bool>,
+    /// How many lines of output there were each time.
+    asked_after: Vec<usize>,
+    output: Rc<RefCell<Vec<u8>>>,
     resets: u32,
     loaded: u32,
     asked_for_rpc: Vec<bool>,
@@ -34,7 +43,12 @@ impl Rpcs for Script {
         Ok(())
     }
 
+    fn own_cluster(&mut self) -> Option<String> {
+        self.own_cluster.map(str::to_owned)
+    }
+
     fn conf(&mut self, _: i64) -> Result<Option<Conf>, CallError> {
+        self.asked_after.push(self.output.borrow().iter().filter(|&&byte| byte == b'\n').count());
         if self.cluster.remove(0) {
             let visibility = Visibility { private: vec!["jobs".into()], privileged: Some(false) };
             Ok(Some(Conf { cluster: Some("sandbox".into()), visibility, ..Conf::default() }))
@@ -63,10 +77,24 @@ impl Rpcs for Script {
 const HELLO: Hello = Hello { protocol: PROTOCOL, release: Release::new(22, 5), api_version: 0x26_0000 };
 
 fn answers(script: &mut Script, input: &str) -> (Vec<Answer>, Result<(), ServeError>) {
-    let mut output = Vec::new();
-    let end = serve(script, HELLO, input.as_bytes(), &mut output);
+    let output = Shared(Rc::clone(&script.output));
+    let end = serve(script, HELLO, input.as_bytes(), output);
+    let output = script.output.take();
     let lines = output.split_inclusive(|&byte| byte == b'\n').map(|line| Answer::parse(line).unwrap());
     (lines.collect(), end)
+}
+
+/// Output that a script sees too.
+struct Shared(Rc<RefCell<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.borrow_mut().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn cluster(answer: &Answer) -> Option<&str> {
@@ -78,7 +106,8 @@ fn cluster(answer: &Answer) -> Option<&str> {
 
 #[test]
 fn hello_then_one_answer_for_each_request_in_order() {
-    let mut script = Script { statistics: vec![false, true], cluster: vec![true], ..Script::default() };
+    let (statistics, own_cluster) = (vec![false, true], Some("sandbox"));
+    let mut script = Script { statistics, own_cluster, ..Script::default() };
     let input =
         "{\"statistics\":{\"id\":1}}\n{\"statistics\":{\"id\":2,\"rpc\":true}}\n{\"reset\":{\"id\":3}}";
     let (answers, end) = answers(&mut script, input);
@@ -95,21 +124,27 @@ fn hello_then_one_answer_for_each_request_in_order() {
     assert_eq!(script.asked_for_rpc, [false, true]);
 }
 
+/// slurmctld answers that behind the scheduler's locks, and statistics without one.
 #[test]
-fn the_cluster_is_asked_for_once_and_at_most_three_times() {
-    let input = "{\"statistics\":{\"id\":1}}\n".repeat(4);
-    let mut script = Script { cluster: vec![false, true], ..Script::default() };
-    let (told, _) = answers(&mut script, &input);
+fn a_reading_is_one_rpc_also_the_first_where_libslurm_itself_knows_the_cluster() {
+    let mut script = Script { own_cluster: Some("sandbox"), ..Script::default() };
+    let (told, _) = answers(&mut script, &"{\"statistics\":{\"id\":1}}\n".repeat(2));
+    assert_eq!(told.iter().skip(1).map(cluster).collect::<Vec<_>>(), [Some("sandbox"); 2]);
+    assert_eq!(script.asked_after, [0; 0]);
+}
+
+#[test]
+fn the_cluster_is_asked_for_behind_an_answer_and_never_before_one() {
+    let mut script = Script { statistics: vec![false], cluster: vec![true], ..Script::default() };
+    let (told, _) = answers(&mut script, &"{\"statistics\":{\"id\":1}}\n".repeat(3));
     let clusters: Vec<_> = told.iter().skip(1).map(cluster).collect();
-    assert_eq!(clusters, [None, Some("sandbox"), Some("sandbox"), Some("sandbox")]);
-    let mut script = Script { cluster: vec![false, false, false], ..Script::default() };
-    let (told, _) = answers(&mut script, &input);
-    assert_eq!(told.iter().filter(|answer| matches!(answer, Answer::Reading(_))).count(), 4);
+    assert_eq!(clusters, [None, None, Some("sandbox")], "a failure, then a reading, then one with the name");
+    assert_eq!(script.asked_after, [3], "the hello and two answers were out");
 }
 
 #[test]
 fn names_are_resolved_only_on_request() {
-    let mut script = Script { cluster: vec![true], ..Script::default() };
+    let mut script = Script { own_cluster: Some("sandbox"), ..Script::default() };
     let input =
         "{\"statistics\":{\"id\":1,\"rpc\":true}}\n{\"statistics\":{\"id\":2,\"rpc\":true,\"names\":true}}\n";
     let (answers, _) = answers(&mut script, input);

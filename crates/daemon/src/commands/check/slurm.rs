@@ -95,7 +95,7 @@ fn failed(error: &SourceError, conf: &Conf, munge: Option<&Munge>, report: &mut 
             munge_alone(conf, munge, report)?;
             report.unknown("slurmctld: not asked without a reader")
         }
-        SourceError::Refused(failure) if failure.errno == NO_CREDENTIAL => {
+        SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL => {
             match munge {
                 Some(Munge::Answers) => report.wrong(
                     &format!("munge: munged answers here, and its credentials are not taken: {text}"),

@@ -83,7 +83,7 @@ impl Page<'_> {
         self.with(format_args!("Jobs completed: {}", s.jobs_completed), |c| c.jobs(|jobs| jobs.completed));
         self.with(format_args!("Jobs canceled:  {}", s.jobs_canceled), |c| c.jobs(|jobs| jobs.canceled));
         self.with(format_args!("Jobs failed:    {}", s.jobs_failed), |c| c.jobs(|jobs| jobs.failed));
-        self.line(format_args!("\nJob states ts:  {}", s.job_states_ts.map_or_else(never, moment)));
+        self.line(format_args!("\nJob states ts:  {}", moment(s.job_states_ts.unwrap_or(0))));
         self.line(format_args!("Jobs pending:   {}", s.jobs_pending));
         self.line(format_args!("Jobs running:   {}", s.jobs_running));
         self.main(s);
@@ -180,7 +180,7 @@ impl Page<'_> {
         let ave = |time: u64, count: u32| derive::mean(time, count).unwrap_or(0);
         self.line("\nRemote Procedure Call statistics by message type");
         let grown = self.compared.as_ref().map(Compared::types).unwrap_or_default();
-        for rpc in by_count(&tables.types, |rpc| rpc.count) {
+        for rpc in by_count(&tables.types, release, |rpc| rpc.count) {
             let (name, average) = (type_name(rpc.id.into(), release), ave(rpc.time, rpc.count));
             let mut row =
                 format!("\t{name:<40}({:>5}) count:{:<6} ave_time:{average:<6} ", rpc.id, rpc.count);
@@ -199,7 +199,7 @@ impl Page<'_> {
         }
         self.line("\nRemote Procedure Call statistics by user");
         let grown = self.compared.as_ref().map(Compared::users).unwrap_or_default();
-        for user in by_count(&tables.users, |user| user.count) {
+        for user in by_count(&tables.users, release, |user| user.count) {
             let (name, average) = (user_name(user), ave(user.time, user.count));
             let mut row =
                 format!("\t{name:<16}({:>8}) count:{:<6} ave_time:{average:<6} ", user.id, user.count);
@@ -220,7 +220,8 @@ impl Page<'_> {
         }
         for (index, dumped) in tables.dumped.iter().enumerate() {
             let name = type_name(dumped.id, release);
-            self.line(format_args!("\t{:>2}: {name:<40} {}", index + 1, dumped.hostlist));
+            let hosts: String = dumped.hostlist.chars().take(longest_hosts(release)).collect();
+            self.line(format_args!("\t{:>2}: {name:<36} {hosts}", index + 1));
         }
     }
 }
@@ -244,11 +245,28 @@ fn add_growth(line: &mut String, grown: &[Row], id: u32) {
     }
 }
 
-/// The most frequent first, as sdiag sorts.
-fn by_count<T>(rows: &[T], count: impl Fn(&T) -> u32) -> Vec<&T> {
+/// The most frequent first, as sdiag sorts: up to 23.11 with exchanges, which leave equals in an order of their own.
+fn by_count<T>(rows: &[T], release: Release, count: impl Fn(&T) -> u32) -> Vec<&T> {
     let mut rows: Vec<&T> = rows.iter().collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(count(row)));
+    if release >= Release::new(24, 5) {
+        rows.sort_by_key(|row| std::cmp::Reverse(count(row)));
+        return rows;
+    }
+    let mut rest = rows.as_mut_slice();
+    while let Some((first, others)) = rest.split_first_mut() {
+        for other in &mut *others {
+            if count(first) < count(other) {
+                std::mem::swap(first, other);
+            }
+        }
+        rest = others;
+    }
     rows
+}
+
+/// How many characters of a host list sdiag shows.
+fn longest_hosts(release: Release) -> usize {
+    if release >= Release::new(25, 11) { 80 } else { usize::MAX }
 }
 
 fn never() -> String {
@@ -260,4 +278,58 @@ fn moment(unix: i64) -> String {
     jiff::Timestamp::from_second(unix)
         .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%a %b %d %H:%M:%S %Y").to_string())
         .map_or_else(|_| unix.to_string(), |local| format!("{local} ({unix})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::{DumpedRpcs, RpcType, RpcUser};
+
+    use super::*;
+
+    fn text(release: Release, statistics: Statistics) -> String {
+        let mut page = Page { text: String::new(), compared: None };
+        page.write(release, &statistics);
+        page.text
+    }
+
+    fn tables(rpc: RpcTables) -> Statistics {
+        Statistics { rpc: Some(rpc), ..Statistics::default() }
+    }
+
+    #[test]
+    fn before_slurmctld_has_counted_its_jobs_their_moment_is_that_of_0_as_sdiag_has_it() {
+        let text = text(Release::new(22, 5), Statistics::default());
+        let line = text.lines().find(|line| line.starts_with("Job states ts:")).unwrap();
+        assert!(line.ends_with(" (0)") && line.contains(" 19"), "{line}");
+    }
+
+    #[test]
+    fn a_pending_rpc_has_sdiags_columns_and_from_25_11_on_as_much_of_its_hosts() {
+        let dumped = vec![DumpedRpcs { id: 6004, hostlist: "n".repeat(100) }];
+        let of = |release| {
+            let text = text(release, tables(RpcTables { dumped: dumped.clone(), ..RpcTables::default() }));
+            text.lines().last().unwrap().to_owned()
+        };
+        let name = "REQUEST_SIGNAL_TASKS                 ";
+        assert_eq!(of(Release::new(25, 5)), format!("\t 1: {name}{}", "n".repeat(100)));
+        assert_eq!(of(Release::new(25, 11)), format!("\t 1: {name}{}", "n".repeat(80)));
+    }
+
+    /// Its sort is an exchange sort there, which keeps no order among equals.
+    #[test]
+    fn up_to_23_11_rows_with_the_same_count_come_in_sdiags_order() {
+        let user = |(id, count)| RpcUser { id, count, ..RpcUser::default() };
+        let kind =
+            |(id, count): (u32, u32)| RpcType { id: id.try_into().unwrap(), count, ..RpcType::default() };
+        let counts = [(1, 1), (2, 2), (3, 1), (4, 2), (5, 3)];
+        let order = |release| {
+            let (types, users) = (counts.map(kind).to_vec(), counts.map(user).to_vec());
+            let text = text(release, tables(RpcTables { types, users, ..RpcTables::default() }));
+            let ids = |line: &str| Some(line.split_once('(')?.1.split_once(')')?.0.trim().to_owned());
+            let ids = text.lines().filter(|line| line.contains("ave_time:")).filter_map(ids);
+            ids.collect::<Vec<_>>().concat()
+        };
+        assert_eq!(order(Release::new(24, 5)), "5241352413");
+        assert_eq!(order(Release::new(23, 11)), "5421354213");
+    }
 }
