@@ -132,7 +132,7 @@ impl Task {
         let mut counters = self.shared.counters();
         counters.connected = true;
         counters.connects = counters.connects.saturating_add(1);
-        if counters.connects == 1 {
+        if counters.connects == 1 && self.away_since.is_none() {
             info!(destination = %self.to.name, "connected");
         } else {
             debug!(destination = %self.to.name, "connected again");
