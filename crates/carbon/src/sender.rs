@@ -1,7 +1,9 @@
 //! One destination: its settings, its state as it is seen from outside, and the handle of its task.
 //!
-//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. The task is in task.rs.
+//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. The task is in task.rs, its
+//! connections are in renewal.rs.
 
+mod renewal;
 mod task;
 
 use std::fmt;

@@ -4,13 +4,13 @@
 //! answer to our half-close, so that is the only proof of reading there is; ledger.rs says what follows from it. `wait` only
 //! names what happened; what follows from it is done in one place each.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
+use super::renewal::{Current, HalfClosedEvent, Links, RENEW_LEAST, half_closed_event, in_words, opened};
 use super::{Destination, Shared};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
@@ -23,12 +23,7 @@ use crate::wire::Frame;
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long a connection must live after a write before the next failure starts with a short delay again. A port
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
-const DELIVERED_AFTER: Duration = Duration::from_secs(1);
-/// A connection is renewed at this age, or sooner.
-const RENEW_EVERY: Duration = Duration::from_secs(60);
-const RENEW_LEAST: Duration = Duration::from_secs(1);
-/// How long a new connection must live before the old one is half-closed: a receiver that allows one closes the next at once.
-const LIVES_AFTER: Duration = Duration::from_millis(100);
+pub(super) const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 /// Connections in a row that were closed right after a write, before the protocol is doubted.
 const CLOSED_AT_ONCE: u32 = 3;
 
@@ -48,74 +43,21 @@ enum Woken<C> {
     Drain,
 }
 
-/// What became of the half-closed connection.
-enum HalfClosedEvent {
-    Ended(ConnectionError),
-    /// It was time for an answer, or for giving up.
-    TimeOut,
-}
-
-/// The connection that is written to.
-struct Current<C> {
-    stream: C,
-    /// In the order in which connections were opened.
-    number: u64,
-    began: Instant,
-    last_write: Option<Instant>,
-}
-
-/// The connection before, whose end is waited for.
-struct HalfClosed<C> {
-    stream: C,
-    number: u64,
-    since: Instant,
-    last_write: Option<Instant>,
-    in_doubt: bool,
-}
-
-type Opening<C> = Pin<Box<dyn Future<Output = Result<C, ConnectionError>> + Send>>;
-
-/// The connections to one destination, from one loss to the next.
-struct Links<C> {
-    current: Current<C>,
-    /// When the first tick had been written.
-    delivered: Option<Instant>,
-    half_closed: Option<HalfClosed<C>>,
-    opening: Option<Opening<C>>,
-    /// The next connection, since this moment.
-    next: Option<(C, Instant)>,
-    renew_at: Instant,
-    renewals_fail_since: Option<Instant>,
-    /// When the name was last looked up.
-    looked_up: Instant,
-}
-
-impl<C> Links<C> {
-    fn have_lived(&self) -> bool {
-        self.delivered.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
-    }
-
-    /// How long nothing has been written on the connection.
-    fn idle(&self) -> Duration {
-        self.current.last_write.unwrap_or(self.current.began).elapsed()
-    }
-}
-
 /// The task: one destination and what is known of it.
 pub(super) struct Task {
-    to: Destination,
-    shared: Arc<Shared>,
+    pub(super) to: Destination,
+    pub(super) shared: Arc<Shared>,
     rate: Rate,
-    budget: Budget,
-    backoff: Backoff,
+    pub(super) budget: Budget,
+    pub(super) backoff: Backoff,
     connections: u64,
     away_since: Option<Instant>,
-    doubt_since: Option<Instant>,
+    pub(super) doubt_since: Option<Instant>,
     /// After how long the peer closes what is idle, where it has done so.
-    closes_idle_after: Option<Duration>,
+    pub(super) closes_idle_after: Option<Duration>,
     closed_at_once: u32,
     /// When a connection was last given up to make the next one.
-    gave_way: Option<Instant>,
+    pub(super) gave_way: Option<Instant>,
     /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
     load_again: Option<Instant>,
 }
@@ -190,7 +132,7 @@ impl Task {
         let mut counters = self.shared.counters();
         counters.connected = true;
         counters.connects = counters.connects.saturating_add(1);
-        if counters.connects == 1 {
+        if counters.connects == 1 && self.away_since.is_none() {
             info!(destination = %self.to.name, "connected");
         } else {
             debug!(destination = %self.to.name, "connected again");
@@ -212,7 +154,7 @@ impl Task {
         }
     }
 
-    fn current<C>(&mut self, stream: C) -> Current<C> {
+    pub(super) fn current<C>(&mut self, stream: C) -> Current<C> {
         self.connections = self.connections.saturating_add(1);
         let (number, began) = (self.connections, Instant::now());
         Current { stream, number, began, last_write: None }
@@ -232,14 +174,6 @@ impl Task {
         {
             self.closed_at_once = self.closed_at_once.saturating_add(1);
         }
-    }
-
-    /// How old a connection becomes.
-    fn period(&self) -> Duration {
-        let window = self.shared.place.resend_window();
-        let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
-        let idle = self.closes_idle_after.map(|after| after / 2);
-        [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
     }
 
     async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Left {
@@ -297,160 +231,6 @@ impl Task {
             () = self.shared.place.news() => Woken::Look,
             () = maybe_sleep_until(look) => Woken::Look,
             () = self.shared.draining.notified() => Woken::Drain,
-        }
-    }
-
-    const fn may_renew<C>(&self, links: &Links<C>) -> bool {
-        links.half_closed.is_none()
-            && links.opening.is_none()
-            && links.next.is_none()
-            && self.doubt_since.is_none()
-    }
-
-    /// Opens the next connection where it is time: to the same IP address, unless that fails or `reconnect_every` is over.
-    fn renew_if_due<C: Stream>(&self, links: &mut Links<C>) {
-        if !self.may_renew(links) || links.renew_at > Instant::now() {
-            return;
-        }
-        let by_name = links.renewals_fail_since.is_some()
-            || self.to.reconnect_every.is_some_and(|every| links.looked_up.elapsed() >= every);
-        if by_name {
-            links.looked_up = Instant::now();
-            let (address, timeouts) = (self.to.address.clone(), self.to.timeouts);
-            links.opening = Some(Box::pin(async move { lives(C::open(&address, timeouts).await?).await }));
-        } else {
-            let open = links.current.stream.open_again();
-            links.opening = Some(Box::pin(async move { lives(open.await?).await }));
-        }
-    }
-
-    /// The next connection is there, or it is not.
-    fn opened<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        opened: Result<C, ConnectionError>,
-    ) -> Result<(), ConnectionError> {
-        match opened {
-            Ok(stream) if stream.peer() != links.current.stream.peer() => Err(ConnectionError::Moved),
-            Ok(stream) => {
-                links.next = Some((stream, Instant::now()));
-                Ok(())
-            }
-            Err(error) => self.not_opened(links, error),
-        }
-    }
-
-    fn not_opened<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        error: ConnectionError,
-    ) -> Result<(), ConnectionError> {
-        let now = Instant::now();
-        let since = *links.renewals_fail_since.get_or_insert(now);
-        debug!(destination = %self.to.name, %error, "no second connection");
-        self.budget.unasked();
-        links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
-        let window = self.shared.place.resend_window();
-        if now.duration_since(since) < self.to.timeouts.pause
-            || self.gave_way.is_some_and(|last| now.duration_since(last) < window)
-        {
-            return Ok(());
-        }
-        warn!(destination = %self.to.name, %error, "the receiver takes no second connection, so that nothing proves that it reads; allow it two connections from this host");
-        self.gave_way = Some(now);
-        Err(ConnectionError::Alone(error.to_string()))
-    }
-
-    /// Goes over to the next connection where it is time. Right before a live tick is the best moment, for then the peer had
-    /// the longest time to read what came before.
-    fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
-        let is_asked = self.budget.is_over() && self.shared.place.share().due > 0;
-        match &links.next {
-            Some((_, since)) if is_asked || since.elapsed() >= self.period() / 2 => self.switch(links),
-            _ => Ok(()),
-        }
-    }
-
-    /// Goes over to the next connection, between two ticks, and half-closes the one before.
-    fn switch<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
-        let Some((stream, _)) = links.next.take() else { return Ok(()) };
-        if let Some(end) = stream.has_ended() {
-            return self.not_opened(links, end);
-        }
-        links.renewals_fail_since = None;
-        let current = self.current(stream);
-        let since = current.began;
-        links.renew_at = since + self.period();
-        let Current { stream, number, last_write, .. } = std::mem::replace(&mut links.current, current);
-        stream.half_close()?;
-        links.half_closed = Some(HalfClosed { stream, number, since, last_write, in_doubt: false });
-        Ok(())
-    }
-
-    /// What the end of the half-closed connection proves, or that it does not come.
-    fn half_closed<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        event: HalfClosedEvent,
-    ) -> Result<(), ConnectionError> {
-        let Links { current, half_closed, .. } = links;
-        self.half_closed_of(current, half_closed, event)
-    }
-
-    fn half_closed_of<C: Stream>(
-        &mut self,
-        current: &Current<C>,
-        half_closed: &mut Option<HalfClosed<C>>,
-        event: HalfClosedEvent,
-    ) -> Result<(), ConnectionError> {
-        let Some(mut half) = half_closed.take() else { return Ok(()) };
-        match event {
-            HalfClosedEvent::TimeOut if half.in_doubt => {
-                Err(ConnectionError::Unanswered(self.to.timeouts.pause))
-            }
-            HalfClosedEvent::TimeOut => {
-                half.in_doubt = true;
-                *half_closed = Some(half);
-                self.doubt();
-                Ok(())
-            }
-            HalfClosedEvent::Ended(end) if !half.stream.is_clean(&end) => Err(end),
-            // A peer that has died closes an old connection as cleanly as one that answers.
-            HalfClosedEvent::Ended(_) if let Some(end) = current.stream.has_ended() => Err(end),
-            HalfClosedEvent::Ended(_) if half.in_doubt => {
-                self.shared.place.answered_too_late(half.number);
-                self.trust();
-                Ok(())
-            }
-            HalfClosedEvent::Ended(_) => {
-                let after = half.since.elapsed();
-                self.shared.place.answered(half.number, half.last_write, after);
-                self.budget.answered(after, self.to.timeouts.stall);
-                let mut counters = self.shared.counters();
-                counters.renewals = counters.renewals.saturating_add(1);
-                Ok(())
-            }
-        }
-    }
-
-    /// Nothing shows that the peer reads. That is no loss.
-    fn doubt(&mut self) {
-        self.budget.doubted();
-        if self.doubt_since.is_none() {
-            self.doubt_since = Some(Instant::now());
-            self.shared.counters().in_doubt = true;
-            let stall = in_words(self.to.timeouts.stall);
-            warn!(destination = %self.to.name, "has read nothing for {stall}, or does not say so: does it hang, or is its cache full? Live ticks go on, the backlog waits");
-        }
-    }
-
-    /// The peer reads again.
-    fn trust(&mut self) {
-        if let Some(since) = self.doubt_since.take() {
-            self.shared.counters().in_doubt = false;
-            self.shared.place.doubt_ended();
-            let (due, after) = (self.shared.place.share().due, in_words(since.elapsed()));
-            info!(destination = %self.to.name, due, "reads again after {after}");
         }
     }
 
@@ -596,47 +376,9 @@ impl Task {
     }
 }
 
-/// The new connection, if it lives.
-async fn lives<C: Stream>(stream: C) -> Result<C, ConnectionError> {
-    match timeout(LIVES_AFTER, stream.ended()).await {
-        Ok(end) => Err(end),
-        Err(_) => Ok(stream),
-    }
-}
-
-async fn opened<C>(opening: &mut Option<Opening<C>>) -> Result<C, ConnectionError> {
-    let Some(future) = opening else { return std::future::pending().await };
-    let opened = future.await;
-    *opening = None;
-    opened
-}
-
-async fn half_closed_event<C: Stream>(
-    half_closed: Option<&HalfClosed<C>>,
-    timeouts: crate::connection::Timeouts,
-) -> HalfClosedEvent {
-    let Some(half) = half_closed else { return std::future::pending().await };
-    let patience = if half.in_doubt { timeouts.pause } else { timeouts.stall };
-    tokio::select! {
-        biased;
-        end = half.stream.ended() => HalfClosedEvent::Ended(end),
-        () = sleep_until(half.since + patience) => HalfClosedEvent::TimeOut,
-    }
-}
-
 async fn maybe_sleep_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Such as "3 min 12 s".
-fn in_words(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds} s"),
-        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
-        (hours, minutes, _) => format!("{hours} h {minutes} min"),
     }
 }

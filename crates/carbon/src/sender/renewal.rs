@@ -1,0 +1,273 @@
+//! The connections to one destination from one loss to the next: when they are renewed, and what the end of each old one proves.
+//!
+//! At most one connection is half-closed at a time. No answer is no loss: the peer is in doubt until it comes.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{debug, info, warn};
+
+use super::task::{DELIVERED_AFTER, Task};
+use crate::connection::{ConnectionError, Stream, Timeouts};
+
+/// A connection is renewed at this age, or sooner.
+const RENEW_EVERY: Duration = Duration::from_secs(60);
+pub(super) const RENEW_LEAST: Duration = Duration::from_secs(1);
+/// How long a new connection must live before the old one is half-closed: a receiver that allows one closes the next at once.
+const LIVES_AFTER: Duration = Duration::from_millis(100);
+
+/// What became of the half-closed connection.
+pub(super) enum HalfClosedEvent {
+    Ended(ConnectionError),
+    /// It was time for an answer, or for giving up.
+    TimeOut,
+}
+
+/// The connection that is written to.
+pub(super) struct Current<C> {
+    pub(super) stream: C,
+    /// In the order in which connections were opened.
+    pub(super) number: u64,
+    pub(super) began: Instant,
+    pub(super) last_write: Option<Instant>,
+}
+
+/// The connection before, whose end is waited for.
+pub(super) struct HalfClosed<C> {
+    pub(super) stream: C,
+    pub(super) number: u64,
+    pub(super) since: Instant,
+    pub(super) last_write: Option<Instant>,
+    pub(super) in_doubt: bool,
+}
+
+pub(super) type Opening<C> = Pin<Box<dyn Future<Output = Result<C, ConnectionError>> + Send>>;
+
+/// The connections to one destination, from one loss to the next.
+pub(super) struct Links<C> {
+    pub(super) current: Current<C>,
+    /// When the first tick had been written.
+    pub(super) delivered: Option<Instant>,
+    pub(super) half_closed: Option<HalfClosed<C>>,
+    pub(super) opening: Option<Opening<C>>,
+    /// The next connection, since this moment.
+    pub(super) next: Option<(C, Instant)>,
+    pub(super) renew_at: Instant,
+    pub(super) renewals_fail_since: Option<Instant>,
+    /// When the name was last looked up.
+    pub(super) looked_up: Instant,
+}
+
+impl<C> Links<C> {
+    pub(super) fn have_lived(&self) -> bool {
+        self.delivered.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
+    }
+
+    /// How long nothing has been written on the connection.
+    pub(super) fn idle(&self) -> Duration {
+        self.current.last_write.unwrap_or(self.current.began).elapsed()
+    }
+}
+
+impl Task {
+    /// How old a connection becomes.
+    pub(super) fn period(&self) -> Duration {
+        let window = self.shared.place.resend_window();
+        let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
+        let idle = self.closes_idle_after.map(|after| after / 2);
+        [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
+    }
+
+    pub(super) const fn may_renew<C>(&self, links: &Links<C>) -> bool {
+        links.half_closed.is_none()
+            && links.opening.is_none()
+            && links.next.is_none()
+            && self.doubt_since.is_none()
+    }
+
+    /// Opens the next connection where it is time: to the same IP address, unless that fails or `reconnect_every` is over.
+    pub(super) fn renew_if_due<C: Stream>(&self, links: &mut Links<C>) {
+        if !self.may_renew(links) || links.renew_at > Instant::now() {
+            return;
+        }
+        let by_name = links.renewals_fail_since.is_some()
+            || self.to.reconnect_every.is_some_and(|every| links.looked_up.elapsed() >= every);
+        if by_name {
+            links.looked_up = Instant::now();
+            let (address, timeouts) = (self.to.address.clone(), self.to.timeouts);
+            links.opening = Some(Box::pin(async move { lives(C::open(&address, timeouts).await?).await }));
+        } else {
+            let open = links.current.stream.open_again();
+            links.opening = Some(Box::pin(async move { lives(open.await?).await }));
+        }
+    }
+
+    /// The next connection is there, or it is not.
+    pub(super) fn opened<C: Stream>(
+        &mut self,
+        links: &mut Links<C>,
+        opened: Result<C, ConnectionError>,
+    ) -> Result<(), ConnectionError> {
+        match opened {
+            Ok(stream) if stream.peer() != links.current.stream.peer() => Err(ConnectionError::Moved),
+            Ok(stream) => {
+                links.next = Some((stream, Instant::now()));
+                Ok(())
+            }
+            Err(error) => self.not_opened(links, error),
+        }
+    }
+
+    pub(super) fn not_opened<C: Stream>(
+        &mut self,
+        links: &mut Links<C>,
+        error: ConnectionError,
+    ) -> Result<(), ConnectionError> {
+        let now = Instant::now();
+        let since = *links.renewals_fail_since.get_or_insert(now);
+        debug!(destination = %self.to.name, %error, "no second connection");
+        self.budget.unasked();
+        links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
+        let window = self.shared.place.resend_window();
+        if now.duration_since(since) < self.to.timeouts.pause
+            || self.gave_way.is_some_and(|last| now.duration_since(last) < window)
+        {
+            return Ok(());
+        }
+        warn!(destination = %self.to.name, %error, "the receiver takes no second connection, so that nothing proves that it reads; allow it two connections from this host");
+        self.gave_way = Some(now);
+        Err(ConnectionError::Alone(error.to_string()))
+    }
+
+    /// Goes over to the next connection where it is time. Right before a live tick is the best moment, for then the peer had
+    /// the longest time to read what came before.
+    pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
+        let is_asked = self.budget.is_over() && self.shared.place.share().due > 0;
+        match &links.next {
+            Some((_, since)) if is_asked || since.elapsed() >= self.period() / 2 => self.switch(links),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes over to the next connection, between two ticks, and half-closes the one before.
+    pub(super) fn switch<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
+        let Some((stream, _)) = links.next.take() else { return Ok(()) };
+        if let Some(end) = stream.has_ended() {
+            return self.not_opened(links, end);
+        }
+        links.renewals_fail_since = None;
+        let current = self.current(stream);
+        let since = current.began;
+        links.renew_at = since + self.period();
+        let Current { stream, number, last_write, .. } = std::mem::replace(&mut links.current, current);
+        stream.half_close()?;
+        links.half_closed = Some(HalfClosed { stream, number, since, last_write, in_doubt: false });
+        Ok(())
+    }
+
+    /// What the end of the half-closed connection proves, or that it does not come.
+    pub(super) fn half_closed<C: Stream>(
+        &mut self,
+        links: &mut Links<C>,
+        event: HalfClosedEvent,
+    ) -> Result<(), ConnectionError> {
+        let Links { current, half_closed, .. } = links;
+        self.half_closed_of(current, half_closed, event)
+    }
+
+    pub(super) fn half_closed_of<C: Stream>(
+        &mut self,
+        current: &Current<C>,
+        half_closed: &mut Option<HalfClosed<C>>,
+        event: HalfClosedEvent,
+    ) -> Result<(), ConnectionError> {
+        let Some(mut half) = half_closed.take() else { return Ok(()) };
+        match event {
+            HalfClosedEvent::TimeOut if half.in_doubt => {
+                Err(ConnectionError::Unanswered(self.to.timeouts.pause))
+            }
+            HalfClosedEvent::TimeOut => {
+                half.in_doubt = true;
+                *half_closed = Some(half);
+                self.doubt();
+                Ok(())
+            }
+            HalfClosedEvent::Ended(end) if !half.stream.is_clean(&end) => Err(end),
+            // A peer that has died closes an old connection as cleanly as one that answers.
+            HalfClosedEvent::Ended(_) if let Some(end) = current.stream.has_ended() => Err(end),
+            HalfClosedEvent::Ended(_) if half.in_doubt => {
+                self.shared.place.answered_too_late(half.number);
+                self.trust();
+                Ok(())
+            }
+            HalfClosedEvent::Ended(_) => {
+                let after = half.since.elapsed();
+                self.shared.place.answered(half.number, half.last_write, after);
+                self.budget.answered(after, self.to.timeouts.stall);
+                let mut counters = self.shared.counters();
+                counters.renewals = counters.renewals.saturating_add(1);
+                Ok(())
+            }
+        }
+    }
+
+    /// Nothing shows that the peer reads. That is no loss.
+    pub(super) fn doubt(&mut self) {
+        self.budget.doubted();
+        if self.doubt_since.is_none() {
+            self.doubt_since = Some(Instant::now());
+            self.shared.counters().in_doubt = true;
+            let stall = in_words(self.to.timeouts.stall);
+            warn!(destination = %self.to.name, "has read nothing for {stall}, or does not say so: does it hang, or is its cache full? Live ticks go on, the backlog waits");
+        }
+    }
+
+    /// The peer reads again.
+    pub(super) fn trust(&mut self) {
+        if let Some(since) = self.doubt_since.take() {
+            self.shared.counters().in_doubt = false;
+            self.shared.place.doubt_ended();
+            let (due, after) = (self.shared.place.share().due, in_words(since.elapsed()));
+            info!(destination = %self.to.name, due, "reads again after {after}");
+        }
+    }
+}
+
+/// The new connection, if it lives.
+pub(super) async fn lives<C: Stream>(stream: C) -> Result<C, ConnectionError> {
+    match timeout(LIVES_AFTER, stream.ended()).await {
+        Ok(end) => Err(end),
+        Err(_) => Ok(stream),
+    }
+}
+
+pub(super) async fn opened<C>(opening: &mut Option<Opening<C>>) -> Result<C, ConnectionError> {
+    let Some(future) = opening else { return std::future::pending().await };
+    let opened = future.await;
+    *opening = None;
+    opened
+}
+
+pub(super) async fn half_closed_event<C: Stream>(
+    half_closed: Option<&HalfClosed<C>>,
+    timeouts: Timeouts,
+) -> HalfClosedEvent {
+    let Some(half) = half_closed else { return std::future::pending().await };
+    let patience = if half.in_doubt { timeouts.pause } else { timeouts.stall };
+    tokio::select! {
+        biased;
+        end = half.stream.ended() => HalfClosedEvent::Ended(end),
+        () = sleep_until(half.since + patience) => HalfClosedEvent::TimeOut,
+    }
+}
+
+/// Such as "3 min 12 s".
+pub(super) fn in_words(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
