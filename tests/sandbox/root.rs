@@ -45,7 +45,8 @@ impl Root {
             Self::Prefix(prefix) => {
                 // What a program starts is of the same Slurm. The mount marks what belongs to the sandbox: slurmstepd of 25.11
                 // leaves nothing of its environment.
-                let enter = "mount --rbind \"$1\" \"$1\"; cd \"$1\"; export PATH=\"$2\"; shift 2; exec \"$@\"";
+                let enter =
+                    "mount --rbind \"$1\" \"$1\"; cd \"$1\"; export PATH=\"$2\"; shift 2; exec \"$@\"";
                 let path = format!("{0}/sbin:{0}/bin:{SEARCH}", prefix.display());
                 let unshare = [find_program("unshare")?.into_os_string()];
                 let flags = ["--mount", "--propagation", "private", "sh", "-euc", enter, "prefix"]
