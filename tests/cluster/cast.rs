@@ -147,7 +147,8 @@ impl Cast {
             self.submit_script("g0", &format!("-p debug -w c9 {somebody}"), "#BB_LUA\ntrue")?;
         }
         self.run(&others)?;
-        self.control(&["update", &format!("jobid={late}"), "endtime=now"])?;
+        // A moment that has passed when slurmctld sees it is refused.
+        self.control(&["update", &format!("jobid={late}"), "endtime=now+2"])?;
         self.slurm.run("scancel", &["--signal=STOP", &stopped])?;
         self.control(&["requeuehold", "State=SpecialExit", &special])?;
         self.control(&["requeue", &again])?;

@@ -46,7 +46,7 @@ const FLAGS: [(&str, &str); 17] = [
     ("20.11", "powering_up"),
     ("20.11", "reboot_requested"),
     ("20.11", "reserved"),
-    ("21.08", "invalid_reg"),
+    ("22.05", "invalid_reg"),
     ("21.08", "planned"),
     ("21.08", "power_down"),
     ("21.08", "reboot_issued"),

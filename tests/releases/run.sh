@@ -25,6 +25,7 @@ cargo test --quiet --locked -p live-tests --no-run
 [ -z "$sources" ] || sh "$here/source.sh" $sources
 export RUST_BACKTRACE=0
 outcome=$releases/outcome
+mkdir -p "$releases"
 : >"$outcome"
 
 # attempt WHAT LOG COMMAND...
