@@ -28,6 +28,7 @@ fn a_hang_is_told_from_a_loss_and_from_a_proof() {
         ("hung, then continued: nothing is sent again", hung_then_continued),
         ("hung over a restart of the daemon, then killed", hung_over_a_restart),
         ("hung longer than max_age, then killed: counted to the point", hung_beyond_max_age),
+        ("no window, hung, then killed: nothing twice, counted to the point", hung_without_a_window),
     ]);
 }
 
@@ -148,6 +149,20 @@ fn hung_beyond_max_age() -> Result<String> {
     stage.ticks(20)?;
     kill_and_start(&mut stage)?;
     stage.ticks(3)?;
+    let findings = stage.finish()?;
+    counted_to_the_point(&stage, &findings)
+}
+
+/// As an aggregator wants it: what was handed over once is never written again.
+fn hung_without_a_window() -> Result<String> {
+    let mut stage = Size::Small.stage("resend_window = \"0s\"\n")?;
+    stage.carbon.process.freeze()?;
+    stage.daemon.spawn()?;
+    stage.ticks(6)?;
+    kill_and_start(&mut stage)?;
+    stage.ticks(3)?;
+    let again = stage.counter(".carbon.carbon.gauge-points_resent")?;
+    ensure!(again == 0.0, "{again} points were written twice");
     let findings = stage.finish()?;
     counted_to_the_point(&stage, &findings)
 }
