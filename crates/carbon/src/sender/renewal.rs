@@ -13,7 +13,7 @@ use crate::connection::{ConnectionError, Stream, Timeouts};
 
 /// A connection is renewed at this age, or sooner.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
-pub(super) const RENEW_LEAST: Duration = Duration::from_secs(1);
+const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// How long a new connection must live before the old one is half-closed: a receiver that allows one closes the next at once.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
 
@@ -77,6 +77,11 @@ impl Task {
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
         let idle = self.closes_idle_after.map(|after| after / 2);
         [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
+    }
+
+    /// When the next connection is opened; the rest of the period is for the next live tick to come.
+    pub(super) fn opens_after(&self) -> Duration {
+        if self.budget.is_patient() { self.period() } else { self.period() / 2 }
     }
 
     pub(super) const fn may_renew<C>(&self, links: &Links<C>) -> bool {
@@ -159,7 +164,7 @@ impl Task {
         links.renewals_fail_since = None;
         let current = self.current(stream);
         let since = current.began;
-        links.renew_at = since + self.period();
+        links.renew_at = since + self.opens_after();
         let Current { stream, number, last_write, .. } = std::mem::replace(&mut links.current, current);
         stream.half_close()?;
         links.half_closed = Some(HalfClosed { stream, number, since, last_write, in_doubt: false });
@@ -196,7 +201,8 @@ impl Task {
             HalfClosedEvent::Ended(end) if !half.stream.is_clean(&end) => Err(end),
             // A peer that has died closes an old connection as cleanly as one that answers.
             HalfClosedEvent::Ended(_) if let Some(end) = current.stream.has_ended() => Err(end),
-            HalfClosedEvent::Ended(_) if half.in_doubt => {
+            // Also where nobody looked at the time: this process may have been stopped.
+            HalfClosedEvent::Ended(_) if half.in_doubt || half.since.elapsed() > self.to.timeouts.stall => {
                 self.shared.place.answered_too_late(half.number);
                 self.trust();
                 Ok(())
@@ -219,7 +225,7 @@ impl Task {
             self.doubt_since = Some(Instant::now());
             self.shared.counters().in_doubt = true;
             let stall = in_words(self.to.timeouts.stall);
-            warn!(destination = %self.to.name, "has read nothing for {stall}, or does not say so: does it hang, or is its cache full? Live ticks go on, the backlog waits");
+            warn!(destination = %self.to.name, "nothing has shown for {stall} that it reads: does it hang, or is its cache full? Live ticks go on, the backlog waits");
         }
     }
 

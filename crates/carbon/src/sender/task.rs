@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::renewal::{Current, HalfClosedEvent, Links, RENEW_LEAST, half_closed_event, in_words, opened};
+use super::renewal::{Current, HalfClosedEvent, Links, half_closed_event, in_words, opened};
 use super::{Destination, Shared};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
@@ -24,6 +24,8 @@ const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long a connection must live after a write before the next failure starts with a short delay again. A port
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
 pub(super) const DELIVERED_AFTER: Duration = Duration::from_secs(1);
+/// A peer that closes sooner after the last byte is not one that closes what is idle.
+const IDLE_LEAST: Duration = Duration::from_secs(3);
 /// Connections in a row that were closed right after a write, before the protocol is doubted.
 const CLOSED_AT_ONCE: u32 = 3;
 
@@ -56,6 +58,8 @@ pub(super) struct Task {
     /// After how long the peer closes what is idle, where it has done so.
     pub(super) closes_idle_after: Option<Duration>,
     closed_at_once: u32,
+    /// The last loss was the one that makes the protocol doubtful.
+    is_closed_at_once: bool,
     /// When a connection was last given up to make the next one.
     pub(super) gave_way: Option<Instant>,
     /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
@@ -76,6 +80,7 @@ impl Task {
             doubt_since: None,
             closes_idle_after: None,
             closed_at_once: 0,
+            is_closed_at_once: false,
             gave_way: None,
             load_again: None,
         }
@@ -98,7 +103,8 @@ impl Task {
                         Left::Draining => return self.finish(links).await,
                         Left::Lost(error) => {
                             closed_idle = Some(links.idle())
-                                .filter(|&idle| idle >= RENEW_LEAST && links.current.stream.is_clean(&error));
+                                .filter(|&idle| idle >= IDLE_LEAST && links.current.stream.is_clean(&error))
+                                .filter(|_| links.current.stream.has_ended().is_some());
                             self.lost(&links, &error);
                             error
                         }
@@ -111,7 +117,7 @@ impl Task {
             };
             let delay = self.backoff.next_delay();
             let (destination, due) = (&self.to.name, self.shared.place.share().due);
-            if self.closed_at_once == CLOSED_AT_ONCE
+            if std::mem::take(&mut self.is_closed_at_once)
                 && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port())
             {
                 warn!(%destination, %error, due, hint, "closes every connection right after a write");
@@ -140,7 +146,7 @@ impl Task {
         drop(counters);
         self.budget = Budget::new();
         let current = self.current(stream);
-        let renew_at = current.began + self.period();
+        let renew_at = current.began + self.opens_after();
         let looked_up = current.began;
         Links {
             current,
@@ -163,7 +169,10 @@ impl Task {
     /// Everything that is not done is due again.
     fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) {
         self.shared.place.lost();
-        self.doubt_since = None;
+        if let Some(since) = self.doubt_since.take() {
+            let after = in_words(since.elapsed());
+            warn!(destination = %self.to.name, "given up after {after} in which nothing showed that it reads; what it may not have read will be sent again");
+        }
         let mut counters = self.shared.counters();
         (counters.connected, counters.in_doubt, counters.unacked) = (false, false, 0);
         if links.have_lived() {
@@ -173,6 +182,7 @@ impl Task {
             && matches!(error, ConnectionError::Closed | ConnectionError::Socket(_))
         {
             self.closed_at_once = self.closed_at_once.saturating_add(1);
+            self.is_closed_at_once = self.closed_at_once == CLOSED_AT_ONCE;
         }
     }
 
@@ -242,10 +252,12 @@ impl Task {
         loop {
             let now = Instant::now();
             let Some(mut turn) = self.shared.place.next() else { return Ok(None) };
+            if let Some(until) = self.disk_rests().filter(|_| !turn.is_in_memory()) {
+                return Ok(Some(until));
+            }
             if turn.backlog {
-                let until = self.rate.wait(now).max(self.disk_rests());
-                if until.is_some() {
-                    return Ok(until);
+                if let Some(until) = self.rate.wait(now) {
+                    return Ok(Some(until));
                 }
                 if links.half_closed.is_some() || !self.budget.allows() {
                     if self.budget.is_over() && links.renewals_fail_since.is_none() {
@@ -308,7 +320,7 @@ impl Task {
             }
         };
         let Links { current, half_closed, .. } = links;
-        let doubt_at = Instant::now() + self.to.timeouts.stall;
+        let mut doubt_at = Instant::now() + self.to.timeouts.stall;
         let mut writing = std::pin::pin!(current.stream.write(&bytes));
         loop {
             tokio::select! {
@@ -321,7 +333,11 @@ impl Task {
                     return Ok(());
                 }
                 event = half_closed_event(half_closed.as_ref(), self.to.timeouts) => {
+                    let doubted = self.doubt_since;
                     self.half_closed_of(current, half_closed, event)?;
+                    if doubted.is_some() && self.doubt_since.is_none() {
+                        doubt_at = Instant::now() + self.to.timeouts.stall;
+                    }
                 }
                 () = sleep_until(doubt_at), if self.doubt_since.is_none() => self.doubt(),
             }
@@ -343,6 +359,7 @@ impl Task {
                 if links.half_closed.is_none() && self.shared.place.share().unread == 0 {
                     return Ok(());
                 }
+                self.switch(&mut links)?;
                 links.renew_at = Instant::now();
                 self.renew_if_due(&mut links);
                 let happened = match self.wait(&mut links, None, None).await {
@@ -352,7 +369,6 @@ impl Task {
                     Woken::HalfClosed(event) => self.half_closed(&mut links, event),
                 };
                 happened?;
-                self.switch(&mut links)?;
             }
         };
         let proved: Result<(), ConnectionError> = proved.await;
