@@ -17,13 +17,6 @@ const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// How long a new connection must live before the old one is half-closed: a receiver that allows one closes the next at once.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
 
-/// What became of the half-closed connection.
-pub(super) enum HalfClosedEvent {
-    Ended(ConnectionError),
-    /// It was time for an answer, or for giving up.
-    TimeOut,
-}
-
 /// The connection that is written to.
 pub(super) struct Current<C> {
     pub(super) stream: C,
@@ -171,43 +164,32 @@ impl Task {
         Ok(())
     }
 
-    /// What the end of the half-closed connection proves, or that it does not come.
+    /// What the end of the half-closed connection proves, or that it did not come in time.
     pub(super) fn half_closed<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        event: HalfClosedEvent,
-    ) -> Result<(), ConnectionError> {
-        let Links { current, half_closed, .. } = links;
-        self.half_closed_of(current, half_closed, event)
-    }
-
-    pub(super) fn half_closed_of<C: Stream>(
         &mut self,
         current: &Current<C>,
         half_closed: &mut Option<HalfClosed<C>>,
-        event: HalfClosedEvent,
+        end: Option<ConnectionError>,
     ) -> Result<(), ConnectionError> {
         let Some(mut half) = half_closed.take() else { return Ok(()) };
-        match event {
-            HalfClosedEvent::TimeOut if half.in_doubt => {
-                Err(ConnectionError::Unanswered(self.to.timeouts.pause))
-            }
-            HalfClosedEvent::TimeOut => {
+        match end {
+            None if half.in_doubt => Err(ConnectionError::Unanswered(self.to.timeouts.pause)),
+            None => {
                 half.in_doubt = true;
                 *half_closed = Some(half);
                 self.doubt();
                 Ok(())
             }
-            HalfClosedEvent::Ended(end) if !half.stream.is_clean(&end) => Err(end),
+            Some(end) if !half.stream.is_clean(&end) => Err(end),
             // A peer that has died closes an old connection as cleanly as one that answers.
-            HalfClosedEvent::Ended(_) if let Some(end) = current.stream.has_ended() => Err(end),
+            Some(_) if let Some(end) = current.stream.has_ended() => Err(end),
             // Also where nobody looked at the time: this process may have been stopped.
-            HalfClosedEvent::Ended(_) if half.in_doubt || half.since.elapsed() > self.to.timeouts.stall => {
+            Some(_) if half.in_doubt || half.since.elapsed() > self.to.timeouts.stall => {
                 self.shared.place.answered_too_late(half.number);
                 self.trust();
                 Ok(())
             }
-            HalfClosedEvent::Ended(_) => {
+            Some(_) => {
                 let after = half.since.elapsed();
                 self.shared.place.answered(half.number, half.last_write, after);
                 self.budget.answered(after, self.to.timeouts.stall);
@@ -258,13 +240,13 @@ pub(super) async fn opened<C>(opening: &mut Option<Opening<C>>) -> Result<C, Con
 pub(super) async fn half_closed_event<C: Stream>(
     half_closed: Option<&HalfClosed<C>>,
     timeouts: Timeouts,
-) -> HalfClosedEvent {
+) -> Option<ConnectionError> {
     let Some(half) = half_closed else { return std::future::pending().await };
     let patience = if half.in_doubt { timeouts.pause } else { timeouts.stall };
     tokio::select! {
         biased;
-        end = half.stream.ended() => HalfClosedEvent::Ended(end),
-        () = sleep_until(half.since + patience) => HalfClosedEvent::TimeOut,
+        end = half.stream.ended() => Some(end),
+        () = sleep_until(half.since + patience) => None,
     }
 }
 

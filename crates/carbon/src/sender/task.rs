@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::renewal::{Current, HalfClosedEvent, Links, half_closed_event, in_words, opened};
+use super::renewal::{Current, Links, half_closed_event, in_words, opened};
 use super::{Destination, Shared};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
@@ -29,19 +29,14 @@ const IDLE_LEAST: Duration = Duration::from_secs(3);
 /// Connections in a row that were closed right after a write, before the protocol is doubted.
 const CLOSED_AT_ONCE: u32 = 3;
 
-/// Why a connection was left.
-enum Left {
-    Lost(ConnectionError),
-    Draining,
-}
-
 /// What woke the task.
 enum Woken<C> {
     /// Something to write, or a moment that was waited for.
     Look,
     Ended(ConnectionError),
     Opened(Result<C, ConnectionError>),
-    HalfClosed(HalfClosedEvent),
+    /// The end of the half-closed connection, or `None` when it was time for it.
+    HalfClosed(Option<ConnectionError>),
     Drain,
 }
 
@@ -100,8 +95,8 @@ impl Task {
                     self.closes_idle_after = closed_idle.take().or(self.closes_idle_after);
                     let mut links = self.connected(stream);
                     match self.serve(&mut links).await {
-                        Left::Draining => return self.finish(links).await,
-                        Left::Lost(error) => {
+                        Ok(()) => return self.finish(links).await,
+                        Err(error) => {
                             closed_idle = Some(links.idle())
                                 .filter(|&idle| idle >= IDLE_LEAST && links.current.stream.is_clean(&error))
                                 .filter(|_| links.current.stream.has_ended().is_some());
@@ -186,39 +181,31 @@ impl Task {
         }
     }
 
-    async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Left {
+    /// Until the connection is lost, or `Ok` to drain.
+    async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
         loop {
             // Never cancelled half-way, not even to drain: the stream would be out of step.
-            let pause = match self.write_some(links).await {
-                Ok(pause) => pause,
-                Err(error) => return Left::Lost(error),
-            };
+            let pause = self.write_some(links).await?;
             if links.have_lived()
                 && let Some(since) = self.away_since.take()
             {
                 let (due, after) = (self.shared.place.share().due, in_words(since.elapsed()));
                 info!(destination = %self.to.name, due, "back after {after}; sending what was kept");
             }
-            let unacked = match links.current.stream.unacked() {
-                Ok(unacked) => unacked,
-                Err(error) => return Left::Lost(error),
-            };
+            let unacked = links.current.stream.unacked()?;
             self.shared.counters().unacked = unacked;
             self.renew_if_due(links);
-            if let Err(error) = self.switch_if_due(links) {
-                return Left::Lost(error);
-            }
+            self.switch_if_due(links)?;
             // Where all is acknowledged and nothing waits there is nothing to look at before the next tick.
             let look = (unacked > 0).then(|| Instant::now() + self.to.timeouts.stall);
-            let happened = match self.wait(links, look, pause).await {
-                Woken::Look => Ok(()),
-                Woken::Ended(error) => Err(error),
-                Woken::Opened(opened) => self.opened(links, opened),
-                Woken::HalfClosed(event) => self.half_closed(links, event),
-                Woken::Drain => return Left::Draining,
-            };
-            if let Err(error) = happened {
-                return Left::Lost(error);
+            match self.wait(links, look, pause).await {
+                Woken::Look => {}
+                Woken::Ended(error) => return Err(error),
+                Woken::Opened(opened) => self.opened(links, opened)?,
+                Woken::HalfClosed(end) => {
+                    self.half_closed(&links.current, &mut links.half_closed, end)?;
+                }
+                Woken::Drain => return Ok(()),
             }
         }
     }
@@ -236,7 +223,7 @@ impl Task {
         tokio::select! {
             biased;
             error = current.stream.ended() => Woken::Ended(error),
-            event = half_closed_event(half_closed.as_ref(), self.to.timeouts) => Woken::HalfClosed(event),
+            end = half_closed_event(half_closed.as_ref(), self.to.timeouts) => Woken::HalfClosed(end),
             opened = opened(opening) => Woken::Opened(opened),
             () = self.shared.place.news() => Woken::Look,
             () = maybe_sleep_until(look) => Woken::Look,
@@ -332,9 +319,9 @@ impl Task {
                     }
                     return Ok(());
                 }
-                event = half_closed_event(half_closed.as_ref(), self.to.timeouts) => {
+                end = half_closed_event(half_closed.as_ref(), self.to.timeouts) => {
                     let doubted = self.doubt_since;
-                    self.half_closed_of(current, half_closed, event)?;
+                    self.half_closed(current, half_closed, end)?;
                     if doubted.is_some() && self.doubt_since.is_none() {
                         doubt_at = Instant::now() + self.to.timeouts.stall;
                     }
@@ -366,7 +353,7 @@ impl Task {
                     Woken::Look | Woken::Drain => Ok(()),
                     Woken::Ended(error) | Woken::Opened(Err(error)) => Err(error),
                     Woken::Opened(opened) => self.opened(&mut links, opened),
-                    Woken::HalfClosed(event) => self.half_closed(&mut links, event),
+                    Woken::HalfClosed(end) => self.half_closed(&links.current, &mut links.half_closed, end),
                 };
                 happened?;
             }

@@ -33,7 +33,7 @@ fn queue(resend_window: Duration) -> Queue {
 }
 
 fn start(queue: &Queue) -> Sender {
-    Sender::go_on::<SimulatedStream>(destination(), queue, Counters::default())
+    Sender::go_on::<SimulatedStream>(destination(), queue, Status::default())
 }
 
 fn tick(timestamp: i64, points: u32) -> Batch {
