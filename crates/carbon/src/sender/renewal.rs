@@ -181,23 +181,26 @@ impl Task {
                 Ok(())
             }
             Some(end) if !half.stream.is_clean(&end) => Err(end),
-            // A peer that has died closes an old connection as cleanly as one that answers.
-            Some(_) if let Some(end) = current.stream.has_ended() => Err(end),
-            // Also where nobody looked at the time: this process may have been stopped.
-            Some(_) if half.in_doubt || half.since.elapsed() > self.to.timeouts.stall => {
-                self.shared.place.answered_too_late(half.number);
-                self.trust();
-                Ok(())
-            }
             Some(_) => {
-                let after = half.since.elapsed();
-                self.shared.place.answered(half.number, half.last_write, after);
-                self.budget.answered(after, self.to.timeouts.stall);
-                let mut counters = self.shared.counters();
-                counters.renewals = counters.renewals.saturating_add(1);
+                // A peer that has died closes an old connection as cleanly as one that answers.
+                current.stream.has_ended().map_or(Ok(()), Err)?;
+                self.answered(&half);
                 Ok(())
             }
         }
+    }
+
+    fn answered<C>(&mut self, half: &HalfClosed<C>) {
+        let after = half.since.elapsed();
+        // Also where nobody looked at the time: this process may have been stopped.
+        if half.in_doubt || after > self.to.timeouts.stall {
+            self.shared.place.answered_too_late(half.number);
+            return self.trust();
+        }
+        self.shared.place.answered(half.number, half.last_write, after);
+        self.budget.answered(after, self.to.timeouts.stall);
+        let mut counters = self.shared.counters();
+        counters.renewals = counters.renewals.saturating_add(1);
     }
 
     /// Nothing shows that the peer reads. That is no loss.
