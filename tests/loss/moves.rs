@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::proc::Signal;
-use sandbox::{Ahead, Carbon, Folder, Manner, Plan, Sink, Stage, destination, free_port, now, wait};
+use sandbox::{Ahead, Carbon, Folder, Manner, Sink, Stage, destination, free_port, now, wait};
 
 use crate::side_by_side;
 use crate::sizes::Size;
