@@ -184,8 +184,7 @@ impl Queue {
             Some(store) => {
                 let changes = state.changes(id);
                 state.committing.push_back((id, now + COMMIT_PATIENCE));
-                state.unanswered += 1;
-                store.apply(changes);
+                state.unanswered += store.apply(changes, state.limits.max_bytes);
                 self.shared.appended.notify_one();
             }
             None => {
@@ -254,14 +253,14 @@ impl Queue {
     /// how many batches are known to be kept in it.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
-        let (changes, mut kept) = {
+        let (changes, mut kept, max_bytes) = {
             let mut state = self.shared.state();
             let durable = state.batches.iter().filter(|(_, held)| held.durable);
             let durable: BTreeSet<u64> = durable.map(|(&id, _)| id).collect();
-            (state.last_changes(), durable)
+            (state.last_changes(), durable, state.limits.max_bytes)
         };
         let appended: Vec<u64> = changes.append.iter().map(|batch| batch.id).collect();
-        match timeout(CLOSE_PATIENCE, store.close(changes)).await {
+        match timeout(CLOSE_PATIENCE, store.close(changes, max_bytes)).await {
             Ok(Some(dropped)) => {
                 kept.extend(appended);
                 kept.retain(|id| !dropped.contains(id));

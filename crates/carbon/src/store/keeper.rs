@@ -90,9 +90,10 @@ impl Keeper {
                 Command::Close { changes, closed } => {
                     // There is no later time.
                     self.tried = None;
-                    let dropped = self.apply(changes);
+                    let dropped: Vec<_> = changes.into_iter().map(|changes| self.apply(changes)).collect();
                     (self.log, self.lock) = (None, None);
-                    let _ = closed.send(dropped);
+                    let dropped: Option<Vec<_>> = dropped.into_iter().collect();
+                    let _ = closed.send(dropped.map(|dropped| dropped.concat()));
                     return;
                 }
             }

@@ -309,6 +309,23 @@ fn max_bytes_takes_the_oldest_segment_and_its_batches_are_told() {
     assert!(restored.lost.is_empty(), "evicted, not damaged");
 }
 
+#[tokio::test]
+async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
+    let (dir, max_bytes) = (tempfile::tempdir().unwrap(), 4 << 20);
+    let batches = |ids: std::ops::RangeInclusive<u64>| {
+        let frames: Arc<[Frame]> = [Frame { points: 5, body: vec![7; 300 << 10] }].into();
+        let append = ids.map(|id| Kept { frames: Arc::clone(&frames), ..kept(id, &["a"]) }).collect();
+        Changes { append, ..state("seen", b"last") }
+    };
+    let start = || Store::start(dir.path(), max_bytes, vec![name("a")]).unwrap().0;
+    assert_eq!(start().close(batches(1..=2), max_bytes).await, Some(vec![]));
+    assert_eq!(start().close(batches(3..=10), max_bytes).await, Some(vec![]));
+    let (log, restored) = open_as(dir.path(), max_bytes, &["a"]);
+    assert!(restored.batches.into_keys().eq(1..=10) && log.bytes() < max_bytes);
+    assert_eq!(*restored.states["seen"], *b"last");
+    assert!(log.segments.values().all(|segment| segment.bytes < 640 << 10), "{:?}", log.segments);
+}
+
 #[test]
 fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
     let dir = tempfile::tempdir().unwrap();
