@@ -214,7 +214,7 @@ impl Log {
         newest.map_or_else(create, Ok).and_then(write).map_err(|source| {
             let left = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             // Nothing counts that is in a new one.
-            if !is_new || fs::remove_file(&path).is_err() {
+            if !is_new || disk::remove(&path).is_err() {
                 self.segments.entry(segment).or_default().bytes = left;
                 self.number = self.number.saturating_add(u64::from(is_new));
             }
@@ -276,7 +276,7 @@ impl Log {
     /// Removes segments, and returns what was due in them.
     fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
         for segment in gone {
-            match fs::remove_file(disk::segment(&self.dir, *segment)) {
+            match disk::remove(&disk::segment(&self.dir, *segment)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     tracing::debug!(%error, segment, "a segment of the queue cannot be removed now");
                 }

@@ -378,6 +378,81 @@ fn of_a_power_cut_in_the_middle_of_a_commit_nothing_is_told() {
 }
 
 #[test]
+fn a_new_segment_without_a_record_is_no_gap_in_any_run() {
+    let whole = tempfile::tempdir().unwrap();
+    let (mut log, _) = open(whole.path());
+    log.commit(&append([1])).unwrap();
+    let (mut log, _) = open(whole.path());
+    log.commit(&append([2])).unwrap();
+    let file = segments(whole.path()).pop().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    let second = record::records(&bytes).nth(1).unwrap().unwrap();
+    // Of the second segment's first record nothing is whole.
+    for end in 0..second.offset + second.length as usize {
+        fs::write(&file, &bytes[..end]).unwrap();
+        let dir = copy(whole.path());
+        for run in 0..3 {
+            let (mut log, restored) = open(dir.path());
+            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{end}, run {run}");
+            let ids = [1].into_iter().chain(10..10 + run);
+            assert!(restored.batches.into_keys().eq(ids), "{end}, run {run}");
+            log.commit(&append([10 + run])).unwrap();
+        }
+    }
+    // A run that had nothing to keep, and said so.
+    for _ in 0..3 {
+        let (mut log, restored) = open(whole.path());
+        assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
+        log.commit(&append([])).unwrap();
+    }
+}
+
+#[test]
+fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
+    let size = {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path());
+        log.commit(&Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") }).unwrap();
+        usize::try_from(log.bytes()).unwrap()
+    };
+    // Refused at any byte, or by the sync behind the last.
+    for room in 0..=size + 200 {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path()).0.commit(&append([1])).unwrap();
+        let (mut log, _) = open(dir.path());
+        faults::set_keeps_files(true);
+        faults::set_room(Some(room));
+        faults::set_syncs(Some(0));
+        let failed = Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") };
+        assert!(log.commit(&failed).is_err());
+        faults::set_keeps_files(false);
+        faults::set_room(None);
+        faults::set_syncs(None);
+        log.commit(&Changes { append: vec![kept(3, &["a", "b"])], ..state("seen", b"two") }).unwrap();
+        assert_eq!(segments(dir.path()).len(), 3);
+        for run in 0..2 {
+            let (_, restored) = open(dir.path());
+            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{room}, run {run}");
+            assert!(restored.batches.into_keys().eq([1, 3]), "{room}, run {run}");
+        }
+    }
+}
+
+#[test]
+fn without_a_boot_id_every_run_is_another_boot() {
+    let dir = tempfile::tempdir().unwrap();
+    let pushed = || {
+        let (mut log, restored) = open(dir.path());
+        log.commit(&append([1])).unwrap();
+        restored.batches.get(&1).map(|summary| summary.pushed)
+    };
+    assert_eq!((pushed(), pushed()), (None, Some(Some(1))));
+    faults::set_without_boot(true);
+    assert_eq!((pushed(), pushed()), (Some(None), Some(None)));
+    faults::set_without_boot(false);
+}
+
+#[test]
 fn a_newer_format_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     three_segments(dir.path());
