@@ -222,6 +222,12 @@ impl Queue {
     pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Reconfigured {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
+        // The commits under way name the destinations of until now.
+        let committing: Vec<u64> = state.committing.iter().map(|(id, _)| *id).collect();
+        for id in committing {
+            state.undurable(id);
+            state.publish(id);
+        }
         let before = state.destinations.iter().filter(|(_, to)| to.configured);
         let before: Vec<Arc<str>> = before.map(|(name, _)| Arc::clone(name)).collect();
         let moved = moved(&before, &names, |name| state.destinations.contains_key(name));

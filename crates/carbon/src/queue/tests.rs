@@ -158,6 +158,16 @@ async fn what_goes_along_with_a_commit_is_no_more_than_a_segment_and_no_less_tha
 }
 
 #[tokio::test]
+async fn a_tick_is_due_to_the_destinations_that_its_commit_names_whatever_is_configured_meanwhile() {
+    let (queue, _thread) = hung();
+    queue.push(&batch(1));
+    let id = queue.shared.state().next_id - 1;
+    queue.reconfigure(limits(), &["b".to_owned()]);
+    queue.shared.state().apply(Event::Committed { appended: vec![id], dropped: Vec::new(), file_bytes: 0 });
+    assert_eq!(["a", "b"].map(|name| queue.place(name).share().due), [1, 0]);
+}
+
+#[tokio::test]
 async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_run() {
     // With the answer of the disk heard before the end, and with the end before it.
     for heard in [true, false] {
