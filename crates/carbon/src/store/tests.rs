@@ -452,8 +452,8 @@ fn without_a_boot_id_every_run_is_another_boot() {
     faults::set_without_boot(false);
 }
 
-#[test]
-fn a_newer_format_is_refused_and_left_alone() {
+#[tokio::test]
+async fn a_newer_format_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     three_segments(dir.path());
     let file = &segments(dir.path())[1];
@@ -466,6 +466,11 @@ fn a_newer_format_is_refused_and_left_alone() {
     let error = Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();
     assert!(matches!(error, StoreError::Newer { version: 2, .. }), "{error}");
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
+    // Nor is it read again and again: the last commit would be the time for it.
+    let (store, _lock, mut events) = Store::start(dir.path(), 64 << 20, vec![name("a")]).unwrap();
+    assert_eq!(store.close(append([1]), 64 << 20).await, None);
+    assert!(matches!(events.recv().await, Some(Event::Unavailable(StoreError::Newer { .. }))));
+    assert!(matches!(events.recv().await, Some(Event::Failed { .. })));
 }
 
 #[test]
