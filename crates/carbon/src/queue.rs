@@ -47,7 +47,7 @@ pub struct Limits {
     pub max_bytes: u64,
     /// Age of a batch; older ones would overwrite what Carbon has already rolled up.
     pub max_age: Duration,
-    /// How long a connection must live after a batch was written; zero: writing is enough.
+    /// How long after a batch was read the receiver must be seen to read again; zero: writing is enough.
     pub resend_window: Duration,
 }
 

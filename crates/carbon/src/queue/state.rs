@@ -30,12 +30,12 @@ pub(super) struct State {
     /// On their way to the disk, with the moment at which nobody waits any longer.
     pub(super) committing: VecDeque<(u64, Instant)>,
     pub(super) destinations: BTreeMap<Arc<str>, Destination>,
-    /// What the next commit says besides of batches.
+    /// What the next commit says besides its batches.
     pub(super) told: Changes,
     /// The newest of each name.
     pub(super) states: BTreeMap<String, Arc<[u8]>>,
     pub(super) clock: Clock,
-    /// Until then the resend window counts as shorter than configured.
+    /// That `max_bytes` has no room for all of the resend window has been logged.
     pub(super) said_short: bool,
     pub(super) next_id: u64,
     /// What an earlier run had kept is among them.

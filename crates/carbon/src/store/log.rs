@@ -53,7 +53,7 @@ pub(super) struct Log {
     pub(super) states: BTreeMap<String, (u64, Arc<[u8]>)>,
     /// By destination and id: segment, points.
     pub(super) evicted: BTreeMap<(Arc<str>, u64), (u64, u64)>,
-    /// What the next commit says besides of what was found at the start.
+    /// What was found at the start, for the next commit to say.
     pub(super) settled: Vec<Done>,
     /// The next record's number.
     pub(super) number: u64,
