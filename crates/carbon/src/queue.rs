@@ -84,13 +84,6 @@ pub struct QueueStatus {
 #[error(transparent)]
 pub struct QueueLocked(StoreError);
 
-/// What became of destinations when others were configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reconfigured {
-    /// One that has moved: its old name, which was its address, and its new one.
-    pub moved: Option<(String, String)>,
-}
-
 /// The queue. Cloning gives another handle.
 #[derive(Clone, Debug)]
 pub struct Queue {
@@ -218,8 +211,9 @@ impl Queue {
     }
 
     /// Other bounds and other destinations from now on. A new one starts now; a removed one's batches wait for it until
-    /// `max_age`, and one that has only moved keeps them.
-    pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Reconfigured {
+    /// `max_age`, and one that has only moved keeps them. Returns the one that has moved: its old name, which was its address,
+    /// and its new one.
+    pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Option<(String, String)> {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
         // The commits under way name the destinations of until now.
@@ -252,7 +246,7 @@ impl Queue {
         if let Some(store) = &self.shared.store {
             store.reconfigure(names, moved.clone(), state.limits.max_bytes);
         }
-        Reconfigured { moved: moved.map(|(from, to)| (from.to_string(), to.to_string())) }
+        moved.map(|(from, to)| (from.to_string(), to.to_string()))
     }
 
     /// Puts on disk what is not there yet, makes the last changes and closes the file, unless the disk takes too long. Returns

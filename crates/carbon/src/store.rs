@@ -229,29 +229,6 @@ impl Store {
         Ok((Self { commands }, lock, events))
     }
 
-    /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
-    #[cfg(test)]
-    pub(crate) fn hung() -> (Self, impl Sized) {
-        let (commands, unheard) = channel();
-        (Self { commands }, unheard)
-    }
-
-    /// One whose disk gives batches as `load` says.
-    #[cfg(test)]
-    pub(crate) fn loading(
-        load: impl Fn(u64, bool) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
-    ) -> Self {
-        let (commands, received) = channel();
-        std::thread::spawn(move || {
-            for command in received {
-                if let Command::Load { id, anyway, reply } = command {
-                    let _ = reply.send(load(id, anyway));
-                }
-            }
-        });
-        Self { commands }
-    }
-
     /// Hands changes over, and returns as how many commits; an event comes for each.
     pub(crate) fn apply(&self, changes: Changes, max_bytes: u64) -> usize {
         let pieces = changes.pieces(max_bytes);

@@ -9,6 +9,29 @@ use super::*;
 
 const POINTS: u64 = 10;
 
+impl Store {
+    /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
+    pub(crate) fn hung() -> (Self, impl Sized) {
+        let (commands, unheard) = channel();
+        (Self { commands }, unheard)
+    }
+
+    /// One whose disk gives batches as `load` says.
+    pub(crate) fn loading(
+        load: impl Fn(u64, bool) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
+    ) -> Self {
+        let (commands, received) = channel();
+        std::thread::spawn(move || {
+            for command in received {
+                if let Command::Load { id, anyway, reply } = command {
+                    let _ = reply.send(load(id, anyway));
+                }
+            }
+        });
+        Self { commands }
+    }
+}
+
 fn name(name: &str) -> Arc<str> {
     Arc::from(name)
 }

@@ -128,8 +128,8 @@ impl Daemon {
         let before = std::mem::take(&mut self.senders);
         let mut kept: BTreeMap<String, _> =
             before.into_iter().map(|(old, sender)| (old.name.clone(), (old, sender))).collect();
-        let changed = self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
-        if let Some((from, to)) = changed.moved
+        let moved = self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
+        if let Some((from, to)) = moved
             && let Some(sender) = kept.remove(&from)
         {
             kept.insert(to, sender);
