@@ -22,17 +22,19 @@ pub(crate) struct Budget {
     rests: bool,
     /// The peer once did not answer in time.
     patient: bool,
+    /// How long the last answer took.
+    last: Duration,
 }
 
 impl Budget {
     /// One tick, for a connection that was just made.
     pub(crate) const fn new() -> Self {
-        Self { round: 1, left: 1, rests: false, patient: false }
+        Self { round: 1, left: 1, rests: false, patient: false, last: Duration::MAX }
     }
 
     /// For the end, which has a deadline of its own.
     pub(crate) const fn unlimited() -> Self {
-        Self { round: u32::MAX, left: u32::MAX, rests: false, patient: false }
+        Self { round: u32::MAX, left: u32::MAX, rests: false, patient: false, last: Duration::MAX }
     }
 
     /// Whether another tick of the backlog may be written.
@@ -43,6 +45,11 @@ impl Budget {
     /// Whether to ask for an answer at once: the round is used up, and the peer is quick.
     pub(crate) const fn is_over(&self) -> bool {
         self.left == 0 && !self.rests && !self.patient
+    }
+
+    /// Whether the peer once did not answer in time: it gets more time to read.
+    pub(crate) const fn is_patient(&self) -> bool {
+        self.patient
     }
 
     /// A tick of the backlog is written.
@@ -57,7 +64,10 @@ impl Budget {
 
     /// The peer answered in time, `after` our half-close.
     pub(crate) fn answered(&mut self, after: Duration, stall_timeout: Duration) {
-        if after > stall_timeout / QUICK {
+        let before = std::mem::replace(&mut self.last, after);
+        // Where resting makes the answers no quicker, the delay is the way's own, and not that of bytes that wait to be read.
+        let is_own_delay = self.rests && after.saturating_mul(20) >= before.saturating_mul(19);
+        if after > stall_timeout / QUICK && !is_own_delay {
             (self.round, self.left, self.rests) = ((self.round / 2).max(1), 0, true);
             return;
         }
@@ -71,6 +81,6 @@ impl Budget {
 
     /// The peer did not answer in time.
     pub(crate) fn doubted(&mut self) {
-        *self = Self { round: 1, left: 0, rests: true, patient: true };
+        *self = Self { round: 1, left: 0, rests: true, patient: true, last: Duration::MAX };
     }
 }

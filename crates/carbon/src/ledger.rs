@@ -71,8 +71,8 @@ pub(crate) enum Removed {
     Written,
     /// It was written, and due again after a loss: it has been counted as unproved.
     Counted,
-    /// It was never written.
-    Unwritten,
+    /// It was never written as a whole; so many of its points were not.
+    Unwritten(u64),
 }
 
 /// What became of a tick whose last frame was written.
@@ -215,7 +215,9 @@ impl Ledger {
     fn unprove(&mut self, which: impl Fn(Stage) -> bool) -> Vec<u64> {
         let once = self.resend_window.is_zero();
         let gone = |entry: &Entry| which(entry.stage) && (entry.evicted || once);
-        let points: u64 = self.entries.values().filter(|entry| gone(entry)).map(|entry| entry.points).sum();
+        // With a window of zero what was read is done.
+        let counted = |entry: &&Entry| gone(entry) && !(once && matches!(entry.stage, Stage::Read(_)));
+        let points: u64 = self.entries.values().filter(counted).map(|entry| entry.points).sum();
         self.count_unproved(points);
         let done = self.take_if(gone);
         for (&batch, entry) in self.entries.iter_mut().filter(|(_, entry)| which(entry.stage)) {
@@ -238,7 +240,7 @@ impl Ledger {
             self.due.remove(&(entry.turn, batch));
             self.entries.remove(&batch);
             if !sent {
-                return Some(Removed::Unwritten);
+                return Some(Removed::Unwritten(points));
             }
             self.count_unproved(points);
             return Some(Removed::Counted);
@@ -442,7 +444,7 @@ mod tests {
         write_all(&mut ledger, 1);
         ledger.push(4, 0, 10);
         let removed = [1, 4, 5, 1].map(|batch| ledger.remove(batch));
-        assert_eq!(removed, [Some(Removed::Written), Some(Removed::Unwritten), None, None]);
+        assert_eq!(removed, [Some(Removed::Written), Some(Removed::Unwritten(10)), None, None]);
         assert_eq!((ledger.held(), ledger.is_window_short(), ledger.unproved()), (2, true, 0));
         ledger.answered(1, None, Duration::ZERO, start);
         assert_eq!(

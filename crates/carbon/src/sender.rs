@@ -116,24 +116,13 @@ pub struct Sender {
 #[derive(Debug)]
 struct Shared {
     place: Place,
-    counters: Mutex<Counters>,
+    /// What the task counts; what is the queue's is filled in when it is asked for.
+    counters: Mutex<Status>,
     draining: Notify,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    connected: bool,
-    connects: u64,
-    renewals: u64,
-    sent: u64,
-    resent: u64,
-    in_doubt: bool,
-    unacked: u64,
-    last_delivery: Option<u64>,
-}
-
 impl Shared {
-    fn counters(&self) -> MutexGuard<'_, Counters> {
+    fn counters(&self) -> MutexGuard<'_, Status> {
         // Counters stay whole whatever panicked while they were held.
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -143,10 +132,10 @@ impl Sender {
     /// Starts the task; it connects at once, and for ever.
     #[must_use]
     pub fn start(destination: Destination, queue: &Queue) -> Self {
-        Self::go_on::<Connection>(destination, queue, Counters::default())
+        Self::go_on::<Connection>(destination, queue, Status::default())
     }
 
-    fn go_on<C: Stream>(destination: Destination, queue: &Queue, counters: Counters) -> Self {
+    fn go_on<C: Stream>(destination: Destination, queue: &Queue, counters: Status) -> Self {
         let place = queue.place(&destination.name);
         let counters = Mutex::new(counters);
         let shared = Arc::new(Shared { place, counters, draining: Notify::new() });
@@ -158,22 +147,15 @@ impl Sender {
     #[must_use]
     pub fn status(&self) -> Status {
         let share = self.shared.place.share();
-        let counters = self.shared.counters();
+        let counters = self.shared.counters().clone();
         Status {
-            connected: counters.connected,
-            connects: counters.connects,
-            renewals: counters.renewals,
-            sent: counters.sent,
-            resent: counters.resent,
-            unproved: share.unproved,
-            in_doubt: counters.in_doubt,
-            unacked: counters.unacked,
-            last_delivery: counters.last_delivery,
             dropped: share.dropped,
+            unproved: share.unproved,
             due: share.due,
             oldest_due: share.oldest_due,
             held: share.held,
             bytes: share.bytes,
+            ..counters
         }
     }
 
@@ -195,7 +177,8 @@ impl Sender {
     /// Another task for the same destination under other settings: its place and its counters go on.
     #[must_use]
     pub fn change(self, destination: Destination, queue: &Queue) -> Self {
-        let counters = Counters { connected: false, in_doubt: false, unacked: 0, ..*self.shared.counters() };
+        let counters =
+            Status { connected: false, in_doubt: false, unacked: 0, ..self.shared.counters().clone() };
         self.stop();
         Self::go_on::<Connection>(destination, queue, counters)
     }

@@ -192,7 +192,8 @@ impl Config {
             carbon.set_some("name", destination_name, &mut name);
             carbon.set("protocol", protocol_name, &mut protocol);
             carbon.set("connect_timeout", between(SECOND / 10, MINUTE * 10), &mut timeouts.connect);
-            carbon.set("stall_timeout", between(SECOND, MINUTE * 60), &mut timeouts.stall);
+            // The connection is given up after 10 minutes.
+            carbon.set("stall_timeout", between(SECOND, MINUTE * 5), &mut timeouts.stall);
             carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
             match address {
                 Some(address) => {

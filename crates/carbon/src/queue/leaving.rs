@@ -38,19 +38,21 @@ impl State {
             }
             let Dropped { full, age, damaged } = &mut destination.dropped;
             let counter = match (removed, reason) {
+                (None, _) if published || !destination.configured => continue,
+                // Nobody publishes what its ledger counts.
+                _ if !destination.configured => &mut self.status.dropped_removed,
                 (Some(Removed::Counted), _) => continue,
                 (Some(Removed::Written), _) => {
                     is_short |= reason == Reason::Full;
                     self.told.evicted.push((Arc::clone(name), id, points));
                     continue;
                 }
-                (None, _) if published || !destination.configured => continue,
-                _ if !destination.configured => &mut self.status.dropped_removed,
                 (_, Reason::Full) => full,
                 (_, Reason::Age) => age,
                 (_, Reason::Damaged) => damaged,
             };
-            *counter = counter.saturating_add(points);
+            let left = if let Some(Removed::Unwritten(left)) = removed { left } else { points };
+            *counter = counter.saturating_add(left);
         }
         if is_short && !std::mem::replace(&mut self.said_short, true) {
             warn!(

@@ -23,6 +23,13 @@ pub(crate) struct Turn {
     pub(super) frames: Option<Arc<[Frame]>>,
 }
 
+impl Turn {
+    /// Whether no disk is asked for its frames.
+    pub(crate) const fn is_in_memory(&self) -> bool {
+        self.frames.is_some()
+    }
+}
+
 /// What became of looking for a batch's frames.
 #[derive(Debug)]
 pub(crate) enum Loaded {

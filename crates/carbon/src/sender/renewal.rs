@@ -13,16 +13,9 @@ use crate::connection::{ConnectionError, Stream, Timeouts};
 
 /// A connection is renewed at this age, or sooner.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
-pub(super) const RENEW_LEAST: Duration = Duration::from_secs(1);
+const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// How long a new connection must live before the old one is half-closed: a receiver that allows one closes the next at once.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
-
-/// What became of the half-closed connection.
-pub(super) enum HalfClosedEvent {
-    Ended(ConnectionError),
-    /// It was time for an answer, or for giving up.
-    TimeOut,
-}
 
 /// The connection that is written to.
 pub(super) struct Current<C> {
@@ -77,6 +70,11 @@ impl Task {
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
         let idle = self.closes_idle_after.map(|after| after / 2);
         [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
+    }
+
+    /// When the next connection is opened; the rest of the period is for the next live tick to come.
+    pub(super) fn opens_after(&self) -> Duration {
+        if self.budget.is_patient() { self.period() } else { self.period() / 2 }
     }
 
     pub(super) const fn may_renew<C>(&self, links: &Links<C>) -> bool {
@@ -159,57 +157,50 @@ impl Task {
         links.renewals_fail_since = None;
         let current = self.current(stream);
         let since = current.began;
-        links.renew_at = since + self.period();
+        links.renew_at = since + self.opens_after();
         let Current { stream, number, last_write, .. } = std::mem::replace(&mut links.current, current);
         stream.half_close()?;
         links.half_closed = Some(HalfClosed { stream, number, since, last_write, in_doubt: false });
         Ok(())
     }
 
-    /// What the end of the half-closed connection proves, or that it does not come.
+    /// What the end of the half-closed connection proves, or that it did not come in time.
     pub(super) fn half_closed<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        event: HalfClosedEvent,
-    ) -> Result<(), ConnectionError> {
-        let Links { current, half_closed, .. } = links;
-        self.half_closed_of(current, half_closed, event)
-    }
-
-    pub(super) fn half_closed_of<C: Stream>(
         &mut self,
         current: &Current<C>,
         half_closed: &mut Option<HalfClosed<C>>,
-        event: HalfClosedEvent,
+        end: Option<ConnectionError>,
     ) -> Result<(), ConnectionError> {
         let Some(mut half) = half_closed.take() else { return Ok(()) };
-        match event {
-            HalfClosedEvent::TimeOut if half.in_doubt => {
-                Err(ConnectionError::Unanswered(self.to.timeouts.pause))
-            }
-            HalfClosedEvent::TimeOut => {
+        match end {
+            None if half.in_doubt => Err(ConnectionError::Unanswered(self.to.timeouts.pause)),
+            None => {
                 half.in_doubt = true;
                 *half_closed = Some(half);
                 self.doubt();
                 Ok(())
             }
-            HalfClosedEvent::Ended(end) if !half.stream.is_clean(&end) => Err(end),
-            // A peer that has died closes an old connection as cleanly as one that answers.
-            HalfClosedEvent::Ended(_) if let Some(end) = current.stream.has_ended() => Err(end),
-            HalfClosedEvent::Ended(_) if half.in_doubt => {
-                self.shared.place.answered_too_late(half.number);
-                self.trust();
-                Ok(())
-            }
-            HalfClosedEvent::Ended(_) => {
-                let after = half.since.elapsed();
-                self.shared.place.answered(half.number, half.last_write, after);
-                self.budget.answered(after, self.to.timeouts.stall);
-                let mut counters = self.shared.counters();
-                counters.renewals = counters.renewals.saturating_add(1);
+            Some(end) if !half.stream.is_clean(&end) => Err(end),
+            Some(_) => {
+                // A peer that has died closes an old connection as cleanly as one that answers.
+                current.stream.has_ended().map_or(Ok(()), Err)?;
+                self.answered(&half);
                 Ok(())
             }
         }
+    }
+
+    fn answered<C>(&mut self, half: &HalfClosed<C>) {
+        let after = half.since.elapsed();
+        // Also where nobody looked at the time: this process may have been stopped.
+        if half.in_doubt || after > self.to.timeouts.stall {
+            self.shared.place.answered_too_late(half.number);
+            return self.trust();
+        }
+        self.shared.place.answered(half.number, half.last_write, after);
+        self.budget.answered(after, self.to.timeouts.stall);
+        let mut counters = self.shared.counters();
+        counters.renewals = counters.renewals.saturating_add(1);
     }
 
     /// Nothing shows that the peer reads. That is no loss.
@@ -219,7 +210,7 @@ impl Task {
             self.doubt_since = Some(Instant::now());
             self.shared.counters().in_doubt = true;
             let stall = in_words(self.to.timeouts.stall);
-            warn!(destination = %self.to.name, "has read nothing for {stall}, or does not say so: does it hang, or is its cache full? Live ticks go on, the backlog waits");
+            warn!(destination = %self.to.name, "nothing has shown for {stall} that it reads: does it hang, or is its cache full? Live ticks go on, the backlog waits");
         }
     }
 
@@ -252,13 +243,13 @@ pub(super) async fn opened<C>(opening: &mut Option<Opening<C>>) -> Result<C, Con
 pub(super) async fn half_closed_event<C: Stream>(
     half_closed: Option<&HalfClosed<C>>,
     timeouts: Timeouts,
-) -> HalfClosedEvent {
+) -> Option<ConnectionError> {
     let Some(half) = half_closed else { return std::future::pending().await };
     let patience = if half.in_doubt { timeouts.pause } else { timeouts.stall };
     tokio::select! {
         biased;
-        end = half.stream.ended() => HalfClosedEvent::Ended(end),
-        () = sleep_until(half.since + patience) => HalfClosedEvent::TimeOut,
+        end = half.stream.ended() => Some(end),
+        () = sleep_until(half.since + patience) => None,
     }
 }
 

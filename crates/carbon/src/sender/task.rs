@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::renewal::{Current, HalfClosedEvent, Links, RENEW_LEAST, half_closed_event, in_words, opened};
+use super::renewal::{Current, Links, half_closed_event, in_words, opened};
 use super::{Destination, Shared};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
@@ -24,14 +24,10 @@ const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// How long a connection must live after a write before the next failure starts with a short delay again. A port
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
 pub(super) const DELIVERED_AFTER: Duration = Duration::from_secs(1);
+/// A peer that closes sooner after the last byte is not one that closes what is idle.
+const IDLE_LEAST: Duration = Duration::from_secs(3);
 /// Connections in a row that were closed right after a write, before the protocol is doubted.
 const CLOSED_AT_ONCE: u32 = 3;
-
-/// Why a connection was left.
-enum Left {
-    Lost(ConnectionError),
-    Draining,
-}
 
 /// What woke the task.
 enum Woken<C> {
@@ -39,7 +35,8 @@ enum Woken<C> {
     Look,
     Ended(ConnectionError),
     Opened(Result<C, ConnectionError>),
-    HalfClosed(HalfClosedEvent),
+    /// The end of the half-closed connection, or `None` when it was time for it.
+    HalfClosed(Option<ConnectionError>),
     Drain,
 }
 
@@ -56,6 +53,8 @@ pub(super) struct Task {
     /// After how long the peer closes what is idle, where it has done so.
     pub(super) closes_idle_after: Option<Duration>,
     closed_at_once: u32,
+    /// The last loss was the one that makes the protocol doubtful.
+    is_closed_at_once: bool,
     /// When a connection was last given up to make the next one.
     pub(super) gave_way: Option<Instant>,
     /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
@@ -76,6 +75,7 @@ impl Task {
             doubt_since: None,
             closes_idle_after: None,
             closed_at_once: 0,
+            is_closed_at_once: false,
             gave_way: None,
             load_again: None,
         }
@@ -95,10 +95,11 @@ impl Task {
                     self.closes_idle_after = closed_idle.take().or(self.closes_idle_after);
                     let mut links = self.connected(stream);
                     match self.serve(&mut links).await {
-                        Left::Draining => return self.finish(links).await,
-                        Left::Lost(error) => {
+                        Ok(()) => return self.finish(links).await,
+                        Err(error) => {
                             closed_idle = Some(links.idle())
-                                .filter(|&idle| idle >= RENEW_LEAST && links.current.stream.is_clean(&error));
+                                .filter(|&idle| idle >= IDLE_LEAST && links.current.stream.is_clean(&error))
+                                .filter(|_| links.current.stream.has_ended().is_some());
                             self.lost(&links, &error);
                             error
                         }
@@ -111,7 +112,7 @@ impl Task {
             };
             let delay = self.backoff.next_delay();
             let (destination, due) = (&self.to.name, self.shared.place.share().due);
-            if self.closed_at_once == CLOSED_AT_ONCE
+            if std::mem::take(&mut self.is_closed_at_once)
                 && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port())
             {
                 warn!(%destination, %error, due, hint, "closes every connection right after a write");
@@ -140,7 +141,7 @@ impl Task {
         drop(counters);
         self.budget = Budget::new();
         let current = self.current(stream);
-        let renew_at = current.began + self.period();
+        let renew_at = current.began + self.opens_after();
         let looked_up = current.began;
         Links {
             current,
@@ -163,7 +164,10 @@ impl Task {
     /// Everything that is not done is due again.
     fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) {
         self.shared.place.lost();
-        self.doubt_since = None;
+        if let Some(since) = self.doubt_since.take() {
+            let after = in_words(since.elapsed());
+            warn!(destination = %self.to.name, "given up after {after} in which nothing showed that it reads; what it may not have read will be sent again");
+        }
         let mut counters = self.shared.counters();
         (counters.connected, counters.in_doubt, counters.unacked) = (false, false, 0);
         if links.have_lived() {
@@ -173,42 +177,35 @@ impl Task {
             && matches!(error, ConnectionError::Closed | ConnectionError::Socket(_))
         {
             self.closed_at_once = self.closed_at_once.saturating_add(1);
+            self.is_closed_at_once = self.closed_at_once == CLOSED_AT_ONCE;
         }
     }
 
-    async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Left {
+    /// Until the connection is lost, or `Ok` to drain.
+    async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
         loop {
             // Never cancelled half-way, not even to drain: the stream would be out of step.
-            let pause = match self.write_some(links).await {
-                Ok(pause) => pause,
-                Err(error) => return Left::Lost(error),
-            };
+            let pause = self.write_some(links).await?;
             if links.have_lived()
                 && let Some(since) = self.away_since.take()
             {
                 let (due, after) = (self.shared.place.share().due, in_words(since.elapsed()));
                 info!(destination = %self.to.name, due, "back after {after}; sending what was kept");
             }
-            let unacked = match links.current.stream.unacked() {
-                Ok(unacked) => unacked,
-                Err(error) => return Left::Lost(error),
-            };
+            let unacked = links.current.stream.unacked()?;
             self.shared.counters().unacked = unacked;
             self.renew_if_due(links);
-            if let Err(error) = self.switch_if_due(links) {
-                return Left::Lost(error);
-            }
+            self.switch_if_due(links)?;
             // Where all is acknowledged and nothing waits there is nothing to look at before the next tick.
             let look = (unacked > 0).then(|| Instant::now() + self.to.timeouts.stall);
-            let happened = match self.wait(links, look, pause).await {
-                Woken::Look => Ok(()),
-                Woken::Ended(error) => Err(error),
-                Woken::Opened(opened) => self.opened(links, opened),
-                Woken::HalfClosed(event) => self.half_closed(links, event),
-                Woken::Drain => return Left::Draining,
-            };
-            if let Err(error) = happened {
-                return Left::Lost(error);
+            match self.wait(links, look, pause).await {
+                Woken::Look => {}
+                Woken::Ended(error) => return Err(error),
+                Woken::Opened(opened) => self.opened(links, opened)?,
+                Woken::HalfClosed(end) => {
+                    self.half_closed(&links.current, &mut links.half_closed, end)?;
+                }
+                Woken::Drain => return Ok(()),
             }
         }
     }
@@ -226,7 +223,7 @@ impl Task {
         tokio::select! {
             biased;
             error = current.stream.ended() => Woken::Ended(error),
-            event = half_closed_event(half_closed.as_ref(), self.to.timeouts) => Woken::HalfClosed(event),
+            end = half_closed_event(half_closed.as_ref(), self.to.timeouts) => Woken::HalfClosed(end),
             opened = opened(opening) => Woken::Opened(opened),
             () = self.shared.place.news() => Woken::Look,
             () = maybe_sleep_until(look) => Woken::Look,
@@ -242,10 +239,12 @@ impl Task {
         loop {
             let now = Instant::now();
             let Some(mut turn) = self.shared.place.next() else { return Ok(None) };
+            if let Some(until) = self.disk_rests().filter(|_| !turn.is_in_memory()) {
+                return Ok(Some(until));
+            }
             if turn.backlog {
-                let until = self.rate.wait(now).max(self.disk_rests());
-                if until.is_some() {
-                    return Ok(until);
+                if let Some(until) = self.rate.wait(now) {
+                    return Ok(Some(until));
                 }
                 if links.half_closed.is_some() || !self.budget.allows() {
                     if self.budget.is_over() && links.renewals_fail_since.is_none() {
@@ -308,7 +307,7 @@ impl Task {
             }
         };
         let Links { current, half_closed, .. } = links;
-        let doubt_at = Instant::now() + self.to.timeouts.stall;
+        let mut doubt_at = Instant::now() + self.to.timeouts.stall;
         let mut writing = std::pin::pin!(current.stream.write(&bytes));
         loop {
             tokio::select! {
@@ -320,8 +319,12 @@ impl Task {
                     }
                     return Ok(());
                 }
-                event = half_closed_event(half_closed.as_ref(), self.to.timeouts) => {
-                    self.half_closed_of(current, half_closed, event)?;
+                end = half_closed_event(half_closed.as_ref(), self.to.timeouts) => {
+                    let doubted = self.doubt_since;
+                    self.half_closed(current, half_closed, end)?;
+                    if doubted.is_some() && self.doubt_since.is_none() {
+                        doubt_at = Instant::now() + self.to.timeouts.stall;
+                    }
                 }
                 () = sleep_until(doubt_at), if self.doubt_since.is_none() => self.doubt(),
             }
@@ -343,16 +346,16 @@ impl Task {
                 if links.half_closed.is_none() && self.shared.place.share().unread == 0 {
                     return Ok(());
                 }
+                self.switch(&mut links)?;
                 links.renew_at = Instant::now();
                 self.renew_if_due(&mut links);
                 let happened = match self.wait(&mut links, None, None).await {
                     Woken::Look | Woken::Drain => Ok(()),
                     Woken::Ended(error) | Woken::Opened(Err(error)) => Err(error),
                     Woken::Opened(opened) => self.opened(&mut links, opened),
-                    Woken::HalfClosed(event) => self.half_closed(&mut links, event),
+                    Woken::HalfClosed(end) => self.half_closed(&links.current, &mut links.half_closed, end),
                 };
                 happened?;
-                self.switch(&mut links)?;
             }
         };
         let proved: Result<(), ConnectionError> = proved.await;

@@ -33,7 +33,7 @@ fn queue(resend_window: Duration) -> Queue {
 }
 
 fn start(queue: &Queue) -> Sender {
-    Sender::go_on::<SimulatedStream>(destination(), queue, Counters::default())
+    Sender::go_on::<SimulatedStream>(destination(), queue, Status::default())
 }
 
 fn tick(timestamp: i64, points: u32) -> Batch {
@@ -270,8 +270,16 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
     }
     let status = sender.status();
     assert_eq!((status.connects, status.resent, status.due), (1, 0, 0));
-    assert!((20..30).contains(&status.held) && status.renewals > 30, "{status:?}");
+    assert!((20..30).contains(&status.held) && status.renewals >= 45, "once a minute: {status:?}");
     sender.stop();
+    // At whatever moment of a renewal it ends, a healthy receiver is asked.
+    for wait in [0, 7, 31, 44] {
+        let sender = start(&queue);
+        sleep(seconds(60 + wait)).await;
+        let left = sender.drain(seconds(5)).await;
+        assert!(left.is_complete(), "after {wait} s: {left}");
+        queue.place("a").lost();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -333,5 +341,20 @@ async fn with_a_window_of_zero_nothing_is_written_twice_and_what_is_unproved_at_
     // Since the last answer: at most those of a period and a half, for each of ten kills.
     assert!((10..=40).contains(&status.unproved), "{status:?}");
     assert_eq!(world::stored().len(), 100, "all were read, though nobody knew");
+    sender.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_is_always_slow_to_answer_gets_its_backlog() {
+    let kind = Kind { answers_after: seconds(4), ..Kind::default() };
+    let _receiver = world::begin(&[kind]);
+    let queue = queue(WINDOW);
+    (1..=20).for_each(|n| queue.push(&tick(n, 137)));
+    let sender = start(&queue);
+    for n in 21..=200 {
+        queue.push(&tick(n, 137));
+        sleep(seconds(30)).await;
+    }
+    assert_eq!(world::stored().len(), 200);
     sender.stop();
 }

@@ -375,7 +375,11 @@ fn names(destinations: &[Destination]) -> Vec<String> {
 }
 
 fn destination_words(name: &str, status: &carbon::Status) -> String {
-    let state = if status.connected { "sending to" } else { "waiting for" };
+    let state = match (status.connected, status.in_doubt) {
+        (true, false) => "sending to",
+        (true, true) => "not known to read:",
+        (false, _) => "waiting for",
+    };
     match status.oldest_due.filter(|_| status.due > 1 || !status.connected) {
         Some(oldest) => format!("{state} {name}, {} ticks queued since {}", status.due, clock_time(oldest)),
         None => format!("{state} {name}"),

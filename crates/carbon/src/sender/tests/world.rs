@@ -50,6 +50,8 @@ pub(super) struct Kind {
     pub(super) order: Order,
     /// It closes a connection on which nothing has come for so long.
     pub(super) closes_idle_after: Option<Duration>,
+    /// It closes its end so long after ours, though it has read everything.
+    pub(super) answers_after: Duration,
     /// A proxy in front of it closes its end this long after ours, whatever has been read.
     pub(super) proxy_closes_after: Option<Duration>,
     /// Connections that it takes at once.
@@ -67,6 +69,7 @@ impl Default for Kind {
             room: 100_000.0,
             order: Order::Shared,
             closes_idle_after: None,
+            answers_after: Duration::ZERO,
             proxy_closes_after: None,
             most_connections: usize::MAX,
         }
@@ -243,7 +246,9 @@ impl World {
                 }
             }
             for link in open {
-                let done = link.unread.is_empty()
+                let read = link.unread.is_empty()
+                    && link.half_closed.is_none_or(|at| now >= at + it.kind.answers_after);
+                let done = read
                     || link
                         .half_closed
                         .is_some_and(|at| it.kind.proxy_closes_after.is_some_and(|after| now >= at + after));
