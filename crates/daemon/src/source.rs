@@ -342,11 +342,15 @@ impl Keeper {
             let conf = self.slurm.conf.as_deref();
             match Process::start(&program, conf, self.start_deadline, &self.heard).await {
                 Ok(reader) => {
-                    let (path, pid, release) = (program.display(), reader.pid(), reader.release());
+                    let (path, pid) = (program.display(), reader.pid());
+                    let whose = match reader.release() {
+                        Some(release) => format!("Slurm {release}"),
+                        None => "slurmrestd".to_owned(),
+                    };
                     if self.troubled && self.started_before {
-                        debug!(reader = %path, pid, "reader started again for Slurm {release}");
+                        debug!(reader = %path, pid, "reader started again for {whose}");
                     } else {
-                        info!(reader = %path, pid, "reader started for Slurm {release}");
+                        info!(reader = %path, pid, "reader started for {whose}");
                     }
                     return Ok(reader);
                 }

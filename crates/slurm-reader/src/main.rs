@@ -51,7 +51,8 @@ fn run(conf: Option<CString>) -> Result<(), Box<dyn std::error::Error>> {
     let api_version = client::api_version();
     version::check(api_version, version::built_for())?;
     let mut client = Client::init(conf.as_deref());
-    let hello = Hello { protocol: PROTOCOL, release: version::built_for(), api_version };
+    let hello =
+        Hello { protocol: PROTOCOL, release: Some(version::built_for()), api_version: Some(api_version) };
     serve(&mut client, hello, input, output)?;
     Ok(())
 }

@@ -21,6 +21,7 @@ use crate::conf::Conf;
 use crate::fold::Wishes;
 use crate::known::Known;
 use crate::names::{self, UserNames};
+use crate::version;
 
 /// How often ClusterName is asked for in vain before readings go without it for good.
 const MAX_TRIES: u8 = 3;
@@ -125,8 +126,13 @@ fn serve_with(
     mut output: impl Write,
 ) -> Result<(), ServeError> {
     let mut requests = Requests::new(input);
-    let mut server =
-        Server { rpcs, release: hello.release, known: Known::new(Instant::now), tries: 0, users };
+    let mut server = Server {
+        rpcs,
+        release: hello.release.unwrap_or_else(version::built_for),
+        known: Known::new(Instant::now),
+        tries: 0,
+        users,
+    };
     let mut line = Vec::with_capacity(16 * 1024);
     send(&Answer::Hello(hello), &mut line, &mut output)?;
     while let Some(request) = requests.next()? {
@@ -155,9 +161,13 @@ impl<R: Rpcs> Server<'_, R> {
     fn answer(&mut self, request: &Request) -> Answer {
         match self.reading(request) {
             Ok(reading) => Answer::Reading(Box::new(reading)),
-            Err(CallError { call, errno, text }) => {
-                Answer::Failure(Failure { id: request.id(), call: call.to_owned(), errno, text })
-            }
+            Err(CallError { call, errno, text }) => Answer::Failure(Failure {
+                id: request.id(),
+                call: call.to_owned(),
+                errno,
+                text,
+                ..Failure::default()
+            }),
         }
     }
 
@@ -194,6 +204,7 @@ impl<R: Rpcs> Server<'_, R> {
             statistics,
             reply,
             visibility,
+            rest: None,
         })
     }
 

@@ -60,8 +60,9 @@ pub struct Nodes {
     pub records: u64,
     /// Records that slurmctld sent empty: nodes that it keeps from us, or that are no more.
     pub blank: u64,
-    /// FUTURE nodes: configured, and not there yet.
-    pub future: u64,
+    /// FUTURE nodes: configured, and not there yet. `None` where the reply never has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub future: Option<u64>,
     /// All the others.
     pub total: NodeTally,
     /// By the one word that sinfo's `%T` shows, in lower case and without its suffix: `drained`, `mixed`, `maint`.

@@ -64,7 +64,7 @@ pub(crate) struct Process {
     stdout: BufReader<ChildStdout>,
     line: Vec<u8>,
     pid: u32,
-    release: Release,
+    release: Option<Release>,
     stderr: Stderr,
 }
 
@@ -96,7 +96,7 @@ impl Process {
             stdin,
             stdout: BufReader::with_capacity(16 << 10, stdout),
             line: Vec::new(),
-            release: Release::new(0, 0),
+            release: None,
             stderr: Stderr::follow(stderr, heard.clone()),
         };
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
@@ -166,8 +166,8 @@ impl Process {
         self.pid
     }
 
-    /// The release of its libslurm.
-    pub(crate) const fn release(&self) -> Release {
+    /// The release of its libslurm, where it has one.
+    pub(crate) const fn release(&self) -> Option<Release> {
         self.release
     }
 
