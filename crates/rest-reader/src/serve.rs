@@ -82,7 +82,7 @@ fn answer(api: &mut Api, request: &Request) -> Answer {
             errno,
             text,
             stage: Some(stage),
-            rest: Some(api.rest()),
+            rest: Some(Box::new(api.rest())),
         }),
     }
 }

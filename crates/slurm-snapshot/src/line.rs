@@ -204,7 +204,7 @@ pub struct Failure {
     pub stage: Option<Stage>,
     /// How slurmrestd was asked; `None` of a reader of libslurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rest: Option<Rest>,
+    pub rest: Option<Box<Rest>>,
 }
 
 /// How far a request to slurmrestd came, and what to look at therefore. In the order in which each needs the one before.

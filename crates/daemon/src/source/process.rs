@@ -4,6 +4,7 @@
 //! it must be dropped: nobody knows any more which answer would be to which question.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 use std::process::Stdio;
@@ -72,16 +73,14 @@ impl Process {
     /// Starts `program` and waits for its hello.
     pub(crate) async fn start(
         program: &Path,
-        conf: Option<&Path>,
+        arguments: &[OsString],
         deadline: Duration,
         heard: &Heard,
     ) -> Result<Self, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
         #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
         let mut command = Command::new(program);
-        if let Some(conf) = conf {
-            command.arg("--conf").arg(conf);
-        }
+        command.args(arguments);
         // A process group of its own, so that a terminal's Ctrl-C reaches only the daemon.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.kill_on_drop(true).spawn().map_err(start_error)?;
@@ -369,7 +368,7 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let error =
-            Process::start(&script, None, Duration::from_secs(1), &Heard::default()).await.unwrap_err();
+            Process::start(&script, &[], Duration::from_secs(1), &Heard::default()).await.unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
         assert_eq!(text, "libslurm was not ready within 1 s; it said: looking for slurm.conf");
