@@ -203,11 +203,12 @@ impl Client {
 
     fn explain(&self, error: &hyper::Error) -> Problem {
         let endpoint = &self.settings.endpoint;
+        let is_plain = matches!(endpoint, Endpoint::Tcp { tls: false, .. });
+        let hint = if is_plain { "; if TLS is spoken there, use https://" } else { "" };
         let text = if error.is_parse() {
-            let hint = if endpoint.is_tls() { "" } else { "; if TLS is spoken there, use https://" };
             format!("{endpoint}: what answers is not HTTP ({error}){hint}")
         } else if is_closed(error) {
-            format!("{endpoint}: the connection was closed before an answer came")
+            format!("{endpoint}: the connection was closed before an answer came{hint}")
         } else {
             format!("{endpoint}: {error}")
         };

@@ -137,7 +137,10 @@ mod tests {
         let statistics = copied(&stats_info_response_msg_t::default(), true);
         assert_eq!(statistics.job_states_ts, None);
         assert_eq!(statistics.bf_when_last_cycle, None);
-        assert_eq!(statistics.rpc, Some(slurm_snapshot::RpcTables::default()));
+        assert_eq!(
+            statistics.rpc,
+            Some(slurm_snapshot::RpcTables { pending: Some(Vec::new()), ..Default::default() })
+        );
     }
 
     #[test]

@@ -160,8 +160,9 @@ pub struct RpcTables {
     pub types: Vec<RpcType>,
     /// By user, at most 200, in slurmctld's order.
     pub users: Vec<RpcUser>,
-    /// Messages to nodes that wait for an agent, by message type.
-    pub pending: Vec<PendingRpc>,
+    /// Messages to nodes that wait for an agent, by message type; `None` where slurmrestd does not tell them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Vec<PendingRpc>>,
     /// The first of those messages, each with its nodes.
     pub dumped: Vec<DumpedRpcs>,
 }

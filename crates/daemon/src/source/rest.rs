@@ -5,8 +5,8 @@ use tracing::{info, warn};
 
 use super::{Outcome, SourceError};
 
-/// A token that ends so soon is worth a line, s: an hour, and ten minutes.
-const SOON: [i64; 2] = [3600, 600];
+/// A token that ends so soon is worth a line, s: an hour, ten minutes, and that it has ended.
+const SOON: [i64; 3] = [3600, 600, 0];
 
 /// What an administrator would look at first.
 pub(crate) fn advice(stage: Stage) -> &'static str {

@@ -247,7 +247,7 @@ impl Members for ReadingDiag {
                 true
             }
             Goes::Pending => {
-                let pending = &mut self.tables.pending;
+                let pending = self.tables.pending.get_or_insert_default();
                 map.next_value_seed(each(|row: Row| row.add_pending(pending)))?;
                 true
             }

@@ -105,7 +105,7 @@ fn an_answer_of_24_11_is_read_whole() {
     assert_eq!(rpc.types[0].queue, None, "no queue has done anything");
     let names: Vec<_> = rpc.users.iter().map(|user| user.name.as_deref()).collect();
     assert_eq!(names, [Some("root"), None], "a number is no name");
-    assert_eq!((rpc.pending[0].count, rpc.dumped[0].hostlist.as_str()), (3, "n1,n2"));
+    assert_eq!((rpc.pending.unwrap()[0].count, rpc.dumped[0].hostlist.as_str()), (3, "n1,n2"));
 }
 
 /// Up to v0.0.40 there are quotients and no sums; that of table sizes is one of queue lengths from v0.0.39 on.

@@ -70,6 +70,7 @@ pub(super) const ABSENT: &[Absent] = &[
     Absent { below: "slurm_sched_exit", leaves: &[], there: There::From("23.11") },
     Absent { below: "slurm_rpc_stats", leaves: &[], there: There::From("22.05") },
     Absent { below: "slurm_rpc_stats.pending", leaves: &[], there: There::From("24.05") },
+    Absent { below: "slurm_rpc_stats.pending_total", leaves: &[], there: There::From("24.05") },
     Absent { below: "slurm_jobs", leaves: &[], there: There::Never },
     Absent {
         below: "slurm_partitions.<partition>",
@@ -78,7 +79,7 @@ pub(super) const ABSENT: &[Absent] = &[
     },
     Absent { below: "slurm_partitions", leaves: &[], there: There::From("22.05") },
     Absent { below: "slurm_nodes", leaves: &[], there: There::From("22.05") },
-    Absent { below: "slurm_nodes.total", leaves: &["future"], there: There::Never },
+    Absent { below: "slurm_nodes.records", leaves: &["future"], there: There::Never },
     Absent { below: "slurm_licenses", leaves: &[], there: There::From("22.05") },
     Absent { below: "slurm_reservations", leaves: &[], there: There::From("21.08") },
     Absent { below: "slurm_controllers.<controller>", leaves: &["answer_time"], there: There::From("23.02") },

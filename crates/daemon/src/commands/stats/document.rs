@@ -212,11 +212,12 @@ impl Page<'_> {
             add_growth(&mut row, &grown, user.id);
             self.line(row);
         }
+        let Some(pending) = &tables.pending else { return };
         self.line("\nPending RPC statistics");
-        if tables.pending.is_empty() {
+        if pending.is_empty() {
             self.line("\tNo pending RPCs");
         }
-        for pending in &tables.pending {
+        for pending in pending {
             let name = type_name(pending.id, release);
             self.line(format_args!("\t{name:<40}({:>5}) count:{:<6}", pending.id, pending.count));
         }

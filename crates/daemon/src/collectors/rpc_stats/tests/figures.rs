@@ -95,7 +95,7 @@ fn what_waits_is_counted_by_type_and_host_lists_of_64_kib_do_no_harm() {
         &mut collector,
         START,
         RpcTables {
-            pending: pending.map(|(id, count)| PendingRpc { id, count }).to_vec(),
+            pending: Some(pending.map(|(id, count)| PendingRpc { id, count }).to_vec()),
             dumped: vec![DumpedRpcs { id: 6009, hostlist }; 25],
             ..RpcTables::default()
         },
@@ -305,7 +305,7 @@ proptest! {
             let rpc = RpcTables {
                 types: types.into_iter().map(|(id, count, time)| kind(id, count, time)).collect(),
                 users: users.into_iter().map(user).collect(),
-                pending: pending.into_iter().map(|(id, count)| PendingRpc { id, count }).collect(),
+                pending: Some(pending.into_iter().map(|(id, count)| PendingRpc { id, count }).collect()),
                 dumped: Vec::new(),
             };
             let mut reading = reading(START, since, rpc);
