@@ -120,7 +120,8 @@ fn tls_needs_the_right_authority_and_the_right_name() {
     let reader = daemon.reader().unwrap();
     let most = crate::imitated::most_kib(reader);
     println!("with TLS in normal work the reader has taken {most} KiB at most");
-    assert!(most <= 8 * 1024, "{most} KiB");
+    // A release build takes 4 MiB; what debug information and checks add is not of interest.
+    assert!(most <= if cfg!(debug_assertions) { 10 } else { 5 } * 1024, "{most} KiB");
     daemon.stop().unwrap();
 }
 

@@ -2,6 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -136,4 +138,88 @@ fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
         println!("{name}: {most} KiB at most");
         assert!(most <= 8 * 1024, "{name}: {most} KiB");
     }
+}
+
+/// 42 or 45: what is served.
+static SERVED: AtomicU8 = AtomicU8::new(42);
+
+/// Every number of `diag` that each version has.
+const NUMBERS: [&str; 23] = [
+    "server_thread_count",
+    "agent_queue_size",
+    "agent_count",
+    "agent_thread_count",
+    "dbd_agent_queue_size",
+    "gettimeofday_latency",
+    "schedule_cycle_max",
+    "schedule_cycle_last",
+    "schedule_cycle_total",
+    "schedule_queue_length",
+    "jobs_submitted",
+    "jobs_started",
+    "jobs_completed",
+    "jobs_canceled",
+    "jobs_failed",
+    "jobs_pending",
+    "jobs_running",
+    "bf_backfilled_jobs",
+    "bf_last_backfilled_jobs",
+    "bf_backfilled_het_jobs",
+    "bf_cycle_counter",
+    "bf_cycle_last",
+    "bf_queue_len",
+];
+
+/// slurmrestd of 24.11, which knows v0.0.42 at most, or of 26.05, which knows it too.
+fn upgraded(stream: &mut TcpStream, request: &str) -> std::io::Result<()> {
+    let served = SERVED.load(Ordering::Relaxed);
+    let release = if served == 42 { "24.11.5" } else { "26.05.5" };
+    if !["42", &served.to_string()]
+        .iter()
+        .any(|version| request.contains(&format!("/slurm/v0.0.{version}/diag")))
+    {
+        return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    }
+    let numbers: String = NUMBERS.map(|name| format!("\"{name}\":{served},")).concat();
+    let body = format!(
+        "{{\"statistics\":{{{numbers}\"req_time\":9,\"req_time_start\":1,\"bf_active\":false}},\"errors\":[],\
+         \"meta\":{{\"slurm\":{{\"release\":\"{release}\"}}}}}}"
+    );
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    stream.write_all((head + &body).as_bytes())
+}
+
+#[test]
+fn an_upgraded_slurmrestd_is_asked_in_its_newest_version_and_no_tick_is_lost() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (asked, paths) = mpsc::channel();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap_or(0);
+            let request = String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned();
+            let _ = asked.send(request.lines().next().unwrap_or_default().to_owned());
+            let _ = upgraded(&mut stream, &request);
+        }
+    });
+    let folder = Folder::new().unwrap();
+    std::fs::write(folder.path().join("token"), "opaque").unwrap();
+    let token = folder.path().join("token");
+    let toml = format!(
+        "rest = \"http://127.0.0.1:{port}\"\ntoken_file = \"{}\"\nuser = \"root\"\n",
+        token.display()
+    );
+    let mut daemon = Daemon::start(&folder, &toml).unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    daemon.ticks(2).unwrap();
+    SERVED.store(45, Ordering::Relaxed);
+    daemon.ticks(4).unwrap();
+    let up = daemon.recorded().unwrap().own("slurmctld_up");
+    assert!(up.values().all(|up| *up > 0.5), "{up:?}");
+    daemon.stop().unwrap();
+    let paths: Vec<String> = paths.try_iter().collect();
+    assert!(paths.last().is_some_and(|path| path.contains("v0.0.45")), "{paths:?}");
+    // From the newest down to the first that answers; then one a tick.
+    assert_eq!(paths.iter().take_while(|path| !path.contains("v0.0.42")).count(), 3, "{paths:?}");
 }
