@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 
-use sandbox::{Folder, Invocation, Way, wait};
-use slurm_snapshot::{Answer, Reading, Statistics};
+use sandbox::{Folder, Invocation, Slurmrestd, Way, slurm_graphite, wait};
+use slurm_snapshot::{Answer, Nodes, Reading, Reply, Statistics};
 
-use crate::{SOON, cluster};
+use crate::{SOON, cluster, cluster_with};
 
 /// What a request itself moves, and what is of the moment.
 const MOVES: [&str; 4] = ["req_time", "server_thread_count", "job_states_ts", "seconds"];
@@ -155,4 +157,102 @@ fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
         (!is_there).then(|| (below.trim_matches('`').to_owned(), leaves))
     })
     .collect()
+}
+
+const REQUESTS: &str = "\
+{\"nodes\":{\"id\":1,\"partitions\":true,\"rows\":true}}
+{\"licenses\":{\"id\":2}}
+{\"reservations\":{\"id\":3}}
+{\"controllers\":{\"id\":4}}
+";
+
+#[test]
+fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
+    let conf = "Licenses=matlab:5\nPartitionName=second Nodes=localhost State=DOWN Hidden=YES\n";
+    let (_folder, slurm, rest) = cluster_with(Way::Socket, 0, conf);
+    slurm.submit(&["--ntasks=3", "--licenses=matlab:2", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    slurm
+        .run(
+            "scontrol",
+            &[
+                "create",
+                "reservation=r",
+                "starttime=now+3600",
+                "duration=60",
+                "user=root",
+                "nodes=ALL",
+                "flags=MAINT",
+            ],
+        )
+        .unwrap();
+    let one = |replies: Vec<Reply>| -> Vec<Reply> { replies.into_iter().map(comparable).collect() };
+    let seen = wait::until_some("the same twice", SOON * 2, || {
+        slurm.run("scontrol", &["update", "nodename=localhost", "state=drain", "reason=test"]).ok()?;
+        let before = one(replies(slurm.reader(None).ok()?));
+        let found = one(replies(rest_reader(&rest)));
+        let after = one(replies(slurm.reader(None).ok()?));
+        (before == after && found == after).then_some(found).or_else(|| {
+            println!("libslurm {after:#?}\nslurmrestd {found:#?}");
+            None
+        })
+    })
+    .unwrap();
+    assert_eq!(seen.len(), 4);
+    let text = format!("{seen:?}");
+    for word in ["draining", "matlab", "second", "down", "maint: true"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+fn rest_reader(rest: &Slurmrestd) -> Command {
+    let mut command = sandbox::command(
+        std::path::Path::new("/"),
+        &slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader"),
+    );
+    command.args(["--rest", &rest.url]);
+    command
+}
+
+fn replies(mut reader: Command) -> Vec<Reply> {
+    reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = reader.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(REQUESTS.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let answers = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let replies: Vec<Reply> = answers
+        .filter_map(|line| match Answer::parse(line) {
+            Ok(Answer::Reading(reading)) => reading.reply,
+            _ => None,
+        })
+        .collect();
+    replies
+}
+
+/// Without what slurmrestd does not tell, and what is of the moment.
+fn comparable(reply: Reply) -> Reply {
+    match reply {
+        Reply::Nodes(mut nodes) => {
+            let whole: &mut Nodes = &mut nodes;
+            (whole.last_update, whole.future) = (0, None);
+            whole.partitions.iter_mut().for_each(|partitions| partitions.last_update = 0);
+            whole.rows.iter_mut().for_each(|row| row.cpu_load = None);
+            Reply::Nodes(nodes)
+        }
+        Reply::Licenses(mut licenses) => {
+            licenses.last_update = 0;
+            Reply::Licenses(licenses)
+        }
+        Reply::Reservations(mut reservations) => {
+            reservations.last_update = 0;
+            Reply::Reservations(reservations)
+        }
+        Reply::Controllers(mut controllers) => {
+            for controller in &mut controllers {
+                controller.elapsed = 0;
+                controller.host.clear();
+            }
+            Reply::Controllers(controllers)
+        }
+        other => other,
+    }
 }

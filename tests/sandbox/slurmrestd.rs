@@ -28,7 +28,8 @@ pub struct Slurmrestd {
     pub process: Process,
     /// Its port; 0 where it has a socket.
     pub port: u16,
-    url: String,
+    /// Where it listens.
+    pub url: String,
     token: PathBuf,
 }
 

@@ -10,7 +10,8 @@ use super::*;
 fn a_row_has_sdiags_digits() {
     let mut collector = RpcStats::new(INTERVAL, 0, None);
     let types = vec![kind(2003, 3, 1000), kind(2009, 0, 0), kind(2, 7, 7)];
-    let found = tick(&mut collector, START, RpcTables { types, ..RpcTables::default() });
+    let rpc = RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() };
+    let found = tick(&mut collector, START, rpc);
     let expected = [
         ("type.REQUEST_JOB_INFO.count", 3.0),
         ("type.REQUEST_JOB_INFO.mean_time", 333.0),
