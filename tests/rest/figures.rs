@@ -185,16 +185,25 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
             ],
         )
         .unwrap();
+    wait::until("a job that runs", SOON, || {
+        slurm.run("squeue", &["-h", "-t", "R"]).is_ok_and(|jobs| !jobs.is_empty())
+    })
+    .unwrap();
+    let libslurm = || {
+        let mut reader = slurm.reader(None).unwrap();
+        reader.arg("--conf").arg(slurm.conf());
+        replies(reader)
+    };
     let one = |replies: Vec<Reply>| -> Vec<Reply> { replies.into_iter().map(comparable).collect() };
     let seen = wait::until_some("the same twice", SOON * 2, || {
         slurm.run("scontrol", &["update", "nodename=localhost", "state=drain", "reason=test"]).ok()?;
-        let before = one(replies(slurm.reader(None).ok()?));
+        let before = one(libslurm());
         let found = one(replies(rest_reader(&rest)));
-        let after = one(replies(slurm.reader(None).ok()?));
-        (before == after && found == after).then_some(found).or_else(|| {
+        let after = one(libslurm());
+        if found != after {
             println!("libslurm {after:#?}\nslurmrestd {found:#?}");
-            None
-        })
+        }
+        (before == after && found == after).then_some(found)
     })
     .unwrap();
     assert_eq!(seen.len(), 4);
