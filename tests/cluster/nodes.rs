@@ -129,7 +129,11 @@ fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
     for partition in partitions {
         let name = partition.name.as_str();
         assert_eq!(partition.state, shown[name].trim(), "{name}");
-        assert_eq!((partition.default, partition.hidden), (name == "debug", name == "secret"), "{name}");
+        assert_eq!(
+            (partition.default, partition.hidden),
+            (Some(name == "debug"), Some(name == "secret")),
+            "{name}"
+        );
         let here = rows.iter().filter(|row| row["partitionname"] == name);
         assert_eq!(partition.total, sum(here), "{name}");
         let mut parts = NodeTally::default();

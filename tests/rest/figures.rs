@@ -243,7 +243,11 @@ fn comparable(reply: Reply) -> Reply {
         Reply::Nodes(mut nodes) => {
             let whole: &mut Nodes = &mut nodes;
             (whole.last_update, whole.future) = (0, None);
-            whole.partitions.iter_mut().for_each(|partitions| partitions.last_update = 0);
+            if let Some(partitions) = &mut whole.partitions {
+                partitions.last_update = 0;
+                // Told up to 22.05, and from 26.05 on.
+                partitions.partitions.iter_mut().for_each(|row| (row.default, row.hidden) = (None, None));
+            }
             whole.rows.iter_mut().for_each(|row| row.cpu_load = None);
             Reply::Nodes(nodes)
         }

@@ -134,10 +134,12 @@ pub struct Partition {
     pub name: String,
     /// `up`, `down`, `drain` or `inactive`; `state_N` for what no release knows.
     pub state: String,
-    /// Jobs that name no partition come here.
-    pub default: bool,
-    /// Shown to those alone who may use it.
-    pub hidden: bool,
+    /// Jobs that name no partition come here; `None` where slurmrestd does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<bool>,
+    /// Shown to those alone who may use it; `None` where slurmrestd does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<bool>,
     /// Its nodes without the FUTURE ones.
     pub total: NodeTally,
     /// Its nodes by state, as in [`Nodes::states`].

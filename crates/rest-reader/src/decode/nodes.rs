@@ -435,8 +435,8 @@ struct PartitionRow {
 impl PartitionRow {
     fn flags(&mut self, flags: &[String]) {
         let has = |flag: &str| flags.iter().any(|word| word.eq_ignore_ascii_case(flag));
-        self.partition.default |= has("default");
-        self.partition.hidden |= has("hidden");
+        self.partition.default = Some(has("default"));
+        self.partition.hidden = Some(has("hidden"));
     }
 }
 
