@@ -190,10 +190,11 @@ fn alert_rules_fire_when_they_should_and_only_then() {
 
     let host = "slurm_graphite.head";
     let own = |leaf: &str| format!("{host}.{leaf}");
-    let (up, lost, age) = (
+    let (up, lost, age, token) = (
         own("gauge-slurmctld_up"),
         own("carbon.c.gauge-points_dropped_age"),
         own("carbon.c.gauge-queue_age"),
+        own("gauge-token_expires_in"),
     );
     let (one, zero) = (|_: f64| Some(1.0), |_: f64| Some(0.0));
     let quiet: Vec<alerts::Leaf<'_>> = vec![
@@ -211,6 +212,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         // Lost before the quarter of an hour that is looked at.
         (&lost, &|_| Some(500.0)),
         (&age, &zero),
+        (&token, &|ago| Some(5000.0 + ago)),
     ];
     alerts::invent(&carbon, "quiet", 10, &quiet).unwrap();
     let trouble: Vec<alerts::Leaf<'_>> = vec![
@@ -224,6 +226,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         ("slurm_health.gauge-threads_fraction", &|_| Some(0.98)),
         (&lost, &|ago| Some(if ago < 300.0 { 30.0 } else { 0.0 })),
         (&age, &|ago| Some(2000.0 - ago)),
+        (&token, &|ago| Some(ago - 60.0)),
         // Of the daemon's own figure the file is there, and nothing came in the last eleven minutes.
         (&up, &|ago| (ago > 660.0).then_some(1.0)),
     ];

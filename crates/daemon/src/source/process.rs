@@ -4,6 +4,7 @@
 //! it must be dropped: nobody knows any more which answer would be to which question.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 use std::process::Stdio;
@@ -73,7 +74,7 @@ pub(crate) struct Process {
     stdout: BufReader<ChildStdout>,
     line: Vec<u8>,
     pid: u32,
-    release: Release,
+    release: Option<Release>,
     stderr: Stderr,
 }
 
@@ -81,16 +82,14 @@ impl Process {
     /// Starts `program` and waits for its hello.
     pub(crate) async fn start(
         program: &Path,
-        conf: Option<&Path>,
+        arguments: &[OsString],
         deadline: Duration,
         heard: &Heard,
     ) -> Result<Self, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
         #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
         let mut command = Command::new(program);
-        if let Some(conf) = conf {
-            command.arg("--conf").arg(conf);
-        }
+        command.args(arguments);
         // A process group of its own, so that a terminal's Ctrl-C reaches only the daemon.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.kill_on_drop(true).spawn().map_err(start_error)?;
@@ -105,7 +104,7 @@ impl Process {
             stdin,
             stdout: BufReader::with_capacity(16 << 10, stdout),
             line: Vec::new(),
-            release: Release::new(0, 0),
+            release: None,
             stderr: Stderr::follow(stderr, heard.clone()),
         };
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
@@ -183,8 +182,8 @@ impl Process {
         self.pid
     }
 
-    /// The release of its libslurm.
-    pub(crate) const fn release(&self) -> Release {
+    /// The release of its libslurm, where it has one.
+    pub(crate) const fn release(&self) -> Option<Release> {
         self.release
     }
 
@@ -385,7 +384,7 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let error =
-            Process::start(&script, None, Duration::from_secs(1), &Heard::default()).await.unwrap_err();
+            Process::start(&script, &[], Duration::from_secs(1), &Heard::default()).await.unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
         assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");

@@ -12,6 +12,7 @@ use crate::clock;
 use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::source::Source;
+use crate::source::rest::Expiry;
 use crate::survey::Survey;
 use crate::telemetry::Logging;
 
@@ -89,6 +90,7 @@ impl Daemon {
             // Another cluster, perhaps: nothing goes under the old one's name.
             (self.cluster, self.said) = (None, Said::Nothing);
             self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
+            self.expiry = Expiry::default();
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
         }
         if config.queue.dir != self.config.queue.dir {
