@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use sandbox::carbon::Limits;
+use sandbox::carbon::{Limits, Options};
 use sandbox::{Stage, now, wait};
 
 use crate::hangs::counted_to_the_point;
@@ -30,16 +30,12 @@ fn what_carbon_has_read_is_not_stored() {
     ]);
 }
 
-/// One that stores one series a second, with all series there already: a new one would be broken by the kill.
+/// One that stores one series a second, and is otherwise as any.
 fn slow(queue: &str) -> Result<Stage> {
-    let mut stage = Size::Usual.stage(queue)?;
-    stage.daemon.spawn()?;
-    stage.steady()?;
-    stage.daemon.stop()?;
-    stage.settled()?.clean()?;
-    stage.carbon.process.stop()?;
-    stage.carbon.limit(Limits::Slow)?;
-    stage.carbon.process.start()?;
+    let mut stage = Stage::new(&Options { limits: Limits::Slow, ..Options::default() })?;
+    let mut plan = Size::Usual.plan(&stage, &stage.carbon.address())?;
+    queue.clone_into(&mut plan.queue);
+    stage.configure(&plan)?;
     stage.daemon.spawn()?;
     Ok(stage)
 }
