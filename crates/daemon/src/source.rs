@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use self::conf::Watch;
-use self::process::{Heard, Process, ProcessError, Said};
+use self::process::{Heard, Process, ProcessError, Said, Speaker};
 use crate::config::Slurm;
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
@@ -182,6 +182,7 @@ impl Source {
         let vitals = Arc::new(Vitals::default());
         let keeper = Keeper {
             conf: Watch::new(slurm.conf.clone()),
+            heard: Heard::of(if slurm.rest.endpoint.is_some() { Speaker::Reader } else { Speaker::Libslurm }),
             slurm,
             start_deadline,
             vitals: Arc::clone(&vitals),
@@ -191,7 +192,6 @@ impl Source {
             started_before: false,
             unanswered_since: None,
             troubled: false,
-            heard: Heard::default(),
             id: 0,
         };
         let task = tokio::spawn(keeper.run(asked, answered));

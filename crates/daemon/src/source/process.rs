@@ -49,20 +49,46 @@ pub(crate) enum ProcessError {
     Nonsense(String),
 }
 
-/// The last lines of its stderr: libslurm's own.
+/// Whose words a reader's stderr carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Speaker {
+    /// It logs there.
+    #[default]
+    Libslurm,
+    /// Of slurmrestd, without a libslurm.
+    Reader,
+}
+
+impl fmt::Display for Speaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Libslurm => "libslurm",
+            Self::Reader => "the reader",
+        })
+    }
+}
+
+/// The last lines of its stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Said(Vec<String>);
+pub(crate) struct Said {
+    speaker: Speaker,
+    lines: Vec<String>,
+}
 
 impl Said {
     /// Whether there are none.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.lines.is_empty()
     }
 }
 
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_empty() { Ok(()) } else { write!(f, "; libslurm said: {}", self.0.join(" | ")) }
+        if self.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; {} said: {}", self.speaker, self.lines.join(" | "))
+        }
     }
 }
 
@@ -111,7 +137,9 @@ impl Process {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
         };
         let hello = hello.map_err(|error| match error {
-            ProcessError::Gone { status, said } => ProcessError::NotInitialized { status, said },
+            ProcessError::Gone { status, said } if said.speaker == Speaker::Libslurm => {
+                ProcessError::NotInitialized { status, said }
+            }
             other => other,
         });
         match hello? {
@@ -222,7 +250,7 @@ impl Process {
         self.stderr.finish().await;
         let said = self.stderr.said();
         if [LOADER_FAILED, WRONG_LIBRARY.into()].map(Some).contains(&status.code()) {
-            return ProcessError::Unloadable(said.0.join(" | "));
+            return ProcessError::Unloadable(said.lines.join(" | "));
         }
         ProcessError::Gone { status: status.to_string(), said }
     }
@@ -242,15 +270,23 @@ impl Drop for Process {
 /// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader
 /// at its start, is logged once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard(Arc<Mutex<VecDeque<String>>>);
+pub(crate) struct Heard {
+    speaker: Speaker,
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
 
 impl Heard {
     /// Different lines remembered.
     const REMEMBERED: usize = 16;
 
+    /// Nothing has been said yet.
+    pub(crate) fn of(speaker: Speaker) -> Self {
+        Self { speaker, ..Self::default() }
+    }
+
     /// Remembers a line; whether it is news.
     fn is_news(&self, text: &str) -> bool {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let before = lines.iter().position(|line| line == text);
         if let Some(before) = before {
             lines.remove(before);
@@ -263,14 +299,14 @@ impl Heard {
 
     /// All is well again: the same line will be news.
     fn forget(&self) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if !lines.is_empty() {
             lines.clear();
         }
     }
 }
 
-/// Carries a reader's stderr, which is libslurm's log, into ours.
+/// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
 #[derive(Debug)]
 struct Stderr {
     /// The last lines of this reader.
@@ -304,10 +340,13 @@ impl Stderr {
             }
             if is_of_the_loader(&text) {
                 debug!("{text}");
-            } else if heard.is_news(&text) {
-                warn!(target: "libslurm", "libslurm: {text}");
             } else {
-                debug!(target: "libslurm", "libslurm: {text}");
+                match (heard.speaker, heard.is_news(&text)) {
+                    (Speaker::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
+                    (Speaker::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
+                    (Speaker::Reader, true) => warn!("the reader: {text}"),
+                    (Speaker::Reader, false) => debug!("the reader: {text}"),
+                }
             }
             let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
             tail.retain(|line| *line != text);
@@ -320,7 +359,7 @@ impl Stderr {
 
     fn said(&self) -> Said {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        Said(tail.iter().cloned().collect())
+        Said { speaker: self.heard.speaker, lines: tail.iter().cloned().collect() }
     }
 
     /// Another request: what was said before is not about it.
@@ -371,6 +410,17 @@ mod tests {
         for line in ["error: munge: no", "slurm-graphite-reader.conf: no", "slurm-graphite-reader"] {
             assert_eq!(without_program(line), line);
         }
+    }
+
+    /// A host that asks slurmrestd has no libslurm to look for.
+    #[tokio::test]
+    async fn what_the_reader_of_slurmrestd_says_is_not_called_libslurms() {
+        let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
+        let heard = Heard::of(Speaker::Reader);
+        let shell = Path::new("/bin/sh");
+        let error = Process::start(shell, &script, Duration::from_secs(10), &heard).await.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
     }
 
     #[tokio::test]

@@ -253,6 +253,19 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Of v0.0.44 on; 4294967295 is without end.
+#[test]
+fn a_licence_without_end_has_no_number_and_a_layer_its_nodes() {
+    let answer = json!({"licenses": [
+        {"LicenseName": "flat", "Total": u32::MAX, "Free": 4, "Used": 2, "Nodes": "n[1-2]"},
+        {"LicenseName": "matlab", "Total": 20, "Free": 0, "Used": 20, "Nodes": ""},
+    ]});
+    let read = read(answer.to_string().as_bytes(), Licenses::default()).unwrap();
+    let [flat, matlab] = &read.payload.licenses.licenses[..] else { panic!("not two") };
+    assert_eq!((flat.total, flat.free, flat.used, flat.nodes.as_deref()), (None, None, 2, Some("n[1-2]")));
+    assert_eq!((matlab.total, matlab.free, matlab.nodes.as_deref()), (Some(20), Some(0), None));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
