@@ -3,12 +3,13 @@
 PREFIX ?= /usr/local
 SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
-# The folder with the two programs that `make install` installs.
+# The folder with the three programs that `make install` installs.
 BUILT ?= $(TARGET)/release
 
 BIN = $(PREFIX)/bin
 LIBEXEC = $(PREFIX)/libexec/slurm-graphite
 READER ?= slurm-graphite-reader
+REST_READER = slurm-graphite-rest-reader
 DOC = $(PREFIX)/share/doc/slurm-graphite
 SHARE = $(PREFIX)/share/slurm-graphite
 MAN = $(PREFIX)/share/man
@@ -32,15 +33,15 @@ help: ## show this list
 packages: ## install what building and testing need (as root), or say what is missing
 	@sh tests/packages.sh
 
-build: ## build the two programs for `make install`, and what `make man` does
+build: ## build the three programs for `make install`, and what `make man` does
 	@sh tests/packages.sh build
-	cargo build --release --locked -p slurm-graphite -p slurm-reader
+	cargo build --release --locked -p slurm-graphite -p slurm-reader -p rest-reader
 	@$(MAKE) --no-print-directory man
 
 man: ## write the manual pages and completions of what was built
 	$(BUILT)/slurm-graphite manual $(BUILT)/manual
 
-deb: ## Debian packages of the daemon and of its reader, for this host's libslurm
+deb: ## Debian packages of the daemon and of its readers, for this host's libslurm and for slurmrestd
 	@sh tests/packages.sh debian
 	@$(MAKE) --no-print-directory build
 	@sh packaging/deb.sh $(BUILT) $(TARGET)/deb
@@ -117,6 +118,7 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }
 	install -D -m 755 $(BUILT)/slurm-graphite $(DESTDIR)$(BIN)/slurm-graphite
 	install -D -m 755 $(BUILT)/slurm-graphite-reader $(DESTDIR)$(LIBEXEC)/$(READER)
+	install -D -m 755 $(BUILT)/$(REST_READER) $(DESTDIR)$(LIBEXEC)/$(REST_READER)
 	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || { \
 		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml && \
 		$(ADAPT) $(DESTDIR)$(CONFIG)/slurm-graphite.toml; }

@@ -23,6 +23,7 @@ mkdir "$work"
 cp -R "$top/packaging/debian" "$work/debian"
 sed -i -e "s/@LIBSLURM@/$libslurm/g" -e "s/@MAINTAINER@/$maintainer/" "$work/debian/control"
 cp "$work/debian/slurm-graphite.lintian-overrides" "$work/debian/slurm-graphite-reader-$libslurm.lintian-overrides"
+cp "$work/debian/slurm-graphite.lintian-overrides" "$work/debian/slurm-graphite-rest-reader.lintian-overrides"
 cat > "$work/debian/changelog" <<END
 slurm-graphite ($version) unstable; urgency=medium
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use sandbox::{Finished, Folder, Invocation, find_program};
 
-const PROGRAMS: [&str; 2] = ["slurm-graphite", "slurm-graphite-reader"];
+const PROGRAMS: [&str; 3] = ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-rest-reader"];
 
 #[test]
 fn under_a_prefix_of_its_own() {
@@ -17,6 +17,7 @@ fn under_a_prefix_of_its_own() {
     for (file, mode) in [
         ("bin/slurm-graphite", 0o755),
         ("libexec/slurm-graphite/slurm-graphite-reader", 0o755),
+        ("libexec/slurm-graphite/slurm-graphite-rest-reader", 0o755),
         ("etc/slurm-graphite/slurm-graphite.toml", 0o644),
         ("lib/systemd/system/slurm-graphite.service", 0o644),
         ("lib/sysusers.d/slurm-graphite.conf", 0o644),

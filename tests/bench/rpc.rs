@@ -130,6 +130,7 @@ fn record(file: &std::path::Path) -> Result<()> {
             uptime: None,
             reply: None,
             visibility: None,
+            rest: None,
             statistics: Some(Statistics {
                 req_time: moment,
                 req_time_start: 1_700_020_000,

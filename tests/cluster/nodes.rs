@@ -72,7 +72,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     let Reply::Nodes(nodes) = reply else { anyhow::bail!("{reply:?}") };
     let shown = u64::try_from(states.len())?;
     let records = if cast.knows("22.05") { MAX_NODE_COUNT } else { shown + 2 };
-    ensure!((nodes.future, nodes.records, nodes.unparsed) == (2, records, 0), "{nodes:?}");
+    ensure!((nodes.future, nodes.records, nodes.unparsed) == (Some(2), records, 0), "{nodes:?}");
     ensure!(nodes.blank == records - shown - 2, "{nodes:?}");
     totals(&rows, &nodes);
     flags(&states, &nodes);
@@ -129,7 +129,11 @@ fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
     for partition in partitions {
         let name = partition.name.as_str();
         assert_eq!(partition.state, shown[name].trim(), "{name}");
-        assert_eq!((partition.default, partition.hidden), (name == "debug", name == "secret"), "{name}");
+        assert_eq!(
+            (partition.default, partition.hidden),
+            (Some(name == "debug"), Some(name == "secret")),
+            "{name}"
+        );
         let here = rows.iter().filter(|row| row["partitionname"] == name);
         assert_eq!(partition.total, sum(here), "{name}");
         let mut parts = NodeTally::default();

@@ -79,12 +79,13 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
         "✓ storage-schemas.conf (",
         "✓ storage-aggregation.conf (",
         "✓ carbon.conf (",
-        &format!("✓ carbon {carbon}: takes a point, and has read all of it"),
+        &format!("✓ carbon {carbon}: accepts connections and points and reads them"),
+        &format!("– carbon {carbon}: it has no `name`"),
         "✓ read back: graphite-web has cluster.slurm_graphite.",
     ]) {
         assert!(line.starts_with(start), "{line}, not {start}");
     }
-    assert_eq!(good.stdout.lines().count(), 11, "{}", good.stdout);
+    assert_eq!(good.stdout.lines().count(), 12, "{}", good.stdout);
     // The queue's folder is as it was, and Carbon has one new series, whose value is the moment of the check.
     assert_eq!(fs::read_dir(&queue).unwrap().count(), 0);
     let paths: Vec<String> = sandbox.carbon.paths().into_keys().collect();
@@ -256,7 +257,7 @@ fn a_port_of_the_other_protocol_is_not_well() {
     assert_eq!(sandbox.carbon.paths().len(), 0);
     for (protocol, port) in [("pickle", pickle), ("plaintext", line)] {
         let good = checked(protocol, port);
-        says(&good, &format!("✓ carbon 127.0.0.1:{port}: takes a point"));
+        says(&good, &format!("✓ carbon 127.0.0.1:{port}: accepts connections and points and reads them"));
         assert_eq!(good.code, Some(0), "{}", good.stdout);
     }
     wait::until("the canary", wait::LIMIT, || sandbox.carbon.paths().len() == 1).unwrap();
@@ -323,7 +324,7 @@ fn slurmctld_dead_or_frozen_is_told_apart_and_munge_is_not_blamed() {
     let dead = check(&sandbox, &["--prefix", "cluster.{cluster}"]).unwrap();
     wrong(&dead, "slurmctld: ", "Is slurmctld running");
     // Without the cluster's name there is no path for the canary: the connection alone is looked at.
-    says(&dead, &format!("✓ carbon {}: takes connections", sandbox.carbon.address()));
+    says(&dead, &format!("✓ carbon {}: accepts connections and reads them", sandbox.carbon.address()));
     says(&dead, "✓ munge: munged answers");
     assert!(dead.took < Duration::from_secs(15), "{:?}", dead.took);
     wait::until("a canary of the first check alone", wait::LIMIT, || sandbox.carbon.paths().len() == 1)

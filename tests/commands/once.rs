@@ -38,26 +38,27 @@ fn once_prints_legal_lines_of_the_slot_that_it_is_in() {
 }
 
 #[test]
-fn once_to_carbon_has_it_confirmed() {
+fn once_says_to_whom_it_handed_over_what_and_fails_where_nobody_reads() {
     let mut sandbox = Sandbox::start().unwrap();
     let conf = sandbox.slurm.conf().display().to_string();
     sandbox.slurm.submit(&["--begin=now+1hour", "--wrap", "true"]).unwrap();
     let carbon = sandbox.carbon.address();
     let args = ["once", "--slurm-conf", &conf, "--interval", "1s", "--carbon", &carbon];
     let once = run(&sandbox.folder, &args).unwrap();
-    assert_eq!((once.code, once.stderr.as_str()), (Some(0), ""));
+    let count = once.stdout.lines().count();
+    let said = format!("slurm-graphite: {count} points handed over to {carbon}, which has read them\n");
+    assert_eq!((once.code, once.stderr), (Some(0), said));
     let line = once.stdout.lines().find(|line| line.contains("gauge-jobs_submitted")).unwrap();
     let [path, value, timestamp] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
     assert_eq!(value, "1");
     let limit = Duration::from_secs(10);
     assert_eq!(sandbox.value_at(path, timestamp.parse().unwrap(), limit).unwrap(), 1.0);
-    let count = once.stdout.lines().count();
     wait::until("every path in whisper", limit, || sandbox.carbon.paths().len() == count).unwrap();
 
     sandbox.carbon.process.stop().unwrap();
     let once = run(&sandbox.folder, &args).unwrap();
     assert_eq!(once.code, Some(1));
-    assert!(once.stderr.contains("not confirmed") && once.stderr.contains(&carbon), "{}", once.stderr);
+    assert!(once.stderr.contains("not delivered") && once.stderr.contains(&carbon), "{}", once.stderr);
     // It gives up after drain_timeout.
     assert!(once.took < Duration::from_secs(7), "{:?}", once.took);
 }

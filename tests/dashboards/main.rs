@@ -190,10 +190,12 @@ fn alert_rules_fire_when_they_should_and_only_then() {
 
     let host = "slurm_graphite.head";
     let own = |leaf: &str| format!("{host}.{leaf}");
-    let (up, lost, age) = (
+    let (up, lost, age, doubt, token) = (
         own("gauge-slurmctld_up"),
         own("carbon.c.gauge-points_dropped_age"),
         own("carbon.c.gauge-queue_age"),
+        own("carbon.c.gauge-in_doubt"),
+        own("gauge-token_expires_in"),
     );
     let (one, zero) = (|_: f64| Some(1.0), |_: f64| Some(0.0));
     let quiet: Vec<alerts::Leaf<'_>> = vec![
@@ -211,6 +213,9 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         // Lost before the quarter of an hour that is looked at.
         (&lost, &|_| Some(500.0)),
         (&age, &zero),
+        // It reads again since 200 s.
+        (&doubt, &|ago| Some(f64::from(ago > 200.0))),
+        (&token, &|ago| Some(5000.0 + ago)),
     ];
     alerts::invent(&carbon, "quiet", 10, &quiet).unwrap();
     let trouble: Vec<alerts::Leaf<'_>> = vec![
@@ -224,6 +229,8 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         ("slurm_health.gauge-threads_fraction", &|_| Some(0.98)),
         (&lost, &|ago| Some(if ago < 300.0 { 30.0 } else { 0.0 })),
         (&age, &|ago| Some(2000.0 - ago)),
+        (&doubt, &one),
+        (&token, &|ago| Some(ago - 60.0)),
         // Of the daemon's own figure the file is there, and nothing came in the last eleven minutes.
         (&up, &|ago| (ago > 660.0).then_some(1.0)),
     ];
@@ -234,7 +241,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
     };
     assert!(firing("quiet").values().all(|fires| !fires), "{:?}", firing("quiet"));
     assert!(firing("trouble").values().all(|fires| *fires), "{:?}", firing("trouble"));
-    // Where nothing ever came one rule tells it, and not each of the eight.
+    // Where nothing ever came one rule tells it, and not each of the others.
     let nowhere: Vec<String> =
         firing("nowhere").into_iter().filter(|(_, fires)| *fires).map(|(uid, _)| uid).collect();
     assert_eq!(nowhere, ["slurm-graphite-no-data"]);

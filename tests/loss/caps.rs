@@ -116,6 +116,7 @@ fn recording_of_days() -> Result<String> {
             uptime: None,
             reply: None,
             visibility: None,
+            rest: None,
             statistics: Some(Statistics { jobs_submitted: n, ..Statistics::default() }),
         };
         text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);

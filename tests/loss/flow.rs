@@ -38,6 +38,7 @@ fn replay() -> Result<(usize, usize, f64)> {
             uptime: None,
             reply: None,
             visibility: None,
+            rest: None,
             statistics,
         };
         text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);

@@ -96,7 +96,7 @@ fn target() -> Result<PathBuf> {
     here.ancestors().nth(3).map(Path::to_owned).context("no target folder")
 }
 
-/// The packages of a kind: the daemon's first, then the reader's.
+/// The packages of a kind: the daemon's first, then the readers', that of slurmrestd last.
 fn packages(kind: &str) -> Result<Vec<PathBuf>> {
     let folder = target()?.join(kind);
     let entries =
@@ -107,8 +107,11 @@ fn packages(kind: &str) -> Result<Vec<PathBuf>> {
         .filter(|path| path.extension().is_some_and(|extension| extension == kind))
         .filter(|path| !path.display().to_string().ends_with(".src.rpm"))
         .collect();
-    found.sort_by_key(|path| path.display().to_string().contains("-reader-"));
-    ensure!(found.len() == 2, "two packages are wanted: {found:?}");
+    found.sort_by_key(|path| {
+        let name = path.display().to_string();
+        (name.contains("-rest-reader"), name.contains("-reader-"))
+    });
+    ensure!(found.len() == 3, "three packages are expected: {found:?}");
     Ok(found)
 }
 

@@ -31,7 +31,10 @@ fn the_spec_finds_the_host_s_libslurm() {
     std::fs::write(&file, spec).unwrap();
     let libdir = format!("_libdir {}", folder.path().display());
     let args = ["-q", "--define", &libdir, "--qf", "%{name}\n", &file.display().to_string()];
-    assert_eq!(host(&folder, "rpmspec", &args).unwrap(), "slurm-graphite\nslurm-graphite-reader-42\n");
+    assert_eq!(
+        host(&folder, "rpmspec", &args).unwrap(),
+        "slurm-graphite\nslurm-graphite-reader-42\nslurm-graphite-rest-reader\n"
+    );
 }
 
 #[test]
@@ -42,7 +45,7 @@ fn the_reader_alone_requires_libslurm() {
         host(&folder, "rpm", &["-qp", "--requires", &package.display().to_string()]).unwrap()
     };
     let packages = packages("rpm").unwrap();
-    assert!(!requires(&packages[0]).contains("slurm.so"));
+    assert!(!requires(&packages[0]).contains("slurm.so") && !requires(&packages[2]).contains("slurm.so"));
     let reader = requires(&packages[1]);
     let soname = packages[1].display().to_string();
     let number = soname.split("-reader-").nth(1).unwrap().split('-').next().unwrap();

@@ -30,7 +30,7 @@ suites | while read -r suite _; do
     rm -rf "$bin"
     mkdir -p "$root/$libexec" "$bin"
     cp "$built"/slurm-graphite-reader-* "$root/$libexec"
-    cp "$profile/slurm-graphite" "$bin"
+    cp "$profile/slurm-graphite" "$profile/slurm-graphite-rest-reader" "$bin"
     suites | while read -r _ _ soname; do
         reader=slurm-graphite-reader-$soname
         cat >"$bin/$reader" <<END

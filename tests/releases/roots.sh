@@ -4,7 +4,7 @@ set -eu
 . "$(dirname "$0")/common.sh"
 
 # libc6-dev: a reader is linked against the libc of its suite, so that it runs there.
-packages=libslurm-dev,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins,munge,libc6-dev
+packages=libslurm-dev,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins,slurmrestd,slurm-wlm-jwt-plugin,munge,libc6-dev
 
 [ "$(id -u)" -eq 0 ] || { say 'chroots are made, and entered, as root'; exit 1; }
 command -v debootstrap >/dev/null || { say 'debootstrap is missing: apt-get install debootstrap'; exit 1; }

@@ -90,6 +90,9 @@ for suite in $wanted; do
         live "$suite" "$suite" figures --test-threads=2 --skip ticks_fill_as_many_slots
     attempt "Slurm $release: jobs, nodes, all of the cluster, live" "$logs/cluster.log" \
         live "$suite" "$suite" cluster --test-threads=2
+    # slurmrestd of 20.11 and the proxy are no part of it.
+    [ "$release" = 20.11 ] || attempt "Slurm $release: the same figures over REST" "$logs/rest.log" \
+        live "$suite" "$suite" rest the_batch_over_rest nodes_partitions token_that_ends
     # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
     attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover who_answers
     attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \

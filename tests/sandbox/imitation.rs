@@ -28,7 +28,8 @@ impl Imitation {
     pub fn new(folder: &Folder, name: &str, body: &str) -> Result<Self> {
         let script = folder.path().join(name);
         let release = Release::new(22, 5);
-        let hello = Answer::Hello(Hello { protocol: PROTOCOL, release, api_version: 0x26_0000 });
+        let hello =
+            Answer::Hello(Hello { protocol: PROTOCOL, release: Some(release), api_version: Some(0x26_0000) });
         let statistics = Statistics { jobs_submitted: ID, ..Statistics::default() };
         let hello = serde_json::to_string(&hello)?;
         let answer = Self::answer(Reading { statistics: Some(statistics), ..Self::reading() })?;
@@ -64,6 +65,7 @@ serve() {{ while ask; do answer; done; }}
             statistics: None,
             reply: None,
             visibility: None,
+            rest: None,
         }
     }
 

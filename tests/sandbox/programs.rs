@@ -14,8 +14,11 @@ pub(crate) const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/b
 /// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
-const PACKAGES: [(&str, &str); 28] = [
+const PACKAGES: [(&str, &str); 31] = [
     ("munged", "munge"),
+    ("slurmrestd", "slurmrestd"),
+    ("stunnel", "stunnel4"),
+    ("openssl", "openssl"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
     ("carbon-cache", "graphite-carbon"),

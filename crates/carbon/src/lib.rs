@@ -23,6 +23,6 @@ pub use address::{Address, AddressError};
 pub use backoff::Backoff;
 pub use connection::{Connection, ConnectionError, Stream, Timeouts};
 pub use point::{Batch, Point};
-pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus, Reconfigured};
+pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus};
 pub use sender::{Destination, Drained, Sender, Status};
 pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Protocol, WireError, frames, lines};

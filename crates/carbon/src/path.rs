@@ -101,8 +101,8 @@ fn ends_like_a_hash(name: &str) -> bool {
     })
 }
 
-/// FNV-1a: published paths and the queue's file hang on it, so that it may never change with a library's version.
-pub(crate) fn fnv1a(name: &str) -> u64 {
+/// FNV-1a: published paths depend on it, so that it may never change with a library's version.
+fn fnv1a(name: &str) -> u64 {
     let hash = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     name.bytes().fold(0xcbf2_9ce4_8422_2325, hash)
 }

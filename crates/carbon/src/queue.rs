@@ -47,7 +47,7 @@ pub struct Limits {
     pub max_bytes: u64,
     /// Age of a batch; older ones would overwrite what Carbon has already rolled up.
     pub max_age: Duration,
-    /// How long a connection must live after a batch was written; zero: writing is enough.
+    /// How long after a batch was read the receiver must be seen to read again; zero: writing is enough.
     pub resend_window: Duration,
 }
 
@@ -83,13 +83,6 @@ pub struct QueueStatus {
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct QueueLocked(StoreError);
-
-/// What became of destinations when others were configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reconfigured {
-    /// One that has moved: its old name, which was its address, and its new one.
-    pub moved: Option<(String, String)>,
-}
 
 /// The queue. Cloning gives another handle.
 #[derive(Clone, Debug)]
@@ -184,8 +177,7 @@ impl Queue {
             Some(store) => {
                 let changes = state.changes(id);
                 state.committing.push_back((id, now + COMMIT_PATIENCE));
-                state.unanswered += 1;
-                store.apply(changes);
+                state.unanswered += store.apply(changes, state.limits.max_bytes);
                 self.shared.appended.notify_one();
             }
             None => {
@@ -219,10 +211,17 @@ impl Queue {
     }
 
     /// Other bounds and other destinations from now on. A new one starts now; a removed one's batches wait for it until
-    /// `max_age`, and one that has only moved keeps them.
-    pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Reconfigured {
+    /// `max_age`, and one that has only moved keeps them. Returns the one that has moved: its old name, which was its address,
+    /// and its new one.
+    pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Option<(String, String)> {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
+        // The commits under way name the destinations of until now.
+        let committing: Vec<u64> = state.committing.iter().map(|(id, _)| *id).collect();
+        for id in committing {
+            state.undurable(id);
+            state.publish(id);
+        }
         let before = state.destinations.iter().filter(|(_, to)| to.configured);
         let before: Vec<Arc<str>> = before.map(|(name, _)| Arc::clone(name)).collect();
         let moved = moved(&before, &names, |name| state.destinations.contains_key(name));
@@ -247,21 +246,21 @@ impl Queue {
         if let Some(store) = &self.shared.store {
             store.reconfigure(names, moved.clone(), state.limits.max_bytes);
         }
-        Reconfigured { moved: moved.map(|(from, to)| (from.to_string(), to.to_string())) }
+        moved.map(|(from, to)| (from.to_string(), to.to_string()))
     }
 
     /// Puts on disk what is not there yet, makes the last changes and closes the file, unless the disk takes too long. Returns
     /// how many batches are known to be kept in it.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
-        let (changes, mut kept) = {
+        let (changes, mut kept, max_bytes) = {
             let mut state = self.shared.state();
             let durable = state.batches.iter().filter(|(_, held)| held.durable);
             let durable: BTreeSet<u64> = durable.map(|(&id, _)| id).collect();
-            (state.last_changes(), durable)
+            (state.last_changes(), durable, state.limits.max_bytes)
         };
         let appended: Vec<u64> = changes.append.iter().map(|batch| batch.id).collect();
-        match timeout(CLOSE_PATIENCE, store.close(changes)).await {
+        match timeout(CLOSE_PATIENCE, store.close(changes, max_bytes)).await {
             Ok(Some(dropped)) => {
                 kept.extend(appended);
                 kept.retain(|id| !dropped.contains(id));

@@ -26,6 +26,7 @@ use std::sync::mpsc::{Sender, channel};
 use tokio::sync::{mpsc, oneshot};
 
 use self::keeper::Keeper;
+pub(crate) use self::log::segment_bytes;
 use crate::wire::Frame;
 
 /// A batch as it is kept: its number, its timestamp, its frames.
@@ -60,6 +61,24 @@ impl Changes {
         let done = self.done.iter_mut().map(|(name, _)| name);
         let names = done.chain(self.evicted.iter_mut().map(|(name, ..)| name));
         names.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
+    }
+
+    /// These as commits that fit into a segment each, or have one batch: a segment goes whole. All but batches goes with the
+    /// last one.
+    fn pieces(mut self, max_bytes: u64) -> Vec<Self> {
+        let most = usize::try_from(segment_bytes(max_bytes)).unwrap_or(usize::MAX);
+        let (mut pieces, mut append, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
+        for kept in std::mem::take(&mut self.append) {
+            let size: usize = kept.frames.iter().map(|frame| frame.body.len()).sum();
+            bytes = bytes.saturating_add(size);
+            if bytes > most && !append.is_empty() {
+                pieces.push(Self { append: std::mem::take(&mut append), ..Self::default() });
+                bytes = size;
+            }
+            append.push(kept);
+        }
+        pieces.push(Self { append, ..self });
+        pieces
     }
 
     /// These, and those that came later.
@@ -180,7 +199,7 @@ enum Command {
     Apply(Changes),
     Load { id: u64, anyway: bool, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
     Reconfigure { destinations: Vec<Arc<str>>, moved: Option<(Arc<str>, Arc<str>)>, max_bytes: u64 },
-    Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
+    Close { changes: Vec<Changes>, closed: oneshot::Sender<Option<Vec<u64>>> },
 }
 
 /// Says, once, whether another process has the folder.
@@ -210,33 +229,15 @@ impl Store {
         Ok((Self { commands }, lock, events))
     }
 
-    /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
-    #[cfg(test)]
-    pub(crate) fn hung() -> (Self, impl Sized) {
-        let (commands, unheard) = channel();
-        (Self { commands }, unheard)
-    }
-
-    /// One whose disk gives batches as `load` says.
-    #[cfg(test)]
-    pub(crate) fn loading(
-        load: impl Fn(u64, bool) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
-    ) -> Self {
-        let (commands, received) = channel();
-        std::thread::spawn(move || {
-            for command in received {
-                if let Command::Load { id, anyway, reply } = command {
-                    let _ = reply.send(load(id, anyway));
-                }
-            }
-        });
-        Self { commands }
-    }
-
-    /// Hands changes over; an event comes for every batch appended.
-    pub(crate) fn apply(&self, changes: Changes) {
-        // Without its thread there is no file; the queue goes on in memory.
-        let _ = self.commands.send(Command::Apply(changes));
+    /// Hands changes over, and returns as how many commits; an event comes for each.
+    pub(crate) fn apply(&self, changes: Changes, max_bytes: u64) -> usize {
+        let pieces = changes.pieces(max_bytes);
+        let commits = pieces.len();
+        for changes in pieces {
+            // Without its thread there is no file; the queue goes on in memory.
+            let _ = self.commands.send(Command::Apply(changes));
+        }
+        commits
     }
 
     /// The frames of a batch. What can be read of them `anyway`, whatever the disk says of the others.
@@ -258,8 +259,8 @@ impl Store {
 
     /// Makes the last changes and closes the file. Returns the batches that had to make room; `None` where the changes are not
     /// on disk.
-    pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
-        let (closed, done) = oneshot::channel();
+    pub(crate) async fn close(&self, changes: Changes, max_bytes: u64) -> Option<Vec<u64>> {
+        let ((closed, done), changes) = (oneshot::channel(), changes.pieces(max_bytes));
         let _ = self.commands.send(Command::Close { changes, closed });
         done.await.unwrap_or_default()
     }

@@ -114,6 +114,12 @@ pub(crate) struct Options {
     /// slurm.conf [default: SLURM_CONF, then libslurm's own search]
     #[arg(long, value_name = "FILE")]
     slurm_conf: Option<PathBuf>,
+    /// Ask slurmrestd instead of libslurm: https://host:6820, http://localhost:6820 or unix:/path
+    #[arg(long, value_name = "URL", conflicts_with = "slurm_conf")]
+    rest: Option<String>,
+    /// The token for slurmrestd, read again when it changes
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Folder for the queue, so that it outlives the daemon [default: in memory]
     #[arg(long, value_name = "DIR")]
     queue_dir: Option<PathBuf>,
@@ -138,6 +144,8 @@ impl Options {
             interval: self.interval.clone(),
             prefix: self.prefix.clone(),
             slurm_conf: self.slurm_conf.clone(),
+            rest: self.rest.clone(),
+            token_file: self.token_file.clone(),
             queue_dir: self.queue_dir.clone(),
             log_level: self.log_level.clone(),
             log_format: self.log_format.clone(),

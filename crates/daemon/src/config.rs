@@ -5,6 +5,7 @@
 
 mod collectors;
 mod problem;
+mod rest;
 mod section;
 mod value;
 
@@ -16,6 +17,7 @@ use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 pub(crate) use self::collectors::Collectors;
 pub(crate) use self::problem::Problems;
 use self::problem::{Place, Problem};
+pub(crate) use self::rest::Rest;
 use self::section::{Section, line_of};
 use self::value::{
     between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
@@ -59,8 +61,10 @@ pub(crate) struct Queue {
 pub(crate) struct Slurm {
     /// `slurm.conf`; `None`: `SLURM_CONF`, then libslurm's own search, configless included.
     pub(crate) conf: Option<PathBuf>,
-    /// The reader program; `None`: the one beside this program that fits the host's libslurm.
+    /// The reader program; `None`: the one beside this program that fits the host's libslurm, or slurmrestd's.
     pub(crate) reader: Option<PathBuf>,
+    /// slurmrestd instead of libslurm.
+    pub(crate) rest: Rest,
     /// How long a reader may be silent before it is killed.
     pub(crate) timeout: Duration,
 }
@@ -86,6 +90,8 @@ pub(crate) struct Flags {
     pub(crate) interval: Option<String>,
     pub(crate) prefix: Option<String>,
     pub(crate) slurm_conf: Option<PathBuf>,
+    pub(crate) rest: Option<String>,
+    pub(crate) token_file: Option<PathBuf>,
     pub(crate) queue_dir: Option<PathBuf>,
     pub(crate) log_level: Option<String>,
     pub(crate) log_format: Option<String>,
@@ -97,7 +103,12 @@ impl Default for Config {
             interval: 30,
             prefix: Prefix::default(),
             drain_timeout: Duration::from_secs(5),
-            slurm: Slurm { conf: None, reader: None, timeout: Duration::from_secs(30) },
+            slurm: Slurm {
+                conf: None,
+                reader: None,
+                rest: Rest::default(),
+                timeout: Duration::from_secs(30),
+            },
             queue: Queue {
                 dir: None,
                 limits: Limits {
@@ -149,6 +160,7 @@ impl Config {
         config.check_lengths(&mut problems);
         config.collectors.check_intervals(config.interval, &mut problems);
         config.check_file(&mut problems);
+        config.slurm.rest.check(config.slurm.conf.is_some(), &config.collectors, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 
@@ -160,6 +172,7 @@ impl Config {
         if let Some(mut slurm) = top.section("slurm") {
             slurm.set_some("conf", path, &mut self.slurm.conf);
             slurm.set_some("reader", path, &mut self.slurm.reader);
+            self.slurm.rest.apply(&mut slurm);
             slurm.set("timeout", between(SECOND, MINUTE * 10), &mut self.slurm.timeout);
             slurm.end();
         }
@@ -239,7 +252,14 @@ impl Config {
         set!("log-level", &flags.log_level, |text: &str| log_level(text), self.log.level);
         set!("log-format", &flags.log_format, |text: &str| log_format(text), self.log.format);
         if let Some(conf) = &flags.slurm_conf {
-            self.slurm.conf = Some(conf.clone());
+            (self.slurm.conf, self.slurm.rest.endpoint) = (Some(conf.clone()), None);
+        }
+        set!("rest", &flags.rest, |text: &str| text.parse().map(Some), self.slurm.rest.endpoint);
+        if flags.rest.is_some() {
+            self.slurm.conf = None;
+        }
+        if let Some(file) = &flags.token_file {
+            self.slurm.rest.token_file = Some(file.clone());
         }
         if let Some(dir) = &flags.queue_dir {
             self.queue.dir = Some(dir.clone());

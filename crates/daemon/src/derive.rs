@@ -7,7 +7,7 @@ mod growth;
 mod interval;
 mod span;
 
-use slurm_snapshot::{Reading, Release, Statistics};
+use slurm_snapshot::{Means, Reading, Release, Statistics};
 
 pub(crate) use self::growth::{Calls, Tables};
 pub(crate) use self::interval::{Cycles, Interval, Jobs, whole};
@@ -16,6 +16,27 @@ pub(crate) use self::span::{Reset, reset, span, unbroken};
 /// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
 pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {
     sum.checked_div(u64::from(count))
+}
+
+/// The means of sdiag: of the sums where they are known, else what slurmrestd has made of them.
+pub(crate) fn means(s: &Statistics) -> Means {
+    let told = s.means.unwrap_or_default();
+    // slurmrestd writes 0 where nothing was counted.
+    let of = |sum: Option<u64>, count, told: Option<u64>| match sum {
+        Some(sum) => mean(sum, count),
+        None => told.filter(|_| count > 0),
+    };
+    let main = |sum, told| of(sum, s.schedule_cycle_counter, told);
+    let bf = |sum, told| of(sum, s.bf_cycle_counter, told);
+    Means {
+        schedule_cycle: main(s.schedule_cycle_sum, told.schedule_cycle),
+        schedule_depth: main(s.schedule_cycle_depth.map(u64::from), told.schedule_depth),
+        bf_cycle: bf(s.bf_cycle_sum, told.bf_cycle),
+        bf_depth: bf(s.bf_depth_sum.map(u64::from), told.bf_depth),
+        bf_depth_try: bf(s.bf_depth_try_sum.map(u64::from), told.bf_depth_try),
+        bf_queue_len: bf(s.bf_queue_len_sum.map(u64::from), told.bf_queue_len),
+        bf_table_size: bf(s.bf_table_size_sum.map(u64::from), told.bf_table_size),
+    }
 }
 
 /// How long ago a moment was, s; 0 where a clock was set back meanwhile.
@@ -38,7 +59,8 @@ pub(crate) fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64)
 /// above 1.
 pub(crate) fn bf_coverage(statistics: &Statistics) -> Option<f64> {
     let known = statistics.bf_active == 0 && statistics.bf_queue_len > 0;
-    known.then(|| f64::from(statistics.bf_last_depth_try) / f64::from(statistics.bf_queue_len))
+    let tried = statistics.bf_last_depth_try.filter(|_| known)?;
+    Some(f64::from(tried) / f64::from(statistics.bf_queue_len))
 }
 
 /// How much of slurmctld's threads for RPCs is in use; `None` where their limit is not known.
@@ -49,6 +71,25 @@ pub(crate) fn threads_fraction(reading: &Reading, statistics: &Statistics) -> Op
     let limited = reading.release < Release::new(24, 11);
     let most = reading.max_server_threads.or(limited.then_some(256)).filter(|&most| most > 0)?;
     Some(f64::from(statistics.server_thread_count) / f64::from(most))
+}
+
+/// Statistics as libslurm has them when nothing has happened yet: every sum is known.
+#[cfg(test)]
+pub(crate) fn nothing_yet() -> Statistics {
+    Statistics {
+        schedule_cycle_sum: Some(0),
+        schedule_cycle_depth: Some(0),
+        bf_cycle_sum: Some(0),
+        bf_cycle_max: Some(0),
+        bf_last_depth: Some(0),
+        bf_last_depth_try: Some(0),
+        bf_depth_sum: Some(0),
+        bf_depth_try_sum: Some(0),
+        bf_queue_len_sum: Some(0),
+        bf_table_size: Some(0),
+        bf_table_size_sum: Some(0),
+        ..Statistics::default()
+    }
 }
 
 #[cfg(test)]
@@ -64,6 +105,22 @@ mod tests {
             assert_eq!(mean(sum, count), Some(expected));
         }
         assert_eq!(mean(5, 0), None, "sdiag prints no mean of nothing");
+    }
+
+    #[test]
+    fn a_quotient_of_slurmrestd_is_no_mean_of_no_cycles_and_never_instead_of_a_sum() {
+        let told =
+            Means { schedule_cycle: Some(0), bf_cycle: Some(7), bf_table_size: Some(33), ..Means::default() };
+        let mut statistics = Statistics {
+            means: Some(told),
+            bf_cycle_counter: 6,
+            bf_table_size_sum: Some(132),
+            ..Statistics::default()
+        };
+        let found = means(&statistics);
+        assert_eq!((found.schedule_cycle, found.bf_cycle, found.bf_table_size), (None, Some(7), Some(22)));
+        statistics.bf_cycle_counter = 0;
+        assert_eq!(means(&statistics), Means::default());
     }
 
     #[test]
@@ -84,7 +141,8 @@ mod tests {
 
     #[test]
     fn an_array_is_one_entry_of_the_queue_and_many_tries() {
-        let of = |bf_last_depth_try, bf_queue_len, bf_active| {
+        let of = |tried, bf_queue_len, bf_active| {
+            let bf_last_depth_try = Some(tried);
             bf_coverage(&Statistics { bf_last_depth_try, bf_queue_len, bf_active, ..Statistics::default() })
         };
         // An array of 30 tasks, and two jobs.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::collectors::{Paths, replies};
 use crate::config::Config;
-use crate::derive::seconds_since;
+use crate::derive::{seconds_since, whole};
 use crate::figure::{Figure, Points, Rollup, count};
 use crate::naming::{self, Prefix};
 use crate::survey::{Kind, Vitals};
@@ -64,6 +64,8 @@ pub(crate) struct Health {
     pub(crate) timelines: u64,
     pub(crate) points_refused: u64,
     pub(crate) reader_restarts: u64,
+    /// Seconds until the token for slurmrestd ends.
+    pub(crate) token_expires_in: Option<i64>,
     memory: Memory,
 }
 
@@ -107,6 +109,8 @@ const FIGURES: &[Figure<Health>] = &[
         meaning: "points that no Carbon could have stored: illegal path, NaN, infinity" },
     Figure { leaf: "reader_restarts", unit: "count", rollup: Rollup::Last, value: |h| count(h.reader_restarts),
         meaning: "readers started again: killed, crashed, or for a changed slurm.conf" },
+    Figure { leaf: "token_expires_in", unit: "s", rollup: Rollup::Average, value: |h| h.token_expires_in.map(signed),
+        meaning: "until the token for slurmrestd ends, below 0 once it has; none without `[slurm] rest`, or of a token that does not say. Alert: below 600" },
     Figure { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.daemon.and_then(count),
         meaning: "resident memory of the daemon, looked at once a minute" },
     Figure { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.reader.and_then(count),
@@ -265,6 +269,12 @@ fn size(value: usize) -> Option<f64> {
     u64::try_from(value).ok().and_then(count)
 }
 
+/// Seconds, also those that are over.
+fn signed(seconds: i64) -> f64 {
+    let value = whole(seconds.unsigned_abs());
+    if seconds < 0 { -value } else { value }
+}
+
 fn flag(on: bool) -> Option<f64> {
     Some(f64::from(u8::from(on)))
 }
@@ -293,7 +303,7 @@ mod tests {
         assert!(!batch.points().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
             batch.points().len(),
-            FIGURES.len() - 5 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
+            FIGURES.len() - 6 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
             "nothing read, looked at, checked or delivered yet"
         );
     }

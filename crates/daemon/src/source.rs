@@ -8,7 +8,9 @@ mod conf;
 mod locate;
 mod process;
 pub(crate) mod recording;
+pub(crate) mod rest;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use self::conf::Watch;
-use self::process::{Heard, Process, ProcessError, Said};
+use self::process::{Heard, Process, ProcessError, Said, Speaker};
 use crate::config::Slurm;
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
@@ -61,6 +63,9 @@ impl SourceError {
     /// Whether the request had gone out, so that slurmctld may have worked on it, or still does.
     pub(crate) fn was_asked(&self) -> bool {
         use ProcessError::{Gone, Nonsense, Silent};
+        if let Self::Refused(Failure { stage: Some(stage), .. }, _) = self.root() {
+            return *stage >= slurm_snapshot::Stage::Http;
+        }
         matches!(self.root(), Self::Refused(..) | Self::Reader(Silent { .. } | Gone { .. } | Nonsense(_)))
     }
 
@@ -68,9 +73,13 @@ impl SourceError {
     pub(crate) fn advice(&self) -> &'static str {
         match self {
             Self::NoConf(_) => "Copy the cluster's slurm.conf to this host, or say where it is.",
+            Self::NoReader(locate::NoReader::NoRest { .. }) => {
+                "It is a package of its own, which needs no Slurm."
+            }
             Self::NoReader(_) => {
                 "A reader is built for one libslurm; install the one of this host's Slurm release."
             }
+            Self::Refused(Failure { stage: Some(stage), .. }, _) => rest::advice(*stage),
             Self::Refused(failure, _) => match failure.errno {
                 // slurm_errno.h: the two CONNECTION_ERRORs
                 1001 | 1800 => "Is slurmctld running, and its port open to this host? Try `scontrol ping`.",
@@ -173,6 +182,7 @@ impl Source {
         let vitals = Arc::new(Vitals::default());
         let keeper = Keeper {
             conf: Watch::new(slurm.conf.clone()),
+            heard: Heard::of(if slurm.rest.endpoint.is_some() { Speaker::Reader } else { Speaker::Libslurm }),
             slurm,
             start_deadline,
             vitals: Arc::clone(&vitals),
@@ -182,7 +192,6 @@ impl Source {
             started_before: false,
             unanswered_since: None,
             troubled: false,
-            heard: Heard::default(),
             id: 0,
         };
         let task = tokio::spawn(keeper.run(asked, answered));
@@ -334,7 +343,7 @@ impl Keeper {
         if let Some(rest) = &self.rest {
             return Err(SourceError::Resting(Arc::clone(&rest.error)));
         }
-        let started = match self.conf.note().await {
+        let started = match self.note_conf().await {
             Ok(()) => self.start().await,
             Err(missing) => Err(SourceError::NoConf(missing)),
         };
@@ -351,18 +360,27 @@ impl Keeper {
         }
     }
 
+    /// A reader of slurmrestd has no slurm.conf.
+    async fn note_conf(&mut self) -> Result<(), PathBuf> {
+        if self.slurm.rest.endpoint.is_some() { Ok(()) } else { self.conf.note().await }
+    }
+
     async fn start(&self) -> Result<Process, SourceError> {
         let programs = locate::readers(&self.slurm)?;
         let mut unfit = Vec::new();
         for program in programs {
-            let conf = self.slurm.conf.as_deref();
-            match Process::start(&program, conf, self.start_deadline, &self.heard).await {
+            let arguments = arguments(&self.slurm);
+            match Process::start(&program, &arguments, self.start_deadline, &self.heard).await {
                 Ok(reader) => {
-                    let (path, pid, release) = (program.display(), reader.pid(), reader.release());
+                    let (path, pid) = (program.display(), reader.pid());
+                    let whose = match reader.release() {
+                        Some(release) => format!("Slurm {release}"),
+                        None => "slurmrestd".to_owned(),
+                    };
                     if self.troubled && self.started_before {
-                        debug!(reader = %path, pid, "reader started again for Slurm {release}");
+                        debug!(reader = %path, pid, "reader started again for {whose}");
                     } else {
-                        info!(reader = %path, pid, "reader started for Slurm {release}");
+                        info!(reader = %path, pid, "reader started for {whose}");
                     }
                     return Ok(reader);
                 }
@@ -388,6 +406,9 @@ impl Keeper {
     /// libslurm reads slurm.conf once: another one needs another process, and one that has come at last is tried
     /// at once.
     async fn notice_changed_conf(&mut self) {
+        if self.slurm.rest.endpoint.is_some() {
+            return;
+        }
         let soon = self.reader.is_none() || self.unanswered_since.is_some();
         if !self.conf.has_changed(soon).await {
             return;
@@ -399,7 +420,9 @@ impl Keeper {
     }
 
     fn notice_stale(&mut self) {
-        if self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
+        // Only libslurm keeps to the controller that it once knew.
+        let keeps = self.slurm.rest.endpoint.is_none();
+        if keeps && self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
             debug!("slurmctld has not answered for a while; starting another reader, in case it has moved");
             self.unanswered_since = None;
             self.troubled = true;
@@ -412,6 +435,13 @@ impl Keeper {
         self.rest = None;
         self.vitals.pid.store(0, Ordering::Relaxed);
     }
+}
+
+/// What a reader is started with.
+fn arguments(slurm: &Slurm) -> Vec<OsString> {
+    slurm.rest.arguments(slurm.timeout).unwrap_or_else(|| {
+        slurm.conf.iter().flat_map(|conf| ["--conf".into(), conf.clone().into_os_string()]).collect()
+    })
 }
 
 async fn gone(reader: Option<&mut Process>) -> ProcessError {

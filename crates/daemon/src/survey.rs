@@ -58,6 +58,8 @@ pub(crate) struct Done {
 #[derive(Debug)]
 pub(crate) struct Survey {
     source: Source,
+    /// slurmrestd must not be asked for jobs.
+    no_jobs: bool,
     max_duty: f64,
     max_threads: u32,
     topics: [Topic; KINDS.len()],
@@ -82,6 +84,7 @@ impl Survey {
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
         let slurm = Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() };
         Self {
+            no_jobs: slurm.rest.endpoint.is_some(),
             source: Source::start(slurm, START_DEADLINE),
             max_duty,
             max_threads,
@@ -113,7 +116,9 @@ impl Survey {
     ) -> Option<Done> {
         let until =
             |kind: Kind| due.iter().filter(|(needs, _)| needs.of(kind)).map(|(_, every)| *every).max();
-        let wanted = KINDS.into_iter().filter_map(|kind| Some((kind, until(kind)?)));
+        let no_jobs = self.no_jobs;
+        let asked = KINDS.into_iter().filter(|kind| !(no_jobs && *kind == Kind::Jobs));
+        let wanted = asked.filter_map(|kind| Some((kind, until(kind)?)));
         if self.round.is_some() {
             debug!("the last round is still under way; this one is left out");
             wanted.for_each(|(kind, _)| topic::one_more(&mut self.topic(kind).vitals.skipped_round));

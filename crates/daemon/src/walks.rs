@@ -153,7 +153,7 @@ fn check(
         let new = now.statistics.as_ref().unwrap();
         let rows = |s: &Statistics| s.rpc.as_ref().unwrap().types.clone();
         let less = old.bf_backfilled_jobs > new.bf_backfilled_jobs
-            || (old.bf_table_size > 0 && new.bf_table_size == 0)
+            || (old.bf_table_size > Some(0) && new.bf_table_size == Some(0))
             || (old.bf_when_last_cycle.is_some() && new.bf_when_last_cycle.is_none())
             || (old.schedule_cycle_last > 0
                 && (new.schedule_cycle_last, new.schedule_cycle_counter) == (0, 0))

@@ -188,7 +188,8 @@ mod tests {
         drop(reply);
         assert_eq!(FREED.get(), 1);
         assert_eq!(statistics.req_time, i64::MIN);
-        assert_eq!(statistics.rpc, Some(slurm_snapshot::RpcTables::default()));
+        let empty = slurm_snapshot::RpcTables { pending: Some(Vec::new()), ..Default::default() };
+        assert_eq!(statistics.rpc, Some(empty));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 //!
 //! A [`Job`] borrows from the reply; the fold over jobs is safe code that knows no C.
 
+use slurm_snapshot::gres::{self, Unparsed};
 use slurm_snapshot::{JobTally, Jobs};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
 use crate::fold::{Fold, Wishes};
 use crate::raw::{bytes, number, slice, wide};
-use crate::tres::{self, Unparsed};
+
 use crate::{array, words};
 
 /// What counts of a job record.
@@ -112,7 +113,7 @@ unsafe fn tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
 unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     // SAFETY: the caller promises NULL or a string.
     let gpus = |text| unsafe { bytes(text) };
-    let gpus = |text| tres::gpus(gpus(text));
+    let gpus = |text| gres::gpus(gpus(text));
     if words::job_base(record.job_state) != 0 {
         for text in [record.tres_alloc_str, record.gres_total] {
             if let Some(count) = gpus(text)? {

@@ -21,7 +21,6 @@ mod raw;
 mod rpc;
 pub mod serve;
 mod stats;
-mod tres;
 pub mod version;
 mod waits;
 mod words;

@@ -55,7 +55,8 @@ fn run(conf: Option<CString>, api_version: u32) -> Result<(), Box<dyn std::error
     rustix::stdio::dup2_stdout(io::stderr())?;
 
     let mut client = Client::init(conf.as_deref());
-    let hello = Hello { protocol: PROTOCOL, release: version::built_for(), api_version };
+    let hello =
+        Hello { protocol: PROTOCOL, release: Some(version::built_for()), api_version: Some(api_version) };
     serve(&mut client, hello, input, output)?;
     Ok(())
 }

@@ -3,11 +3,11 @@
 //! One of the three places that know a release: up to 24.11 what a node has allocated is behind
 //! `slurm_get_select_nodeinfo`, in 26.05 it is in the record.
 
-use slurm_snapshot::{Memory, NodeRow, NodeTally, Nodes, Shares};
+use slurm_snapshot::{Memory, NodeRow, NodeTally, Nodes, Shares, gres};
 use slurm_sys::{node_info_msg_t, node_info_t};
 
 use crate::raw::{bytes, moment, number, number64, slice, text};
-use crate::{tres, words};
+use crate::words;
 
 /// What its partitions need of a node.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,7 @@ pub(crate) unsafe fn from_reply(reply: &node_info_msg_t, rows: bool) -> Walked {
     let records = unsafe { slice(reply.node_array, reply.record_count, usize::MAX) };
     let mut walked = Walked::default();
     walked.nodes.last_update = reply.last_update;
+    walked.nodes.future = Some(0);
     for record in records {
         // SAFETY: the caller's promise covers every record.
         let member = unsafe { walked.add(record, rows) };
@@ -59,7 +60,7 @@ impl Walked {
         }
         let state = record.node_state;
         if words::node_base(state) == words::NODE_FUTURE {
-            nodes.future = nodes.future.saturating_add(1);
+            nodes.future = Some(nodes.future.unwrap_or(0).saturating_add(1));
             return None;
         }
         // SAFETY: the caller's promise.
@@ -154,8 +155,8 @@ unsafe fn gpus(record: &node_info_t, usable: bool, nodes: &mut Nodes) -> Shares 
         None => types.push((kind, has, used)),
     };
     let results = [
-        tres::gpus_by_type(has, |kind, count| add(kind, count, 0)),
-        tres::gpus_by_type(used, |kind, count| add(kind, 0, count)),
+        gres::gpus_by_type(has, |kind, count| add(kind, count, 0)),
+        gres::gpus_by_type(used, |kind, count| add(kind, 0, count)),
     ];
     let bad = results.iter().filter(|result| result.is_err()).count();
     nodes.unparsed = nodes.unparsed.saturating_add(u64::try_from(bad).unwrap_or(u64::MAX));
@@ -266,7 +267,7 @@ pub(crate) mod tests {
     fn future_nodes_and_empty_records_are_in_no_total() {
         let mut records = [record(c"f", 6, c"gpu:4", c""), node_info_t::default(), record(c"n", 2, c"", c"")];
         let walked = walked(&mut records, true);
-        assert_eq!((walked.nodes.records, walked.nodes.future, walked.nodes.blank), (3, 1, 1));
+        assert_eq!((walked.nodes.records, walked.nodes.future, walked.nodes.blank), (3, Some(1), 1));
         assert_eq!(walked.nodes.total.nodes.total, 1);
         assert_eq!(walked.nodes.rows.len(), 1);
         assert_eq!(walked.members.len(), 3, "indexes count them too");

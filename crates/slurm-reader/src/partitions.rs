@@ -36,8 +36,8 @@ unsafe fn partition(record: &partition_info_t, nodes: &Walked) -> Partition {
     let mut partition = Partition {
         name: name.unwrap_or_default(),
         state: state(record.state_up),
-        default: flags & DEFAULT != 0,
-        hidden: flags & HIDDEN != 0,
+        default: Some(flags & DEFAULT != 0),
+        hidden: Some(flags & HIDDEN != 0),
         ..Partition::default()
     };
     // SAFETY: the caller promises NULL, or a list that ends with a negative number.
@@ -133,6 +133,7 @@ mod tests {
         let seen = counted(&mut records, &Walked::default());
         let states: Vec<_> = seen.iter().map(|partition| partition.state.as_str()).collect();
         assert_eq!(states, ["up", "down", "drain", "inactive", "state_9"]);
-        assert!(seen[0].default && !seen[0].hidden && seen[1].hidden && !seen[1].default);
+        let flags = |at: usize| (seen[at].default, seen[at].hidden);
+        assert_eq!((flags(0), flags(1)), ((Some(true), Some(false)), (Some(false), Some(true))));
     }
 }

@@ -29,7 +29,7 @@ pub(crate) unsafe fn from_reply(reply: &stats_info_response_msg_t) -> RpcTables 
         // SAFETY: the caller's promise.
         users: unsafe { users(reply) },
         // SAFETY: the caller's promise.
-        pending: unsafe { pending(reply) },
+        pending: Some(unsafe { pending(reply) }),
         // SAFETY: the caller's promise.
         dumped: unsafe { dumped(reply) },
     }
@@ -145,7 +145,7 @@ mod tests {
             rpc_dump_count: u32::MAX,
             ..Default::default()
         };
-        assert_eq!(copied(&reply), RpcTables::default());
+        assert_eq!(copied(&reply), RpcTables { pending: Some(Vec::new()), ..RpcTables::default() });
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(tables.types, [row(2035, 3, u64::MAX), row(1008, u32::MAX, 9)]);
         let user = |id, count, time| RpcUser { id, count, time, ..RpcUser::default() };
         assert_eq!(tables.users, [user(0, 1, 3), user(u32::MAX, 2, 4)]);
-        assert_eq!(tables.pending, [PendingRpc { id: 6009, count: 12 }]);
+        assert_eq!(tables.pending, Some(vec![PendingRpc { id: 6009, count: 12 }]));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::conf::Conf;
 use crate::fold::Wishes;
 use crate::known::Known;
 use crate::names::{self, UserNames};
+use crate::version;
 
 /// The calls that requests are carried out with.
 pub trait Rpcs {
@@ -129,7 +130,8 @@ fn serve_with(
 ) -> Result<(), ServeError> {
     let mut requests = Requests::new(input);
     let known = Known::new(rpcs.own_cluster(), Instant::now);
-    let mut server = Server { rpcs, release: hello.release, known, users };
+    let release = hello.release.unwrap_or_else(version::built_for);
+    let mut server = Server { rpcs, release, known, users };
     let mut line = Vec::with_capacity(16 * 1024);
     send(&Answer::Hello(hello), &mut line, &mut output)?;
     while let Some(request) = requests.next()? {
@@ -159,9 +161,13 @@ impl<R: Rpcs> Server<'_, R> {
     fn answer(&mut self, request: &Request) -> Answer {
         match self.reading(request) {
             Ok(reading) => Answer::Reading(Box::new(reading)),
-            Err(CallError { call, errno, text }) => {
-                Answer::Failure(Failure { id: request.id(), call: call.to_owned(), errno, text })
-            }
+            Err(CallError { call, errno, text }) => Answer::Failure(Failure {
+                id: request.id(),
+                call: call.to_owned(),
+                errno,
+                text,
+                ..Failure::default()
+            }),
         }
     }
 
@@ -198,6 +204,7 @@ impl<R: Rpcs> Server<'_, R> {
             statistics,
             reply,
             visibility,
+            rest: None,
         })
     }
 

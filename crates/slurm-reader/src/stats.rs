@@ -64,9 +64,9 @@ pub(crate) unsafe fn from_reply(reply: &stats_info_response_msg_t, rpc: bool) ->
         gettimeofday_latency: reply.gettimeofday_latency,
         schedule_cycle_max: reply.schedule_cycle_max,
         schedule_cycle_last: reply.schedule_cycle_last,
-        schedule_cycle_sum,
+        schedule_cycle_sum: Some(schedule_cycle_sum),
         schedule_cycle_counter: reply.schedule_cycle_counter,
-        schedule_cycle_depth: reply.schedule_cycle_depth,
+        schedule_cycle_depth: Some(reply.schedule_cycle_depth),
         schedule_queue_len: reply.schedule_queue_len,
         schedule_exit,
         jobs_submitted: reply.jobs_submitted,
@@ -81,22 +81,23 @@ pub(crate) unsafe fn from_reply(reply: &stats_info_response_msg_t, rpc: bool) ->
         bf_last_backfilled_jobs: reply.bf_last_backfilled_jobs,
         bf_backfilled_het_jobs: reply.bf_backfilled_het_jobs,
         bf_cycle_counter: reply.bf_cycle_counter,
-        bf_cycle_sum: reply.bf_cycle_sum,
+        bf_cycle_sum: Some(reply.bf_cycle_sum),
         bf_cycle_last: reply.bf_cycle_last,
-        bf_cycle_max: reply.bf_cycle_max,
-        bf_last_depth: reply.bf_last_depth,
-        bf_last_depth_try: reply.bf_last_depth_try,
-        bf_depth_sum: reply.bf_depth_sum,
-        bf_depth_try_sum: reply.bf_depth_try_sum,
+        bf_cycle_max: Some(reply.bf_cycle_max),
+        bf_last_depth: Some(reply.bf_last_depth),
+        bf_last_depth_try: Some(reply.bf_last_depth_try),
+        bf_depth_sum: Some(reply.bf_depth_sum),
+        bf_depth_try_sum: Some(reply.bf_depth_try_sum),
         bf_queue_len: reply.bf_queue_len,
-        bf_queue_len_sum: reply.bf_queue_len_sum,
-        bf_table_size: reply.bf_table_size,
-        bf_table_size_sum: reply.bf_table_size_sum,
+        bf_queue_len_sum: Some(reply.bf_queue_len_sum),
+        bf_table_size: Some(reply.bf_table_size),
+        bf_table_size_sum: Some(reply.bf_table_size_sum),
         bf_when_last_cycle: moment(reply.bf_when_last_cycle),
         bf_active: reply.bf_active,
         bf_exit,
         parts_packed,
         rpc_queue_enabled,
+        means: None,
         rpc: tables,
     }
 }
@@ -125,8 +126,8 @@ mod tests {
         assert_eq!(statistics.req_time, i64::MAX);
         assert_eq!(statistics.schedule_cycle_max, u32::MAX);
         let widest = if cfg!(slurm_ge_2511) { u64::MAX } else { u64::from(u32::MAX) };
-        assert_eq!(statistics.schedule_cycle_sum, widest);
-        assert_eq!(statistics.bf_cycle_sum, u64::MAX);
+        assert_eq!(statistics.schedule_cycle_sum, Some(widest));
+        assert_eq!(statistics.bf_cycle_sum, Some(u64::MAX));
         assert_eq!(statistics.bf_active, 1);
         assert_eq!(statistics.job_states_ts, Some(1_700_000_000));
     }
@@ -136,7 +137,10 @@ mod tests {
         let statistics = copied(&stats_info_response_msg_t::default(), true);
         assert_eq!(statistics.job_states_ts, None);
         assert_eq!(statistics.bf_when_last_cycle, None);
-        assert_eq!(statistics.rpc, Some(slurm_snapshot::RpcTables::default()));
+        assert_eq!(
+            statistics.rpc,
+            Some(slurm_snapshot::RpcTables { pending: Some(Vec::new()), ..Default::default() })
+        );
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn says_hello_and_ends_when_stdin_closes() {
     let mut reader = command(READER).arg("--conf").arg(&conf).spawn().unwrap();
     let Answer::Hello(hello) = hello(reader.stdout.as_mut().unwrap()).unwrap() else { panic!("no hello") };
     assert_eq!(hello.protocol, PROTOCOL);
-    assert_eq!(hello.release, slurm_reader::version::built_for());
+    assert_eq!(hello.release, Some(slurm_reader::version::built_for()));
     drop(reader.stdin.take());
     let output = reader.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));

@@ -1,6 +1,6 @@
 //! The lines that pass between the daemon and a reader: JSON, one object a line, named by its only key.
 //!
-//! A reader says [`Answer::Hello`] once, when libslurm is ready, and then exactly one [`Answer::Reading`] or
+//! A reader says [`Answer::Hello`] once, when it is ready, and then exactly one [`Answer::Reading`] or
 //! [`Answer::Failure`] for each [`Request`], in order and with the request's `id`. A recording is a file of such
 //! answers.
 
@@ -104,7 +104,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
-    /// libslurm is initialized: requests may come.
+    /// Requests may come: libslurm, where there is one, is initialized.
     Hello(Hello),
     /// The request was carried out.
     Reading(Box<Reading>),
@@ -118,10 +118,12 @@ pub enum Answer {
 pub struct Hello {
     /// Line format, [`PROTOCOL`].
     pub protocol: u32,
-    /// Release of the libslurm that the reader is linked with.
-    pub release: Release,
-    /// `slurm_api_version()`: 0x260000 on 22.05.
-    pub api_version: u32,
+    /// Release of the libslurm that the reader is linked with; `None` of a reader of slurmrestd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<Release>,
+    /// `slurm_api_version()`: 0x260000 on 22.05; `None` of a reader of slurmrestd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<u32>,
 }
 
 /// A reading, with all that a recording needs to be read elsewhere.
@@ -137,7 +139,7 @@ pub struct Reading {
     pub uptime: Option<f64>,
     /// How long the RPC took, µs.
     pub elapsed: u64,
-    /// Release of the libslurm that read it.
+    /// Release of the libslurm that read it, which may be slurmrestd's.
     pub release: Release,
     /// ClusterName, once slurmctld has told it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -155,21 +157,79 @@ pub struct Reading {
     /// [`Request::Reservations`]. Asked of slurmctld before the reply; where it does not tell, the request fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility: Option<Visibility>,
+    /// How slurmrestd was asked; `None` of a reader of libslurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Rest>,
 }
 
-/// A call of libslurm that failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{call}: {text} (errno {errno})")]
+/// How slurmrestd was asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rest {
+    /// The version of its API that answers: `v0.0.42`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The token; `None` where none is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<Token>,
+}
+
+/// What can be read of a token without its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// When it ends: Unix seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<i64>,
+    /// Every user of this host can read its file.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exposed: bool,
+}
+
+/// A call of libslurm, or a request to slurmrestd, that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{}", self.words())]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
     /// The request's.
     pub id: u64,
-    /// libslurm's function.
+    /// libslurm's function, or what slurmrestd was asked for.
     pub call: String,
-    /// `errno` right after the call: Slurm's own above 1000.
+    /// `errno` right after the call: Slurm's own above 1000; 0 where there is none.
     pub errno: i32,
-    /// `slurm_strerror(errno)`.
+    /// `slurm_strerror(errno)`, or what is known of it.
     pub text: String,
+    /// How far a request to slurmrestd came; `None` of a reader of libslurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<Stage>,
+    /// How slurmrestd was asked; `None` of a reader of libslurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rest: Option<Box<Rest>>,
+}
+
+/// How far a request to slurmrestd came, and what to look at therefore. In the order in which each needs the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// It was not sent: there is no such request, or it would cost slurmrestd too much.
+    Unsupported,
+    /// It was not sent: the token's file cannot be read.
+    TokenFile,
+    /// No connection.
+    Connect,
+    /// No TLS on the connection.
+    Tls,
+    /// What answers is not slurmrestd, or not all of its answer came.
+    Http,
+    /// slurmrestd speaks no version of its API that the reader knows.
+    Version,
+    /// The token is not accepted.
+    Token,
+    /// slurmrestd answers, and slurmctld does not, or refuses.
+    Slurmctld,
 }
 
 /// A line that is not of this format.
@@ -235,6 +295,16 @@ impl Request {
     }
 }
 
+impl Failure {
+    fn words(&self) -> String {
+        let Self { call, errno, text, .. } = self;
+        if self.stage.is_some() && *errno == 0 {
+            return format!("{call}: {text}");
+        }
+        format!("{call}: {text} (errno {errno})")
+    }
+}
+
 fn start_of(line: &[u8]) -> String {
     String::from_utf8_lossy(line).chars().take(60).collect()
 }
@@ -286,9 +356,10 @@ mod tests {
             release: Release::new(22, 5),
             cluster: Some("sandbox".into()),
             max_server_threads: Some(256),
-            statistics: Some(Statistics { bf_cycle_sum: u64::MAX, ..Statistics::default() }),
+            statistics: Some(Statistics { bf_cycle_sum: Some(u64::MAX), ..Statistics::default() }),
             reply: Some(Reply::Unchanged),
             visibility: Some(Visibility { private: vec!["jobs".into()], privileged: None }),
+            rest: Some(Rest { version: Some("v0.0.42".into()), token: Some(Token::default()) }),
         };
         let answer = Answer::Reading(Box::new(reading));
         let line = serde_json::to_vec(&answer).unwrap();

@@ -60,8 +60,9 @@ pub struct Nodes {
     pub records: u64,
     /// Records that slurmctld sent empty: nodes that it keeps from us, or that are no more.
     pub blank: u64,
-    /// FUTURE nodes: configured, and not there yet.
-    pub future: u64,
+    /// FUTURE nodes: configured, and not there yet. `None` where the reply never has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub future: Option<u64>,
     /// All the others.
     pub total: NodeTally,
     /// By the one word that sinfo's `%T` shows, in lower case and without its suffix: `drained`, `mixed`, `maint`.
@@ -133,10 +134,12 @@ pub struct Partition {
     pub name: String,
     /// `up`, `down`, `drain` or `inactive`; `state_N` for what no release knows.
     pub state: String,
-    /// Jobs that name no partition come here.
-    pub default: bool,
-    /// Shown to those alone who may use it.
-    pub hidden: bool,
+    /// Jobs that name no partition come here; `None` where slurmrestd does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<bool>,
+    /// Shown to those alone who may use it; `None` where slurmrestd does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<bool>,
     /// Its nodes without the FUTURE ones.
     pub total: NodeTally,
     /// Its nodes by state, as in [`Nodes::states`].

@@ -1,7 +1,7 @@
 //! The scheduler's statistics: `stats_info_response_msg_t` of every release as one plain type.
 //!
 //! Names are slurm.h's. Times are µs where they are durations and Unix seconds where they are moments; a moment
-//! that never was (0 in the reply) is `None`.
+//! that never was (0 in the reply) is `None`, and so is what a reader of slurmrestd cannot know.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +33,13 @@ pub struct Statistics {
     /// Last main scheduling cycle, µs.
     pub schedule_cycle_last: u32,
     /// Sum of the main scheduling cycles, µs. A `u32` that wraps in slurmctld up to 25.05.
-    pub schedule_cycle_sum: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_cycle_sum: Option<u64>,
     /// Main scheduling cycles.
     pub schedule_cycle_counter: u32,
     /// Sum of the jobs looked at in main scheduling cycles.
-    pub schedule_cycle_depth: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_cycle_depth: Option<u32>,
     /// Jobs pending at the last main scheduling cycle.
     pub schedule_queue_len: u32,
     /// Main cycles by the reason they ended for ([`crate::schedule_exit_name`]); from 23.11.
@@ -70,27 +72,36 @@ pub struct Statistics {
     /// Backfill cycles.
     pub bf_cycle_counter: u32,
     /// Sum of the backfill cycles, µs.
-    pub bf_cycle_sum: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_cycle_sum: Option<u64>,
     /// Last backfill cycle, µs.
     pub bf_cycle_last: u32,
     /// Longest backfill cycle, µs.
-    pub bf_cycle_max: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_cycle_max: Option<u32>,
     /// Jobs looked at in the last backfill cycle.
-    pub bf_last_depth: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_last_depth: Option<u32>,
     /// Of those, the ones tried to start.
-    pub bf_last_depth_try: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_last_depth_try: Option<u32>,
     /// Sum of the jobs looked at.
-    pub bf_depth_sum: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_depth_sum: Option<u32>,
     /// Sum of the jobs tried to start.
-    pub bf_depth_try_sum: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_depth_try_sum: Option<u32>,
     /// Jobs pending at the last backfill cycle.
     pub bf_queue_len: u32,
     /// Sum of the jobs pending over the backfill cycles.
-    pub bf_queue_len_sum: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_queue_len_sum: Option<u32>,
     /// Time slots in the last backfill cycle's table.
-    pub bf_table_size: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_table_size: Option<u32>,
     /// Sum of the time slots over the backfill cycles.
-    pub bf_table_size_sum: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bf_table_size_sum: Option<u32>,
     /// When the last backfill cycle began: Unix seconds.
     pub bf_when_last_cycle: Option<i64>,
     /// Whether a backfill cycle is running: 0 or 1.
@@ -105,9 +116,40 @@ pub struct Statistics {
     /// Whether slurmctld queues RPCs by type (`SlurmctldParameters=enable_rpc_queue`); from 24.05.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc_queue_enabled: Option<bool>,
+    /// Means since the last reset, where the sums that they are made of are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub means: Option<Means>,
     /// The RPC tables, where they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc: Option<RpcTables>,
+}
+
+/// Quotients that slurmrestd makes of sums which it does not tell, truncated as sdiag truncates them: of sums that are
+/// known there is none here. It writes 0 where nothing was counted, and that is no mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Means {
+    /// Of the main scheduling cycles, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule_cycle: Option<u64>,
+    /// Of the jobs looked at in a main scheduling cycle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule_depth: Option<u64>,
+    /// Of the backfill cycles, µs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bf_cycle: Option<u64>,
+    /// Of the jobs looked at in a backfill cycle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bf_depth: Option<u64>,
+    /// Of the jobs tried to start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bf_depth_try: Option<u64>,
+    /// Of the jobs pending at a backfill cycle.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bf_queue_len: Option<u64>,
+    /// Of the time slots in its table.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bf_table_size: Option<u64>,
 }
 
 /// slurmctld's RPC tables. They are not reset at midnight.
@@ -118,8 +160,9 @@ pub struct RpcTables {
     pub types: Vec<RpcType>,
     /// By user, at most 200, in slurmctld's order.
     pub users: Vec<RpcUser>,
-    /// Messages to nodes that wait for an agent, by message type.
-    pub pending: Vec<PendingRpc>,
+    /// Messages to nodes that wait for an agent, by message type; `None` where slurmrestd does not tell them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Vec<PendingRpc>>,
     /// The first of those messages, each with its nodes.
     pub dumped: Vec<DumpedRpcs>,
 }

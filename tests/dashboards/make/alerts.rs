@@ -40,7 +40,7 @@ struct Rule {
     nothing: &'static str,
 }
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     Rule {
         name: "no-data",
         title: "No Slurm metrics arrive",
@@ -177,6 +177,23 @@ const RULES: [Rule; 9] = [
         limit: Limit::Above(0.9),
         lasts: "1m",
         panel: ("collector", "Carbons in doubt"),
+        nothing: "OK",
+    },
+    Rule {
+        name: "token",
+        title: "slurmrestd's token ends",
+        severity: "critical",
+        reason: "Ten minutes before. A token that nobody renews ends in silence: afterwards slurmrestd refuses every request. Only where \
+                 figures come over REST; the timer in docs/install.md renews it hours before.",
+        summary: "The token with which slurm-graphite asks slurmrestd ends within ten minutes, or has ended.",
+        advice: "Renew it: scontrol token username=NAME lifespan=SECONDS, into token_file. Does the timer that does so run (systemctl \
+                 list-timers)? The daemon needs no restart.",
+        target: "minSeries(cluster.slurm_graphite.*.gauge-token_expires_in)",
+        window: 600,
+        reducer: "last",
+        limit: Limit::Below(600.0),
+        lasts: "0s",
+        panel: ("collector", "slurmctld"),
         nothing: "OK",
     },
     Rule {

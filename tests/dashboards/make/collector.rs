@@ -98,7 +98,6 @@ fn delivery() -> Row {
                 .min(0.0),
             series("Carbons in doubt", "1 while nothing shows that a destination reads: it hangs, or its cache is full. The backlog waits meanwhile.")
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-in_doubt")
-                .unit("short")
                 .min(0.0),
             series("Not yet acknowledged", "Bytes sent that the other host's kernel has not acknowledged, by destination.")
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-unacked_bytes")

@@ -80,7 +80,7 @@ impl State {
         destination.configured
     }
 
-    /// Only `readable` points of a batch are left in the file: who was still to have the others has lost them.
+    /// Only `readable` points of a batch are left in the file: the destinations that did not have the others lose them.
     pub(super) fn shrink_batch(&mut self, id: u64, readable: u64) {
         let Some(held) = self.batches.get_mut(&id) else { return };
         let missing = held.points.saturating_sub(readable);

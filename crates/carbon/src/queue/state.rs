@@ -15,10 +15,10 @@ use super::clock::{Clock, Moment};
 use super::leaving::Reason;
 use super::{Dropped, Limits, QueueStatus, Turn};
 use crate::ledger::Ledger;
-use crate::store::{Changes, Event, Kept, StoreError};
+use crate::store::{Changes, Event, Kept, StoreError, segment_bytes};
 use crate::wire::Frame;
 
-/// How many batches that are not on disk go along with the next commit.
+/// How many batches that are not on disk go along with the next commit, at most.
 const CATCH_UP: usize = 32;
 /// A batch that the disk refuses this often waits behind the others.
 const MOST_REFUSALS: u32 = 3;
@@ -30,12 +30,12 @@ pub(super) struct State {
     /// On their way to the disk, with the moment at which nobody waits any longer.
     pub(super) committing: VecDeque<(u64, Instant)>,
     pub(super) destinations: BTreeMap<Arc<str>, Destination>,
-    /// What the next commit says besides of batches.
+    /// What the next commit says besides its batches.
     pub(super) told: Changes,
     /// The newest of each name.
     pub(super) states: BTreeMap<String, Arc<[u8]>>,
     pub(super) clock: Clock,
-    /// Until then the resend window counts as shorter than configured.
+    /// That `max_bytes` has no room for all of the resend window has been logged.
     pub(super) said_short: bool,
     pub(super) next_id: u64,
     /// What an earlier run had kept is among them.
@@ -131,8 +131,16 @@ impl State {
         let missed = self.batches.iter().filter(|_| catch_up > 0);
         let missed = missed.filter(|(_, held)| !held.durable && held.published);
         let missed = missed.filter(|(other, _)| **other != id && !self.on_its_way.contains(*other));
-        let missed: Vec<_> = missed.take(catch_up).collect();
-        let any_missed = missed.len() == catch_up && catch_up > 0;
+        // No more than a segment, or one: the live batch waits for them.
+        let most = usize::try_from(segment_bytes(self.limits.max_bytes)).unwrap_or(usize::MAX);
+        let mut bytes = 0_usize;
+        let fits = |(_, held): &(&u64, &Held)| {
+            let is_first = bytes == 0;
+            bytes = bytes.saturating_add(held.bytes);
+            is_first || bytes <= most
+        };
+        let missed: Vec<_> = missed.take(catch_up).take_while(fits).collect();
+        let any_missed = catch_up > 0 && (missed.len() == catch_up || bytes > most);
         let append: Vec<Kept> = missed
             .into_iter()
             .chain(self.batches.get_key_value(&id))

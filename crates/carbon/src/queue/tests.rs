@@ -136,6 +136,38 @@ async fn what_no_commit_has_taken_goes_along_with_the_last_one() {
 }
 
 #[tokio::test]
+async fn what_goes_along_with_a_commit_is_no_more_than_a_segment_and_no_less_than_one() {
+    for (max_bytes, expected) in [(LEAST_FILE_BYTES, 3), (1 << 10, 2)] {
+        let (queue, _thread) = hung();
+        for timestamp in 1..=10 {
+            let mut batch = Batch::new(timestamp);
+            (0..5000).for_each(|n| batch.push(format!("cluster.some_figure_{n:08}"), 1.0));
+            queue.push(&batch);
+        }
+        let mut state = queue.shared.state();
+        state.lose_patience(Instant::now() + COMMIT_PATIENCE);
+        let ids: Vec<u64> = state.batches.keys().copied().collect();
+        let error = StoreError::Gone;
+        state.apply(Event::Failed { appended: ids.clone(), error });
+        state.limits.max_bytes = max_bytes;
+        state.status.durable = true;
+        let along = state.changes(ids[9]).append;
+        assert_eq!(along.len(), expected, "{} bytes each", state.batches[&ids[0]].bytes);
+        assert!(state.missed, "the others go with the next");
+    }
+}
+
+#[tokio::test]
+async fn a_tick_is_due_to_the_destinations_that_its_commit_names_whatever_is_configured_meanwhile() {
+    let (queue, _thread) = hung();
+    queue.push(&batch(1));
+    let id = queue.shared.state().next_id - 1;
+    queue.reconfigure(limits(), &["b".to_owned()]);
+    queue.shared.state().apply(Event::Committed { appended: vec![id], dropped: Vec::new(), file_bytes: 0 });
+    assert_eq!(["a", "b"].map(|name| queue.place(name).share().due), [1, 0]);
+}
+
+#[tokio::test]
 async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_run() {
     // With the answer of the disk heard before the end, and with the end before it.
     for heard in [true, false] {

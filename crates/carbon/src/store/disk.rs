@@ -32,9 +32,15 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Which start of the host this is; zeros where the kernel does not tell, and then the batches of every run are an earlier
-/// one's.
+/// The kernel does not tell which start of the host this is: the batches of every run are an earlier one's.
+pub(super) const NO_BOOT: [u8; 16] = [0; 16];
+
+/// Which start of the host this is.
 pub(super) fn boot() -> [u8; 16] {
+    #[cfg(test)]
+    if faults::is_without_boot() {
+        return NO_BOOT;
+    }
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
@@ -83,6 +89,13 @@ pub(super) fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
+/// Removes a file.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    faults::remove()?;
+    fs::remove_file(path)
+}
+
 /// Returns when what was written to the file, or a name made in the folder, is on the disk.
 pub(super) fn sync(file: &File) -> io::Result<()> {
     #[cfg(test)]
@@ -100,6 +113,8 @@ pub(super) mod faults {
     thread_local! {
         static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
         static SYNCS: Cell<Option<u32>> = const { Cell::new(None) };
+        static WITHOUT_BOOT: Cell<bool> = const { Cell::new(false) };
+        static KEEPS_FILES: Cell<bool> = const { Cell::new(false) };
     }
 
     /// It has room for so many bytes more.
@@ -110,6 +125,24 @@ pub(super) mod faults {
     /// It syncs so many times more.
     pub(in crate::store) fn set_syncs(times: Option<u32>) {
         SYNCS.set(times);
+    }
+
+    /// The kernel does not tell which start of the host this is.
+    pub(in crate::store) fn set_without_boot(without: bool) {
+        WITHOUT_BOOT.set(without);
+    }
+
+    pub(super) fn is_without_boot() -> bool {
+        WITHOUT_BOOT.get()
+    }
+
+    /// It refuses to remove a file.
+    pub(in crate::store) fn set_keeps_files(keeps: bool) {
+        KEEPS_FILES.set(keeps);
+    }
+
+    pub(super) fn remove() -> io::Result<()> {
+        if KEEPS_FILES.get() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
     }
 
     /// How many of `bytes` it takes, where it is told to count.

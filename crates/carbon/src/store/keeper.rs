@@ -30,6 +30,8 @@ pub(super) struct Keeper {
     log: Option<Log>,
     tried: Option<Instant>,
     refused: u32,
+    /// A newer program wrote the log: it stays so for as long as this one runs.
+    is_newer: bool,
     /// What no commit has taken yet.
     owed: Changes,
     said: mpsc::UnboundedSender<Event>,
@@ -43,7 +45,18 @@ impl Keeper {
         said: mpsc::UnboundedSender<Event>,
     ) -> Self {
         let owed = Changes::default();
-        Self { dir, max_bytes, destinations, lock: None, log: None, tried: None, refused: 0, owed, said }
+        Self {
+            dir,
+            max_bytes,
+            destinations,
+            lock: None,
+            log: None,
+            tried: None,
+            refused: 0,
+            is_newer: false,
+            owed,
+            said,
+        }
     }
 
     /// Does what it is told, until nobody can tell it any more. Says first whether another process has the folder.
@@ -90,9 +103,10 @@ impl Keeper {
                 Command::Close { changes, closed } => {
                     // There is no later time.
                     self.tried = None;
-                    let dropped = self.apply(changes);
+                    let dropped: Vec<_> = changes.into_iter().map(|changes| self.apply(changes)).collect();
                     (self.log, self.lock) = (None, None);
-                    let _ = closed.send(dropped);
+                    let dropped: Option<Vec<_>> = dropped.into_iter().collect();
+                    let _ = closed.send(dropped.map(|dropped| dropped.concat()));
                     return;
                 }
             }
@@ -106,14 +120,11 @@ impl Keeper {
 
     fn open(&mut self) {
         self.tried = Some(Instant::now());
-        let opened = match self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok) {
-            Ok(lock) => {
-                self.lock = Some(lock);
-                Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES)
-            }
-            Err(error) => Err(error),
-        };
-        match opened {
+        match self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok) {
+            Ok(lock) => self.lock = Some(lock),
+            Err(error) => return self.say(Event::Unavailable(error)),
+        }
+        match Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES) {
             Ok((log, restored)) => {
                 let old = self.dir.join("queue.sqlite3");
                 if old.exists() {
@@ -124,6 +135,7 @@ impl Keeper {
             }
             Err(error) => {
                 self.refused += u32::from(matches!(error, StoreError::Io { .. }));
+                self.is_newer = matches!(error, StoreError::Newer { .. });
                 self.say(Event::Unavailable(error));
             }
         }
@@ -131,7 +143,8 @@ impl Keeper {
 
     /// Returns the batches that had to make room; `None` where the changes are not on disk.
     fn apply(&mut self, changes: Changes) -> Option<Vec<u64>> {
-        if self.log.is_none() && self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER) {
+        let is_time = self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER);
+        if self.log.is_none() && !self.is_newer && is_time {
             self.open();
         }
         let appended: Vec<u64> = changes.append.iter().map(|kept| kept.id).collect();
@@ -150,6 +163,29 @@ impl Keeper {
                 self.say(Event::Failed { appended, error });
                 None
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_is_refused_gives_nothing_of_the_log_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let (said, mut events) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
+        // A folder cannot be opened as the lock, nor as a segment.
+        let in_the_way = [dir.path().join("queue.lock"), disk::segment(dir.path(), 1)];
+        in_the_way.iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        (0..MOST_TRIES).for_each(|_| keeper.open());
+        assert_eq!(keeper.refused, 0);
+        std::fs::remove_dir(&in_the_way[0]).unwrap();
+        keeper.open();
+        assert_eq!(keeper.refused, 1);
+        while let Ok(event) = events.try_recv() {
+            assert!(matches!(event, Event::Unavailable(StoreError::Io { .. })), "{event:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ use super::record::{self, Content, Done, Evicted, FrameHead, Head, Renamed, Tota
 use super::{Changes, StoreError, disk};
 use crate::wire::{Frame, points};
 
-/// The largest segment, but for one commit that is larger.
+/// The largest segment, but for one batch that is larger.
 const MOST_SEGMENT: u64 = 4 << 20;
 /// Memory that is kept from one commit to the next.
 const MOST_BUFFER: usize = 64 << 10;
@@ -53,7 +53,7 @@ pub(super) struct Log {
     pub(super) states: BTreeMap<String, (u64, Arc<[u8]>)>,
     /// By destination and id: segment, points.
     pub(super) evicted: BTreeMap<(Arc<str>, u64), (u64, u64)>,
-    /// What the next commit says besides of what was found at the start.
+    /// What was found at the start, for the next commit to say.
     pub(super) settled: Vec<Done>,
     /// The next record's number.
     pub(super) number: u64,
@@ -66,11 +66,12 @@ pub(super) struct Log {
     pub(super) buffer: Vec<u8>,
 }
 
-impl Log {
-    fn segment_bytes(&self) -> u64 {
-        (self.max_bytes / 8).min(MOST_SEGMENT)
-    }
+/// The largest segment within this bound.
+pub(crate) fn segment_bytes(max_bytes: u64) -> u64 {
+    (max_bytes / 8).min(MOST_SEGMENT)
+}
 
+impl Log {
     /// Bytes of all segments.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
@@ -110,7 +111,8 @@ impl Log {
             frames.map(|frame| frame.body.len()).chain(changes.states.values().map(|bytes| bytes.len()));
         let size = u64::try_from(sizes.sum::<usize>()).unwrap_or(u64::MAX);
         let before = self.segments.get(&self.last).map_or(0, |segment| segment.bytes);
-        let newest = self.newest.take().filter(|_| before.saturating_add(size) <= self.segment_bytes());
+        let newest =
+            self.newest.take().filter(|_| before.saturating_add(size) <= segment_bytes(self.max_bytes));
         let (segment, before) = if newest.is_some() { (self.last, before) } else { (self.number, 0) };
         let gone = self.leaving(segment, size);
 
@@ -212,7 +214,7 @@ impl Log {
         newest.map_or_else(create, Ok).and_then(write).map_err(|source| {
             let left = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             // Nothing counts that is in a new one.
-            if !is_new || fs::remove_file(&path).is_err() {
+            if !is_new || disk::remove(&path).is_err() {
                 self.segments.entry(segment).or_default().bytes = left;
                 self.number = self.number.saturating_add(u64::from(is_new));
             }
@@ -261,7 +263,7 @@ impl Log {
     /// The segments that go with a commit of `size` bytes to `segment`: from the front, as long as nothing in them is due or
     /// there would be too much otherwise. As much as the next commit may take stays free.
     fn leaving(&self, segment: u64, size: u64) -> Vec<u64> {
-        let bound = self.max_bytes.saturating_sub(self.segment_bytes().max(size));
+        let bound = self.max_bytes.saturating_sub(segment_bytes(self.max_bytes).max(size));
         let mut bytes = self.bytes().saturating_add(size);
         let front = self.segments.range(..segment).take_while(|(_, front)| {
             let goes = bytes > bound || front.due == 0;
@@ -274,7 +276,7 @@ impl Log {
     /// Removes segments, and returns what was due in them.
     fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
         for segment in gone {
-            match fs::remove_file(disk::segment(&self.dir, *segment)) {
+            match disk::remove(&disk::segment(&self.dir, *segment)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     tracing::debug!(%error, segment, "a segment of the queue cannot be removed now");
                 }

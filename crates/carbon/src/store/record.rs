@@ -13,12 +13,12 @@
 //! | | the body |
 //!
 //! The first three fields and the version stay where they are in every version to come. The fields of [`Head`] and [`Content`]
-//! in their order, and the order of the kinds, are version 1: whoever changes one of them raises the version.
+//! in their order, and the order of the kinds, are version 1: a change of one of them raises the version.
 //!
 //! A record whose head is not what was written is passed over up to the next mark; a frame that is not costs itself. Each record
 //! has a number, one higher than the last, and says how many points its segment has had for each destination before it, so that
 //! it is known how many records and points of whom are gone between two records. A record whose number is not below the NUMBER
-//! of the next segment is void: its commit failed.
+//! of the next segment is void: its commit failed. So is a segment between a `begin` and the one that it names as the one before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -22,6 +22,8 @@ struct Scan {
     /// Points of frames that are not what was written, of each batch that has such.
     damaged: BTreeMap<u64, u64>,
     gaps: Vec<Gap>,
+    /// By segment: the numbers between its last record and the next segment, and what it has had.
+    ends: BTreeMap<u64, Gap>,
     /// By the number of the batch's record: destination, id, points.
     done: BTreeMap<u64, BTreeSet<(Arc<str>, u64, u64)>>,
     /// One copy of each name is enough.
@@ -44,7 +46,15 @@ impl Log {
             let path = disk::segment(dir, segment);
             let bytes = disk::read(&path, anyway).map_err(|source| io(&path, source))?;
             let limit = numbers.get(index + 1).copied();
-            scan.segment(segment, limit, &bytes).map_err(|version| StoreError::Newer { path, version })?;
+            let before = scan.log.totals.clone();
+            let has_records = scan.segment(segment, limit, &bytes);
+            let has_records =
+                has_records.map_err(|version| StoreError::Newer { path: path.clone(), version })?;
+            // Behind the next segment it would look like a gap.
+            if limit.is_none() && !has_records && disk::remove(&path).is_ok() {
+                scan.log.totals = before;
+                break;
+            }
             let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             scan.log.segments.insert(segment, Segment { bytes, due: 0 });
             scan.log.last = segment;
@@ -69,10 +79,12 @@ impl Log {
 }
 
 impl Scan {
-    /// Reads the next segment; the one behind it begins at `limit`.
-    fn segment(&mut self, segment: u64, limit: Option<u64>, bytes: &[u8]) -> Result<(), u8> {
+    /// Reads the next segment; the one behind it begins at `limit`. Returns whether it has any record but its `begin`.
+    fn segment(&mut self, segment: u64, limit: Option<u64>, bytes: &[u8]) -> Result<bool, u8> {
         let before = std::mem::take(&mut self.log.totals);
         let end = std::mem::replace(&mut self.log.number, segment);
+        self.ends.insert(self.log.last, (end..segment, before));
+        let mut has_records = false;
         self.boot = None;
         let mut records = record::records(bytes).peekable();
         while let Some(record) = records.next() {
@@ -85,12 +97,17 @@ impl Scan {
                 let news = renamed.iter().filter(|new| known.iter().all(|known| known.number != new.number));
                 news.for_each(|new| self.log.rename(new));
                 if !self.log.segments.is_empty() {
+                    if previous != self.log.last && self.ends.contains_key(&previous) {
+                        self.void(previous);
+                    }
                     // Of the one before, and of that alone, it knows how much there was.
-                    let had = if previous == self.log.last { &before } else { &Totals::new() };
-                    self.gap(end..segment, &totals, had);
+                    let before = self.ends.get(&previous).cloned();
+                    let (numbers, had) = before.unwrap_or_else(|| (end..segment, Totals::new()));
+                    self.gap(numbers, &totals, &had);
                 }
                 continue;
             }
+            has_records = true;
             if number < self.log.number || limit.is_some_and(|limit| number >= limit) {
                 continue;
             }
@@ -111,7 +128,14 @@ impl Scan {
             };
             self.record(entry, content, body, is_last);
         }
-        Ok(())
+        Ok(has_records)
+    }
+
+    /// The commits of the segments behind this one have failed.
+    fn void(&mut self, segment: u64) {
+        self.log.batches.retain(|_, entry| entry.segment <= segment);
+        let end = self.ends.get(&segment).map_or(u64::MAX, |(numbers, _)| numbers.end);
+        self.gaps.retain(|(numbers, _)| numbers.start < end);
     }
 
     fn gap(&mut self, numbers: Range<u64>, there_were: &Totals, there_are: &Totals) {
@@ -130,7 +154,8 @@ impl Scan {
         match content {
             Content::Begin { .. } => {}
             Content::Batch { id, timestamp, pushed, due, frames } => {
-                let pushed = (self.boot == Some(self.log.boot)).then_some(pushed);
+                let is_this_boot = self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
+                let pushed = is_this_boot.then_some(pushed);
                 let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
                 let mut damaged = 0;
                 for frame in frames {

@@ -9,6 +9,29 @@ use super::*;
 
 const POINTS: u64 = 10;
 
+impl Store {
+    /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
+    pub(crate) fn hung() -> (Self, impl Sized) {
+        let (commands, unheard) = channel();
+        (Self { commands }, unheard)
+    }
+
+    /// One whose disk gives batches as `load` says.
+    pub(crate) fn loading(
+        load: impl Fn(u64, bool) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
+    ) -> Self {
+        let (commands, received) = channel();
+        std::thread::spawn(move || {
+            for command in received {
+                if let Command::Load { id, anyway, reply } = command {
+                    let _ = reply.send(load(id, anyway));
+                }
+            }
+        });
+        Self { commands }
+    }
+}
+
 fn name(name: &str) -> Arc<str> {
     Arc::from(name)
 }
@@ -309,6 +332,23 @@ fn max_bytes_takes_the_oldest_segment_and_its_batches_are_told() {
     assert!(restored.lost.is_empty(), "evicted, not damaged");
 }
 
+#[tokio::test]
+async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
+    let (dir, max_bytes) = (tempfile::tempdir().unwrap(), 4 << 20);
+    let batches = |ids: std::ops::RangeInclusive<u64>| {
+        let frames: Arc<[Frame]> = [Frame { points: 5, body: vec![7; 300 << 10] }].into();
+        let append = ids.map(|id| Kept { frames: Arc::clone(&frames), ..kept(id, &["a"]) }).collect();
+        Changes { append, ..state("seen", b"last") }
+    };
+    let start = || Store::start(dir.path(), max_bytes, vec![name("a")]).unwrap().0;
+    assert_eq!(start().close(batches(1..=2), max_bytes).await, Some(vec![]));
+    assert_eq!(start().close(batches(3..=10), max_bytes).await, Some(vec![]));
+    let (log, restored) = open_as(dir.path(), max_bytes, &["a"]);
+    assert!(restored.batches.into_keys().eq(1..=10) && log.bytes() < max_bytes);
+    assert_eq!(*restored.states["seen"], *b"last");
+    assert!(log.segments.values().all(|segment| segment.bytes < 640 << 10), "{:?}", log.segments);
+}
+
 #[test]
 fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
     let dir = tempfile::tempdir().unwrap();
@@ -361,7 +401,82 @@ fn of_a_power_cut_in_the_middle_of_a_commit_nothing_is_told() {
 }
 
 #[test]
-fn a_newer_format_is_refused_and_left_alone() {
+fn a_new_segment_without_a_record_is_no_gap_in_any_run() {
+    let whole = tempfile::tempdir().unwrap();
+    let (mut log, _) = open(whole.path());
+    log.commit(&append([1])).unwrap();
+    let (mut log, _) = open(whole.path());
+    log.commit(&append([2])).unwrap();
+    let file = segments(whole.path()).pop().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    let second = record::records(&bytes).nth(1).unwrap().unwrap();
+    // Of the second segment's first record nothing is whole.
+    for end in 0..second.offset + second.length as usize {
+        fs::write(&file, &bytes[..end]).unwrap();
+        let dir = copy(whole.path());
+        for run in 0..3 {
+            let (mut log, restored) = open(dir.path());
+            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{end}, run {run}");
+            let ids = [1].into_iter().chain(10..10 + run);
+            assert!(restored.batches.into_keys().eq(ids), "{end}, run {run}");
+            log.commit(&append([10 + run])).unwrap();
+        }
+    }
+    // A run that had nothing to keep, and said so.
+    for _ in 0..3 {
+        let (mut log, restored) = open(whole.path());
+        assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
+        log.commit(&append([])).unwrap();
+    }
+}
+
+#[test]
+fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
+    let size = {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(dir.path());
+        log.commit(&Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") }).unwrap();
+        usize::try_from(log.bytes()).unwrap()
+    };
+    // Refused at any byte, or by the sync behind the last.
+    for room in 0..=size + 200 {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path()).0.commit(&append([1])).unwrap();
+        let (mut log, _) = open(dir.path());
+        faults::set_keeps_files(true);
+        faults::set_room(Some(room));
+        faults::set_syncs(Some(0));
+        let failed = Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") };
+        assert!(log.commit(&failed).is_err());
+        faults::set_keeps_files(false);
+        faults::set_room(None);
+        faults::set_syncs(None);
+        log.commit(&Changes { append: vec![kept(3, &["a", "b"])], ..state("seen", b"two") }).unwrap();
+        assert_eq!(segments(dir.path()).len(), 3);
+        for run in 0..2 {
+            let (_, restored) = open(dir.path());
+            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{room}, run {run}");
+            assert!(restored.batches.into_keys().eq([1, 3]), "{room}, run {run}");
+        }
+    }
+}
+
+#[test]
+fn without_a_boot_id_every_run_is_another_boot() {
+    let dir = tempfile::tempdir().unwrap();
+    let pushed = || {
+        let (mut log, restored) = open(dir.path());
+        log.commit(&append([1])).unwrap();
+        restored.batches.get(&1).map(|summary| summary.pushed)
+    };
+    assert_eq!((pushed(), pushed()), (None, Some(Some(1))));
+    faults::set_without_boot(true);
+    assert_eq!((pushed(), pushed()), (Some(None), Some(None)));
+    faults::set_without_boot(false);
+}
+
+#[tokio::test]
+async fn a_newer_format_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     three_segments(dir.path());
     let file = &segments(dir.path())[1];
@@ -374,6 +489,11 @@ fn a_newer_format_is_refused_and_left_alone() {
     let error = Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();
     assert!(matches!(error, StoreError::Newer { version: 2, .. }), "{error}");
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
+    // Nor is it read again and again: the last commit would be the time for it.
+    let (store, _lock, mut events) = Store::start(dir.path(), 64 << 20, vec![name("a")]).unwrap();
+    assert_eq!(store.close(append([1]), 64 << 20).await, None);
+    assert!(matches!(events.recv().await, Some(Event::Unavailable(StoreError::Newer { .. }))));
+    assert!(matches!(events.recv().await, Some(Event::Failed { .. })));
 }
 
 #[test]

@@ -99,7 +99,7 @@ const TALLY: &[Figure<NodeTally>] = &[
 
 #[rustfmt::skip]
 const RECORDS: &[Figure<Nodes>] = &[
-    Figure { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| count(n.future),
+    Figure { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| n.future.and_then(count),
         meaning: "FUTURE nodes: configured, and not there yet" },
     Figure { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| count(n.blank),
         meaning: "records that slurmctld sent empty" },

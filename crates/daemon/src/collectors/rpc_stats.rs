@@ -261,7 +261,8 @@ fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Cand
 
 fn push_pending(release: Release, rpc: &RpcTables, points: &mut Points<'_>) {
     let mut types: BTreeMap<u32, u64> = BTreeMap::new();
-    for row in &rpc.pending {
+    let Some(pending) = &rpc.pending else { return };
+    for row in pending {
         let count = types.entry(row.id).or_default();
         *count = count.saturating_add(row.count.into());
     }

@@ -117,6 +117,7 @@ mod tests {
             statistics: Some(statistics),
             reply: None,
             visibility: None,
+            rest: None,
         })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Every figure equals sdiag's, digit for digit; where sdiag prints no line there is no point.
 
-use slurm_snapshot::Statistics;
+use slurm_snapshot::{Means, Statistics};
 
 use super::{Collect, Collector, Paths, Round};
 use crate::derive;
@@ -72,13 +72,13 @@ const FIGURES: &[Figure<Statistics>] = &[
         meaning: "longest cycle of the main scheduler since the last reset" },
     Figure { leaf: "main_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.schedule_cycle_counter.into()),
         meaning: "cycles of the main scheduler since the last reset" },
-    Figure { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| count(s.schedule_cycle_sum),
+    Figure { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| s.schedule_cycle_sum.and_then(count),
         meaning: "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up to Slurm 25.05" },
-    Figure { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s.schedule_cycle_sum, s.schedule_cycle_counter),
+    Figure { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s, |m| m.schedule_cycle),
         meaning: "mean cycle of the main scheduler since the last reset" },
-    Figure { leaf: "main_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| Some(s.schedule_cycle_depth.into()),
+    Figure { leaf: "main_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| s.schedule_cycle_depth.map(f64::from),
         meaning: "jobs that the main scheduler looked at since the last reset" },
-    Figure { leaf: "main_mean_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| mean(s.schedule_cycle_depth.into(), s.schedule_cycle_counter),
+    Figure { leaf: "main_mean_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.schedule_depth),
         meaning: "mean number of jobs that a main cycle looked at since the last reset" },
     Figure { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: main_cycles_per_minute,
         meaning: "main cycles per whole minute since the last reset; from its second minute on" },
@@ -98,42 +98,42 @@ const FIGURES: &[Figure<Statistics>] = &[
         meaning: "whether a backfill cycle is running at this moment" },
     Figure { leaf: "bf_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.bf_cycle_last.into()),
         meaning: "last backfill cycle, without the time it slept and let others work" },
-    Figure { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| Some(s.bf_cycle_max.into()),
+    Figure { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| s.bf_cycle_max.map(f64::from),
         meaning: "longest backfill cycle since the last reset" },
-    Figure { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| count(s.bf_cycle_sum),
+    Figure { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| s.bf_cycle_sum.and_then(count),
         meaning: "sum of the backfill cycles since the last reset" },
-    Figure { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s.bf_cycle_sum, s.bf_cycle_counter),
+    Figure { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_cycle),
         meaning: "mean backfill cycle since the last reset" },
-    Figure { leaf: "bf_last_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_last_depth.into()),
+    Figure { leaf: "bf_last_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| s.bf_last_depth.map(f64::from),
         meaning: "jobs that the last backfill cycle looked at" },
-    Figure { leaf: "bf_last_depth_cycle_try", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_last_depth_try.into()),
+    Figure { leaf: "bf_last_depth_cycle_try", unit: "count", rollup: Rollup::Average, value: |s| s.bf_last_depth_try.map(f64::from),
         meaning: "jobs that the last backfill cycle tried to start" },
-    Figure { leaf: "bf_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_depth_sum.into()),
+    Figure { leaf: "bf_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_depth_sum.map(f64::from),
         meaning: "jobs that backfill looked at since the last reset" },
-    Figure { leaf: "bf_depth_sum_try", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_depth_try_sum.into()),
+    Figure { leaf: "bf_depth_sum_try", unit: "count", rollup: Rollup::Last, value: |s| s.bf_depth_try_sum.map(f64::from),
         meaning: "jobs that backfill tried to start since the last reset" },
-    Figure { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s.bf_depth_sum.into(), s.bf_cycle_counter),
+    Figure { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_depth),
         meaning: "mean number of jobs that a backfill cycle looked at since the last reset" },
-    Figure { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |s| mean(s.bf_depth_try_sum.into(), s.bf_cycle_counter),
+    Figure { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_depth_try),
         meaning: "mean number of jobs that a backfill cycle tried to start since the last reset" },
     Figure { leaf: "bf_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_queue_len.into()),
         meaning: "entries in the last backfill cycle's queue, counted as in `main_last_queue_length`" },
-    Figure { leaf: "bf_queue_length_sum", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_queue_len_sum.into()),
+    Figure { leaf: "bf_queue_length_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_queue_len_sum.map(f64::from),
         meaning: "sum over the backfill cycles of the entries in their queues, since the last reset" },
-    Figure { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s.bf_queue_len_sum.into(), s.bf_cycle_counter),
+    Figure { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_queue_len),
         meaning: "mean number of entries in a backfill cycle's queue since the last reset" },
-    Figure { leaf: "bf_table_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_table_size.into()),
+    Figure { leaf: "bf_table_size", unit: "count", rollup: Rollup::Average, value: |s| s.bf_table_size.map(f64::from),
         meaning: "time slots that the last backfill cycle planned with" },
-    Figure { leaf: "bf_table_size_sum", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_table_size_sum.into()),
+    Figure { leaf: "bf_table_size_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_table_size_sum.map(f64::from),
         meaning: "sum over the backfill cycles of those slots, since the last reset" },
-    Figure { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s.bf_table_size_sum.into(), s.bf_cycle_counter),
+    Figure { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_table_size),
         meaning: "mean number of time slots of a backfill cycle since the last reset" },
     Figure { leaf: "rpc_queue_enabled", unit: "0 or 1", rollup: Rollup::Average, value: |s| s.rpc_queue_enabled.map(|on| u8::from(on).into()),
         meaning: "whether slurmctld queues RPCs by type; from Slurm 24.05" },
 ];
 
-fn mean(sum: u64, cycles: u32) -> Option<f64> {
-    derive::mean(sum, cycles).and_then(count)
+fn mean(s: &Statistics, of: fn(&Means) -> Option<u64>) -> Option<f64> {
+    of(&derive::means(s)).and_then(count)
 }
 
 /// A fresh slurmctld counts since 0 for about a second: that is no moment.
@@ -219,9 +219,9 @@ mod tests {
             bf_backfilled_jobs: 900,
             bf_last_backfilled_jobs: 30,
             bf_cycle_counter: 72,
-            bf_cycle_sum: 171_543_834,
-            bf_queue_len_sum: 242_773,
-            bf_table_size_sum: 8141,
+            bf_cycle_sum: Some(171_543_834),
+            bf_queue_len_sum: Some(242_773),
+            bf_table_size_sum: Some(8141),
             agent_count: 3,
             agent_thread_count: 7,
             ..Statistics::default()

@@ -7,6 +7,7 @@ mod delivery;
 mod ini;
 mod place;
 mod read_back;
+mod rest;
 mod rules;
 mod slurm;
 mod storage;

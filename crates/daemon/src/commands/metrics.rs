@@ -1,5 +1,7 @@
 //! `metrics`: every path with its unit and meaning, as Markdown; docs/metrics.md is this command's output.
 
+mod rest;
+
 use std::fmt::Write;
 
 use crate::collectors::{COLLECTORS, Paths};
@@ -30,6 +32,7 @@ pub(super) fn document() -> String {
             let _ = writeln!(text, "| `{leaf}` | {unit} | {rollup} | {meaning} |");
         }
     }
+    rest::chapter(&mut text);
     text
 }
 
@@ -51,6 +54,18 @@ mod tests {
             std::fs::read_to_string(path).unwrap() == document(),
             "docs/metrics.md is old; run `make golden`"
         );
+    }
+
+    #[test]
+    fn what_does_not_come_over_rest_is_a_figure_that_there_is() {
+        for rest::Absent { below, leaves, .. } in rest::ABSENT {
+            let of = |paths: &&Paths| paths.below == *below || paths.below.starts_with(&format!("{below}."));
+            let found: Vec<_> = every_path().filter(of).flat_map(|paths| paths.leaves.leaves()).collect();
+            assert!(!found.is_empty(), "{below}");
+            for leaf in *leaves {
+                assert!(found.iter().any(|figure| figure.leaf == *leaf), "{below} {leaf}");
+            }
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ use crate::health::{DestinationHealth, Health};
 use crate::memory::Memories;
 use crate::naming;
 use crate::notify::Notify;
+use crate::source::rest::Expiry;
 use crate::source::{Outcome, Source};
 use crate::survey::{START_DEADLINE, Survey};
 use crate::telemetry::Logging;
@@ -88,6 +89,8 @@ struct Daemon {
     health: Health,
     host: String,
     cluster: Option<String>,
+    /// Of slurmrestd, when its token ends.
+    expiry: Expiry,
     /// Readers started again by sources that a reload has replaced.
     restarts_before: u64,
     /// A request is on its way to the source.
@@ -148,6 +151,7 @@ impl Daemon {
             health: Health::default(),
             host: naming::host(),
             cluster: None,
+            expiry: Expiry::default(),
             restarts_before: 0,
             asked: false,
             pending: None,
@@ -242,6 +246,7 @@ impl Daemon {
 
     fn answered(&mut self, outcome: Outcome) {
         self.asked = false;
+        self.expiry.note(&outcome, unix_now());
         match &outcome {
             Ok(_) => self.health.readings_ok += 1,
             Err(_) => self.health.readings_failed += 1,
@@ -286,6 +291,7 @@ impl Daemon {
         self.health.slurmctld_up = is_known.then_some(reading.is_some());
         self.health.reading_duration = reading.as_ref().map(|reading| reading.elapsed);
         self.health.reader_restarts = self.restarts_before.saturating_add(self.restarts());
+        self.health.token_expires_in = self.expiry.left(unix_now());
         let second_reader = self.survey.as_ref().and_then(Survey::pid);
         self.health.look_at_memory(self.source.pid(), second_reader);
         if let Some(cluster) = reading.as_ref().and_then(|reading| reading.cluster.as_ref()) {
@@ -368,6 +374,10 @@ impl Daemon {
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
     }
+}
+
+fn unix_now() -> i64 {
+    i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX)
 }
 
 fn names(destinations: &[Destination]) -> Vec<String> {

@@ -18,11 +18,11 @@ pub(crate) struct Interval {
     /// The backfill scheduler.
     pub(crate) bf: Cycles,
     /// Sum over its cycles of the jobs that it tried to start.
-    pub(crate) bf_depth_try: u32,
+    pub(crate) bf_depth_try: Option<u32>,
     /// Sum over its cycles of the entries of their queues; unknown where a cycle was running at either reading.
     pub(crate) bf_queue_len: Option<u32>,
     /// Sum over its cycles of the time slots.
-    pub(crate) bf_table_size: u32,
+    pub(crate) bf_table_size: Option<u32>,
     /// What happened to jobs.
     pub(crate) jobs: Jobs,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Cycles {
     /// Their time, µs; `None` where it cannot be right.
     pub(crate) time: Option<u64>,
     /// The jobs looked at.
-    pub(crate) depth: u32,
+    pub(crate) depth: Option<u32>,
 }
 
 /// Jobs in an interval.
@@ -52,33 +52,36 @@ impl Interval {
     /// What grew within `seconds`; there was no reset between the two.
     pub(crate) fn new(old: &Statistics, new: &Statistics, release: Release, seconds: f64) -> Self {
         let grown = |of: fn(&Statistics) -> u32| of(new).wrapping_sub(of(old));
-        let main_time = cycle_sum_grown(old.schedule_cycle_sum, new.schedule_cycle_sum, release);
+        // Not every reader knows every sum.
+        let summed = |of: fn(&Statistics) -> Option<u32>| Some(of(new)?.wrapping_sub(of(old)?));
+        let main_time = old.schedule_cycle_sum.zip(new.schedule_cycle_sum);
+        let main_time = main_time.and_then(|(old, new)| cycle_sum_grown(old, new, release));
         let main_count = grown(|s| s.schedule_cycle_counter);
         let main_most = most_time(seconds, main_count, new.schedule_cycle_max);
         // Where the sum may have wrapped once more than is seen, nothing is known.
         let unique = |time: u64| {
             release >= WIDE_CYCLE_SUM || time.checked_add(1 << 32).is_some_and(|more| more > main_most)
         };
-        let bf_time = new.bf_cycle_sum.checked_sub(old.bf_cycle_sum);
+        let bf_time = old.bf_cycle_sum.zip(new.bf_cycle_sum).and_then(|(old, new)| new.checked_sub(old));
         let bf_count = grown(|s| s.bf_cycle_counter);
-        let bf_most = most_time(seconds, bf_count, new.bf_cycle_max);
+        let bf_most = most_time(seconds, bf_count, new.bf_cycle_max.unwrap_or(u32::MAX));
         let between_cycles = old.bf_active == 0 && new.bf_active == 0;
         Self {
             seconds,
             main: Cycles {
                 count: main_count,
                 time: main_time.filter(|&time| time <= main_most && unique(time)),
-                depth: grown(|s| s.schedule_cycle_depth),
+                depth: summed(|s| s.schedule_cycle_depth),
             },
             bf: Cycles {
                 count: bf_count,
                 time: bf_time.filter(|&time| time <= bf_most),
-                depth: grown(|s| s.bf_depth_sum),
+                depth: summed(|s| s.bf_depth_sum),
             },
-            bf_depth_try: grown(|s| s.bf_depth_try_sum),
+            bf_depth_try: summed(|s| s.bf_depth_try_sum),
             // A cycle adds its queue when it begins and counts itself when it ends.
-            bf_queue_len: between_cycles.then(|| grown(|s| s.bf_queue_len_sum)),
-            bf_table_size: grown(|s| s.bf_table_size_sum),
+            bf_queue_len: summed(|s| s.bf_queue_len_sum).filter(|_| between_cycles),
+            bf_table_size: summed(|s| s.bf_table_size_sum),
             jobs: Jobs {
                 submitted: grown(|s| s.jobs_submitted),
                 started: grown(|s| s.jobs_started),
@@ -109,7 +112,7 @@ impl Cycles {
 
     /// `None` when no cycle ended.
     pub(crate) fn mean_depth(&self) -> Option<f64> {
-        self.mean_of(self.depth)
+        self.mean_of(self.depth?)
     }
 
     /// `sum` by the number of cycles; `None` when none ended.

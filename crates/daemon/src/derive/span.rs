@@ -128,9 +128,9 @@ fn scheduler_went_down(old: &Statistics, new: &Statistics) -> bool {
         ]
     };
     counters(old).into_iter().zip(counters(new)).any(|(old, new)| went_down(old, new))
-        || new.bf_cycle_sum < old.bf_cycle_sum
+        || is_lower(old.bf_cycle_sum, new.bf_cycle_sum)
         || new.schedule_cycle_max < old.schedule_cycle_max
-        || new.bf_cycle_max < old.bf_cycle_max
+        || is_lower(old.bf_cycle_max, new.bf_cycle_max)
 }
 
 /// What midnight leaves alone.
@@ -149,6 +149,11 @@ fn rpcs_went_down(old: &RpcTables, new: &RpcTables) -> bool {
     })
 }
 
+/// Of what is not known at either moment nothing can be said.
+fn is_lower<T: Ord>(old: Option<T>, new: Option<T>) -> bool {
+    old.zip(new).is_some_and(|(old, new)| new < old)
+}
+
 /// Whether a counter was set back; one that has passed `u32::MAX` was not.
 const fn went_down(old: u32, new: u32) -> bool {
     new.wrapping_sub(old) > u32::MAX / 2
@@ -159,7 +164,7 @@ fn restarted(old: &Statistics, new: &Statistics) -> bool {
     new.req_time_start <= 0
         || new.req_time_start < old.req_time_start
         || (old.bf_when_last_cycle.is_some() && new.bf_when_last_cycle.is_none())
-        || (old.bf_table_size > 0 && new.bf_table_size == 0)
+        || (old.bf_table_size > Some(0) && new.bf_table_size == Some(0))
         || (old.schedule_cycle_last > 0 && new.schedule_cycle_last == 0 && new.schedule_cycle_counter == 0)
 }
 
@@ -171,7 +176,7 @@ fn by_command(new: &Statistics) -> bool {
     let first = new.rpc.as_ref().and_then(|tables| tables.types.first());
     new.job_states_ts.is_some_and(|counted| counted < since)
         || (new.schedule_cycle_counter == 0 && new.schedule_cycle_last > 0)
-        || (new.bf_cycle_counter == 0 && new.bf_table_size > 0)
+        || (new.bf_cycle_counter == 0 && new.bf_table_size > Some(0))
         || first.is_some_and(|row| row.id == STATS_INFO)
 }
 
@@ -198,7 +203,7 @@ mod tests {
             schedule_cycle_counter: 11,
             jobs_submitted: 3,
             bf_cycle_counter: 2,
-            bf_table_size: 1,
+            bf_table_size: Some(1),
             bf_when_last_cycle: Some(MIDNIGHT + 3597),
             bf_backfilled_jobs: 1,
             job_states_ts: Some(MIDNIGHT + 3579),
@@ -220,6 +225,7 @@ mod tests {
             statistics: Some(statistics),
             reply: None,
             visibility: None,
+            rest: None,
         }
     }
 
@@ -234,7 +240,7 @@ mod tests {
             req_time: MIDNIGHT + 3630,
             req_time_start: MIDNIGHT + 3620,
             schedule_cycle_last: 85,
-            bf_table_size: 1,
+            bf_table_size: Some(1),
             bf_when_last_cycle: Some(MIDNIGHT + 3597),
             job_states_ts: Some(MIDNIGHT + 3609),
             rpc: rpc(&[(2035, 1)]),
@@ -243,7 +249,7 @@ mod tests {
         assert_eq!(between(running(), reset.clone()).unwrap().reset, Some(Reset::Command));
         let restart = Statistics {
             schedule_cycle_last: 0,
-            bf_table_size: 0,
+            bf_table_size: Some(0),
             job_states_ts: Some(MIDNIGHT + 3620),
             rpc: rpc(&[(2035, 3), (2001, 3)]),
             ..reset.clone()
@@ -254,7 +260,7 @@ mod tests {
             schedule_cycle_last: 93,
             schedule_cycle_counter: 3,
             bf_cycle_counter: 3,
-            bf_table_size: 1,
+            bf_table_size: Some(1),
             job_states_ts: Some(MIDNIGHT + 3621),
             ..reset
         };
@@ -320,8 +326,9 @@ mod tests {
 
     #[test]
     fn a_counter_that_passes_its_end_is_no_reset() {
-        let old = Statistics { jobs_submitted: u32::MAX - 2, bf_depth_sum: u32::MAX, ..running() };
-        let new = Statistics { req_time: MIDNIGHT + 3630, jobs_submitted: 4, bf_depth_sum: 9, ..old.clone() };
+        let old = Statistics { jobs_submitted: u32::MAX - 2, bf_depth_sum: Some(u32::MAX), ..running() };
+        let new =
+            Statistics { req_time: MIDNIGHT + 3630, jobs_submitted: 4, bf_depth_sum: Some(9), ..old.clone() };
         assert_eq!(between(old, new).unwrap().reset, None);
     }
 

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::config::Slurm;
 
 const NAME: &str = "slurm-graphite-reader";
+/// The one of slurmrestd.
+const REST_NAME: &str = "slurm-graphite-rest-reader";
 const PACKAGED: &str = "/usr/libexec/slurm-graphite";
 
 #[cfg(target_arch = "x86_64")]
@@ -30,6 +32,10 @@ const LIBRARIES: [&str; 7] = [
 pub(crate) enum NoReader {
     #[error("there is no {NAME} in {folders}; {advice}, or say where it is with [slurm] reader")]
     Nowhere { folders: String, advice: String },
+    #[error(
+        "there is no {REST_NAME} in {folders}; install the package {REST_NAME}, or say where it is with [slurm] reader"
+    )]
+    NoRest { folders: String },
     #[error("no reader fits this host's libslurm ({tried}); {advice}")]
     Unfit { tried: String, advice: String },
 }
@@ -38,6 +44,11 @@ impl NoReader {
     fn nowhere(folders: &[PathBuf]) -> Self {
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
         Self::Nowhere { folders: folders.join(", "), advice: install(&libraries(&loaders_path())) }
+    }
+
+    fn no_rest(folders: &[PathBuf]) -> Self {
+        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        Self::NoRest { folders: folders.join(", ") }
     }
 
     /// `tried` are the readers that the dynamic loader refused, each with its words.
@@ -87,6 +98,10 @@ pub(super) fn readers(slurm: &Slurm) -> Result<Vec<PathBuf>, NoReader> {
         return Ok(vec![reader.clone()]);
     }
     let folders = folders();
+    if slurm.rest.endpoint.is_some() {
+        let found = folders.iter().map(|folder| folder.join(REST_NAME)).find(|path| path.is_file());
+        return found.map(|path| vec![path]).ok_or_else(|| NoReader::no_rest(&folders));
+    }
     let found = found_in(&folders);
     if found.is_empty() {
         return Err(NoReader::nowhere(&folders));

@@ -4,6 +4,7 @@
 //! it must be dropped: nobody knows any more which answer would be to which question.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 use std::process::Stdio;
@@ -48,20 +49,46 @@ pub(crate) enum ProcessError {
     Nonsense(String),
 }
 
-/// The last lines of its stderr: libslurm's own.
+/// Whose words a reader's stderr carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Speaker {
+    /// It logs there.
+    #[default]
+    Libslurm,
+    /// Of slurmrestd, without a libslurm.
+    Reader,
+}
+
+impl fmt::Display for Speaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Libslurm => "libslurm",
+            Self::Reader => "the reader",
+        })
+    }
+}
+
+/// The last lines of its stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Said(Vec<String>);
+pub(crate) struct Said {
+    speaker: Speaker,
+    lines: Vec<String>,
+}
 
 impl Said {
     /// Whether there are none.
     pub(crate) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.lines.is_empty()
     }
 }
 
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_empty() { Ok(()) } else { write!(f, "; libslurm said: {}", self.0.join(" | ")) }
+        if self.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; {} said: {}", self.speaker, self.lines.join(" | "))
+        }
     }
 }
 
@@ -73,7 +100,7 @@ pub(crate) struct Process {
     stdout: BufReader<ChildStdout>,
     line: Vec<u8>,
     pid: u32,
-    release: Release,
+    release: Option<Release>,
     stderr: Stderr,
 }
 
@@ -81,16 +108,14 @@ impl Process {
     /// Starts `program` and waits for its hello.
     pub(crate) async fn start(
         program: &Path,
-        conf: Option<&Path>,
+        arguments: &[OsString],
         deadline: Duration,
         heard: &Heard,
     ) -> Result<Self, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
         #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
         let mut command = Command::new(program);
-        if let Some(conf) = conf {
-            command.arg("--conf").arg(conf);
-        }
+        command.args(arguments);
         // A process group of its own, so that a terminal's Ctrl-C reaches only the daemon.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.kill_on_drop(true).spawn().map_err(start_error)?;
@@ -105,14 +130,16 @@ impl Process {
             stdin,
             stdout: BufReader::with_capacity(16 << 10, stdout),
             line: Vec::new(),
-            release: Release::new(0, 0),
+            release: None,
             stderr: Stderr::follow(stderr, heard.clone()),
         };
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
         };
         let hello = hello.map_err(|error| match error {
-            ProcessError::Gone { status, said } => ProcessError::NotInitialized { status, said },
+            ProcessError::Gone { status, said } if said.speaker == Speaker::Libslurm => {
+                ProcessError::NotInitialized { status, said }
+            }
             other => other,
         });
         match hello? {
@@ -183,8 +210,8 @@ impl Process {
         self.pid
     }
 
-    /// The release of its libslurm.
-    pub(crate) const fn release(&self) -> Release {
+    /// The release of its libslurm, where it has one.
+    pub(crate) const fn release(&self) -> Option<Release> {
         self.release
     }
 
@@ -223,7 +250,7 @@ impl Process {
         self.stderr.finish().await;
         let said = self.stderr.said();
         if [LOADER_FAILED, WRONG_LIBRARY.into()].map(Some).contains(&status.code()) {
-            return ProcessError::Unloadable(said.0.join(" | "));
+            return ProcessError::Unloadable(said.lines.join(" | "));
         }
         ProcessError::Gone { status: status.to_string(), said }
     }
@@ -243,15 +270,23 @@ impl Drop for Process {
 /// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader
 /// at its start, is logged once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard(Arc<Mutex<VecDeque<String>>>);
+pub(crate) struct Heard {
+    speaker: Speaker,
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
 
 impl Heard {
     /// Different lines remembered.
     const REMEMBERED: usize = 16;
 
+    /// Nothing has been said yet.
+    pub(crate) fn of(speaker: Speaker) -> Self {
+        Self { speaker, ..Self::default() }
+    }
+
     /// Remembers a line; whether it is news.
     fn is_news(&self, text: &str) -> bool {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let before = lines.iter().position(|line| line == text);
         if let Some(before) = before {
             lines.remove(before);
@@ -264,14 +299,14 @@ impl Heard {
 
     /// All is well again: the same line will be news.
     fn forget(&self) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if !lines.is_empty() {
             lines.clear();
         }
     }
 }
 
-/// Carries a reader's stderr, which is libslurm's log, into ours.
+/// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
 #[derive(Debug)]
 struct Stderr {
     /// The last lines of this reader.
@@ -305,10 +340,13 @@ impl Stderr {
             }
             if is_of_the_loader(&text) {
                 debug!("{text}");
-            } else if heard.is_news(&text) {
-                warn!(target: "libslurm", "libslurm: {text}");
             } else {
-                debug!(target: "libslurm", "libslurm: {text}");
+                match (heard.speaker, heard.is_news(&text)) {
+                    (Speaker::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
+                    (Speaker::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
+                    (Speaker::Reader, true) => warn!("the reader: {text}"),
+                    (Speaker::Reader, false) => debug!("the reader: {text}"),
+                }
             }
             let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
             tail.retain(|line| *line != text);
@@ -321,7 +359,7 @@ impl Stderr {
 
     fn said(&self) -> Said {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        Said(tail.iter().cloned().collect())
+        Said { speaker: self.heard.speaker, lines: tail.iter().cloned().collect() }
     }
 
     /// Another request: what was said before is not about it.
@@ -374,6 +412,17 @@ mod tests {
         }
     }
 
+    /// A host that asks slurmrestd has no libslurm to look for.
+    #[tokio::test]
+    async fn what_the_reader_of_slurmrestd_says_is_not_called_libslurms() {
+        let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
+        let heard = Heard::of(Speaker::Reader);
+        let shell = Path::new("/bin/sh");
+        let error = Process::start(shell, &script, Duration::from_secs(10), &heard).await.unwrap_err();
+        let text = error.to_string();
+        assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
+    }
+
     #[tokio::test]
     async fn a_reader_that_never_says_hello_is_killed_at_its_deadline() {
         let folder = tempfile::tempdir().unwrap();
@@ -385,7 +434,7 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let error =
-            Process::start(&script, None, Duration::from_secs(1), &Heard::default()).await.unwrap_err();
+            Process::start(&script, &[], Duration::from_secs(1), &Heard::default()).await.unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
         assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");

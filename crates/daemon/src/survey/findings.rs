@@ -76,6 +76,7 @@ impl Findings {
             statistics: None,
             reply: Some(reply),
             visibility: None,
+            rest: None,
         };
         self.set(kind, Some(Arc::new(reading)));
     }

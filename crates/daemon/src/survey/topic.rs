@@ -175,6 +175,7 @@ mod tests {
             statistics: None,
             reply: Some(reply),
             visibility: Some(Visibility { private, privileged: Some(false) }),
+            rest: None,
         }))
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, Statistics};
 
-use crate::derive::Reset;
+use crate::derive::{Reset, nothing_yet};
 
 const DAY: i64 = 86_400;
 const EPOCH: i64 = 20_000 * DAY;
@@ -97,16 +97,16 @@ impl World {
             next_midnight: EPOCH + DAY,
             statistics: Statistics {
                 req_time_start: EPOCH - 7,
-                schedule_cycle_sum: sum.into(),
-                schedule_cycle_depth: depth,
+                schedule_cycle_sum: Some(sum.into()),
+                schedule_cycle_depth: Some(depth),
                 schedule_cycle_counter: 1000,
                 bf_cycle_counter: bf / 2,
-                bf_depth_sum: bf,
-                bf_depth_try_sum: depth,
-                bf_queue_len_sum: sum,
-                bf_table_size_sum: bf,
+                bf_depth_sum: Some(bf),
+                bf_depth_try_sum: Some(depth),
+                bf_queue_len_sum: Some(sum),
+                bf_table_size_sum: Some(bf),
                 bf_backfilled_jobs: 500,
-                ..Statistics::default()
+                ..nothing_yet()
             },
         };
         world.rpcs(2035, 3);
@@ -168,6 +168,7 @@ impl World {
             statistics: Some(statistics),
             reply: None,
             visibility: None,
+            rest: None,
         }
     }
 
@@ -214,7 +215,7 @@ impl World {
     fn restart(&mut self) {
         self.truth.resets.push(Reset::Restart);
         let bf_when_last_cycle = self.statistics.bf_when_last_cycle;
-        self.statistics = Statistics { bf_when_last_cycle, ..Statistics::default() };
+        self.statistics = Statistics { bf_when_last_cycle, ..nothing_yet() };
         self.truth.calls.clear();
         self.rpcs(1002, 1);
     }
@@ -230,7 +231,7 @@ impl World {
             bf_backfilled_jobs: s.bf_backfilled_jobs,
             job_states_ts: s.job_states_ts,
             rpc: s.rpc.clone(),
-            ..Statistics::default()
+            ..nothing_yet()
         };
     }
 
@@ -252,19 +253,17 @@ impl World {
         let wide = self.is_wide();
         let s = &mut self.statistics;
         s.schedule_cycle_counter = s.schedule_cycle_counter.wrapping_add(count);
-        s.schedule_cycle_sum += time;
-        if !wide {
-            s.schedule_cycle_sum &= u64::from(u32::MAX);
-        }
-        s.schedule_cycle_depth = s.schedule_cycle_depth.wrapping_add(depth);
+        let most = if wide { u64::MAX } else { u64::from(u32::MAX) };
+        s.schedule_cycle_sum = s.schedule_cycle_sum.map(|sum| (sum + time) & most);
+        wrap(&mut s.schedule_cycle_depth, depth);
         s.bf_cycle_counter = s.bf_cycle_counter.wrapping_add(count);
-        s.bf_cycle_sum += time;
-        s.bf_depth_sum = s.bf_depth_sum.wrapping_add(depth);
-        s.bf_depth_try_sum = s.bf_depth_try_sum.wrapping_add(depth / 2);
+        s.bf_cycle_sum = s.bf_cycle_sum.map(|sum| sum + time);
+        wrap(&mut s.bf_depth_sum, depth);
+        wrap(&mut s.bf_depth_try_sum, depth / 2);
         s.bf_queue_len = depth;
-        s.bf_last_depth_try = depth / 2;
-        s.bf_queue_len_sum = s.bf_queue_len_sum.wrapping_add(depth);
-        s.bf_table_size_sum = s.bf_table_size_sum.wrapping_add(count);
+        s.bf_last_depth_try = Some(depth / 2);
+        wrap(&mut s.bf_queue_len_sum, depth);
+        wrap(&mut s.bf_table_size_sum, count);
         s.jobs_submitted += depth;
         s.bf_last_backfilled_jobs += depth;
         s.bf_backfilled_jobs += depth;
@@ -290,8 +289,8 @@ impl World {
         let s = &mut self.statistics;
         s.schedule_cycle_last = last;
         s.schedule_cycle_max = s.schedule_cycle_max.max(longest);
-        s.bf_cycle_max = s.bf_cycle_max.max(longest);
-        s.bf_table_size = 9;
+        s.bf_cycle_max = s.bf_cycle_max.max(Some(longest));
+        s.bf_table_size = Some(9);
         s.bf_when_last_cycle = Some(now);
     }
 
@@ -310,4 +309,9 @@ impl World {
 
 fn seconds(whole: i64) -> f64 {
     whole.to_string().parse().unwrap()
+}
+
+/// Adds to a sum that wraps in slurmctld.
+fn wrap(sum: &mut Option<u32>, more: u32) {
+    *sum = sum.map(|sum| sum.wrapping_add(more));
 }

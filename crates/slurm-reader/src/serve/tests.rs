@@ -74,7 +74,8 @@ impl Rpcs for Script {
     }
 }
 
-const HELLO: Hello = Hello { protocol: PROTOCOL, release: Release::new(22, 5), api_version: 0x26_0000 };
+const HELLO: Hello =
+    Hello { protocol: PROTOCOL, release: Some(Release::new(22, 5)), api_version: Some(0x26_0000) };
 
 fn answers(script: &mut Script, input: &str) -> (Vec<Answer>, Result<(), ServeError>) {
     let output = Shared(Rc::clone(&script.output));

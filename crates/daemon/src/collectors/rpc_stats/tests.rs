@@ -46,6 +46,7 @@ fn reading(moment: i64, since: i64, rpc: RpcTables) -> Reading {
         uptime: None,
         reply: None,
         visibility: None,
+        rest: None,
     }
 }
 

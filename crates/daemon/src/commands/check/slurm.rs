@@ -55,6 +55,9 @@ impl Munge {
 
 /// The lines, and the reading that slurmctld gave.
 pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<Reading>> {
+    if let Some(endpoint) = &config.slurm.rest.endpoint {
+        return super::rest::look(config, endpoint, report).await;
+    }
     let Some(conf) = slurm_conf(config, report).await? else {
         report.unknown("munge, slurmctld: not asked without a slurm.conf")?;
         return Ok(None);
@@ -222,7 +225,7 @@ async fn ask_munge(socket: &Path) -> Munge {
 }
 
 /// µs in ms, to the tenth.
-fn milliseconds(elapsed: u64) -> String {
+pub(super) fn milliseconds(elapsed: u64) -> String {
     format!("{}.{}", elapsed / 1000, elapsed % 1000 / 100)
 }
 

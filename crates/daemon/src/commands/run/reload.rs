@@ -12,6 +12,7 @@ use crate::clock;
 use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::source::Source;
+use crate::source::rest::Expiry;
 use crate::survey::Survey;
 use crate::telemetry::Logging;
 
@@ -89,6 +90,7 @@ impl Daemon {
             // Another cluster, perhaps: nothing goes under the old one's name.
             (self.cluster, self.said) = (None, Said::Nothing);
             self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
+            self.expiry = Expiry::default();
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
         }
         if config.queue.dir != self.config.queue.dir {
@@ -128,8 +130,8 @@ impl Daemon {
         let before = std::mem::take(&mut self.senders);
         let mut kept: BTreeMap<String, _> =
             before.into_iter().map(|(old, sender)| (old.name.clone(), (old, sender))).collect();
-        let changed = self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
-        if let Some((from, to)) = changed.moved
+        let moved = self.queue.reconfigure(config.queue.limits.clone(), &names(&config.carbon));
+        if let Some((from, to)) = moved
             && let Some(sender) = kept.remove(&from)
         {
             kept.insert(to, sender);

@@ -62,6 +62,13 @@ impl Page<'_> {
         }
     }
 
+    /// A figure that not every reader knows.
+    fn told(&mut self, label: &str, value: Option<u32>) {
+        if let Some(value) = value {
+            self.line(format_args!("\t{label}{value}"));
+        }
+    }
+
     fn write(&mut self, release: Release, s: &Statistics) {
         let line = "*******************************************************";
         self.line(format_args!("{line}\nsdiag output at {}", moment(s.req_time)));
@@ -101,10 +108,9 @@ impl Page<'_> {
         self.line(format_args!("\tMax cycle:    {}", s.schedule_cycle_max));
         let total = s.schedule_cycle_counter;
         self.with(format_args!("\tTotal cycles: {total}"), |c| Some(c.interval.main.count.into()));
-        let mean = |sum| derive::mean(sum, s.schedule_cycle_counter);
-        self.optional("Mean cycle:   ", mean(s.schedule_cycle_sum), |c| c.interval.main.mean_time());
-        let depth = mean(s.schedule_cycle_depth.into());
-        self.optional("Mean depth cycle:  ", depth, |c| c.interval.main.mean_depth());
+        let means = derive::means(s);
+        self.optional("Mean cycle:   ", means.schedule_cycle, |c| c.interval.main.mean_time());
+        self.optional("Mean depth cycle:  ", means.schedule_depth, |c| c.interval.main.mean_depth());
         let a_minute = derive::cycles_per_minute(s.schedule_cycle_counter, s.req_time, s.req_time_start);
         self.optional("Cycles per minute: ", a_minute.map(u64::from), |c| c.cycles(&c.interval.main));
         self.line(format_args!("\tLast queue length: {}", s.schedule_queue_len));
@@ -135,23 +141,22 @@ impl Page<'_> {
         self.with(format_args!("\tTotal cycles: {total}"), |c| Some(c.interval.bf.count.into()));
         self.line(format_args!("\tLast cycle when: {}", s.bf_when_last_cycle.map_or_else(never, moment)));
         self.line(format_args!("\tLast cycle: {}", s.bf_cycle_last));
-        self.line(format_args!("\tMax cycle:  {}", s.bf_cycle_max));
-        let mean = |sum| derive::mean(sum, s.bf_cycle_counter);
-        self.optional("Mean cycle: ", mean(s.bf_cycle_sum), |c| c.interval.bf.mean_time());
-        self.line(format_args!("\tLast depth cycle: {}", s.bf_last_depth));
-        self.line(format_args!("\tLast depth cycle (try sched): {}", s.bf_last_depth_try));
-        self.optional("Depth Mean: ", mean(s.bf_depth_sum.into()), |c| c.interval.bf.mean_depth());
-        let depth_try = mean(s.bf_depth_try_sum.into());
-        self.optional("Depth Mean (try depth): ", depth_try, |c| {
-            c.interval.bf.mean_of(c.interval.bf_depth_try)
+        self.told("Max cycle:  ", s.bf_cycle_max);
+        let means = derive::means(s);
+        self.optional("Mean cycle: ", means.bf_cycle, |c| c.interval.bf.mean_time());
+        self.told("Last depth cycle: ", s.bf_last_depth);
+        self.told("Last depth cycle (try sched): ", s.bf_last_depth_try);
+        self.optional("Depth Mean: ", means.bf_depth, |c| c.interval.bf.mean_depth());
+        self.optional("Depth Mean (try depth): ", means.bf_depth_try, |c| {
+            c.interval.bf.mean_of(c.interval.bf_depth_try?)
         });
         self.line(format_args!("\tLast queue length: {}", s.bf_queue_len));
-        self.optional("Queue length mean: ", mean(s.bf_queue_len_sum.into()), |c| {
+        self.optional("Queue length mean: ", means.bf_queue_len, |c| {
             c.interval.bf.mean_of(c.interval.bf_queue_len?)
         });
-        self.line(format_args!("\tLast table size: {}", s.bf_table_size));
-        self.optional("Mean table size: ", mean(s.bf_table_size_sum.into()), |c| {
-            c.interval.bf.mean_of(c.interval.bf_table_size)
+        self.told("Last table size: ", s.bf_table_size);
+        self.optional("Mean table size: ", means.bf_table_size, |c| {
+            c.interval.bf.mean_of(c.interval.bf_table_size?)
         });
         self.own("Cycles per minute:", |c| c.cycles(&c.interval.bf));
         self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.bf));
@@ -207,11 +212,12 @@ impl Page<'_> {
             add_growth(&mut row, &grown, user.id);
             self.line(row);
         }
+        let Some(pending) = &tables.pending else { return };
         self.line("\nPending RPC statistics");
-        if tables.pending.is_empty() {
+        if pending.is_empty() {
             self.line("\tNo pending RPCs");
         }
-        for pending in &tables.pending {
+        for pending in pending {
             let name = type_name(pending.id, release);
             self.line(format_args!("\t{name:<40}({:>5}) count:{:<6}", pending.id, pending.count));
         }
@@ -307,7 +313,8 @@ mod tests {
     fn a_pending_rpc_has_sdiags_columns_and_from_25_11_on_as_much_of_its_hosts() {
         let dumped = vec![DumpedRpcs { id: 6004, hostlist: "n".repeat(100) }];
         let of = |release| {
-            let text = text(release, tables(RpcTables { dumped: dumped.clone(), ..RpcTables::default() }));
+            let (pending, dumped) = (Some(Vec::new()), dumped.clone());
+            let text = text(release, tables(RpcTables { pending, dumped, ..RpcTables::default() }));
             text.lines().last().unwrap().to_owned()
         };
         let name = "REQUEST_SIGNAL_TASKS                 ";

@@ -97,31 +97,32 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
         "scheduler", "last", "mean", "max", "a minute", "busy", "depth", "queue"
     )));
     let interval = compared.map(|c| c.interval);
-    let mut scheduler = |name: &str, last: u32, max: u32, depth: u32, queue: u32, cycles: Option<Cycles>| {
-        let both = interval.zip(cycles);
-        let mean = cycles.and_then(|cycles| cycles.mean_time());
-        let a_minute = both.map(|(interval, cycles)| interval.per_minute(cycles.count));
-        let fraction = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
-        let depth = cycles.map_or(Some(depth.into()), |cycles| cycles.mean_depth());
-        lines.push(Line {
-            text: format!(
-                "{name:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{queue:>16}",
-                duration(Some(last.into())),
-                duration(mean),
-                duration(Some(max.into())),
-                number(a_minute),
-                percent(fraction),
-                number(depth)
-            ),
-            look: if fraction > Some(0.5) { Look::Bold } else { Look::Plain },
-        });
-    };
-    let main_depth = derive::mean(s.schedule_cycle_depth.into(), s.schedule_cycle_counter);
-    let main_depth = main_depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or(0);
+    let mut scheduler =
+        |name: &str, last: u32, max: Option<u32>, depth: Option<u64>, queue: u32, cycles: Option<Cycles>| {
+            let both = interval.zip(cycles);
+            let mean = cycles.and_then(|cycles| cycles.mean_time());
+            let a_minute = both.map(|(interval, cycles)| interval.per_minute(cycles.count));
+            let fraction = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
+            let depth = cycles.map_or(depth.map(derive::whole), |cycles| cycles.mean_depth());
+            lines.push(Line {
+                text: format!(
+                    "{name:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{queue:>16}",
+                    duration(Some(last.into())),
+                    duration(mean),
+                    duration(max.map(f64::from)),
+                    number(a_minute),
+                    percent(fraction),
+                    number(depth)
+                ),
+                look: if fraction > Some(0.5) { Look::Bold } else { Look::Plain },
+            });
+        };
+    let main_depth = derive::means(s).schedule_depth.or_else(|| s.schedule_cycle_depth.map(|_| 0));
     let main = interval.map(|interval| interval.main);
-    scheduler("main", s.schedule_cycle_last, s.schedule_cycle_max, main_depth, s.schedule_queue_len, main);
+    let (main_max, bf_depth) = (Some(s.schedule_cycle_max), s.bf_last_depth.map(u64::from));
+    scheduler("main", s.schedule_cycle_last, main_max, main_depth, s.schedule_queue_len, main);
     let backfill = interval.map(|interval| interval.bf);
-    scheduler("backfill", s.bf_cycle_last, s.bf_cycle_max, s.bf_last_depth, s.bf_queue_len, backfill);
+    scheduler("backfill", s.bf_cycle_last, s.bf_cycle_max, bf_depth, s.bf_queue_len, backfill);
     let age = s.bf_when_last_cycle.map(|at| s.req_time.saturating_sub(at));
     lines.push(Line::plain(format!(
         "          last began {} ago{}, covered {} of its queue",

@@ -10,7 +10,8 @@ use super::*;
 fn a_row_has_sdiags_digits() {
     let mut collector = RpcStats::new(INTERVAL, 0, None);
     let types = vec![kind(2003, 3, 1000), kind(2009, 0, 0), kind(2, 7, 7)];
-    let found = tick(&mut collector, START, RpcTables { types, ..RpcTables::default() });
+    let rpc = RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() };
+    let found = tick(&mut collector, START, rpc);
     let expected = [
         ("type.REQUEST_JOB_INFO.count", 3.0),
         ("type.REQUEST_JOB_INFO.mean_time", 333.0),
@@ -95,7 +96,7 @@ fn what_waits_is_counted_by_type_and_host_lists_of_64_kib_do_no_harm() {
         &mut collector,
         START,
         RpcTables {
-            pending: pending.map(|(id, count)| PendingRpc { id, count }).to_vec(),
+            pending: Some(pending.map(|(id, count)| PendingRpc { id, count }).to_vec()),
             dumped: vec![DumpedRpcs { id: 6009, hostlist }; 25],
             ..RpcTables::default()
         },
@@ -305,7 +306,7 @@ proptest! {
             let rpc = RpcTables {
                 types: types.into_iter().map(|(id, count, time)| kind(id, count, time)).collect(),
                 users: users.into_iter().map(user).collect(),
-                pending: pending.into_iter().map(|(id, count)| PendingRpc { id, count }).collect(),
+                pending: Some(pending.into_iter().map(|(id, count)| PendingRpc { id, count }).collect()),
                 dumped: Vec::new(),
             };
             let mut reading = reading(START, since, rpc);

@@ -25,12 +25,12 @@ fn two_readings() -> (Reading, Reading) {
         req_time: 1_700_006_400,
         req_time_start: 1_700_000_000,
         schedule_cycle_counter: 100,
-        schedule_cycle_sum: u64::from(u32::MAX) - 1_000_000,
+        schedule_cycle_sum: Some(u64::from(u32::MAX) - 1_000_000),
         schedule_cycle_max: 2_500_000,
         jobs_submitted: 5000,
-        bf_queue_len_sum: 70_000,
+        bf_queue_len_sum: Some(70_000),
         rpc: tables(&[10, 20, 30, 40, 50, 60, 70, 80, 90], &[400, 30, 20, 7]),
-        ..Statistics::default()
+        ..crate::derive::nothing_yet()
     };
     let new = Statistics {
         req_time: 1_700_006_410,
@@ -45,19 +45,19 @@ fn two_readings() -> (Reading, Reading) {
         jobs_completed: 30,
         jobs_canceled: 2,
         schedule_cycle_counter: 110,
-        schedule_cycle_sum: 5_200_000,
+        schedule_cycle_sum: Some(5_200_000),
         schedule_cycle_last: 640_000,
-        schedule_cycle_depth: 2000,
+        schedule_cycle_depth: Some(2000),
         schedule_queue_len: 48_190,
         bf_cycle_counter: 1,
-        bf_cycle_sum: 2_300_000,
-        bf_cycle_max: 2_300_000,
+        bf_cycle_sum: Some(2_300_000),
+        bf_cycle_max: Some(2_300_000),
         bf_cycle_last: 2_300_000,
-        bf_depth_sum: 1500,
-        bf_last_depth: 1500,
-        bf_last_depth_try: 1200,
+        bf_depth_sum: Some(1500),
+        bf_last_depth: Some(1500),
+        bf_last_depth_try: Some(1200),
         bf_queue_len: 48_190,
-        bf_queue_len_sum: 118_190,
+        bf_queue_len_sum: Some(118_190),
         bf_when_last_cycle: Some(1_700_006_405),
         rpc: tables(&[510, 120, 60, 41, 51, 75, 90, 81, 95], &[430, 700, 25, 8]),
         ..old.clone()
@@ -73,6 +73,7 @@ fn two_readings() -> (Reading, Reading) {
         statistics: Some(statistics),
         reply: None,
         visibility: None,
+        rest: None,
     };
     (reading(1_700_006_400.5, old), reading(1_700_006_410.5, new))
 }

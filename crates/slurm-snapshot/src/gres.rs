@@ -6,7 +6,7 @@
 
 /// A text that names GPUs, but not how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unparsed;
+pub struct Unparsed;
 
 /// One `gpu` in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,10 @@ struct Gpus<'a> {
 }
 
 /// The GPUs in a text; `None` where it names none.
-pub(crate) fn gpus(text: &[u8]) -> Result<Option<u64>, Unparsed> {
+///
+/// # Errors
+/// The text names GPUs without their number.
+pub fn gpus(text: &[u8]) -> Result<Option<u64>, Unparsed> {
     let mut sum: Option<u64> = None;
     for element in elements(text) {
         let Some(gpus) = gpu(element)? else { continue };
@@ -32,7 +35,10 @@ pub(crate) fn gpus(text: &[u8]) -> Result<Option<u64>, Unparsed> {
 }
 
 /// Tells `add` each type and its count, from a GRES text.
-pub(crate) fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Result<(), Unparsed> {
+///
+/// # Errors
+/// The text names GPUs without their number; the others were told.
+pub fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Result<(), Unparsed> {
     let mut result = Ok(());
     for element in elements(text) {
         match gpu(element) {

@@ -1,0 +1,142 @@
+//! `[slurm] rest` and what belongs to it: how slurmrestd is asked where there is no libslurm.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use slurm_snapshot::Endpoint;
+
+use super::collectors::Collectors;
+use super::problem::{Place, Problem};
+use super::section::Section;
+use super::value::path;
+
+/// Why there is no collector of jobs.
+const NO_JOBS: &str = "is not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it keeps; \
+                       disable it, or use libslurm";
+
+/// slurmrestd; nothing where libslurm is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) endpoint: Option<Endpoint>,
+    pub(crate) token_file: Option<PathBuf>,
+    /// `None`: the token's own.
+    user: Option<String>,
+    /// `None`: the system's certificate authorities.
+    ca_file: Option<PathBuf>,
+    /// The token may leave this host in the clear.
+    insecure: bool,
+}
+
+impl Rest {
+    pub(super) fn apply(&mut self, slurm: &mut Section<'_, '_>) {
+        slurm.set_some("rest", str::parse::<Endpoint>, &mut self.endpoint);
+        slurm.set_some("token_file", path, &mut self.token_file);
+        slurm.set_some("user", |text| Ok::<_, Infallible>(text.to_owned()), &mut self.user);
+        slurm.set_some("ca_file", path, &mut self.ca_file);
+        slurm.set_flag("insecure", &mut self.insecure);
+    }
+
+    /// That its keys fit each other, and that nothing is collected that slurmrestd would suffer from.
+    pub(super) fn check(&self, has_conf: bool, collectors: &Collectors, problems: &mut Vec<Problem>) {
+        let mut problem = |key: &str, text: &str| {
+            problems.push(Problem { place: Place::Whole, key: key.to_owned(), text: text.to_owned() });
+        };
+        let Some(endpoint) = &self.endpoint else {
+            if self.token_file.is_some() || self.user.is_some() || self.ca_file.is_some() || self.insecure {
+                problem("slurm.rest", "is missing: token_file, user, ca_file and insecure belong to it");
+            }
+            return;
+        };
+        if has_conf {
+            problem("slurm.rest", "excludes slurm.conf: the one is for slurmrestd, the other for libslurm");
+        }
+        if endpoint.is_exposed() && self.token_file.is_some() && !self.insecure {
+            problem(
+                "slurm.rest",
+                "would send the token over the network in the clear: use https://, or say insecure = true",
+            );
+        }
+        if !matches!(endpoint, Endpoint::Unix(_)) && self.token_file.is_none() {
+            problem("slurm.token_file", "is missing: on a port slurmrestd lets nobody in without a token");
+        }
+        if self.ca_file.is_some() && !endpoint.is_tls() {
+            problem("slurm.ca_file", "is for https:// alone");
+        }
+        if self
+            .user
+            .as_ref()
+            .is_some_and(|user| user.is_empty() || !user.bytes().all(|b| b.is_ascii_graphic()))
+        {
+            problem("slurm.user", "is not the name of a user");
+        }
+        if collectors.jobs.survey.enabled {
+            problem("collectors.jobs", NO_JOBS);
+        }
+    }
+
+    /// The reader's arguments; it gives up before it would be killed.
+    pub(crate) fn arguments(&self, timeout: Duration) -> Option<Vec<OsString>> {
+        let endpoint = self.endpoint.as_ref()?;
+        let seconds = timeout.as_secs_f64() * 0.9;
+        let mut arguments: Vec<OsString> = vec![
+            "--rest".into(),
+            endpoint.to_string().into(),
+            "--timeout".into(),
+            seconds.to_string().into(),
+        ];
+        let mut add = |flag: &str, value: Option<OsString>| {
+            arguments.extend(value.into_iter().flat_map(|value| [flag.into(), value]));
+        };
+        add("--token-file", self.token_file.clone().map(Into::into));
+        add("--user", self.user.clone().map(Into::into));
+        add("--ca-file", self.ca_file.clone().map(Into::into));
+        if self.insecure {
+            arguments.push("--insecure".into());
+        }
+        Some(arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Flags};
+
+    fn problems(text: &str) -> String {
+        Config::parse(text, &Flags::default()).map_or_else(|problems| problems.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn what_does_not_fit_slurmrestd_is_refused_with_the_key() {
+        for (text, expected) in [
+            ("rest = \"unix:/s\"", ""),
+            ("rest = \"https://h\"\ntoken_file = \"/t\"", ""),
+            ("rest = \"http://h\"\ntoken_file = \"/t\"\ninsecure = true", ""),
+            ("rest = \"http://h\"\ntoken_file = \"/t\"", "in the clear"),
+            ("rest = \"h:6820\"", "line 2: slurm.rest: "),
+            ("rest = \"unix:/s\"\nconf = \"/c\"", "excludes slurm.conf"),
+            ("rest = \"https://h\"", "slurm.token_file: is missing"),
+            ("token_file = \"/t\"", "slurm.rest: is missing"),
+            ("rest = \"unix:/s\"\nca_file = \"/c\"", "https:// alone"),
+            ("rest = \"unix:/s\"\nuser = \"a b\"", "slurm.user"),
+            ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),
+        ] {
+            let found = problems(&format!("[slurm]\n{text}\n"));
+            assert_eq!(found.is_empty(), expected.is_empty(), "{text}: {found}");
+            assert!(found.contains(expected), "{text}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_flag_takes_the_place_of_the_files_other_way() {
+        let flags = Flags { rest: Some("unix:/s".into()), ..Flags::default() };
+        let config = Config::parse("[slurm]\nconf = \"/c\"\n", &flags).unwrap();
+        assert_eq!(
+            (config.slurm.conf, config.slurm.rest.endpoint.unwrap().to_string()),
+            (None, "unix:/s".into())
+        );
+        let flags = Flags { rest: Some("x".into()), ..Flags::default() };
+        assert!(Config::parse("", &flags).unwrap_err().to_string().starts_with("--rest: "));
+    }
+}

@@ -1,0 +1,128 @@
+//! slurmrestd seen through its reader: what to do about each failure, and when its token ends.
+
+use slurm_snapshot::{Stage, Token};
+use tracing::{info, warn};
+
+use super::{Outcome, SourceError};
+
+/// A token that ends so soon is worth a line, s: an hour, ten minutes, and that it has ended.
+const SOON: [i64; 3] = [3600, 600, 0];
+
+/// What an administrator would look at first.
+pub(crate) fn advice(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Unsupported => "It takes a host with libslurm: [slurm] conf instead of rest.",
+        Stage::TokenFile => {
+            "token_file must hold what `scontrol token username=NAME lifespan=SECONDS` prints, readable by the daemon's user."
+        }
+        Stage::Connect => {
+            "Is slurmrestd running, and its port or socket open to this host? `systemctl status slurmrestd` there."
+        }
+        Stage::Tls => {
+            "The certificate must be for the name in [slurm] rest, and of an authority that this host knows or ca_file \
+             names. slurmrestd itself speaks no TLS up to 26.05: https:// is a proxy's in front of it."
+        }
+        Stage::Http => {
+            "Does [slurm] rest name slurmrestd's own port, or a proxy that passes everything on? Try it with curl."
+        }
+        Stage::Version => {
+            "slurmrestd of 20.11 to 26.05 is known. Is it started with the plugins openapi/slurmctld (from 23.11), or \
+             openapi/v0.0.38 (22.05)? Is there a path in front of /slurm?"
+        }
+        Stage::Token => {
+            "It has ended, is another user's or of another key, or AuthAltTypes=auth/jwt is missing in slurm.conf. Renew it: \
+             `scontrol token username=NAME lifespan=SECONDS`. On a socket, run the daemon as slurmrestd's user."
+        }
+        Stage::Slurmctld => {
+            "slurmrestd answers, and slurmctld does not, or refuses. Try `scontrol ping` and `sdiag` there."
+        }
+    }
+}
+
+/// What is known of the token, from readings and failures alike.
+#[derive(Debug, Default)]
+pub(crate) struct Expiry {
+    token: Option<Token>,
+    /// How many of [`SOON`] have been said of this token.
+    said: usize,
+}
+
+impl Expiry {
+    /// Takes what an outcome tells, and says what is worth a line.
+    pub(crate) fn note(&mut self, outcome: &Outcome, now: i64) {
+        let rest = match outcome {
+            Ok(reading) => reading.rest.as_ref(),
+            Err(error) => match error.root() {
+                SourceError::Refused(failure, _) => failure.rest.as_deref(),
+                _ => return,
+            },
+        };
+        let Some(token) = rest.and_then(|rest| rest.token.as_ref()) else { return };
+        if self.token.as_ref() != Some(token) {
+            if self.said > 0 {
+                info!(user = token.user.as_deref(), "slurmrestd's token has been renewed");
+            }
+            if token.exposed && self.token.as_ref().is_none_or(|old| !old.exposed) {
+                warn!(
+                    "every user of this host can read token_file; chmod 600, or 640 with the daemon's group"
+                );
+            }
+            *self = Self { token: Some(token.clone()), said: 0 };
+        }
+        let Some(left) = self.left(now) else { return };
+        let due = SOON.iter().filter(|&&soon| left <= soon).count();
+        if due > self.said {
+            self.said = due;
+            let user = token.user.as_deref();
+            if left > 0 {
+                warn!(
+                    user,
+                    "slurmrestd's token ends in {} min; without another there will be no figures",
+                    left / 60
+                );
+            } else {
+                warn!(
+                    user,
+                    "slurmrestd's token has ended; there are no figures until token_file holds another"
+                );
+            }
+        }
+    }
+
+    /// Seconds until the token ends; less than 0 afterwards.
+    pub(crate) fn left(&self, now: i64) -> Option<i64> {
+        self.token.as_ref()?.expires?.checked_sub(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::{Failure, Rest};
+
+    use super::super::process::Said;
+    use super::*;
+
+    fn outcome(expires: i64) -> Outcome {
+        let token = Some(Token { expires: Some(expires), ..Token::default() });
+        let rest = Some(Box::new(Rest { version: None, token }));
+        let failure = Failure { stage: Some(Stage::Token), rest, ..Failure::default() };
+        Err(SourceError::Refused(failure, Said::default()))
+    }
+
+    #[test]
+    fn a_token_that_ends_is_said_an_hour_and_ten_minutes_before_and_once_each() {
+        let mut expiry = Expiry::default();
+        let mut said = Vec::new();
+        for now in (0..7200).step_by(30) {
+            let before = expiry.said;
+            expiry.note(&outcome(7200), now);
+            if expiry.said != before {
+                said.push(now);
+            }
+        }
+        assert_eq!(said, [3600, 6600]);
+        assert_eq!(expiry.left(7300), Some(-100), "and goes on below 0");
+        expiry.note(&outcome(90_000), 7300);
+        assert_eq!((expiry.said, expiry.left(7300)), (0, Some(82_700)));
+    }
+}

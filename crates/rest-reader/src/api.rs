@@ -1,0 +1,305 @@
+//! slurmrestd: which version of its API answers, whether the token is accepted, and what a refusal means.
+//!
+//! The version is found by asking what is wanted anyway, from the newest down: an unknown version is 404 at once and
+//! costs slurmctld nothing, so that neither a ping nor a list of paths is ever asked for. It is remembered until it is
+//! 404, or another release answers.
+
+use std::time::{Duration, Instant};
+
+use hyper::StatusCode;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use slurm_snapshot::{Release, Rest, Stage};
+
+use crate::args::Settings;
+use crate::decode::{self, Envelope, Meta, Nothing, Refusal};
+use crate::http::Client;
+use crate::problem::Problem;
+use crate::token::TokenFile;
+
+/// Versions of the API, and the release that each came with; the newest first.
+pub(crate) const VERSIONS: [(u8, Release); 10] = [
+    (45, Release::new(26, 5)),
+    (44, Release::new(25, 11)),
+    (43, Release::new(25, 5)),
+    (42, Release::new(24, 11)),
+    (41, Release::new(24, 5)),
+    (40, Release::new(23, 11)),
+    (39, Release::new(23, 2)),
+    (38, Release::new(22, 5)),
+    (37, Release::new(21, 8)),
+    (36, Release::new(20, 11)),
+];
+
+/// slurmctld is given up by slurmrestd after 9 s and more; a credential is refused at once.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`
+const AUTHENTICATION: i32 = 1007;
+
+/// `SLURM_ERROR`: what 22.05 says of any failure.
+const UNSPECIFIED: i32 = -1;
+
+/// What of a body that is no answer is read.
+const GLANCE: u64 = 64 << 10;
+
+/// One slurmrestd.
+pub(crate) struct Api {
+    http: Client,
+    token: Option<TokenFile>,
+    user: Option<String>,
+    is_socket: bool,
+    known: Option<Known>,
+}
+
+/// What answered last.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    version: u8,
+    release: Release,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Got<T> {
+    pub(crate) payload: T,
+    pub(crate) release: Release,
+    pub(crate) cluster: Option<String>,
+    /// From the request to the answer's end.
+    pub(crate) elapsed: Duration,
+}
+
+/// What one version of the API said.
+enum Said<T> {
+    Answer(Envelope<T>),
+    /// It has no such version, or this version no such path.
+    NotFound,
+}
+
+impl Api {
+    pub(crate) fn new(settings: Settings) -> std::io::Result<Self> {
+        Ok(Self {
+            token: settings.token_file.clone().map(TokenFile::new),
+            user: settings.user.clone(),
+            is_socket: matches!(settings.endpoint, slurm_snapshot::Endpoint::Unix(_)),
+            known: None,
+            http: Client::new(settings)?,
+        })
+    }
+
+    /// What the daemon is told with every answer.
+    pub(crate) fn rest(&self) -> Rest {
+        Rest {
+            version: self.known.map(|known| format!("v0.0.{}", known.version)),
+            token: self
+                .token
+                .as_ref()
+                .filter(|token| token.secret().is_some())
+                .map(|token| token.told.clone()),
+        }
+    }
+
+    /// Asks for `what`, whose answer may be `limit` bytes long; `payload` makes what reads it, for a version of the API
+    /// and the release that it belongs to.
+    pub(crate) fn get<T: decode::object::Members>(
+        &mut self,
+        what: &str,
+        limit: u64,
+        payload: impl Fn(u8, Release) -> T,
+    ) -> Result<Got<T>, Problem> {
+        if let Some(token) = &mut self.token {
+            token.look()?;
+        }
+        let deadline = self.http.deadline();
+        let mut first = self.known;
+        let mut retried = false;
+        loop {
+            match self.try_versions(what, limit, first, deadline, &payload) {
+                // It may have been replaced this very moment.
+                Err(problem) if problem.stage == Stage::Token && !retried => {
+                    retried = true;
+                    first = self.known;
+                    let is_another = self.token.as_mut().is_some_and(|token| token.read().unwrap_or(false));
+                    if !is_another {
+                        return Err(problem);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn try_versions<T: decode::object::Members>(
+        &mut self,
+        what: &str,
+        limit: u64,
+        first: Option<Known>,
+        deadline: tokio::time::Instant,
+        payload: &impl Fn(u8, Release) -> T,
+    ) -> Result<Got<T>, Problem> {
+        let known = first.map(|known| (known.version, known.release));
+        for (version, release) in known.into_iter().chain(VERSIONS) {
+            let begin = Instant::now();
+            let path = format!("/slurm/v0.0.{version}/{what}");
+            let Said::Answer(envelope) = self.ask(&path, limit, deadline, payload(version, release))? else {
+                continue;
+            };
+            let elapsed = begin.elapsed();
+            let Envelope { meta: Meta { release: told, cluster, .. }, payload, .. } = envelope;
+            let told = told.unwrap_or(release);
+            // Another release may have another version that tells more.
+            let is_another = first.is_some_and(|known| known.release != told);
+            self.known = if is_another { None } else { Some(Known { version, release: told }) };
+            return Ok(Got { payload, release: told, cluster, elapsed });
+        }
+        self.known = None;
+        let text = format!("neither v0.0.36 nor any version up to v0.0.45 of the API has /{what} there");
+        Err(Problem::new(Stage::Version, text))
+    }
+
+    fn ask<T: decode::object::Members>(
+        &mut self,
+        path: &str,
+        limit: u64,
+        deadline: tokio::time::Instant,
+        payload: T,
+    ) -> Result<Said<T>, Problem> {
+        let headers = self.headers()?;
+        let begin = Instant::now();
+        let result = {
+            let mut answer = self.http.get(path, &headers, limit, deadline)?;
+            match answer.status {
+                StatusCode::OK => {
+                    match decode::read(std::io::BufReader::with_capacity(8 << 10, &mut answer.body), payload)
+                    {
+                        Ok(Envelope { error: Some(refusal), .. }) => Err(explain(Some(&refusal), "")),
+                        Ok(envelope) => Ok(Said::Answer(envelope)),
+                        Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
+                            Problem::new(
+                                Stage::Http,
+                                format!("not an answer of slurmrestd: {}", decode::complaint(&error)),
+                            )
+                        })),
+                    }
+                }
+                StatusCode::NOT_FOUND => Ok(Said::NotFound),
+                status => {
+                    let mut text = Vec::new();
+                    // What can be read of it.
+                    let _ = std::io::Read::read_to_end(
+                        &mut std::io::Read::take(&mut answer.body, GLANCE),
+                        &mut text,
+                    );
+                    Err(self::refused(status, &text, begin.elapsed(), self.token.is_some(), self.is_socket))
+                }
+            }
+        };
+        // After an error slurmrestd closes the connection; of what was not read to its end nothing can be used.
+        if !matches!(result, Ok(Said::Answer(_))) {
+            self.http.hang_up();
+        }
+        result
+    }
+
+    /// Whose request it is. All releases accept the two together.
+    fn headers(&self) -> Result<HeaderMap, Problem> {
+        let mut headers = HeaderMap::new();
+        let value = |text: &str| {
+            HeaderValue::from_str(text)
+                .map_err(|_| Problem::new(Stage::TokenFile, "the token or its user is no text for a header"))
+        };
+        let Some(token) = &self.token else { return Ok(headers) };
+        let Some(secret) = token.secret() else { return Ok(headers) };
+        let Some(user) = self.user.as_deref().or(token.told.user.as_deref()) else {
+            let text = "the token does not say whose it is; name its user with [slurm] user";
+            return Err(Problem::new(Stage::TokenFile, text));
+        };
+        headers.insert(HeaderName::from_static("x-slurm-user-name"), value(user)?);
+        let mut secret = value(secret)?;
+        secret.set_sensitive(true);
+        headers.insert(HeaderName::from_static("x-slurm-user-token"), secret);
+        Ok(headers)
+    }
+}
+
+/// What another status than 200 and 404 means.
+fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_socket: bool) -> Problem {
+    let number = status.as_u16();
+    let refusal = decode::read(body, Nothing).ok().and_then(|envelope| envelope.error);
+    let errno = refusal.as_ref().and_then(|refusal| refusal.errno);
+    let says = |word: &[u8]| body.windows(word.len()).any(|part| part == word);
+    let what = format!("slurmrestd answers {number}");
+    if status.is_redirection() {
+        let text =
+            format!("{number}, a redirection: none is followed, for it could lead the token elsewhere");
+        return Problem::new(Stage::Http, text);
+    }
+    // 22.05 has one answer for a credential that is refused and a slurmctld that is away; only the time differs.
+    let is_unclear = number == 500
+        && errno.is_none_or(|errno| errno == UNSPECIFIED)
+        && took < AT_ONCE
+        && refusal.is_some();
+    let is_credential = matches!(number, 401 | 403 | 407 | 511) || errno == Some(AUTHENTICATION);
+    if is_credential || (is_unclear && has_token) || (number == 500 && says(b"uthentication")) {
+        let text = match (has_token, is_socket) {
+            (true, _) => format!("{what}: it does not accept the token"),
+            (false, true) => format!("{what}: on its socket it lets only root and its own user in"),
+            (false, false) => format!("{what}: it needs a token"),
+        };
+        return Problem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
+    }
+    match refusal {
+        Some(refusal) => explain(Some(&refusal), &format!("{what}: ")),
+        // slurmrestd's own errors are JSON.
+        None if matches!(number, 502..=504) => Problem::new(
+            Stage::Connect,
+            format!("what is in front of slurmrestd answers {number}: slurmrestd is away"),
+        ),
+        None => {
+            let start: String = String::from_utf8_lossy(body).trim().chars().take(80).collect();
+            Problem::new(Stage::Http, format!("{number} {start:?} is no answer of slurmrestd"))
+        }
+    }
+}
+
+/// Slurm's own error behind an answer.
+fn explain(refusal: Option<&Refusal>, before: &str) -> Problem {
+    let (errno, text) =
+        refusal.map_or((0, ""), |refusal| (refusal.errno.unwrap_or(0), refusal.text.as_str()));
+    let stage = if errno == AUTHENTICATION { Stage::Token } else { Stage::Slurmctld };
+    let text = if text.is_empty() { "an error without a text" } else { text };
+    Problem { stage, errno, text: format!("{before}{text}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_told_apart_as_far_as_an_answer_tells_it() {
+        let of = |status: u16, body: &str, seconds, token, socket| {
+            let status = StatusCode::from_u16(status).unwrap();
+            let problem = refused(status, body.as_bytes(), Duration::from_secs(seconds), token, socket);
+            (problem.stage, problem.errno)
+        };
+        let error = |number: i32| {
+            format!(r#"{{"errors":[{{"error_number":{number},"error":"x"}}],"statistics":{{}}}}"#)
+        };
+        for (status, body, seconds, token, socket, expected) in [
+            (401, "Authentication failure".to_owned(), 0, false, false, (Stage::Token, 0)),
+            (401, String::new(), 0, false, true, (Stage::Token, 0)),
+            (500, "Authentication does not apply to request".to_owned(), 0, false, false, (Stage::Token, 0)),
+            (511, error(1007), 0, true, false, (Stage::Token, 1007)),
+            // 22.05.
+            (500, error(-1), 0, true, false, (Stage::Token, -1)),
+            (500, error(-1), 9, true, false, (Stage::Slurmctld, -1)),
+            (500, error(-1), 0, false, true, (Stage::Slurmctld, -1)),
+            (502, error(1800), 9, true, false, (Stage::Slurmctld, 1800)),
+            (504, error(5004), 10, true, false, (Stage::Slurmctld, 5004)),
+            (503, "<html>".to_owned(), 0, true, false, (Stage::Connect, 0)),
+            (302, String::new(), 0, true, false, (Stage::Http, 0)),
+            (418, "teapot".to_owned(), 0, true, false, (Stage::Http, 0)),
+        ] {
+            assert_eq!(of(status, &body, seconds, token, socket), expected, "{status} {body} {seconds}");
+        }
+    }
+}

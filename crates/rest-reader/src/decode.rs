@@ -1,0 +1,181 @@
+//! slurmrestd's answers, of every version of its API from v0.0.36 to v0.0.45, as slurm-snapshot's types.
+//!
+//! An answer is read as it comes: what counts of it is added up at once, and nothing else is kept. A member that a
+//! version does not have is absent; one that says something impossible is an error, never a figure.
+
+pub(crate) mod diag;
+mod lenient;
+mod lists;
+mod nodes;
+pub(crate) mod object;
+mod ping;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::Read;
+
+use serde::de::{DeserializeSeed, Error, MapAccess};
+use slurm_snapshot::Release;
+
+use self::lenient::{Number, Text};
+pub(crate) use self::lists::{Licenses, Reservations};
+pub(crate) use self::nodes::{Nodes, Partitions};
+use self::object::{Fill, Members, each};
+pub(crate) use self::ping::Ping;
+
+/// What every answer says of itself, and one thing that was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Envelope<T> {
+    pub(crate) meta: Meta,
+    pub(crate) error: Option<Refusal>,
+    pub(crate) payload: T,
+    errors: u32,
+}
+
+/// Who answers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Meta {
+    pub(crate) release: Option<Release>,
+    /// ClusterName, from Slurm 23.11 on.
+    pub(crate) cluster: Option<String>,
+    major: Option<u8>,
+    minor: Option<u8>,
+}
+
+/// The first entry of `errors`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) errno: Option<i32>,
+    pub(crate) text: String,
+}
+
+/// Reads a whole answer.
+pub(crate) fn read<T: Members>(body: impl Read, payload: T) -> serde_json::Result<Envelope<T>> {
+    let mut envelope = Envelope { meta: Meta::default(), error: None, payload, errors: 0 };
+    let mut json = serde_json::Deserializer::from_reader(body);
+    Fill(&mut envelope).deserialize(&mut json)?;
+    json.end()?;
+    Ok(envelope)
+}
+
+impl<T: Members> Members for Envelope<T> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            "meta" => map.next_value_seed(Fill(&mut self.meta))?,
+            "errors" => {
+                let (count, first) = (&mut self.errors, &mut self.error);
+                map.next_value_seed(each(|item: Refusal| {
+                    if *count == 0 {
+                        *first = Some(item);
+                    }
+                    *count = count.saturating_add(1);
+                    Ok(())
+                }))?;
+            }
+            _ => return self.payload.member(name, map),
+        }
+        Ok(true)
+    }
+
+    fn end<E: Error>(&mut self) -> Result<(), E> {
+        // What was refused may lack anything.
+        if self.error.is_some() { Ok(()) } else { self.payload.end() }
+    }
+}
+
+impl Members for Meta {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            // 22.05 writes it with a capital.
+            "slurm" | "Slurm" => map.next_value_seed(Fill(&mut Slurm(self)))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn end<E: Error>(&mut self) -> Result<(), E> {
+        let of_parts = self.major.zip(self.minor).map(|(major, minor)| Release::new(major, minor));
+        self.release = self.release.or(of_parts);
+        Ok(())
+    }
+}
+
+struct Slurm<'a>(&'a mut Meta);
+
+impl Members for Slurm<'_> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            "release" => self.0.release = map.next_value::<Text>()?.0.as_deref().and_then(release),
+            "cluster" => self.0.cluster = map.next_value::<Text>()?.0.filter(|name| !name.is_empty()),
+            "version" => map.next_value_seed(Fill(&mut Version(self.0)))?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+struct Version<'a>(&'a mut Meta);
+
+impl Members for Version<'_> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        let part = match name {
+            "major" => &mut self.0.major,
+            "minor" => &mut self.0.minor,
+            _ => return Ok(false),
+        };
+        *part = map.next_value::<Number>()?.within(name)?;
+        Ok(true)
+    }
+}
+
+/// `24.11.5`, `22.05.8`, `25.05.0-0rc1`.
+fn release(text: &str) -> Option<Release> {
+    let mut parts = text.split('.');
+    let (year, month) = (parts.next()?, parts.next()?);
+    let month: String = month.chars().take_while(char::is_ascii_digit).collect();
+    format!("{year:0>2}.{month:0>2}").parse().ok()
+}
+
+impl Members for Refusal {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            // Up to v0.0.37 it is `errno`.
+            "error_number" | "errno" => self.errno = map.next_value::<Number>()?.within(name)?,
+            "error" | "description" => {
+                let Some(text) = map.next_value::<Text>()?.0.filter(|text| !text.is_empty()) else {
+                    return Ok(true);
+                };
+                let text: String = text.chars().take(300).collect();
+                if self.text.is_empty() {
+                    self.text = text;
+                } else if self.text != text {
+                    self.text = format!("{}: {text}", self.text);
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Of an answer nothing but its errors.
+#[derive(Debug, Default)]
+pub(crate) struct Nothing;
+
+impl Members for Nothing {
+    fn member<'de, A: MapAccess<'de>>(&mut self, _: &str, _: &mut A) -> Result<bool, A::Error> {
+        Ok(false)
+    }
+}
+
+/// Serde's complaint without its place, which is of no use in an answer that nobody has.
+pub(crate) fn complaint(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
+}
+
+/// An error of this decoder's own.
+fn wrong<E: Error>(what: impl fmt::Display) -> E {
+    E::custom(what)
+}

@@ -1,0 +1,510 @@
+//! `nodes` and `partitions`, counted while the answer is read: of a node nothing is kept but what it adds to a tally,
+//! unless each is asked for by itself.
+//!
+//! What slurmrestd calls a state is a list of words; here it is made into libslurm's number, and that into the one word
+//! that sinfo shows, which slurmrestd does not tell.
+
+use std::collections::BTreeMap;
+use std::mem;
+
+use serde::de::{Error, MapAccess};
+use slurm_snapshot::{Memory, NodeRow, NodeTally, Partition, Release, Shares, gres};
+
+use super::lenient::{Number, Text, Words};
+use super::object::{Fill, Members, each};
+use super::wrong;
+
+/// slurm.conf can have no more nodes (`MAX_SLURM_NODES` is 65,536 in 26.05).
+const MOST_NODES: u64 = 100_000;
+
+/// Partitions, states, flags and types of GPUs that are remembered: bytes, about.
+const MOST_NAMES: usize = 2 << 20;
+
+/// What one costs beside its name.
+const NAME_COST: usize = 300;
+
+const BASE: u32 = 0xf;
+const DOWN: u32 = 1;
+const IDLE: u32 = 2;
+const ALLOCATED: u32 = 3;
+const MIXED: u32 = 5;
+const FUTURE: u32 = 6;
+
+/// Base states, by number.
+const BASES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
+
+const fn bit(number: u32) -> u32 {
+    1 << number
+}
+
+const RESERVED: u32 = bit(5);
+const DRAIN: u32 = bit(9);
+const COMPLETING: u32 = bit(10);
+const NO_RESPOND: u32 = bit(11);
+const POWERED_DOWN: u32 = bit(12);
+const FAIL: u32 = bit(13);
+const POWERING_UP: u32 = bit(14);
+const MAINT: u32 = bit(15);
+const REBOOT_REQUESTED: u32 = bit(16);
+const POWERING_DOWN: u32 = bit(18);
+const REBOOT_ISSUED: u32 = bit(20);
+const PLANNED: u32 = bit(21);
+const INVALID_REG: u32 = bit(22);
+const POWER_DOWN: u32 = bit(23);
+const BLOCKED: u32 = bit(27);
+
+/// Flags: slurmrestd's word, the bit, and our word where it is another.
+const FLAGS: [(&str, u32, Option<&str>); 25] = [
+    ("PERFCTRS", 4, Some("bit_4")),
+    ("EXTERNAL", 4, Some("bit_4")),
+    ("RESERVED", 5, None),
+    ("UNDRAIN", 6, None),
+    ("CLOUD", 7, None),
+    ("RESUME", 8, Some("bit_8")),
+    ("DRAIN", 9, None),
+    ("COMPLETING", 10, None),
+    ("NOT_RESPONDING", 11, None),
+    ("POWERED_DOWN", 12, None),
+    ("FAIL", 13, None),
+    ("POWERING_UP", 14, None),
+    ("MAINTENANCE", 15, None),
+    ("REBOOT_REQUESTED", 16, None),
+    ("REBOOT_CANCELED", 17, Some("reboot_cancel")),
+    ("POWERING_DOWN", 18, None),
+    ("DYNAMIC_FUTURE", 19, None),
+    ("REBOOT_ISSUED", 20, None),
+    ("PLANNED", 21, None),
+    ("INVALID_REG", 22, None),
+    ("POWER_DOWN", 23, None),
+    ("POWER_UP", 24, None),
+    ("POWER_DRAIN", 25, None),
+    ("DYNAMIC_NORM", 26, None),
+    ("BLOCKED", 27, None),
+];
+
+/// Words for two flags at once, each of which is there by itself too.
+const PAIRS: [&str; 2] = ["POWER_DOWN_ASAP", "POWER_DOWN_FORCE"];
+
+/// Since when a failing node of which jobs have a part is called that.
+const FAILING_WHILE_MIXED: Release = Release::new(25, 11);
+
+/// The answer to `nodes`.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    release: Release,
+    rows: bool,
+    pub(crate) nodes: slurm_snapshot::Nodes,
+    /// What each partition's nodes have.
+    pub(crate) members: BTreeMap<String, Member>,
+    is_there: bool,
+    names: usize,
+}
+
+/// What the nodes of a partition have.
+#[derive(Debug, Default)]
+pub(crate) struct Member {
+    pub(crate) total: NodeTally,
+    pub(crate) states: BTreeMap<String, NodeTally>,
+}
+
+impl Nodes {
+    pub(crate) fn new(release: Release, rows: bool) -> Self {
+        let nodes = slurm_snapshot::Nodes::default();
+        Self { release, rows, nodes, members: BTreeMap::new(), is_there: false, names: 0 }
+    }
+
+    fn add(&mut self, node: Node) -> Result<(), String> {
+        let nodes = &mut self.nodes;
+        nodes.records = nodes.records.saturating_add(1);
+        if nodes.records > MOST_NODES {
+            return Err("there are more nodes than Slurm can have".to_owned());
+        }
+        if node.name.is_empty() {
+            nodes.blank = nodes.blank.saturating_add(1);
+            return Ok(());
+        }
+        let state = node.state()?;
+        if state & BASE == FUTURE {
+            // They are not in this answer by rights: how many there are is not known.
+            return Ok(());
+        }
+        let (Some(cpus), Some(alloc_cpus)) = (node.cpus, node.alloc_cpus) else {
+            return Err(format!("{} has no CPUs: this version of the API does not tell them", node.name));
+        };
+        let usable = state & BASE != DOWN && state & DRAIN == 0;
+        let has_jobs = matches!(state & BASE, ALLOCATED | MIXED) || state & COMPLETING != 0;
+        let cpus = node.effective_cpus.filter(|&cpus| cpus > 0).unwrap_or(cpus);
+        let tally = NodeTally {
+            nodes: Shares::new(has_jobs.into(), 1, usable),
+            cpus: Shares::new(alloc_cpus, cpus, usable),
+            gpus: gpus(&node.gres, &node.gres_used, usable, nodes, &mut self.names),
+            memory: Memory {
+                real: node.real_memory.unwrap_or(0),
+                allocated: node.alloc_memory.unwrap_or(0),
+                free: node.free_memory.unwrap_or(0),
+            },
+        };
+        let (word, base) = (state_word(state, self.release), base_word(state));
+        let flags = node.flags(state);
+        if state & DRAIN != 0 {
+            nodes.drain_since.extend(node.reason_time);
+        }
+        if state & BASE == DOWN {
+            nodes.down_since.extend(node.reason_time);
+        }
+        nodes.total.add(&tally);
+        named(&mut nodes.states, &word, &mut self.names).add(&tally);
+        named(&mut nodes.base_states, &base, &mut self.names).add(&tally);
+        for flag in &flags {
+            named(&mut nodes.flags, flag, &mut self.names).add(&tally);
+        }
+        for partition in &node.partitions {
+            let member = named(&mut self.members, partition, &mut self.names);
+            member.total.add(&tally);
+            named(&mut member.states, &word, &mut self.names).add(&tally);
+        }
+        if self.rows {
+            let reason = node.reason.filter(|reason| !reason.is_empty());
+            nodes.rows.push(NodeRow {
+                name: node.name,
+                state: word,
+                base_state: base,
+                flags,
+                tally,
+                cpu_load: node.cpu_load,
+                reason_time: node.reason_time.filter(|_| reason.is_some()),
+                reason,
+            });
+        }
+        if self.names > MOST_NAMES {
+            return Err("there are more partitions, states and types of GPUs than any cluster has".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Members for Nodes {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            "nodes" => {
+                if mem::replace(&mut self.is_there, true) {
+                    return Err(wrong("nodes are there twice"));
+                }
+                map.next_value_seed(each(|node: Node| self.add(node)))?;
+            }
+            "last_update" => self.nodes.last_update = map.next_value::<Number>()?.moment(name)?.unwrap_or(0),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn end<E: Error>(&mut self) -> Result<(), E> {
+        if !self.is_there {
+            return Err(wrong("there are no nodes in the answer"));
+        }
+        self.nodes.drain_since.sort_unstable();
+        self.nodes.down_since.sort_unstable();
+        Ok(())
+    }
+}
+
+/// What is remembered under this name, and what that costs.
+fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str, cost: &mut usize) -> &'a mut T {
+    if !map.contains_key(name) {
+        *cost = cost.saturating_add(name.len()).saturating_add(NAME_COST);
+        map.insert(name.to_owned(), T::default());
+    }
+    map.entry(name.to_owned()).or_default()
+}
+
+/// As the reader of libslurm counts them.
+fn gpus(has: &str, used: &str, usable: bool, nodes: &mut slurm_snapshot::Nodes, names: &mut usize) -> Shares {
+    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
+    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
+        Some((_, sum_has, sum_used)) => {
+            *sum_has = u64::saturating_add(*sum_has, has);
+            *sum_used = u64::saturating_add(*sum_used, used);
+        }
+        None => types.push((kind, has, used)),
+    };
+    for result in [
+        gres::gpus_by_type(has.as_bytes(), |kind, count| add(kind, count, 0)),
+        gres::gpus_by_type(used.as_bytes(), |kind, count| add(kind, 0, count)),
+    ] {
+        nodes.unparsed = nodes.unparsed.saturating_add(result.is_err().into());
+    }
+    if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
+        // slurm.conf names no type and gres.conf does: only those in use have it, and they are no more GPUs.
+        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
+        let used = unconfigured.map(|(_, _, used)| mem::take(used)).fold(0, u64::saturating_add);
+        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
+            *untyped = untyped.saturating_add(used);
+        }
+    }
+    let mut sum = Shares::default();
+    for (kind, has, used) in types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0) {
+        let shares = Shares::new(used, has, usable);
+        sum.add(shares);
+        named(&mut nodes.gpus, &String::from_utf8_lossy(kind), names).add(shares);
+    }
+    sum
+}
+
+/// One node, as far as it counts.
+#[derive(Default)]
+struct Node {
+    name: String,
+    /// The base state and, from v0.0.39 on, its flags.
+    state: Vec<String>,
+    /// Up to v0.0.38.
+    state_flags: Vec<String>,
+    cpus: Option<u64>,
+    effective_cpus: Option<u64>,
+    alloc_cpus: Option<u64>,
+    real_memory: Option<u64>,
+    alloc_memory: Option<u64>,
+    free_memory: Option<u64>,
+    cpu_load: Option<u32>,
+    gres: String,
+    gres_used: String,
+    partitions: Vec<String>,
+    reason: Option<String>,
+    reason_time: Option<i64>,
+}
+
+impl Members for Node {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            "name" => self.name = map.next_value::<Text>()?.0.unwrap_or_default(),
+            "state" => self.state = map.next_value::<Words>()?.0,
+            "state_flags" => self.state_flags = map.next_value::<Words>()?.0,
+            "cpus" => self.cpus = map.next_value::<Number>()?.within(name)?,
+            "effective_cpus" => self.effective_cpus = map.next_value::<Number>()?.within(name)?,
+            "alloc_cpus" => self.alloc_cpus = map.next_value::<Number>()?.within(name)?,
+            "real_memory" => self.real_memory = map.next_value::<Number>()?.value64(name)?,
+            "alloc_memory" => self.alloc_memory = map.next_value::<Number>()?.value64(name)?,
+            // Up to v0.0.38 the one, then the other.
+            "free_memory" | "free_mem" => self.free_memory = map.next_value::<Number>()?.value64(name)?,
+            "cpu_load" => self.cpu_load = map.next_value::<Number>()?.value32(name)?,
+            "gres" => self.gres = map.next_value::<Text>()?.0.unwrap_or_default(),
+            "gres_used" => self.gres_used = map.next_value::<Text>()?.0.unwrap_or_default(),
+            "partitions" => self.partitions = map.next_value::<Words>()?.0,
+            "reason" => self.reason = map.next_value::<Text>()?.0,
+            "reason_changed_at" => self.reason_time = map.next_value::<Number>()?.moment(name)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl Node {
+    fn words(&self) -> impl Iterator<Item = &str> {
+        self.state.iter().chain(&self.state_flags).map(String::as_str)
+    }
+
+    /// libslurm's number for it.
+    fn state(&self) -> Result<u32, String> {
+        let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
+        let base = self.words().find_map(|word| BASES.iter().position(|base| is(word, base)));
+        let base = base.and_then(|base| u32::try_from(base).ok());
+        let base = base.ok_or_else(|| format!("{} has no state that is known", self.name))?;
+        let flags = self.words().filter_map(|word| FLAGS.iter().find(|(flag, ..)| is(word, flag)));
+        Ok(flags.fold(base, |state, (_, number, _)| state | bit(*number)))
+    }
+
+    /// Its flags in our words; one that is newer than this table in slurmrestd's.
+    fn flags(&self, state: u32) -> Vec<String> {
+        let mut flags: Vec<String> = Vec::new();
+        let mut set = 0;
+        for (word, number, ours) in FLAGS {
+            if state & bit(number) & !set != 0 {
+                set |= bit(number);
+                flags.push(ours.map_or_else(|| word.to_ascii_lowercase(), str::to_owned));
+            }
+        }
+        let is_known = |word: &str| {
+            let is = |known: &str| known.eq_ignore_ascii_case(word);
+            BASES.iter().any(|base| is(base))
+                || PAIRS.iter().any(|pair| is(pair))
+                || FLAGS.iter().any(|(flag, ..)| is(flag))
+        };
+        let unknown = self.words().filter(|word| !is_known(word) && !word.eq_ignore_ascii_case("INVALID"));
+        flags.extend(unknown.map(str::to_ascii_lowercase));
+        flags
+    }
+}
+
+fn base_word(state: u32) -> String {
+    let word = usize::try_from(state & BASE).ok().and_then(|base| BASES.get(base));
+    word.map_or_else(|| format!("state_{}", state & BASE), |word| (*word).to_owned())
+}
+
+/// The one word that sinfo's `%T` shows, in lower case and without its suffix.
+fn state_word(state: u32, release: Release) -> String {
+    let has = |flags: u32| state & flags != 0;
+    let base = state & BASE;
+    let works = matches!(base, ALLOCATED | MIXED);
+    let suffixed = has(MAINT
+        | POWERING_UP
+        | POWERING_DOWN
+        | POWERED_DOWN
+        | POWER_DOWN
+        | NO_RESPOND
+        | REBOOT_REQUESTED
+        | REBOOT_ISSUED);
+    let word = if has(INVALID_REG) {
+        "inval"
+    } else if has(MAINT) && !has(DRAIN) && !works && base != DOWN {
+        "maint"
+    } else if has(REBOOT_REQUESTED | REBOOT_ISSUED) && !works {
+        "reboot"
+    } else if has(DRAIN) {
+        if has(COMPLETING) || works { "draining" } else { "drained" }
+    } else if has(FAIL) {
+        let fails = base == ALLOCATED || (base == MIXED && release >= FAILING_WHILE_MIXED);
+        if has(COMPLETING) || fails { "failing" } else { "fail" }
+    } else if has(COMPLETING) && base != DOWN && base != ALLOCATED {
+        "completing"
+    } else if base == IDLE && !suffixed && has(RESERVED) {
+        "reserved"
+    } else if base == IDLE && !suffixed && has(BLOCKED) {
+        "blocked"
+    } else if base == IDLE && !suffixed && has(PLANNED) {
+        "planned"
+    } else {
+        return base_word(state);
+    };
+    word.to_owned()
+}
+
+/// More partitions than any cluster has.
+const MOST_PARTITIONS: usize = 5000;
+
+/// The answer to `partitions`.
+#[derive(Debug, Default)]
+pub(crate) struct Partitions {
+    pub(crate) partitions: slurm_snapshot::Partitions,
+    is_there: bool,
+}
+
+impl Partitions {
+    /// Each with what its nodes have.
+    pub(crate) fn joined(mut self, mut members: BTreeMap<String, Member>) -> slurm_snapshot::Partitions {
+        for partition in &mut self.partitions.partitions {
+            let Member { total, states } = members.remove(&partition.name).unwrap_or_default();
+            (partition.total, partition.states) = (total, states);
+        }
+        self.partitions
+    }
+}
+
+impl Members for Partitions {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            "partitions" => {
+                if mem::replace(&mut self.is_there, true) {
+                    return Err(wrong("partitions are there twice"));
+                }
+                let list = &mut self.partitions.partitions;
+                map.next_value_seed(each(|row: PartitionRow| {
+                    if list.len() >= MOST_PARTITIONS {
+                        return Err("there are more partitions than any cluster has".to_owned());
+                    }
+                    list.push(row.partition);
+                    Ok(())
+                }))?;
+            }
+            "last_update" => {
+                self.partitions.last_update = map.next_value::<Number>()?.moment(name)?.unwrap_or(0);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn end<E: Error>(&mut self) -> Result<(), E> {
+        if self.is_there { Ok(()) } else { Err(wrong("there are no partitions in the answer")) }
+    }
+}
+
+#[derive(Default)]
+struct PartitionRow {
+    partition: Partition,
+}
+
+impl PartitionRow {
+    fn flags(&mut self, flags: &[String]) {
+        let has = |flag: &str| flags.iter().any(|word| word.eq_ignore_ascii_case(flag));
+        self.partition.default = Some(has("default"));
+        self.partition.hidden = Some(has("hidden"));
+    }
+}
+
+impl Members for PartitionRow {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            "name" => self.partition.name = map.next_value::<Text>()?.0.unwrap_or_default(),
+            // Up to v0.0.38 here, from v0.0.39 on in `partition`.
+            "state" => self.partition.state = state_of(&map.next_value::<Words>()?),
+            "partition" => map.next_value_seed(Fill(&mut Inner(self)))?,
+            "flags" => {
+                let flags = map.next_value::<Words>()?.0;
+                self.flags(&flags);
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+struct Inner<'a>(&'a mut PartitionRow);
+
+impl Members for Inner<'_> {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        if name != "state" {
+            return Ok(false);
+        }
+        self.0.partition.state = state_of(&map.next_value::<Words>()?);
+        Ok(true)
+    }
+}
+
+fn state_of(words: &Words) -> String {
+    words.0.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_sinfo_is_made_of_slurmrestds_list() {
+        for (state, flags, word) in [
+            (IDLE, 0, "idle"),
+            (IDLE, DRAIN, "drained"),
+            (ALLOCATED, DRAIN, "draining"),
+            (IDLE, DRAIN | COMPLETING, "draining"),
+            (IDLE, MAINT, "maint"),
+            (DOWN, MAINT, "down"),
+            (IDLE, MAINT | DRAIN, "drained"),
+            (IDLE, REBOOT_ISSUED, "reboot"),
+            (MIXED, REBOOT_REQUESTED, "mixed"),
+            (IDLE, FAIL, "fail"),
+            (ALLOCATED, FAIL, "failing"),
+            (MIXED, FAIL, "fail"),
+            (IDLE, COMPLETING, "completing"),
+            (ALLOCATED, COMPLETING, "allocated"),
+            (DOWN, COMPLETING, "down"),
+            (IDLE, RESERVED, "reserved"),
+            (IDLE, PLANNED, "planned"),
+            (IDLE, PLANNED | NO_RESPOND, "idle"),
+            (MIXED, PLANNED, "mixed"),
+            (IDLE, INVALID_REG, "inval"),
+            (IDLE, POWERED_DOWN, "idle"),
+            (0, 0, "unknown"),
+        ] {
+            assert_eq!(state_word(state | flags, Release::new(22, 5)), word, "{state} {flags:#x}");
+        }
+        assert_eq!(state_word(MIXED | FAIL, Release::new(26, 5)), "failing");
+    }
+}

@@ -1,0 +1,348 @@
+//! HTTP: one connection that is kept, a deadline for each request, and bodies that are read as they come.
+//!
+//! Knows nothing of Slurm. No redirect is followed, no body is held, and no text in one may be longer than
+//! [`LONGEST_TEXT`], so that whatever a server sends the memory of this process stays small.
+
+use std::future::poll_fn;
+use std::io::{self, Read};
+use std::pin::Pin;
+use std::time::Duration;
+
+use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{ACCEPT, HOST, HeaderMap, USER_AGENT};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use slurm_snapshot::{Endpoint, Stage};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::Runtime;
+use tokio::time::{Instant, timeout_at};
+
+use crate::args::Settings;
+use crate::problem::Problem;
+#[cfg(feature = "tls")]
+use crate::tls::Tls;
+
+/// What is read at once, and the longest head of an answer.
+const BUFFER: usize = 16 * 1024;
+
+/// More than any name or comment of Slurm has.
+const LONGEST_TEXT: usize = 256 * 1024;
+
+/// Most of the time is slurmctld's.
+const CONNECT_SHARE: u32 = 3;
+
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// One server, and the connection to it.
+pub(crate) struct Client {
+    settings: Settings,
+    runtime: Runtime,
+    connection: Option<SendRequest<String>>,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
+}
+
+/// An answer whose body is still to be read.
+pub(crate) struct Answer<'a> {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Body<'a>,
+}
+
+impl Client {
+    pub(crate) fn new(settings: Settings) -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // For names that are looked up.
+            .max_blocking_threads(1)
+            .thread_stack_size(256 << 10)
+            .build()?;
+        Ok(Self {
+            settings,
+            runtime,
+            connection: None,
+            #[cfg(feature = "tls")]
+            tls: None,
+        })
+    }
+
+    /// When a request that begins now is given up.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.settings.timeout
+    }
+
+    /// Asks; on a new connection once more where the one that was kept had been closed.
+    pub(crate) fn get(
+        &mut self,
+        path: &str,
+        headers: &HeaderMap,
+        limit: u64,
+        deadline: Instant,
+    ) -> Result<Answer<'_>, Problem> {
+        let kept = self.connection.take().filter(|connection| !connection.is_closed());
+        let mut response = None;
+        if let Some(mut connection) = kept {
+            let request = self.request(path, headers)?;
+            match within(&self.runtime, deadline, exchange(&mut connection, request)) {
+                Ok(Ok(answer)) => response = Some((answer, connection)),
+                // Closed while nobody looked. A GET changes nothing, so that it may be sent twice.
+                Ok(Err(error)) if is_closed(&error) => {}
+                Ok(Err(error)) => return Err(self.explain(&error)),
+                Err(_) => return Err(self.late("an answer")),
+            }
+        }
+        let (response, connection) = match response {
+            Some(found) => found,
+            None => self.ask_anew(path, headers, deadline)?,
+        };
+        self.connection = Some(connection);
+        let status = response.status();
+        let body = Body {
+            runtime: &self.runtime,
+            incoming: response.into_body(),
+            chunk: Bytes::new(),
+            left: limit,
+            limit,
+            deadline,
+            timeout: self.settings.timeout,
+            text: Text::default(),
+            problem: None,
+        };
+        Ok(Answer { status, body })
+    }
+
+    fn ask_anew(
+        &mut self,
+        path: &str,
+        headers: &HeaderMap,
+        deadline: Instant,
+    ) -> Result<(Response<Incoming>, SendRequest<String>), Problem> {
+        let mut connection = self.connect(deadline)?;
+        let request = self.request(path, headers)?;
+        match within(&self.runtime, deadline, exchange(&mut connection, request)) {
+            Ok(Ok(response)) => Ok((response, connection)),
+            Ok(Err(error)) => Err(self.explain(&error)),
+            Err(_) => Err(self.late("an answer")),
+        }
+    }
+
+    /// Does not use the connection again: what is left in it is not known.
+    pub(crate) fn hang_up(&mut self) {
+        self.connection = None;
+    }
+
+    fn connect(&mut self, deadline: Instant) -> Result<SendRequest<String>, Problem> {
+        #[cfg(feature = "tls")]
+        if self.settings.endpoint.is_tls() && self.tls.is_none() {
+            self.tls = Some(Tls::new(self.settings.ca_file.as_deref())?);
+        }
+        let patience = deadline.min(Instant::now() + self.settings.timeout / CONNECT_SHARE);
+        let opened = within(&self.runtime, patience, self.open());
+        let opened = opened.unwrap_or_else(|_| Err(self.late("a connection")));
+        #[cfg(feature = "tls")]
+        if opened.as_ref().is_err_and(|problem| problem.stage == Stage::Tls) {
+            self.tls = None;
+        }
+        let stream = TokioIo::new(opened?);
+        let handshake = async {
+            let (sender, connection) =
+                http1::Builder::new().max_buf_size(BUFFER).handshake::<_, String>(stream).await?;
+            tokio::spawn(async move {
+                // How it ended is seen at the next request.
+                let _ = connection.await;
+            });
+            Ok(sender)
+        };
+        self.runtime.block_on(handshake).map_err(|error: hyper::Error| self.explain(&error))
+    }
+
+    async fn open(&self) -> Result<Box<dyn Duplex>, Problem> {
+        let endpoint = &self.settings.endpoint;
+        let error = |error: io::Error| Problem::new(Stage::Connect, format!("{endpoint}: {error}"));
+        let (host, port, _is_tls) = match endpoint {
+            Endpoint::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await.map_err(error)?)),
+            Endpoint::Tcp { host, port, tls, .. } => (host.as_str(), *port, *tls),
+        };
+        let stream = TcpStream::connect((host, port)).await.map_err(error)?;
+        // A request is one write.
+        let _ = stream.set_nodelay(true);
+        #[cfg(feature = "tls")]
+        if let (true, Some(tls)) = (_is_tls, &self.tls) {
+            return Ok(Box::new(tls.connect(host, stream).await?));
+        }
+        #[cfg(not(feature = "tls"))]
+        if _is_tls {
+            return Err(Problem::new(Stage::Tls, "this reader was built without TLS"));
+        }
+        Ok(Box::new(stream))
+    }
+
+    fn request(&self, path: &str, headers: &HeaderMap) -> Result<Request<String>, Problem> {
+        let (host, before) = match &self.settings.endpoint {
+            Endpoint::Unix(_) => ("localhost".to_owned(), ""),
+            Endpoint::Tcp { host, port, path, .. } if host.contains(':') => {
+                (format!("[{host}]:{port}"), path.as_str())
+            }
+            Endpoint::Tcp { host, port, path, .. } => (format!("{host}:{port}"), path.as_str()),
+        };
+        let request = Request::get([before, path].concat())
+            .header(HOST, host)
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, concat!("slurm-graphite/", env!("CARGO_PKG_VERSION")))
+            .body(String::new());
+        let mut request = request.map_err(|error| Problem::new(Stage::Http, error.to_string()))?;
+        request.headers_mut().extend(headers.clone());
+        Ok(request)
+    }
+
+    fn late(&self, what: &str) -> Problem {
+        late(&self.settings.endpoint, what, self.settings.timeout)
+    }
+
+    fn explain(&self, error: &hyper::Error) -> Problem {
+        let endpoint = &self.settings.endpoint;
+        let is_plain = matches!(endpoint, Endpoint::Tcp { tls: false, .. });
+        let hint = if is_plain { "; if TLS is spoken there, use https://" } else { "" };
+        let text = if error.is_parse() {
+            format!("{endpoint}: what answers is not HTTP ({error}){hint}")
+        } else if is_closed(error) {
+            format!("{endpoint}: the connection was closed before an answer came{hint}")
+        } else {
+            format!("{endpoint}: {error}")
+        };
+        Problem::new(Stage::Http, text)
+    }
+}
+
+fn late(endpoint: &dyn std::fmt::Display, what: &str, timeout: Duration) -> Problem {
+    let stage = if what == "a connection" { Stage::Connect } else { Stage::Http };
+    Problem::new(stage, format!("{endpoint}: {what} did not come within {} s", timeout.as_secs_f64()))
+}
+
+/// Runs `future` for so long; a timer needs the runtime around it.
+fn within<T>(
+    runtime: &Runtime,
+    deadline: Instant,
+    future: impl Future<Output = T>,
+) -> Result<T, tokio::time::error::Elapsed> {
+    runtime.block_on(async { timeout_at(deadline, future).await })
+}
+
+async fn exchange(
+    connection: &mut SendRequest<String>,
+    request: Request<String>,
+) -> hyper::Result<Response<Incoming>> {
+    connection.ready().await?;
+    connection.send_request(request).await
+}
+
+fn is_closed(error: &hyper::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    let mut reset = false;
+    while let Some(cause) = source {
+        reset |= cause.downcast_ref::<io::Error>().is_some_and(|error| {
+            use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+            matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+        });
+        source = cause.source();
+    }
+    reset || error.is_incomplete_message() || error.is_canceled() || error.is_closed()
+}
+
+/// A body, as it comes.
+pub(crate) struct Body<'a> {
+    runtime: &'a Runtime,
+    incoming: Incoming,
+    chunk: Bytes,
+    left: u64,
+    limit: u64,
+    deadline: Instant,
+    timeout: Duration,
+    text: Text,
+    /// Why reading failed, which serde would not keep.
+    pub(crate) problem: Option<Problem>,
+}
+
+impl Body<'_> {
+    fn fail(&mut self, text: String) -> io::Error {
+        self.problem = Some(Problem::new(Stage::Http, text));
+        io::Error::other("the body cannot be read on")
+    }
+
+    /// Waits for the next piece; false at the end.
+    fn fetch(&mut self) -> io::Result<bool> {
+        while self.chunk.is_empty() {
+            let incoming = &mut self.incoming;
+            let frame = poll_fn(|context| Pin::new(&mut *incoming).poll_frame(context));
+            let chunk = match within(self.runtime, self.deadline, frame) {
+                Ok(None) => return Ok(false),
+                Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
+                Ok(Some(Err(_))) => return Err(self.fail("the answer ended before it was complete".into())),
+                Err(_) => {
+                    let seconds = self.timeout.as_secs_f64();
+                    return Err(self.fail(format!("the answer was not complete within {seconds} s")));
+                }
+            };
+            let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+            let Some(left) = self.left.checked_sub(length) else {
+                let most = self.limit >> 20;
+                return Err(
+                    self.fail(format!("the answer is longer than {most} MiB, which none of slurmrestd is"))
+                );
+            };
+            self.left = left;
+            if !self.text.is_short(&chunk) {
+                return Err(
+                    self.fail("the answer has a text in it that is longer than any of slurmrestd".into())
+                );
+            }
+            self.chunk = chunk;
+        }
+        Ok(true)
+    }
+}
+
+impl Read for Body<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() || !self.fetch()? {
+            return Ok(0);
+        }
+        let length = self.chunk.len().min(buffer.len());
+        let piece = self.chunk.split_to(length);
+        if let Some(target) = buffer.get_mut(..length) {
+            target.copy_from_slice(&piece);
+        }
+        Ok(length)
+    }
+}
+
+/// How long the JSON text is that is being read: a parser holds texts whole.
+#[derive(Default)]
+struct Text {
+    within: bool,
+    escaped: bool,
+    length: usize,
+}
+
+impl Text {
+    fn is_short(&mut self, bytes: &[u8]) -> bool {
+        for &byte in bytes {
+            match (self.within, byte) {
+                (true, _) if self.escaped => self.escaped = false,
+                (true, b'\\') => self.escaped = true,
+                (_, b'"') => {
+                    self.within = !self.within;
+                    self.length = 0;
+                }
+                _ => {}
+            }
+            self.length += usize::from(self.within);
+            if self.length > LONGEST_TEXT {
+                return false;
+            }
+        }
+        true
+    }
+}

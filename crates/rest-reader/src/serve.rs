@@ -1,0 +1,182 @@
+//! The conversation: says hello, then a request line in, slurmrestd asked, an answer line out, until the input ends.
+
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use slurm_snapshot::{
+    Answer, Failure, Hello, LineError, PROTOCOL, Reading, Release, Reply, Request, Stage, Statistics,
+    Visibility,
+};
+
+use crate::api::{Api, Got};
+use crate::args::Settings;
+use crate::decode::diag::Diag;
+use crate::decode::{Licenses, Nodes, Partitions, Ping, Reservations};
+use crate::problem::Problem;
+
+/// The longest request line; the daemon's have less than 100 bytes.
+const MAX_LINE: u64 = 64 * 1024;
+
+/// Answers that do not grow with the cluster.
+const SHORT: u64 = 16 << 20;
+
+/// Nodes take 3 KB each.
+const LONG: u64 = 512 << 20;
+
+/// Why jobs are not asked for.
+const NO_JOBS: &str = "jobs are not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it \
+                       keeps; use the reader of libslurm for them";
+
+/// Why a conversation ended before its input did.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ServeError {
+    #[error("starting: {0}")]
+    Start(#[source] io::Error),
+    #[error("reading a request: {0}")]
+    Input(#[source] io::Error),
+    #[error("writing an answer: {0}")]
+    Output(#[source] io::Error),
+    #[error("encoding an answer: {0}")]
+    Encoding(#[source] serde_json::Error),
+    #[error("malformed request: {0}")]
+    Request(#[from] LineError),
+    #[error("malformed request: no end after {MAX_LINE} bytes")]
+    TooLong,
+}
+
+/// Serves requests until `input` ends.
+pub(crate) fn serve(settings: Settings, input: impl Read, output: impl Write) -> Result<(), ServeError> {
+    let mut api = Api::new(settings).map_err(ServeError::Start)?;
+    let mut input = BufReader::with_capacity(4096, input);
+    let mut output = BufWriter::with_capacity(16 << 10, output);
+    let mut line = Vec::new();
+    send(&Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None }), &mut output)?;
+    loop {
+        line.clear();
+        let read = (&mut input).take(MAX_LINE).read_until(b'\n', &mut line).map_err(ServeError::Input)?;
+        if read == 0 {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') && u64::try_from(read).is_ok_and(|read| read >= MAX_LINE) {
+            return Err(ServeError::TooLong);
+        }
+        let request = Request::parse(&line)?;
+        send(&answer(&mut api, &request), &mut output)?;
+    }
+}
+
+/// Written as it is encoded: a list of nodes is long.
+fn send(answer: &Answer, output: &mut impl Write) -> Result<(), ServeError> {
+    serde_json::to_writer(&mut *output, answer).map_err(ServeError::Encoding)?;
+    output.write_all(b"\n").and_then(|()| output.flush()).map_err(ServeError::Output)
+}
+
+fn answer(api: &mut Api, request: &Request) -> Answer {
+    let (what, read) = read(api, request);
+    match read {
+        Ok(found) => Answer::Reading(Box::new(found.reading(request, api))),
+        Err(Problem { stage, errno, text }) => Answer::Failure(Failure {
+            id: request.id(),
+            call: format!("slurmrestd {what}"),
+            errno,
+            text,
+            stage: Some(stage),
+            rest: Some(Box::new(api.rest())),
+        }),
+    }
+}
+
+/// What was asked for.
+#[derive(Default)]
+struct Found {
+    statistics: Option<Statistics>,
+    reply: Option<Reply>,
+    visibility: Option<Visibility>,
+    release: Option<Release>,
+    cluster: Option<String>,
+    elapsed: std::time::Duration,
+}
+
+impl Found {
+    fn of<T>(got: Got<T>) -> (Self, T) {
+        let Got { payload, release, cluster, elapsed } = got;
+        (Self { release: Some(release), cluster, elapsed, ..Self::default() }, payload)
+    }
+
+    fn reading(self, request: &Request, api: &Api) -> Reading {
+        // Right behind each other: the daemon holds them against each other to see that the first was set.
+        let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
+        Reading {
+            id: request.id(),
+            time: time.as_secs_f64(),
+            uptime: Some(uptime),
+            elapsed: u64::try_from(self.elapsed.as_micros()).unwrap_or(u64::MAX),
+            release: self.release.unwrap_or(Release::new(0, 0)),
+            cluster: self.cluster,
+            max_server_threads: None,
+            statistics: self.statistics,
+            reply: self.reply,
+            visibility: self.visibility,
+            rest: Some(api.rest()),
+        }
+    }
+}
+
+/// Seconds since this host was started.
+fn uptime() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    std::time::Duration::try_from(now).map_or(0.0, |now| now.as_secs_f64())
+}
+
+fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Problem>) {
+    let unsupported = |text: &str| Err(Problem::new(Stage::Unsupported, text));
+    match *request {
+        Request::Statistics { rpc, names, .. } => ("diag", statistics(api, rpc, names)),
+        Request::Reset { .. } => (
+            "reset",
+            unsupported("it cannot reset the statistics; run `sdiag --reset` where Slurm is installed"),
+        ),
+        Request::Jobs { .. } => ("jobs", unsupported(NO_JOBS)),
+        Request::Nodes { partitions, rows, .. } => ("nodes", nodes(api, partitions, rows)),
+        Request::Licenses { .. } => ("licenses", licenses(api)),
+        Request::Reservations { .. } => ("reservations", reservations(api)),
+        Request::Controllers { .. } => ("ping", controllers(api)),
+    }
+}
+
+fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<Found, Problem> {
+    let (found, diag) = Found::of(api.get("diag", SHORT, |version, _| Diag::new(version, rpc, names))?);
+    Ok(Found { statistics: diag.statistics, ..found })
+}
+
+/// Where PrivateData keeps nodes or partitions from this user, slurmctld refuses the whole of them.
+const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
+
+fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<Found, Problem> {
+    let (mut found, mut walked) = Found::of(api.get("nodes", LONG, |_, release| Nodes::new(release, rows))?);
+    if partitions {
+        // Otherwise hidden ones come only to who may use them, from 23.11 on.
+        let got = api.get("partitions?flags=ALL", LONG, |_, _| Partitions::default())?;
+        found.elapsed = found.elapsed.saturating_add(got.elapsed);
+        walked.nodes.partitions = Some(got.payload.joined(walked.members));
+    }
+    let reply = Some(Reply::Nodes(Box::new(walked.nodes)));
+    Ok(Found { reply, visibility: Some(WHOLE), ..found })
+}
+
+fn licenses(api: &mut Api) -> Result<Found, Problem> {
+    let (found, licenses) = Found::of(api.get("licenses", SHORT, |_, _| Licenses::default())?);
+    Ok(Found { reply: Some(Reply::Licenses(licenses.licenses)), ..found })
+}
+
+fn reservations(api: &mut Api) -> Result<Found, Problem> {
+    let (found, list) = Found::of(api.get("reservations", SHORT, |_, _| Reservations::default())?);
+    // What PrivateData keeps from this user cannot be known here: the documentation says whose token it must be.
+    Ok(Found { reply: Some(Reply::Reservations(list.reservations)), visibility: Some(WHOLE), ..found })
+}
+
+fn controllers(api: &mut Api) -> Result<Found, Problem> {
+    let (found, ping) = Found::of(api.get("ping", SHORT, |_, _| Ping::default())?);
+    Ok(Found { reply: Some(Reply::Controllers(ping.controllers)), ..found })
+}

@@ -1,0 +1,61 @@
+//! TLS: rustls with ring; the system's certificate authorities, or those of one file.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use slurm_snapshot::Stage;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::problem::Problem;
+
+/// What connections have in common. It is made again after a handshake that failed: the file may be another by then.
+#[derive(Clone)]
+pub(crate) struct Tls(Arc<ClientConfig>);
+
+impl Tls {
+    pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self, Problem> {
+        let problem = |text: String| Problem::new(Stage::Tls, text);
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = ca_file {
+            let error = |error: &dyn std::fmt::Display| problem(format!("{}: {error}", path.display()));
+            for certificate in CertificateDer::pem_file_iter(path).map_err(|why| error(&why))? {
+                roots.add(certificate.map_err(|why| error(&why))?).map_err(|why| error(&why))?;
+            }
+            if roots.is_empty() {
+                return Err(error(&"no certificate is in it"));
+            }
+        } else {
+            let system = rustls_native_certs::load_native_certs();
+            // Some systems have certificates that nobody can read.
+            roots.add_parsable_certificates(system.certs);
+            if roots.is_empty() {
+                return Err(problem(
+                    "this host has no certificate authorities; name the file of one with ca_file".into(),
+                ));
+            }
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| problem(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Self(Arc::new(config)))
+    }
+
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, Problem> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|error| Problem::new(Stage::Tls, format!("{host}: {error}")))?;
+        let connector = TlsConnector::from(Arc::clone(&self.0));
+        connector.connect(name, stream).await.map_err(|error| Problem::new(Stage::Tls, error.to_string()))
+    }
+}

@@ -1,0 +1,200 @@
+//! The token: its file, and what can be read of it without its key.
+//!
+//! The file is read again when it changes, and after each refusal. The token itself is in no log, no answer and no
+//! `Debug`.
+
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use slurm_snapshot::{Stage, Token};
+
+use crate::problem::Problem;
+
+/// Far more than any token has.
+const MOST: u64 = 64 * 1024;
+
+/// A token in its file.
+#[derive(Debug)]
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    seen: Option<Fingerprint>,
+    token: Option<Secret>,
+    /// What may be told of it.
+    pub(crate) told: Token,
+}
+
+/// A file that was replaced has another of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Fingerprint {
+    inode: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+    size: u64,
+}
+
+#[derive(PartialEq, Eq)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl TokenFile {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, seen: None, token: None, told: Token::default() }
+    }
+
+    /// Reads the file if it has changed.
+    pub(crate) fn look(&mut self) -> Result<(), Problem> {
+        let metadata = fs::metadata(&self.path).map_err(|error| self.unreadable(&error))?;
+        if self.token.is_some() && self.seen == Some(fingerprint(&metadata)) {
+            return Ok(());
+        }
+        self.read().map(drop)
+    }
+
+    /// Reads the file; whether it holds another token than before.
+    pub(crate) fn read(&mut self) -> Result<bool, Problem> {
+        let (text, metadata) = open(&self.path).map_err(|error| self.unreadable(&error))?;
+        self.seen = Some(fingerprint(&metadata));
+        let text = text.trim();
+        // As `scontrol token` prints it.
+        let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            self.token = None;
+            let text = format!("{}: there is no token in it, but another text", self.path.display());
+            return Err(Problem::new(Stage::TokenFile, text));
+        }
+        let token = Some(Secret(token.to_owned()));
+        let is_another = self.token != token;
+        self.token = token;
+        let claims = self.token.as_ref().and_then(|token| claims(&token.0)).unwrap_or_default();
+        let exposed = metadata.mode() & 0o004 != 0;
+        let user = claims.sun.or(claims.username);
+        self.told = Token { user, expires: claims.exp.and_then(whole), exposed };
+        Ok(is_another)
+    }
+
+    /// The token itself.
+    pub(crate) fn secret(&self) -> Option<&str> {
+        self.token.as_ref().map(|token| token.0.as_str())
+    }
+
+    fn unreadable(&self, error: &std::io::Error) -> Problem {
+        Problem::new(Stage::TokenFile, format!("{}: {error}", self.path.display()))
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<(String, Metadata)> {
+    let file = fs::File::open(path)?;
+    let metadata = file.metadata()?;
+    let mut text = String::new();
+    file.take(MOST).read_to_string(&mut text)?;
+    Ok((text, metadata))
+}
+
+fn fingerprint(metadata: &Metadata) -> Fingerprint {
+    Fingerprint {
+        inode: metadata.ino(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+        size: metadata.size(),
+    }
+}
+
+/// The claims that matter here.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Claims {
+    exp: Option<serde_json::Number>,
+    /// Slurm's own name for the user's name.
+    sun: Option<String>,
+    username: Option<String>,
+}
+
+/// A moment may have a fraction.
+fn whole(number: serde_json::Number) -> Option<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "cut to the range of i64")]
+    number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64))
+}
+
+/// Those of a JWT; `None` of any other text.
+fn claims(token: &str) -> Option<Claims> {
+    let mut parts = token.split('.');
+    let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);
+    serde_json::from_slice(&base64url(payload)?).ok()
+}
+
+/// Base64 with - and _, with or without its padding.
+fn base64url(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=');
+    let mut bytes = Vec::with_capacity(text.len());
+    let (mut bits, mut count) = (0_u32, 0_u32);
+    for byte in text.bytes() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'-' => 62,
+            b'_' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6) | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from((bits >> count) & 0xff).ok()?);
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// `{"exp":1800000000,"iat":1799998200,"sun":"alice"}`, as slurmctld writes it.
+    const ALICE: &str = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE4MDAwMDAwMDAsImlhdCI6MTc5OTk5ODIwMCwic3VuIjoiYWxpY2UifQ.c2ln";
+
+    #[test]
+    fn name_and_end_are_read_without_the_key() {
+        let claims = claims(ALICE).unwrap();
+        assert_eq!((claims.sun.as_deref(), claims.exp.and_then(whole)), (Some("alice"), Some(1_800_000_000)));
+        for text in ["", "a.b.c", "opaque", "..", "a.!.c", "a.e30"] {
+            assert!(super::claims(text).is_none_or(|claims| claims.exp.is_none()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_read_again_and_its_token_is_in_no_debug() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let mut file = TokenFile::new(path.clone());
+        assert_eq!(file.look().unwrap_err().stage, Stage::TokenFile);
+        fs::write(&path, format!("SLURM_JWT={ALICE}\n")).unwrap();
+        file.look().unwrap();
+        assert_eq!(file.secret(), Some(ALICE));
+        assert!(file.told.exposed && file.told.user.as_deref() == Some("alice"));
+        assert!(!format!("{file:?}").contains("eyJ"));
+        assert!(!file.read().unwrap(), "the same token");
+        let other = folder.path().join("other");
+        fs::write(&other, "opaque").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::rename(&other, &path).unwrap();
+        file.look().unwrap();
+        assert_eq!((file.secret(), &file.told), (Some("opaque"), &Token::default()));
+        for text in ["", "\n", "two words", "a\nb"] {
+            fs::write(&path, text).unwrap();
+            assert!(file.look().is_err(), "{text:?}");
+            assert_eq!(file.secret(), None);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Where slurmrestd listens: `https://host:6820`, `http://host:6820` or `unix:/path`.
+//!
+//! Here because the daemon refuses a setting by the same rules by which a reader follows it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// slurmrestd's own port.
+const PORT: u16 = 6820;
+
+/// Where slurmrestd listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A socket in the file system: the kernel says who asks.
+    Unix(PathBuf),
+    /// A port.
+    Tcp {
+        /// A name or an address, without brackets.
+        host: String,
+        /// 6820 where none is said.
+        port: u16,
+        /// `https`.
+        tls: bool,
+        /// What comes before `/slurm`, behind a proxy: empty, or with a slash at its start and none at its end.
+        path: String,
+    },
+}
+
+/// A text that is no endpoint.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is not such as \"https://host:6820\", \"http://localhost:6820\" or \"unix:/run/slurmrestd/sock\": {why}"
+)]
+pub struct EndpointError {
+    text: String,
+    why: &'static str,
+}
+
+impl Endpoint {
+    /// Whether what is sent there leaves this host in the clear.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        matches!(self, Self::Tcp { host, tls: false, .. } if !is_loopback(host))
+    }
+
+    /// Whether it needs TLS.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        matches!(self, Self::Tcp { tls: true, .. })
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp { host, port, tls, path } => {
+                let scheme = if *tls { "https" } else { "http" };
+                if host.contains(':') {
+                    write!(f, "{scheme}://[{host}]:{port}{path}")
+                } else {
+                    write!(f, "{scheme}://{host}:{port}{path}")
+                }
+            }
+        }
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let error = |why| EndpointError { text: text.to_owned(), why };
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return match path.starts_with('/') {
+                true => Ok(Self::Unix(path.into())),
+                false => Err(error("the socket's path is not absolute")),
+            };
+        }
+        let (tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+            (Some(rest), _) => (true, rest),
+            (_, Some(rest)) => (false, rest),
+            _ => return Err(error("it begins with none of https://, http:// and unix:")),
+        };
+        if !rest.bytes().all(|byte| byte.is_ascii_graphic()) || rest.contains(['?', '#', '@', '\\']) {
+            return Err(error("a host, a port and a path are all there can be"));
+        }
+        let (authority, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+        let path = path.trim_end_matches('/');
+        let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => {
+                let (host, port) = rest.split_once(']').ok_or_else(|| error("a ] is missing"))?;
+                host.parse::<std::net::Ipv6Addr>().map_err(|_| error("what is in [] is no IPv6 address"))?;
+                (host, port.strip_prefix(':').or(if port.is_empty() { None } else { Some("") }))
+            }
+            None => match authority.split_once(':') {
+                Some((host, port)) => (host, Some(port)),
+                None => (authority, None),
+            },
+        };
+        if host.is_empty() {
+            return Err(error("the host is missing"));
+        }
+        let port = match port {
+            None => PORT,
+            Some(port) => match port.parse() {
+                Ok(port) if port > 0 && !text.contains(":+") => port,
+                _ => return Err(error("the port is not a number from 1 to 65535")),
+            },
+        };
+        Ok(Self::Tcp { host: host.to_owned(), port, tls, path })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_round_trip() {
+        for (text, whole) in [
+            ("https://rest.example.org", "https://rest.example.org:6820"),
+            ("http://127.0.0.1:80/", "http://127.0.0.1:80"),
+            ("https://[::1]:7000/proxy/slurm1/", "https://[::1]:7000/proxy/slurm1"),
+            ("https://[::1]", "https://[::1]:6820"),
+            ("unix:/run/sock", "unix:/run/sock"),
+            ("unix:///run/sock", "unix:/run/sock"),
+        ] {
+            let endpoint: Endpoint = text.parse().unwrap();
+            assert_eq!(endpoint.to_string(), whole);
+            assert_eq!(whole.parse(), Ok(endpoint));
+        }
+    }
+
+    #[test]
+    fn what_is_no_endpoint_is_refused_with_a_reason() {
+        for text in [
+            "",
+            "host:6820",
+            "ftp://host",
+            "unix:sock",
+            "http://",
+            "http://:80",
+            "http://host:0",
+            "http://host:65536",
+            "http://host:+80",
+            "http://[::1",
+            "http://[::1]80",
+            "http://[host]:80",
+            "http://user@host",
+            "http://host/a?b",
+            "http://ho st",
+            "http://host\r\nX-Evil: 1",
+        ] {
+            assert!(text.parse::<Endpoint>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_what_leaves_this_host_in_the_clear_is_exposed() {
+        for (text, exposed) in [
+            ("http://localhost", false),
+            ("http://127.1.2.3", false),
+            ("http://[::1]:80", false),
+            ("unix:/sock", false),
+            ("https://rest.example.org", false),
+            ("http://rest.example.org", true),
+            ("http://localhost.example.org", true),
+            ("http://192.0.2.1", true),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().is_exposed(), exposed, "{text}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! slurmrestd in front of a sandbox's slurmctld, by its socket or by a port with tokens, and a proxy that adds TLS.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::{Folder, Invocation, Process, Slurm, find_program, free_port, proc};
+
+/// slurmrestd refuses to be root.
+const NOBODY: u32 = 65534;
+
+/// How slurmrestd lets anybody in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// On a socket: root and its own user.
+    Socket,
+    /// On a port, with a token.
+    Token,
+}
+
+/// slurmrestd, started and stopped by itself.
+#[derive(Debug)]
+pub struct Slurmrestd {
+    /// The program.
+    pub process: Process,
+    /// Its port; 0 where it has a socket.
+    pub port: u16,
+    /// Where it listens.
+    pub url: String,
+    token: PathBuf,
+}
+
+impl Slurmrestd {
+    /// Lets slurmctld make tokens, and accept them; before it is started.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn allow_tokens(folder: &Folder, slurm: &Slurm) -> Result<()> {
+        let mut key = [0; 32];
+        fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
+        let path = folder.path().join("jwt.key");
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?.write_all(&key)?;
+        let mut conf = OpenOptions::new().append(true).open(slurm.conf())?;
+        writeln!(conf, "AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={}", path.display())?;
+        Ok(())
+    }
+
+    /// Of this cluster's Slurm, not started.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn new(folder: &Folder, slurm: &Slurm, way: Way) -> Result<Self> {
+        Self::on(folder, slurm, way, free_port()?)
+    }
+
+    /// On this port, if it is on a port.
+    ///
+    /// # Errors
+    /// As [`Slurmrestd::new`].
+    pub fn on(folder: &Folder, slurm: &Slurm, way: Way, port: u16) -> Result<Self> {
+        let run = folder.path().join("rest");
+        fs::create_dir_all(&run)?;
+        let is_root = rustix::process::getuid().is_root();
+        if is_root {
+            chown(&run, Some(NOBODY), Some(NOBODY))?;
+        }
+        let program = match std::env::var_os("SANDBOX_ROOT") {
+            Some(_) => "/usr/sbin/slurmrestd".to_owned(),
+            None => find_program("slurmrestd")?.display().to_string(),
+        };
+        let mut words = if is_root { slurm.words("setpriv")? } else { slurm.words(&program)? };
+        if is_root {
+            let user =
+                [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into(), program];
+            words.extend(user.map(Into::into));
+        }
+        let plugins: &[&str] = match slurm.release()?.get(..5) {
+            Some("20.11" | "21.08" | "22.05") => &["-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38"],
+            Some("23.11" | "24.05" | "24.11") => &["-s", "openapi/slurmctld"],
+            _ => &[],
+        };
+        let socket = run.join("sock");
+        let (name, url, how) = match way {
+            Way::Socket => {
+                let url = format!("unix:{}", socket.display());
+                ("slurmrestd-socket", url.clone(), ["-a", "rest_auth/local", &url].map(str::to_owned))
+            }
+            Way::Token => {
+                let address = format!("127.0.0.1:{port}");
+                let how = ["-a", "rest_auth/jwt", &address].map(str::to_owned);
+                ("slurmrestd", format!("http://{address}"), how)
+            }
+        };
+        let process = Process::of(folder, name, words)
+            .args(plugins.iter().copied())
+            .args(how)
+            .env("SLURM_CONF", slurm.conf())
+            .ready(move || match way {
+                Way::Socket => std::os::unix::net::UnixStream::connect(&socket).is_ok(),
+                Way::Token => proc::listening(port),
+            });
+        // Without it slurmrestd would speak for itself.
+        let process = if way == Way::Token { process.env("SLURM_JWT", "daemon") } else { process };
+        let port = if way == Way::Token { port } else { 0 };
+        Ok(Self { process, port, url, token: folder.path().join("token") })
+    }
+
+    /// The keys of `[slurm]` with which the daemon asks it.
+    #[must_use]
+    pub fn toml(&self) -> String {
+        let token = if self.port == 0 { String::new() } else { self.token_toml() };
+        format!("rest = \"{}\"\n{token}", self.url)
+    }
+
+    /// Where the token is.
+    #[must_use]
+    pub fn token_toml(&self) -> String {
+        format!("token_file = \"{}\"\n", self.token.display())
+    }
+
+    /// Has slurmctld make a token for so many seconds, and puts it in the place of the last one.
+    ///
+    /// # Errors
+    /// slurmctld does not make one.
+    pub fn renew(&self, slurm: &Slurm, seconds: u32) -> Result<()> {
+        let text = slurm.run("scontrol", &["token", &format!("lifespan={seconds}")])?;
+        let new = self.token.with_extension("new");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(new, &self.token).context("the token")
+    }
+}
+
+/// stunnel: TLS in front of a port, with an authority of its own.
+#[derive(Debug)]
+pub struct TlsProxy {
+    /// The program.
+    pub process: Process,
+    /// Its port.
+    pub port: u16,
+    /// The certificate of the authority.
+    pub ca: PathBuf,
+    /// That of another.
+    pub other_ca: PathBuf,
+}
+
+impl TlsProxy {
+    /// Not started; its certificate is for `localhost` alone.
+    ///
+    /// # Errors
+    /// stunnel or openssl is not installed.
+    pub fn new(folder: &Folder, to: u16) -> Result<Self> {
+        let at = |name: &str| folder.path().join(name);
+        let (ca, other_ca) = (authority(folder, "ca")?, authority(folder, "other")?);
+        let (key, request, certificate) = (at("server.key"), at("server.csr"), at("server.pem"));
+        fs::write(at("san"), "subjectAltName=DNS:localhost\n")?;
+        let args = [
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            "/CN=localhost",
+        ];
+        openssl(folder, &args, &[("-keyout", &key), ("-out", &request)])?;
+        openssl(
+            folder,
+            &["x509", "-req", "-days", "30", "-CAcreateserial"],
+            &[
+                ("-in", &request),
+                ("-CA", &ca),
+                ("-CAkey", &at("ca.key")),
+                ("-extfile", &at("san")),
+                ("-out", &certificate),
+            ],
+        )?;
+        let port = free_port()?;
+        let conf = at("stunnel.conf");
+        fs::write(
+            &conf,
+            format!(
+                "foreground = yes\npid =\n[rest]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{to}\ncert = {}\nkey = {}\n",
+                certificate.display(),
+                key.display()
+            ),
+        )?;
+        let process = Process::new(folder, "stunnel", find_program("stunnel")?)
+            .args([conf])
+            .ready(move || proc::listening(port));
+        Ok(Self { process, port, ca, other_ca })
+    }
+}
+
+fn authority(folder: &Folder, name: &str) -> Result<PathBuf> {
+    let path = |end: &str| folder.path().join(format!("{name}.{end}"));
+    let args = [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "30",
+        "-subj",
+        "/CN=sandbox",
+    ];
+    openssl(folder, &args, &[("-keyout", &path("key")), ("-out", &path("pem"))])?;
+    Ok(path("pem"))
+}
+
+fn openssl(folder: &Folder, args: &[&str], files: &[(&str, &Path)]) -> Result<()> {
+    let files: Vec<String> =
+        files.iter().flat_map(|(flag, path)| [(*flag).to_owned(), path.display().to_string()]).collect();
+    let args: Vec<&str> = args.iter().copied().chain(files.iter().map(String::as_str)).collect();
+    let run = Invocation::of(folder, &find_program("openssl")?, &args)?.finish()?;
+    anyhow::ensure!(run.code == Some(0), "openssl {args:?}: {}", run.stderr);
+    Ok(())
+}
