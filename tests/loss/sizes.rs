@@ -72,7 +72,7 @@ impl Size {
 /// The `[slurm]` table of a reader whose slurmctld serves so many types of RPCs and has so many nodes.
 pub(crate) fn reader(stage: &Stage, types: u16, nodes: usize) -> Result<String> {
     let types = (0..types).map(|n| RpcType { id: 2003 + n, count: 9, time: 900, queue: None }).collect();
-    let rpc = Some(RpcTables { types, ..RpcTables::default() });
+    let rpc = Some(RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() });
     let statistics = Some(Statistics { rpc, ..Statistics::default() });
     let rows = (0..nodes).map(|n| NodeRow {
         name: format!("n{n}"),
