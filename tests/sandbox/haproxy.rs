@@ -29,6 +29,7 @@ impl Haproxy {
 defaults
     mode tcp
     timeout connect 2s
+    retries 60
     timeout client {idle}
     timeout server {idle}
     timeout client-fin {half}
