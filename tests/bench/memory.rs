@@ -33,7 +33,13 @@ pub(crate) fn growth(sandbox: &Sandbox) -> Result<Growth> {
     let address = listener.local_addr()?.to_string();
     let frames = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&frames);
-    std::thread::spawn(move || listener.accept().map(|(stream, _)| count(stream, &counted)));
+    // The collector renews its connection.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let counted = Arc::clone(&counted);
+            std::thread::spawn(move || count(stream, &counted));
+        }
+    });
     let reader = sandbox::slurm_graphite()?.with_file_name("slurm-graphite-reader");
     let config = sandbox.path("fast.toml");
     std::fs::write(
