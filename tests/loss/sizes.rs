@@ -40,9 +40,9 @@ impl Size {
         let mut plan = Plan::to(address);
         match self {
             Self::Small => plan.top = Self::own_figures_only(),
-            Self::Usual => plan.slurm = Some(reader(stage, 20, 0)?),
+            Self::Usual => plan.slurm = Some(reader(stage, 22, 0)?),
             Self::Large => {
-                plan.slurm = Some(reader(stage, 12, 520)?);
+                plan.slurm = Some(reader(stage, 22, 520)?);
                 plan.top =
                     "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\neach = true\ninterval = \"2s\"\n"
                         .to_owned();
@@ -61,7 +61,7 @@ impl Size {
         let points = stage.collected.counted().map(|(_, points)| points.len()).max().unwrap_or(0);
         let expected = match self {
             Self::Small => 20..50,
-            Self::Usual => 130..150,
+            Self::Usual => 120..150,
             Self::Large => 9_500..11_000,
         };
         anyhow::ensure!(expected.contains(&points), "{self:?}: a tick has {points} points");
