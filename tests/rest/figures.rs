@@ -1,4 +1,4 @@
-//! The batch over REST beside libslurm's of the same moment: equal, less the list that `slurm-graphite metrics` prints.
+//! The batch over REST equals libslurm's of the same moment, less the list that `slurm-graphite metrics` prints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

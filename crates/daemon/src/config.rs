@@ -61,7 +61,7 @@ pub(crate) struct Queue {
 pub(crate) struct Slurm {
     /// `slurm.conf`; `None`: `SLURM_CONF`, then libslurm's own search, configless included.
     pub(crate) conf: Option<PathBuf>,
-    /// The reader program; `None`: the one beside this program that fits the host's libslurm, or slurmrestd's.
+    /// The reader program; `None`: the one installed with this program that fits the host's libslurm, or slurmrestd's.
     pub(crate) reader: Option<PathBuf>,
     /// slurmrestd instead of libslurm.
     pub(crate) rest: Rest,

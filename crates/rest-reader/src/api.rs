@@ -1,6 +1,6 @@
 //! slurmrestd: which version of its API answers, whether the token is accepted, and what a refusal means.
 //!
-//! The version is found by asking what is wanted anyway, from the newest down: an unknown version is 404 at once and
+//! The version is found by making the request itself, from the newest version down: an unknown version is 404 at once and
 //! costs slurmctld nothing, so that neither a ping nor a list of paths is ever asked for. It is remembered until it is
 //! 404, or another release answers.
 
@@ -86,7 +86,7 @@ impl Api {
         })
     }
 
-    /// What the daemon is told with every answer.
+    /// What every answer tells the daemon.
     pub(crate) fn rest(&self) -> Rest {
         Rest {
             version: self.known.map(|known| format!("v0.0.{}", known.version)),

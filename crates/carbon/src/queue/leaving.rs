@@ -10,7 +10,7 @@ use super::clock::Moment;
 use super::state::{Held, State};
 use crate::ledger::Removed;
 
-/// Frames kept in memory beside the file; what does not fit is read again when its turn comes.
+/// Bytes of frames kept in memory in addition to the file; what does not fit is read again when its turn comes.
 const MEMORY: usize = 16 << 20;
 
 /// Why a batch leaves a queue unsent.

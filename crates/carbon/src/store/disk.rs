@@ -145,7 +145,7 @@ pub(super) mod faults {
         if KEEPS_FILES.get() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
     }
 
-    /// How many of `bytes` it takes, where it is told to count.
+    /// How many of `bytes` are written before the injected fault, where there is one.
     pub(super) fn room(bytes: usize) -> Option<usize> {
         let room = ROOM.get()?;
         let taken = room.min(bytes);

@@ -59,7 +59,7 @@ impl Keeper {
         }
     }
 
-    /// Does what it is told, until nobody can tell it any more. Says first whether another process has the folder.
+    /// Carries out commands until their sender is gone. First it reports whether another process uses the folder.
     pub(super) fn run(
         mut self,
         commands: &Receiver<Command>,

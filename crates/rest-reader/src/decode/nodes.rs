@@ -20,7 +20,7 @@ const MOST_NODES: u64 = 100_000;
 /// Partitions, states, flags and types of GPUs that are remembered: bytes, about.
 const MOST_NAMES: usize = 2 << 20;
 
-/// What one costs beside its name.
+/// Bytes of an entry in addition to its name.
 const NAME_COST: usize = 300;
 
 const BASE: u32 = 0xf;

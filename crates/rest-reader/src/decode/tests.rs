@@ -213,7 +213,7 @@ fn nodes_are_counted_as_the_reader_of_libslurm_counts_them() {
     assert_eq!(nodes.flags.keys().collect::<Vec<_>>(), ["drain", "not_responding"]);
     assert_eq!(found.members.keys().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(nodes.rows[0].state, "draining");
-    // 22.05: one word, and the flags beside it.
+    // 22.05: one word, and the flags in a member of their own.
     let old = of(node(json!("idle"), r#","state_flags":["DRAIN"]"#)).unwrap();
     assert_eq!(old.nodes.states.keys().collect::<Vec<_>>(), ["drained"]);
     assert!(of(node(json!(["NEWER"]), "")).is_err(), "no base state");

@@ -462,6 +462,9 @@ impl Drop for SimulatedStream {
             } else {
                 // What is unread can still be read.
                 link.half_closed.get_or_insert_with(Instant::now);
+                if link.accepted && link.unread.is_empty() {
+                    link.end(End::Closed);
+                }
             }
         });
     }
