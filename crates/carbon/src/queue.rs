@@ -21,8 +21,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{error, warn};
 
 use self::clock::Moment;
+pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn};
-use self::state::{Destination, Held, Refusals, State};
+use self::state::{Destination, Held, State};
 use crate::point::Batch;
 use crate::store::{Changes, Event, Lock, Store, StoreError, moved};
 use crate::wire::{Frame, frames, points};
@@ -167,7 +168,6 @@ impl Queue {
             durable: false,
             published: false,
             waiting: 0,
-            refusals: Refusals::default(),
         };
         state.status.memory_bytes = state.status.memory_bytes.saturating_add(held.bytes);
         state.batches.insert(id, held);
@@ -205,7 +205,8 @@ impl Queue {
     pub fn status(&self) -> QueueStatus {
         let state = self.shared.state();
         QueueStatus {
-            window_short: state.destinations.values().any(|to| to.ledger.is_window_short()),
+            window_short: state.said_short
+                && state.destinations.values().any(|to| to.ledger.is_window_short()),
             ..state.status
         }
     }

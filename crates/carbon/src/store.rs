@@ -197,7 +197,7 @@ pub(crate) enum StoreError {
 
 enum Command {
     Apply(Changes),
-    Load { id: u64, anyway: bool, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
+    Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
     Reconfigure { destinations: Vec<Arc<str>>, moved: Option<(Arc<str>, Arc<str>)>, max_bytes: u64 },
     Close { changes: Vec<Changes>, closed: oneshot::Sender<Option<Vec<u64>>> },
 }
@@ -240,10 +240,10 @@ impl Store {
         commits
     }
 
-    /// The frames of a batch. What can be read of them `anyway`, whatever the disk says of the others.
-    pub(crate) async fn load(&self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
+    /// The frames of a batch that are what was written.
+    pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let (reply, frames) = oneshot::channel();
-        let _ = self.commands.send(Command::Load { id, anyway, reply });
+        let _ = self.commands.send(Command::Load { id, reply });
         frames.await.unwrap_or(Err(StoreError::Gone))
     }
 

@@ -245,7 +245,8 @@ async fn counters_go_on_when_a_destination_changes() {
     read_line(&mut peer).await;
     until(&sender, |status| status.sent == 1).await;
     let (second, to) = listener().await;
-    let sender = sender.change(to, &queue);
+    sender.stop();
+    let sender = Sender::start(to, &queue);
     assert!(!sender.status().connected);
     let mut peer = accept(&second).await;
     assert_eq!(read_line(&mut peer).await, "a 1 1\n", "what the first address had is not known");

@@ -13,15 +13,13 @@ use tracing::{debug, error, info, trace, warn};
 
 use super::clock::{Clock, Moment};
 use super::leaving::Reason;
-use super::{Dropped, Limits, QueueStatus, Turn};
+use super::{Limits, QueueStatus, Status};
 use crate::ledger::Ledger;
-use crate::store::{Changes, Event, Kept, StoreError, segment_bytes};
+use crate::store::{Changes, Event, Kept, segment_bytes};
 use crate::wire::Frame;
 
 /// How many batches that are not on disk go along with the next commit, at most.
 const CATCH_UP: usize = 32;
-/// A batch that the disk refuses this often waits behind the others.
-const MOST_REFUSALS: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -47,8 +45,6 @@ pub(super) struct State {
     pub(super) missed: bool,
     pub(super) status: QueueStatus,
     pub(super) said_undurable: bool,
-    /// Batches that the disk has given.
-    pub(super) reads: u64,
 }
 
 #[derive(Debug)]
@@ -63,23 +59,14 @@ pub(super) struct Held {
     pub(super) published: bool,
     /// Destinations that are not done with it.
     pub(super) waiting: usize,
-    pub(super) refusals: Refusals,
-}
-
-/// How often the disk has refused to give a batch, and how many others it had given by the last time that counted.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Refusals {
-    count: u32,
-    reads: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Destination {
     pub(super) ledger: Ledger,
     pub(super) news: Arc<Notify>,
-    pub(super) dropped: Dropped,
-    /// Bytes of frames that it is not done with.
-    pub(super) bytes: usize,
+    /// What its sender counts, what it has lost, and the bytes that it is not done with.
+    pub(super) status: Status,
     /// It was removed where it is not, and gets nothing new.
     pub(super) configured: bool,
 }
@@ -89,8 +76,7 @@ impl Destination {
         Self {
             ledger: Ledger::new(resend_window),
             news: Arc::new(Notify::new()),
-            dropped: Dropped::default(),
-            bytes: 0,
+            status: Status::default(),
             configured: true,
         }
     }
@@ -116,13 +102,7 @@ impl State {
             missed: false,
             status: QueueStatus::default(),
             said_undurable: false,
-            reads: 0,
         }
-    }
-
-    pub(super) fn turn(&self, id: u64, backlog: bool) -> Option<Turn> {
-        let held = self.batches.get(&id)?;
-        Some(Turn { id, points: held.points, backlog, frames: held.frames.clone() })
     }
 
     /// What the next commit holds: the batch, some that missed theirs, and what has been done since.
@@ -180,7 +160,7 @@ impl State {
         for destination in self.destinations.values_mut().filter(|to| to.configured) {
             held.waiting += 1;
             destination.ledger.push(id, timestamp, points);
-            destination.bytes = destination.bytes.saturating_add(bytes);
+            destination.status.bytes = destination.status.bytes.saturating_add(bytes);
             destination.news.notify_one();
         }
         if held.waiting == 0 {
@@ -214,21 +194,21 @@ impl State {
         held.durable || self.on_its_way.contains(&id)
     }
 
-    pub(super) fn finish(&mut self, name: &Arc<str>, done: &[u64]) {
-        for &id in done {
-            self.leave(name, id);
-        }
+    /// Lets go of what is done for `name`.
+    pub(super) fn finish(&mut self, name: &Arc<str>) {
+        let done = self.destinations.get_mut(name).map(|to| to.ledger.take_done());
+        done.into_iter().flatten().for_each(|id| self.leave(name, id));
     }
 
     /// `name` is done with a batch.
-    pub(super) fn leave(&mut self, name: &Arc<str>, id: u64) {
+    fn leave(&mut self, name: &Arc<str>, id: u64) {
         let Some(held) = self.batches.get_mut(&id) else {
             // It was evicted before it was done.
             return self.told.done.push((Arc::clone(name), id));
         };
         held.waiting = held.waiting.saturating_sub(1);
         if let Some(destination) = self.destinations.get_mut(name) {
-            destination.bytes = destination.bytes.saturating_sub(held.bytes);
+            destination.status.bytes = destination.status.bytes.saturating_sub(held.bytes);
         }
         let (over, in_file) = (held.waiting == 0, held.durable);
         if in_file || self.on_its_way.contains(&id) {
@@ -237,33 +217,6 @@ impl State {
         if over {
             self.remove(id);
         }
-    }
-
-    /// The disk has given a batch.
-    pub(super) fn loaded(&mut self, id: u64, points: u64) {
-        self.reads = self.reads.saturating_add(1);
-        self.shrink_batch(id, points);
-    }
-
-    /// The disk has an error where a batch is: after some, the others go first. Returns whether the batch is given up:
-    /// the disk has given others since, so that it is not the whole of it that is away.
-    pub(super) fn refused(&mut self, name: &Arc<str>, id: u64, error: &StoreError) -> bool {
-        let Some(held) = self.batches.get_mut(&id) else { return false };
-        let Refusals { count, reads } = &mut held.refusals;
-        *count = count.saturating_add(1);
-        if *count > MOST_REFUSALS && self.reads > *reads {
-            return true;
-        }
-        if *count == MOST_REFUSALS {
-            warn!(%error, timestamp = held.timestamp, "the disk refuses a kept tick; others go before it");
-            *reads = self.reads;
-        }
-        if *count >= MOST_REFUSALS
-            && let Some(destination) = self.destinations.get_mut(name)
-        {
-            destination.ledger.put_off(id);
-        }
-        false
     }
 
     pub(super) fn remove(&mut self, id: u64) {

@@ -63,20 +63,18 @@ pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// All of a segment. With `anyway` zeros stand for what the disk refuses to read, if there is anything that it does read.
+/// All of a segment. With `anyway` zeros stand for the pages that the disk refuses to read.
 pub(super) fn read(path: &Path, anyway: bool) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let mut bytes = Vec::new();
-    let Err(error) = file.read_to_end(&mut bytes) else { return Ok(bytes) };
-    if !anyway {
-        return Err(error);
+    match file.read_to_end(&mut bytes) {
+        Err(_) if anyway => bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)],
+        read => return read.map(|_| bytes),
     }
-    bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
-    let mut any = false;
     for (page, at) in bytes.chunks_mut(PAGE).zip((0..).step_by(PAGE)) {
-        any |= file.read_exact_at(page, at).is_ok();
+        let _ = file.read_exact_at(page, at);
     }
-    if any { Ok(bytes) } else { Err(error) }
+    Ok(bytes)
 }
 
 /// Writes all of it, as one write where the kernel takes it.

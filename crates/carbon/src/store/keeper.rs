@@ -87,8 +87,8 @@ impl Keeper {
         while let Ok(command) = commands.recv() {
             match command {
                 Command::Apply(changes) => drop(self.apply(changes)),
-                Command::Load { id, anyway, reply } => {
-                    let frames = self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.load(id, anyway));
+                Command::Load { id, reply } => {
+                    let frames = self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.load(id));
                     let _ = reply.send(frames);
                 }
                 Command::Reconfigure { destinations, moved, max_bytes } => {

@@ -289,14 +289,13 @@ impl Log {
         dropped
     }
 
-    /// The frames of a batch; what can be read of them `anyway`, whatever the disk says of the others.
-    pub(super) fn load(&mut self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
+    /// The frames of a batch that are what was written.
+    pub(super) fn load(&mut self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let Entry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
         let path = disk::segment(&self.dir, segment);
         let damaged = || StoreError::Damaged { path: path.clone() };
         let refused = |source: io::Error| match source.kind() {
             ErrorKind::NotFound | ErrorKind::UnexpectedEof => damaged(),
-            _ if anyway => damaged(),
             _ => StoreError::Io { path: path.clone(), source },
         };
         let file = self.read.take().filter(|(read, _)| *read == segment);
@@ -304,21 +303,19 @@ impl Log {
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         file.read_exact_at(&mut bytes, offset).map_err(refused)?;
         let record = record::first(&bytes).and_then(Result::ok).ok_or_else(damaged)?;
-        let Content::Batch { id: found, frames: heads, .. } = record.head.content else {
-            return Err(damaged());
-        };
+        let Content::Batch { frames: heads, .. } = record.head.content else { return Err(damaged()) };
         let mut at = offset.saturating_add(length.into());
         let mut frames = Vec::with_capacity(heads.len());
-        for head in heads.iter().filter(|_| found == id) {
+        for head in heads {
             let mut body = vec![0; usize::try_from(head.bytes).unwrap_or(0)];
-            match file.read_exact_at(&mut body, at).map_err(refused) {
-                Err(error @ StoreError::Io { .. }) => return Err(error),
+            match file.read_exact_at(&mut body, at) {
+                Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(refused(error)),
                 Ok(()) if head.fits(id, &body) => frames.push(Frame { points: head.points, body }),
                 _ => {}
             }
             at = at.saturating_add(head.bytes.into());
         }
         self.read = Some((segment, file));
-        if frames.is_empty() { Err(damaged()) } else { Ok(frames.into()) }
+        Ok(frames.into())
     }
 }

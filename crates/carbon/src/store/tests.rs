@@ -17,14 +17,12 @@ impl Store {
     }
 
     /// One whose disk gives batches as `load` says.
-    pub(crate) fn loading(
-        load: impl Fn(u64, bool) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
-    ) -> Self {
+    pub(crate) fn loading(load: impl Fn(u64) -> Result<Arc<[Frame]>, StoreError> + Send + 'static) -> Self {
         let (commands, received) = channel();
         std::thread::spawn(move || {
             for command in received {
-                if let Command::Load { id, anyway, reply } = command {
-                    let _ = reply.send(load(id, anyway));
+                if let Command::Load { id, reply } = command {
+                    let _ = reply.send(load(id));
                 }
             }
         });
@@ -75,7 +73,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
 fn due(log: &mut Log, restored: &Restored) -> BTreeMap<(String, u64), u64> {
     let mut due = BTreeMap::new();
     for (to, id) in &restored.due {
-        let frames = log.load(*id, false).unwrap();
+        let frames = log.load(*id).unwrap();
         assert!(frames.iter().all(|found| (0..2).any(|part| *found == frame(*id, part))), "a wrong value");
         let points = crate::wire::points(&frames);
         assert_eq!((points, id.cast_signed()), (restored.batches[id].points, restored.batches[id].timestamp));
@@ -249,7 +247,7 @@ fn a_disk_that_is_full_at_any_byte_loses_nothing_that_was_there_and_goes_on_when
 /// What has been committed is there, a batch that was refused goes in with the next, and so the next run finds it.
 fn assert_goes_on(mut log: Log, dir: &Path, there: &[u64], at: usize) {
     for &id in there {
-        assert!(log.load(id, false).is_ok(), "{at}: {id} is not there");
+        assert!(log.load(id).is_ok(), "{at}: {id} is not there");
     }
     log.commit(&append([9])).unwrap();
     log.commit(&append([10])).unwrap();
