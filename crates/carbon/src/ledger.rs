@@ -41,7 +41,7 @@ struct Entry {
 }
 
 /// The ticks of one destination, by their number in the queue.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Ledger {
     resend_window: Duration,
     entries: BTreeMap<u64, Entry>,
@@ -67,29 +67,12 @@ pub(crate) enum Removed {
 }
 
 impl Ledger {
-    pub(crate) const fn new(resend_window: Duration) -> Self {
-        Self {
-            resend_window,
-            entries: BTreeMap::new(),
-            due: BTreeSet::new(),
-            evicted: 0,
-            done: Vec::new(),
-            handed_over: BTreeMap::new(),
-            unproved: 0,
-        }
+    pub(crate) fn new(resend_window: Duration) -> Self {
+        Self { resend_window, ..Self::default() }
     }
 
-    /// A tick that was just collected.
-    pub(crate) fn push(&mut self, batch: u64, timestamp: i64, points: u64) {
-        self.insert(batch, timestamp, points, true);
-    }
-
-    /// A tick of an earlier run of the daemon, which may have been written.
-    pub(crate) fn restore(&mut self, batch: u64, timestamp: i64, points: u64) {
-        self.insert(batch, timestamp, points, false);
-    }
-
-    fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
+    /// A tick that was just collected, or, not `fresh`, one of an earlier run of the daemon, which may have been written.
+    pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
         self.due.insert((false, batch));
         let (stage, sent) = (Stage::Due, false);
         let entry = Entry { timestamp, points, stage, fresh, sent, frames: 0, evicted: false };
@@ -294,7 +277,7 @@ mod tests {
 
     fn ledger(batches: impl IntoIterator<Item = u64>) -> Ledger {
         let mut ledger = Ledger::new(WINDOW);
-        batches.into_iter().for_each(|batch| ledger.push(batch, 1000 + batch.cast_signed(), 10));
+        batches.into_iter().for_each(|batch| ledger.insert(batch, 1000 + batch.cast_signed(), 10, true));
         ledger
     }
 
@@ -324,9 +307,9 @@ mod tests {
     #[test]
     fn what_an_earlier_run_had_kept_is_backlog() {
         let mut ledger = Ledger::new(WINDOW);
-        (1..=3).for_each(|batch| ledger.restore(batch, 0, 10));
+        (1..=3).for_each(|batch| ledger.insert(batch, 0, 10, false));
         assert_eq!(ledger.next(), Some((1, true)));
-        ledger.push(4, 0, 10);
+        ledger.insert(4, 0, 10, true);
         assert_eq!(write_all(&mut ledger, 1), [4, 1, 2, 3]);
     }
 
@@ -367,7 +350,7 @@ mod tests {
         let (mut ledger, start) = (ledger([1, 2]), Instant::now());
         write_all(&mut ledger, 1);
         ledger.answered(1, Some(start), Duration::ZERO, start);
-        ledger.push(3, 0, 10);
+        ledger.insert(3, 0, 10, true);
         write_all(&mut ledger, 2);
         ledger.lost();
         assert_eq!(ledger.take_done(), [0; 0]);
@@ -378,7 +361,7 @@ mod tests {
     fn an_answer_that_comes_too_late_proves_nothing_of_its_own_ticks_and_costs_no_others() {
         let (mut ledger, start) = (ledger([1]), Instant::now());
         write_all(&mut ledger, 1);
-        ledger.push(2, 0, 10);
+        ledger.insert(2, 0, 10, true);
         write_all(&mut ledger, 2);
         ledger.answered_too_late(1);
         assert_eq!((ledger.due(), ledger.next()), (1, Some((1, true))));
@@ -406,7 +389,7 @@ mod tests {
     fn what_leaves_the_queue_is_counted_where_it_may_be_lost_and_nowhere_twice() {
         let (mut ledger, start) = (ledger([1, 2, 3]), Instant::now());
         write_all(&mut ledger, 1);
-        ledger.push(4, 0, 10);
+        ledger.insert(4, 0, 10, true);
         let removed = [1, 4, 5, 1].map(|batch| ledger.remove(batch));
         assert_eq!(removed, [Some(Removed::Written), Some(Removed::Unwritten(10)), None, None]);
         assert_eq!((ledger.held(), ledger.is_window_short(), ledger.unproved()), (2, true, 0));
@@ -439,7 +422,7 @@ mod tests {
                     _ => ledger.answered_too_late(which),
                 }
                 next += 1;
-                ledger.push(next, 0, 1);
+                ledger.insert(next, 0, 1, true);
                 prop_assert_eq!(ledger.next(), Some((next, false)));
             }
         }

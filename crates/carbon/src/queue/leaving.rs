@@ -27,14 +27,11 @@ impl State {
     pub(super) fn drop_batch(&mut self, id: u64, reason: Reason) {
         self.publish(id);
         let Some(held) = self.batches.get(&id) else { return };
-        let (points, bytes) = (held.points, held.bytes);
-        if self.is_given(id, held) {
-            self.told.forget.push(id);
-        }
-        let mut is_short = false;
+        let (points, mut is_short) = (held.points, false);
+        self.told.append.retain(|kept| kept.id != id);
+        self.told.forget.push(id);
         for (name, destination) in &mut self.destinations {
             let Some(removed) = destination.ledger.remove(id) else { continue };
-            destination.status.bytes = destination.status.bytes.saturating_sub(bytes);
             let Dropped { full, age, damaged } = &mut destination.status.dropped;
             let (counter, points) = match (removed, reason) {
                 // Nobody publishes what its ledger counts.
@@ -87,6 +84,7 @@ impl State {
         destination.news.notify_one();
         self.destinations.insert(Arc::clone(to), destination);
         self.told.rename(from, to);
+        self.told.moved.push((Arc::clone(from), Arc::clone(to)));
         self.finish(to);
     }
 

@@ -157,6 +157,12 @@ impl Place {
             unread: ledger.unread(),
             oldest_due: ledger.oldest_due(),
             held: ledger.held(),
+            bytes: state
+                .batches
+                .iter()
+                .filter(|(id, _)| ledger.holds(**id))
+                .map(|(_, held)| held.bytes)
+                .sum(),
             unopened: self.shared.store.is_some() && !state.restored,
             ..destination.status
         }

@@ -46,7 +46,7 @@ impl State {
                 bytes: summary.bytes,
                 frames: None,
                 durable: true,
-                published: true,
+                waits_until: None,
                 waiting: 0,
             };
             self.batches.insert(id, held);
@@ -72,8 +72,7 @@ impl State {
         let destination = self.destinations.entry(Arc::clone(name)).or_insert_with(removed);
         if let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) {
             held.waiting += 1;
-            destination.status.bytes = destination.status.bytes.saturating_add(held.bytes);
-            destination.ledger.restore(id, held.timestamp, held.points);
+            destination.ledger.insert(id, held.timestamp, held.points, false);
             destination.news.notify_one();
         }
         destination.configured

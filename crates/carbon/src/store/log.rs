@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::record::{self, Content, Done, Evicted, FrameHead, Head, Renamed, Totals, as_u32};
+use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
 use crate::wire::{Frame, points};
 
@@ -46,7 +46,8 @@ pub(super) struct Log {
     pub(super) max_bytes: u64,
     pub(super) boot: [u8; 16],
     pub(super) configured: Vec<Arc<str>>,
-    pub(super) renamed: Vec<Renamed>,
+    /// For the next segment to say.
+    pub(super) moved: Vec<(Arc<str>, Arc<str>)>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, Entry>,
     /// The newest of each name, with its segment.
@@ -77,27 +78,18 @@ impl Log {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
 
-    /// These destinations are configured from now on, and `moved` has another name.
-    pub(super) fn configure(
-        &mut self,
-        names: &[Arc<str>],
-        moved: Option<&(Arc<str>, Arc<str>)>,
-        max_bytes: u64,
-    ) {
-        if let Some((from, to)) = moved {
-            let renamed = Renamed { from: Arc::clone(from), to: Arc::clone(to), number: self.number };
-            self.rename(&renamed);
-            self.renamed.push(renamed);
-        }
+    /// These destinations are configured from now on, and those that have `moved` have another name.
+    pub(super) fn configure(&mut self, names: &[Arc<str>], moved: &[(Arc<str>, Arc<str>)], max_bytes: u64) {
+        moved.iter().for_each(|(from, to)| self.rename(from, to));
+        self.moved.extend_from_slice(moved);
         (self.configured, self.max_bytes) = (names.to_vec(), max_bytes);
         // The next segment begins with their names.
         self.newest = None;
     }
 
     /// A destination has another name.
-    pub(super) fn rename(&mut self, Renamed { from, to, number }: &Renamed) {
-        let batches = self.batches.values_mut().filter(|entry| entry.number < *number);
-        let due = batches.flat_map(|entry| &mut entry.due).filter(|name| *name == from);
+    pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        let due = self.batches.values_mut().flat_map(|entry| &mut entry.due).filter(|name| *name == from);
         due.for_each(|name| *name = Arc::clone(to));
         let evicted = std::mem::take(&mut self.evicted).into_iter();
         let today = |name: Arc<str>| if name == *from { Arc::clone(to) } else { name };
@@ -106,6 +98,9 @@ impl Log {
 
     /// Makes the changes durable: one write, one sync. Returns the batches that went to make room.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
+        if let Some((names, max_bytes)) = &changes.configured {
+            self.configure(names, &changes.moved, *max_bytes);
+        }
         let frames = changes.append.iter().flat_map(|kept| kept.frames.iter());
         let sizes =
             frames.map(|frame| frame.body.len()).chain(changes.states.values().map(|bytes| bytes.len()));
@@ -122,10 +117,8 @@ impl Log {
         // Once, not by doubling.
         buffer.reserve(usize::try_from(size).unwrap_or(0).saturating_add(4096));
         if newest.is_none() {
-            let oldest = self.segments.keys().next().copied().unwrap_or(u64::MAX);
-            self.renamed.retain(|renamed| renamed.number > oldest);
-            let (configured, renamed) = (self.configured.clone(), self.renamed.clone());
-            let content = Content::Begin { previous: self.last, boot: self.boot, configured, renamed };
+            let (configured, moved) = (self.configured.clone(), self.moved.clone());
+            let content = Content::Begin { previous: self.last, boot: self.boot, configured, moved };
             record::put(
                 &mut buffer,
                 &Head { number, totals: std::mem::take(&mut totals), body: 0, content },
@@ -175,7 +168,7 @@ impl Log {
         let evicted = copied.map(|((to, id), (_, points))| (to, *id, *points));
         let evicted = evicted.chain(changes.evicted.iter().map(|(to, id, points)| (to, *id, *points)));
         let evicted: Vec<_> =
-            evicted.map(|(to, id, points)| Evicted { to: Arc::clone(to), id, points }).collect();
+            evicted.map(|(to, id, points)| Done { to: Arc::clone(to), number: 0, id, points }).collect();
         if !evicted.is_empty() {
             put(Content::Evicted(evicted.clone()), &totals, &mut std::iter::empty(), 0);
         }
@@ -190,11 +183,11 @@ impl Log {
         self.newest = Some(written?);
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = bytes;
-        self.settled.clear();
+        (self.settled, self.moved) = (Vec::new(), Vec::new());
         appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
         done.iter().for_each(|done| self.finish(done));
         self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));
-        let evicted = evicted.into_iter().map(|Evicted { to, id, points }| ((to, id), (segment, points)));
+        let evicted = evicted.into_iter().map(|Done { to, id, points, .. }| ((to, id), (segment, points)));
         self.evicted.extend(evicted);
         Ok(self.remove(&gone))
     }

@@ -12,13 +12,13 @@ const POINTS: u64 = 10;
 impl Store {
     /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
     pub(crate) fn hung() -> (Self, impl Sized) {
-        let (commands, unheard) = channel();
+        let (commands, unheard) = sync_channel(MOST_UNANSWERED);
         (Self { commands }, unheard)
     }
 
     /// One whose disk gives batches as `load` says.
     pub(crate) fn loading(load: impl Fn(u64) -> Result<Arc<[Frame]>, StoreError> + Send + 'static) -> Self {
-        let (commands, received) = channel();
+        let (commands, received) = sync_channel(MOST_UNANSWERED);
         std::thread::spawn(move || {
             for command in received {
                 if let Command::Load { id, reply } = command {
@@ -339,8 +339,8 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
         Changes { append, ..state("seen", b"last") }
     };
     let start = || Store::start(dir.path(), max_bytes, vec![name("a")]).unwrap().0;
-    assert_eq!(start().close(batches(1..=2), max_bytes).await, Some(vec![]));
-    assert_eq!(start().close(batches(3..=10), max_bytes).await, Some(vec![]));
+    assert_eq!(start().close(batches(1..=2)).await, Some(vec![]));
+    assert_eq!(start().close(batches(3..=10)).await, Some(vec![]));
     let (log, restored) = open_as(dir.path(), max_bytes, &["a"]);
     assert!(restored.batches.into_keys().eq(1..=10) && log.bytes() < max_bytes);
     assert_eq!(*restored.states["seen"], *b"last");
@@ -489,8 +489,8 @@ async fn a_newer_format_is_refused_and_left_alone() {
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
     // Nor is it read again and again: the last commit would be the time for it.
     let (store, _lock, mut events) = Store::start(dir.path(), 64 << 20, vec![name("a")]).unwrap();
-    assert_eq!(store.close(append([1]), 64 << 20).await, None);
-    assert!(matches!(events.recv().await, Some(Event::Unavailable(StoreError::Newer { .. }))));
+    assert_eq!(store.close(append([1])).await, None);
+    assert!(matches!(events.recv().await, Some(Event::Failed { error: StoreError::Newer { .. }, .. })));
     assert!(matches!(events.recv().await, Some(Event::Failed { .. })));
 }
 

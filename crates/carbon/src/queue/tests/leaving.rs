@@ -171,7 +171,7 @@ async fn a_new_address_without_a_name_takes_the_backlog_along() {
     let queue = Queue::open(Some(dir.path().to_owned()), an_hour(), &old);
     until(&queue, |state| state.restored).await;
     (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
-    until(&queue, |state| state.unanswered == 0).await;
+    until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
     let place = queue.place("dead:2004");
     let id = place.next().unwrap().id;
     place.ledger(|ledger| ledger.written(id, 1));
