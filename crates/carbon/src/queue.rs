@@ -105,13 +105,9 @@ impl Queue {
     #[must_use]
     pub fn open(dir: Option<PathBuf>, limits: Limits, destinations: &[String]) -> Self {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
-        let started = dir.map(|dir| (Store::start(&dir, limits.max_bytes, names.clone()), dir));
+        let started = dir.map(|dir| Store::start(dir, limits.max_bytes, names.clone()));
         let (store, lock, events) = match started {
-            Some((Ok((store, lock, events)), _)) => (Some(store), Some(lock), Some(events)),
-            Some((Err(error), dir)) => {
-                error!(dir = %dir.display(), %error, "no thread for the queue's file; ticks are kept in memory");
-                (None, None, None)
-            }
+            Some((store, lock, events)) => (Some(store), Some(lock), Some(events)),
             None => (None, None, None),
         };
         let (state, lock) = (Mutex::new(State::new(limits, names)), Mutex::new(lock));

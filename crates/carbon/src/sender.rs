@@ -6,7 +6,6 @@
 mod renewal;
 mod task;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,42 +35,6 @@ pub struct Destination {
     pub replay_rate: Option<u32>,
     /// The name is looked up again at this age, for load balancers; `None`: only after a failed connection.
     pub reconnect_every: Option<Duration>,
-}
-
-/// What became of a destination's share at the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Drained {
-    /// Ticks that were never written, or must be written again.
-    pub unsent: usize,
-    /// Ticks that were written, and nothing proves that the receiver has read them.
-    pub unread: usize,
-    /// The timestamp of the oldest unsent one, Unix seconds.
-    pub oldest: Option<i64>,
-    /// The queue's file has not been opened: what an earlier run has kept stays in it, and is not counted here.
-    pub unopened: bool,
-}
-
-impl Drained {
-    /// Whether the receiver has read everything. Whether it has stored it, nobody knows.
-    #[must_use]
-    pub const fn is_complete(&self) -> bool {
-        self.unsent == 0 && self.unread == 0 && !self.unopened
-    }
-}
-
-impl fmt::Display for Drained {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { unsent: 0, unread: 0, .. } => f.write_str("every tick was read by the receiver")?,
-            Self { unsent, unread, .. } => {
-                write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?;
-            }
-        }
-        if self.unopened {
-            f.write_str("; the queue's file was not opened, and keeps what an earlier run left")?;
-        }
-        Ok(())
-    }
 }
 
 /// A running destination.
@@ -104,12 +67,11 @@ impl Sender {
 
     /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner where the
     /// destination cannot be reached. What was read stays in the queue: the next run sends it again.
-    pub async fn drain(mut self, deadline: Duration) -> Drained {
+    pub async fn drain(mut self, deadline: Duration) -> Status {
         self.draining.notify_one();
         let _ = timeout(deadline, &mut self.task).await;
         self.task.abort();
-        let Status { due, unread, oldest_due, unopened, .. } = self.status();
-        Drained { unsent: due, unread, oldest: oldest_due, unopened }
+        self.status()
     }
 
     /// Ends at once. Its place in the queue stays, and everything that is not done is due again.

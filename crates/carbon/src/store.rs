@@ -19,7 +19,7 @@ mod record;
 mod restore;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
@@ -179,37 +179,19 @@ pub(crate) enum StoreError {
         "{}: process {} uses this folder; stop it, or give each daemon a queue.dir of its own", .dir.display(),
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
     )]
-    Locked {
-        /// The folder.
-        dir: PathBuf,
-        /// The process.
-        pid: Option<u32>,
-    },
+    Locked { dir: PathBuf, pid: Option<u32> },
     /// It was written by a newer version of this program.
     #[error(
         "{}: its format is version {version}, which is newer than this program; install the newer program again, or move the \
          queue-*.log files out of the folder to begin without them", .path.display()
     )]
-    Newer {
-        /// The segment.
-        path: PathBuf,
-        /// Its version.
-        version: u8,
-    },
+    Newer { path: PathBuf, version: u8 },
     /// It is not what was written.
     #[error("{}: damaged", .path.display())]
-    Damaged {
-        /// The segment.
-        path: PathBuf,
-    },
+    Damaged { path: PathBuf },
     /// A full disk, an input or output error.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// The thread has ended, or has no log now.
     #[error("the queue's file is not open")]
     Gone,
@@ -233,19 +215,20 @@ pub(crate) struct Store {
 impl Store {
     /// Starts the thread, which locks `dir` and opens the log in it at once; what it says comes from the receivers.
     pub(crate) fn start(
-        dir: &Path,
+        dir: PathBuf,
         max_bytes: u64,
         destinations: Vec<Arc<str>>,
-    ) -> std::io::Result<(Self, Lock, mpsc::UnboundedReceiver<Event>)> {
+    ) -> (Self, Lock, mpsc::UnboundedReceiver<Event>) {
         let (commands, received) = sync_channel(MOST_UNANSWERED);
         let (said, events) = mpsc::unbounded_channel();
         let (locked, lock) = oneshot::channel();
-        let keeper = Keeper::new(dir.to_owned(), max_bytes, destinations, said);
-        std::thread::Builder::new()
-            .name("queue".into())
-            .stack_size(256 << 10)
-            .spawn(move || keeper.run(&received, locked))?;
-        Ok((Self { commands }, lock, events))
+        let keeper = Keeper::new(dir.clone(), max_bytes, destinations, said.clone());
+        let thread = std::thread::Builder::new().name("queue".into()).stack_size(256 << 10);
+        if let Err(source) = thread.spawn(move || keeper.run(&received, locked)) {
+            let error = StoreError::Io { path: dir, source };
+            let _ = said.send(Event::Failed { appended: Vec::new(), error });
+        }
+        (Self { commands }, lock, events)
     }
 
     /// Hands changes over; an event comes for them. Returns what a disk that does not answer cannot be told now.

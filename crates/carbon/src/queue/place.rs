@@ -1,5 +1,6 @@
 //! One destination's place in the queue: what its sender asks and tells.
 
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -75,6 +76,26 @@ pub struct Status {
     pub bytes: usize,
     /// The queue's file has not been opened: what an earlier run has kept is not among them.
     pub unopened: bool,
+}
+
+impl Status {
+    /// Whether the receiver has read everything. Whether it has stored it, nobody knows.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.due == 0 && self.unread == 0 && !self.unopened
+    }
+}
+
+impl fmt::Display for Status {
+    /// What is left at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.due, self.unread) {
+            (0, 0) => f.write_str("every tick was read by the receiver")?,
+            (unsent, unread) => write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?,
+        }
+        let unopened = "; the queue's file was not opened, and keeps what an earlier run left";
+        f.write_str(if self.unopened { unopened } else { "" })
+    }
 }
 
 /// One destination's place in the queue.

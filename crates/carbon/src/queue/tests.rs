@@ -202,7 +202,7 @@ async fn an_end_before_the_file_has_been_read_does_not_say_that_everything_is_co
         let reads = tokio::spawn(async move { peer.read_to_end(&mut Vec::new()).await });
         let left = sender.drain(PATIENCE).await;
         assert_eq!(reads.await.unwrap().unwrap() > 0, read);
-        assert_eq!((left.unsent, left.unread, left.is_complete()), (0, 0, read));
+        assert_eq!((left.due, left.unread, left.is_complete()), (0, 0, read));
         assert_eq!(!left.to_string().contains("not opened"), read, "{left}");
         if let Some(disk) = disk.take() {
             disk.answers_again();

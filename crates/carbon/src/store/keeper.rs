@@ -44,7 +44,6 @@ impl Keeper {
         destinations: Vec<Arc<str>>,
         said: mpsc::UnboundedSender<Event>,
     ) -> Self {
-        let owed = Changes::default();
         Self {
             dir,
             max_bytes,
@@ -54,7 +53,7 @@ impl Keeper {
             tried: None,
             refused: 0,
             is_newer: false,
-            owed,
+            owed: Changes::default(),
             said,
         }
     }
@@ -65,24 +64,18 @@ impl Keeper {
         commands: &Receiver<Command>,
         locked: oneshot::Sender<Result<(), StoreError>>,
     ) {
-        let start = Instant::now();
-        loop {
-            match disk::lock(&self.dir) {
-                Err(StoreError::Locked { .. }) if start.elapsed() < LOCK_PATIENCE => {
-                    std::thread::park_timeout(LOCK_PAUSE);
-                }
-                Err(error @ StoreError::Locked { .. }) => {
-                    let _ = locked.send(Err(error));
-                    self.tried = Some(Instant::now());
-                    break;
-                }
-                other => {
-                    self.lock = other.ok();
-                    let _ = locked.send(Ok(()));
-                    self.open();
-                    break;
-                }
-            }
+        let (start, mut lock) = (Instant::now(), disk::lock(&self.dir));
+        while matches!(lock, Err(StoreError::Locked { .. })) && start.elapsed() < LOCK_PATIENCE {
+            std::thread::park_timeout(LOCK_PAUSE);
+            lock = disk::lock(&self.dir);
+        }
+        if let Err(error @ StoreError::Locked { .. }) = lock {
+            let _ = locked.send(Err(error));
+            self.tried = Some(Instant::now());
+        } else {
+            self.lock = lock.ok();
+            let _ = locked.send(Ok(()));
+            self.open();
         }
         while let Ok(command) = commands.recv() {
             match command {
@@ -133,12 +126,12 @@ impl Keeper {
 
     /// Returns the batches that had to make room; `None` where the changes are not on disk.
     fn apply(&mut self, changes: Changes) -> Option<Vec<u64>> {
+        if let Some((names, max_bytes)) = &changes.configured {
+            (self.destinations, self.max_bytes) = (names.clone(), *max_bytes);
+        }
         let is_time = self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER);
         if self.log.is_none() && !self.is_newer && is_time {
             self.open();
-        }
-        if let Some((names, max_bytes)) = &changes.configured {
-            (self.destinations, self.max_bytes) = (names.clone(), *max_bytes);
         }
         let mut all_dropped = Vec::new();
         let mut pieces = std::mem::take(&mut self.owed).and(changes).pieces(self.max_bytes).into_iter();
@@ -165,7 +158,7 @@ impl Keeper {
 mod tests {
     use std::ops::Range;
 
-    use super::disk::faults;
+    use super::super::tests::faults;
     use super::*;
     use crate::store::Kept;
     use crate::wire::Frame;

@@ -16,8 +16,6 @@ use crate::wire::{Frame, points};
 
 /// The largest segment, but for one batch that is larger.
 const MOST_SEGMENT: u64 = 4 << 20;
-/// Memory that is kept from one commit to the next.
-const MOST_BUFFER: usize = 64 << 10;
 
 /// A batch in the log.
 #[derive(Clone, Debug)]
@@ -63,8 +61,6 @@ pub(super) struct Log {
     pub(super) totals: Totals,
     /// It, where more may be written to it.
     pub(super) newest: Option<File>,
-    pub(super) read: Option<(u64, File)>,
-    pub(super) buffer: Vec<u8>,
 }
 
 /// The largest segment within this bound.
@@ -112,10 +108,7 @@ impl Log {
         let gone = self.leaving(segment, size);
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        // Once, not by doubling.
-        buffer.reserve(usize::try_from(size).unwrap_or(0).saturating_add(4096));
+        let mut buffer = Vec::with_capacity(usize::try_from(size).unwrap_or(0).saturating_add(4096));
         if newest.is_none() {
             let (configured, moved) = (self.configured.clone(), self.moved.clone());
             let content = Content::Begin { previous: self.last, boot: self.boot, configured, moved };
@@ -125,9 +118,10 @@ impl Log {
                 [],
             );
         }
-        let mut put = |content, totals: &Totals, body: &mut dyn Iterator<Item = &[u8]>, bytes| {
+        let mut put = |content, totals: &Totals, body: Vec<&[u8]>| {
             let offset = before + u64::from(as_u32(buffer.len()));
-            let head = Head { number, totals: totals.clone(), body: as_u32(bytes), content };
+            let bytes = as_u32(body.iter().map(|part| part.len()).sum());
+            let head = Head { number, totals: totals.clone(), body: bytes, content };
             let length = record::put(&mut buffer, &head, body);
             number += 1;
             (number - 1, offset, length)
@@ -136,50 +130,37 @@ impl Log {
         for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
             let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
             let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let content = Content::Batch {
-                id,
-                timestamp: kept.timestamp,
-                pushed: kept.pushed,
-                due: due.clone(),
-                frames,
-            };
-            let mut bodies = kept.frames.iter().map(|frame| frame.body.as_slice());
-            let bytes = bodies.clone().map(<[u8]>::len).sum();
-            let (number, offset, length) = put(content, &totals, &mut bodies, bytes);
+            let (timestamp, pushed) = (kept.timestamp, kept.pushed);
+            let content = Content::Batch { id, timestamp, pushed, due: due.clone(), frames };
+            let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
+            let (number, offset, length) = put(content, &totals, body);
             due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);
             appended.insert(id, Entry { segment, offset, length, number, points, due });
         }
         let done = self.done(&appended, changes);
         if !done.is_empty() {
-            put(Content::Done(done.clone()), &totals, &mut std::iter::empty(), 0);
+            put(Content::Done(done.clone()), &totals, Vec::new());
         }
         // What is newest of what goes comes along.
-        let copied = self.states.iter().filter(|(_, (from, _))| gone.contains(from));
-        let mut states: BTreeMap<&String, &Arc<[u8]>> =
-            copied.map(|(name, (_, bytes))| (name, bytes)).collect();
-        states.extend(&changes.states);
+        let mut states = changes.states.clone();
+        for (name, (_, bytes)) in self.states.iter().filter(|(_, (from, _))| gone.contains(from)) {
+            states.entry(name.clone()).or_insert_with(|| Arc::clone(bytes));
+        }
         for (name, bytes) in &states {
-            let content = Content::State { name: (*name).clone(), sum: crc32fast::hash(bytes) };
-            put(content, &totals, &mut std::iter::once(&***bytes), bytes.len());
+            let content = Content::State { name: name.clone(), sum: crc32fast::hash(bytes) };
+            put(content, &totals, vec![bytes]);
         }
         let is_done = |to: &Arc<str>, id| done.iter().any(|done| done.to == *to && done.id == id);
-        let copied =
-            self.evicted.iter().filter(|((to, id), (from, _))| gone.contains(from) && !is_done(to, *id));
-        let evicted = copied.map(|((to, id), (_, points))| (to, *id, *points));
-        let evicted = evicted.chain(changes.evicted.iter().map(|(to, id, points)| (to, *id, *points)));
-        let evicted: Vec<_> =
-            evicted.map(|(to, id, points)| Done { to: Arc::clone(to), number: 0, id, points }).collect();
+        let copied = self.evicted.iter().filter(|(_, (from, _))| gone.contains(from));
+        let copied = copied.filter(|((to, id), _)| !is_done(to, *id));
+        let copied = copied.map(|((to, id), (_, points))| (Arc::clone(to), *id, *points));
+        let evicted: Vec<_> = copied.chain(changes.evicted.iter().cloned()).collect();
         if !evicted.is_empty() {
-            put(Content::Evicted(evicted.clone()), &totals, &mut std::iter::empty(), 0);
+            put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }
-        let states: Vec<_> =
-            states.into_iter().map(|(name, bytes)| (name.clone(), Arc::clone(bytes))).collect();
 
         let bytes = before.saturating_add(u64::from(as_u32(buffer.len())));
         let written = self.write(newest, segment, &buffer);
-        buffer.truncate(MOST_BUFFER);
-        buffer.shrink_to(MOST_BUFFER);
-        self.buffer = buffer;
         self.newest = Some(written?);
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = bytes;
@@ -187,7 +168,7 @@ impl Log {
         appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
         done.iter().for_each(|done| self.finish(done));
         self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));
-        let evicted = evicted.into_iter().map(|Done { to, id, points, .. }| ((to, id), (segment, points)));
+        let evicted = evicted.into_iter().map(|(to, id, points)| ((to, id), (segment, points)));
         self.evicted.extend(evicted);
         Ok(self.remove(&gone))
     }
@@ -283,7 +264,7 @@ impl Log {
     }
 
     /// The frames of a batch that are what was written.
-    pub(super) fn load(&mut self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
+    pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let Entry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
         let path = disk::segment(&self.dir, segment);
         let damaged = || StoreError::Damaged { path: path.clone() };
@@ -291,8 +272,7 @@ impl Log {
             ErrorKind::NotFound | ErrorKind::UnexpectedEof => damaged(),
             _ => StoreError::Io { path: path.clone(), source },
         };
-        let file = self.read.take().filter(|(read, _)| *read == segment);
-        let file = file.map_or_else(|| File::open(&path).map_err(refused), |(_, file)| Ok(file))?;
+        let file = File::open(&path).map_err(refused)?;
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         file.read_exact_at(&mut bytes, offset).map_err(refused)?;
         let record = record::first(&bytes).and_then(Result::ok).ok_or_else(damaged)?;
@@ -308,7 +288,6 @@ impl Log {
             }
             at = at.saturating_add(head.bytes.into());
         }
-        self.read = Some((segment, file));
         Ok(frames.into())
     }
 }

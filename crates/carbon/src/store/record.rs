@@ -72,8 +72,9 @@ pub(super) enum Content {
         name: String,
         sum: u32,
     },
-    /// Batches that were written and not proved when `max_bytes` or `max_age` took them; a later done for the id cancels it.
-    Evicted(Vec<Done>),
+    /// Destination, id and points of batches that were written and not proved when `max_bytes` or `max_age` took them; a later
+    /// done for the id cancels it.
+    Evicted(Vec<(Arc<str>, u64, u64)>),
 }
 
 /// `to` is done with a batch, whose record has `number`. With an id of 0, points of that record are lost, and counted.

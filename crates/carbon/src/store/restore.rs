@@ -209,9 +209,7 @@ impl Scan {
             Content::State { .. } if is_last => {}
             Content::State { .. } => self.gaps.push((number..number.saturating_add(1), Totals::new())),
             Content::Evicted(entries) => {
-                let its = entries
-                    .into_iter()
-                    .map(|Done { to, id, points, .. }| ((to, id), (entry.segment, points)));
+                let its = entries.into_iter().map(|(to, id, points)| ((to, id), (entry.segment, points)));
                 self.log.evicted.extend(its);
             }
         }

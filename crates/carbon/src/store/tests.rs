@@ -1,9 +1,11 @@
 //! The log's tests: every bit flipped, every byte cut, every write and sync refused.
 
+pub(super) mod faults;
+
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
-use super::disk::faults;
 use super::log::Log;
 use super::*;
 
@@ -338,7 +340,7 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
         let append = ids.map(|id| Kept { frames: Arc::clone(&frames), ..kept(id, &["a"]) }).collect();
         Changes { append, ..state("seen", b"last") }
     };
-    let start = || Store::start(dir.path(), max_bytes, vec![name("a")]).unwrap().0;
+    let start = || Store::start(dir.path().to_owned(), max_bytes, vec![name("a")]).0;
     assert_eq!(start().close(batches(1..=2)).await, Some(vec![]));
     assert_eq!(start().close(batches(3..=10)).await, Some(vec![]));
     let (log, restored) = open_as(dir.path(), max_bytes, &["a"]);
@@ -488,7 +490,7 @@ async fn a_newer_format_is_refused_and_left_alone() {
     assert!(matches!(error, StoreError::Newer { version: 2, .. }), "{error}");
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
     // Nor is it read again and again: the last commit would be the time for it.
-    let (store, _lock, mut events) = Store::start(dir.path(), 64 << 20, vec![name("a")]).unwrap();
+    let (store, _lock, mut events) = Store::start(dir.path().to_owned(), 64 << 20, vec![name("a")]);
     assert_eq!(store.close(append([1])).await, None);
     assert!(matches!(events.recv().await, Some(Event::Failed { error: StoreError::Newer { .. }, .. })));
     assert!(matches!(events.recv().await, Some(Event::Failed { .. })));
