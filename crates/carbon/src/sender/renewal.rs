@@ -130,11 +130,11 @@ impl Task {
         {
             return Ok(());
         }
+        self.gave_way = Some(now);
         if is_gone {
             return Err(error);
         }
         warn!(destination = %self.to.name, %error, "the receiver takes no second connection, so that nothing proves that it reads; allow it two connections from this host");
-        self.gave_way = Some(now);
         Err(ConnectionError::Alone(error.to_string()))
     }
 
