@@ -139,7 +139,7 @@ fn a_full_queue_loses_the_oldest_ticks_and_counts_them() {
     let daemon = spawn_daemon(&folder, "daemon", &text).unwrap();
     wait::pause(Duration::from_secs(22));
     carbon.process.start().unwrap();
-    log::said(&daemon, 0.0, BACK, wait::LIMIT).unwrap();
+    log::said(&daemon, 0.0, BACK, wait::LIMIT * 4).unwrap();
     let until = ends_confirmed(daemon);
 
     let ticks = stored(&carbon, "gauge-ticks_run", until);

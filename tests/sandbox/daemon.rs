@@ -95,7 +95,7 @@ impl Daemon {
             ensure!(connections < 2, "{connections} calls of one reader are under way at once");
             self.looked = Some(Instant::now());
         }
-        self.recorded.take(&self.sink.bytes());
+        self.sink.read(|bytes| self.recorded.take(bytes));
         Ok(&self.recorded)
     }
 

@@ -26,8 +26,13 @@ fn what_carbon_has_read_is_not_stored() {
     side_by_side(&[
         ("read and proved, then hung for three windows, then killed", proved_then_hung),
         ("in a crash loop, each life of 1.5 s", crash_loop),
-        ("max_bytes shortens the window, then killed: counted to the point", evicted),
     ]);
+}
+
+/// Keeps the cores busy.
+#[test]
+fn a_window_shortened_by_max_bytes_is_counted_to_the_point() {
+    side_by_side(&[("10,000 points a tick, then Carbon is killed", evicted)]);
 }
 
 /// One that stores one series a second, and is otherwise as any.

@@ -1,4 +1,4 @@
-//! The completions, in the shells that they are for; bash's is in tests/install.rs, since bash is everywhere.
+//! The completions, in the shells that they are for; bash's is in tests/live/install.rs, since bash is everywhere.
 
 use sandbox::Folder;
 
