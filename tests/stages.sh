@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 ALONE='figures::clock::a_hundred_and_twenty
 leaks::
 loss::caps::
+loss::flow::a_full_cache
 loss::hangs::a_hang_with_10_000
 loss::memory::a_window_shortened
 loss::receivers::a_connection_abandoned
