@@ -7,14 +7,9 @@
 set -u
 cd "$(dirname "$0")/.."
 
-ALONE='figures::clock::a_hundred_and_twenty
-leaks::
-loss::caps::
-loss::flow::a_full_cache
+ALONE='loss::flow::a_full_cache
 loss::hangs::a_hang_with_10_000
 loss::memory::a_window_shortened
-loss::receivers::a_connection_abandoned
-faults_carbon::a_full_queue
 rest::imitated::whatever_a_server'
 
 AT_ONCE=${AT_ONCE:-8}
