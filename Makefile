@@ -127,7 +127,7 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 		install -D -m 644 $$file $(DESTDIR)$(SHARE)/$${file#config/} || exit 1; done
 	install -d $(DESTDIR)$(DOC)
 	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE \
-		$(filter-out docs/code-structure.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
+		$(filter-out docs/code-structure.md docs/promises.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
 	find $(DESTDIR)$(SHARE) $(DESTDIR)$(DOC) -type f -exec $(ADAPT) {} +
 	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(MAN)/man1/slurm-graphite.1 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
 
