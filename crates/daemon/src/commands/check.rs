@@ -19,11 +19,11 @@ use anyhow::{Result, bail};
 use carbon::Batch;
 use slurm_snapshot::Reading;
 
-pub(crate) use self::read_back::Url;
 use super::once::Ticks;
 use super::{block_on, load, log_errors, print, slot};
 use crate::cli::Options;
 use crate::config::Config;
+use crate::url::Url;
 use crate::{health, naming};
 
 pub(super) fn check(options: &Options) -> Result<()> {

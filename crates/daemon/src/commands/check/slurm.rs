@@ -68,7 +68,7 @@ pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<
         report.unknown("slurmctld: not asked, for libslurm would wait for munged")?;
         return Ok(None);
     }
-    match read_once(config.slurm.clone(), Ticks::new(config).wanted()).await {
+    match read_once(config.slurm.clone(), Ticks::new(config).request()).await {
         Ok(reading) => {
             report.good(&format!("libslurm: release {}", reading.release))?;
             if conf.munge {
