@@ -40,7 +40,10 @@ pub(super) fn connect(
     log_errors(options, &config);
     let report = block_on(async {
         let mut report = Report::default();
-        let reading = slurm::look(&config, &mut report).await?;
+        let reading = match &config.slurm.rest.endpoint {
+            Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
+            None => slurm::look(&config, &mut report).await?,
+        };
         delivery::queue(&config, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
