@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::time::Instant;
 
-use slurm_snapshot::{Controller, Partitions, Reply, ReplyOptions};
+use slurm_snapshot::{Controller, Partitions, Reply, ReplyKind, ReplyOptions, Request};
 use slurm_sys::{
     job_info_msg_t, license_info_msg_t, node_info_msg_t, partition_info_msg_t, reserve_info_msg_t,
     slurm_conf_t,
@@ -33,12 +33,26 @@ const LOCAL: u16 = 1 << 4;
 const FUTURE: u16 = 1 << 7;
 
 impl Client {
+    /// The reply to a survey's `request`.
+    ///
+    /// # Errors
+    /// A call failed.
+    pub(crate) fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
+        let Request { reply, since, options, .. } = *request;
+        let loaded = match reply {
+            ReplyKind::Jobs => self.jobs(since, options)?,
+            ReplyKind::Nodes => self.nodes(since, options)?,
+            ReplyKind::Licenses => self.licenses(since)?,
+            ReplyKind::Reservations => self.reservations(since)?,
+            ReplyKind::Controllers => Some(self.controllers()),
+            // Not replies of a survey.
+            ReplyKind::Statistics | ReplyKind::Reset => None,
+        };
+        Ok(loaded.unwrap_or(Reply::Unchanged))
+    }
+
     /// `slurm_load_jobs`; `None` where nothing has changed since then.
-    pub(crate) fn jobs(
-        &mut self,
-        known: Option<i64>,
-        options: ReplyOptions,
-    ) -> Result<Option<Reply>, CallError> {
+    fn jobs(&mut self, known: Option<i64>, options: ReplyOptions) -> Result<Option<Reply>, CallError> {
         let since = known.unwrap_or(0);
         let call = |out: &mut *mut job_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
@@ -58,11 +72,7 @@ impl Client {
 
     /// `slurm_load_node`, with `slurm_load_partitions` where those are wanted; `None` where nothing has
     /// changed since then.
-    pub(crate) fn nodes(
-        &mut self,
-        since: Option<i64>,
-        options: ReplyOptions,
-    ) -> Result<Option<Reply>, CallError> {
+    fn nodes(&mut self, since: Option<i64>, options: ReplyOptions) -> Result<Option<Reply>, CallError> {
         let ReplyOptions { partitions, rows, .. } = options;
         let mut walked = self.walk_nodes(since.unwrap_or(0), rows)?;
         if walked.is_none() {
@@ -102,7 +112,7 @@ impl Client {
     }
 
     /// `slurm_load_licenses`; `None` where nothing has changed since then.
-    pub(crate) fn licenses(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
+    fn licenses(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
         let since = since.unwrap_or(0);
         let call = |out: &mut *mut license_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
@@ -115,7 +125,7 @@ impl Client {
     }
 
     /// `slurm_load_reservations`; `None` where nothing has changed since then.
-    pub(crate) fn reservations(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
+    fn reservations(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
         let since = since.unwrap_or(0);
         let call = |out: &mut *mut reserve_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
@@ -135,7 +145,7 @@ impl Client {
 
     /// `slurm_ping` of each controller of libslurm's own configuration, read when this process began: slurmctld's may
     /// name others by now.
-    pub(crate) fn controllers(&mut self) -> Reply {
+    fn controllers(&mut self) -> Reply {
         let pinged = (0_u32..).zip(own_controllers()).map(|(index, host)| {
             let before = Instant::now();
             let up = c_int::try_from(index).is_ok_and(|index| {

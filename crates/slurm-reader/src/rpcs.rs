@@ -1,6 +1,6 @@
-//! The calls that requests are carried out with, and which one carries out which: tests have others in their place.
+//! The calls that requests are carried out with: tests have others in their place.
 
-use slurm_snapshot::{Reply, ReplyKind, Request, Statistics};
+use slurm_snapshot::{Reply, Request, Statistics};
 
 use crate::client::{CallError, Client};
 use crate::conf::Conf;
@@ -55,16 +55,6 @@ impl Rpcs for Client {
     }
 
     fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
-        let Request { reply, since, options, .. } = *request;
-        let loaded = match reply {
-            ReplyKind::Jobs => self.jobs(since, options)?,
-            ReplyKind::Nodes => self.nodes(since, options)?,
-            ReplyKind::Licenses => self.licenses(since)?,
-            ReplyKind::Reservations => self.reservations(since)?,
-            ReplyKind::Controllers => Some(self.controllers()),
-            // Not replies of a survey.
-            ReplyKind::Statistics | ReplyKind::Reset => None,
-        };
-        Ok(loaded.unwrap_or(Reply::Unchanged))
+        self.load(request)
     }
 }
