@@ -92,6 +92,8 @@ loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 
 	cargo test --locked -p live-tests -- loss:: --ignored
 
 golden: ## write the golden files and docs/metrics.md anew
+	# Programs and tests are built with this one.
+	UPDATE_GOLDEN=1 cargo test --quiet --locked -p slurm-graphite the_shipped_file
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
 	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
 	mv $(TARGET)/metrics.md docs/metrics.md
