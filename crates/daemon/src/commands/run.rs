@@ -348,7 +348,7 @@ impl Daemon {
                 match drained {
                     Ok((destination, left)) if left.is_complete() => info!(%destination, "{left}"),
                     Ok((destination, left)) => {
-                        warn!(%destination, since = left.oldest.map(clock_time), "{left}")
+                        warn!(%destination, since = left.oldest_due.map(clock_time), "{left}")
                     }
                     Err(error) => error!(%error, "a destination's end failed"),
                 }

@@ -140,7 +140,10 @@ impl Daemon {
         for to in &config.carbon {
             let sender = match kept.remove(&to.name) {
                 Some((old, sender)) if old == *to => sender,
-                Some((_, sender)) => sender.change(to.clone(), &self.queue),
+                Some((_, sender)) => {
+                    sender.stop();
+                    Sender::start(to.clone(), &self.queue)
+                }
                 None => Sender::start(to.clone(), &self.queue),
             };
             self.senders.push((to.clone(), sender));
