@@ -1,30 +1,12 @@
 # The one entry point: what a person types, CI runs too.
 
 PREFIX ?= /usr/local
-SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 # The folder with the three programs that `make install` installs.
 BUILT ?= $(TARGET)/release
 
-BIN = $(PREFIX)/bin
-LIBEXEC = $(PREFIX)/libexec/slurm-graphite
-READER ?= slurm-graphite-reader
-REST_READER = slurm-graphite-rest-reader
-DOC = $(PREFIX)/share/doc/slurm-graphite
-SHARE = $(PREFIX)/share/slurm-graphite
-MAN = $(PREFIX)/share/man
-ZSH ?= $(PREFIX)/share/zsh/site-functions
-CONFIG = $(SYSCONFDIR)/slurm-graphite
-UNITS ?= $(PREFIX)/lib/systemd/system
-UNIT = $(UNITS)/slurm-graphite.service
-# What is written for a package under /usr and /etc, for another prefix; manual pages have a backslash before a hyphen.
-ADAPT = sed -i -e 's|/usr/bin/slurm\\*-graphite|$(BIN)/slurm-graphite|g' \
-	-e 's|/usr/libexec/slurm\\*-graphite|$(LIBEXEC)|g' \
-	-e 's|/usr/share/slurm\\*-graphite|$(SHARE)|g' \
-	-e 's|/etc/slurm\\*-graphite|$(CONFIG)|g'
-
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak loss-long golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm dist packages-test demo test headers releases bench bench-scale soak loss-long golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -51,25 +33,22 @@ rpm: ## the same as RPMs
 	@$(MAKE) --no-print-directory build
 	@sh packaging/rpm.sh $(BUILT) $(TARGET)/rpm
 
+dist: ## one tarball for every distribution, with a reader for each Slurm release: Debian's, and those of SLURM_HEADERS=DIR
+	@sh tests/packages.sh build
+	@sh packaging/dist.sh
+
 # Needs root, for chroots, and Debian's mirror.
 packages-test: packages deb rpm ## the packages, installed, upgraded and removed in a clean Debian
 	@sh tests/packages.sh chroot
 	cargo build --locked --workspace
-	cargo test --locked -p live-tests --test packages_chroot -- --ignored --test-threads=1
+	cargo test --locked -p live-tests -- packages_chroot:: --ignored --test-threads=1
 
 demo: packages ## half a minute of a real cluster in a real Carbon, shown as a table
 	cargo build --locked --workspace
-	@cargo run --quiet --locked -p live-tests --bin demo
+	@cargo run --quiet --locked -p tools --bin demo
 
-# Cargo builds no programs of other packages for a test, hence the build. The live tests have clusters of their own
-# and look at clocks: on two cores more than two at a time get in each other's way.
 test: packages ## everything CI runs: format, lints, unit and live tests, documentation
-	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo build --locked --workspace
-	cargo test --locked --workspace -- --test-threads=2
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
-	@sh tests/releases/headers.sh
+	@sh tests/stages.sh
 
 headers: ## the reader compiled against the headers of every Slurm release: Debian's, which are fetched once, and SLURM_HEADERS=DIR
 	@sh tests/releases/headers.sh
@@ -82,61 +61,43 @@ bench: packages ## CPU and memory of a reading, compared with a bare C loop and 
 	cargo build --release --locked --workspace
 	cargo build --release --locked -p slurm-graphite --features fast-clock --target-dir $(TARGET)/fast
 	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
-		cargo run --quiet --release --locked -p live-tests --bin bench
-	cargo run --quiet --release --locked -p live-tests --bin bench_delivery
+		cargo run --quiet --release --locked -p tools --bin bench
+	cargo run --quiet --release --locked -p tools --bin bench_delivery
 
 # Not in a folder on a disk: slurmctld writes a file for each job.
 bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs (15 minutes; SCALE_SECONDS=)
 	cargo build --release --locked --workspace
-	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p live-tests --bin bench_scale
+	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p tools --bin bench_scale
 
 soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest
 	cargo build --locked --workspace
-	@cargo run --quiet --locked -p live-tests --bin soak
+	@cargo run --quiet --locked -p tools --bin soak
 
 loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 of them
 	cargo build --locked --workspace
-	cargo test --locked -p live-tests --test loss -- --ignored
+	cargo test --locked -p live-tests -- loss:: --ignored
 
 golden: ## write the golden files and docs/metrics.md anew
+	# Programs and tests are built with this one.
+	UPDATE_GOLDEN=1 cargo test --quiet --locked -p slurm-graphite the_shipped_file
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
 	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
 	mv $(TARGET)/metrics.md docs/metrics.md
 
 dashboards: ## write config/grafana anew: the dashboards and the alert rules
-	cargo run --quiet --locked -p live-tests --bin dashboards -- config/grafana
+	cargo run --quiet --locked -p tools --bin dashboards -- config/grafana
 
 grafana: ## the dashboards against Grafana's own types, 10 to 13: needs node and npm
 	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later' >&2; exit 1; }
-	@node tests/dashboards/types.mjs config/grafana $(TARGET)/grafana
+	@node tests/live/dashboards/types.mjs config/grafana $(TARGET)/grafana
 
 screenshots: packages ## draw docs/images anew: five minutes of a busy cluster, through graphite-web
 	cargo build --locked --workspace
-	@cargo run --quiet --locked -p live-tests --bin screenshots
+	@cargo run --quiet --locked -p tools --bin screenshots
 
-install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
-	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }
-	install -D -m 755 $(BUILT)/slurm-graphite $(DESTDIR)$(BIN)/slurm-graphite
-	install -D -m 755 $(BUILT)/slurm-graphite-reader $(DESTDIR)$(LIBEXEC)/$(READER)
-	install -D -m 755 $(BUILT)/$(REST_READER) $(DESTDIR)$(LIBEXEC)/$(REST_READER)
-	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || { \
-		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml && \
-		$(ADAPT) $(DESTDIR)$(CONFIG)/slurm-graphite.toml; }
-	install -D -m 644 systemd/slurm-graphite.service $(DESTDIR)$(UNIT)
-	install -D -m 644 systemd/slurm-graphite.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/slurm-graphite.conf
-	install -D -m 644 systemd/slurm-graphite.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/slurm-graphite.conf
-	install -D -m 644 $(BUILT)/manual/slurm-graphite.1 $(DESTDIR)$(MAN)/man1/slurm-graphite.1
-	install -D -m 644 $(BUILT)/manual/slurm-graphite.toml.5 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
-	install -D -m 644 $(BUILT)/manual/slurm-graphite.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/slurm-graphite
-	install -D -m 644 $(BUILT)/manual/slurm-graphite.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/slurm-graphite.fish
-	install -D -m 644 $(BUILT)/manual/_slurm-graphite $(DESTDIR)$(ZSH)/_slurm-graphite
-	find config/carbon config/grafana config/supervisor -type f 2>/dev/null | while read -r file; do \
-		install -D -m 644 $$file $(DESTDIR)$(SHARE)/$${file#config/} || exit 1; done
-	install -d $(DESTDIR)$(DOC)
-	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE \
-		$(filter-out docs/code-structure.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
-	find $(DESTDIR)$(SHARE) $(DESTDIR)$(DOC) -type f -exec $(ADAPT) {} +
-	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(MAN)/man1/slurm-graphite.1 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
+install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=, SYSCONFDIR=, UNITS=, ZSH=
+	@DESTDIR='$(DESTDIR)' SYSCONFDIR='$(SYSCONFDIR)' UNITS='$(UNITS)' ZSH='$(ZSH)' BUILT='$(BUILT)' \
+		sh packaging/install.sh --prefix '$(PREFIX)'
 
 clean: ## remove what was built
 	cargo clean

@@ -4,8 +4,8 @@ use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slurm_snapshot::{
-    Answer, Failure, Hello, LineError, PROTOCOL, Reading, Release, Reply, Request, Stage, Statistics,
-    Visibility,
+    Answer, Failure, Hello, LineError, PROTOCOL, Reading, Release, Reply, ReplyKind, Request, Stage,
+    Statistics, Visibility,
 };
 
 use crate::api::{Api, Got};
@@ -22,10 +22,6 @@ const SHORT: u64 = 16 << 20;
 
 /// Nodes take 3 KB each.
 const LONG: u64 = 512 << 20;
-
-/// Why jobs are not asked for.
-const NO_JOBS: &str = "jobs are not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it \
-                       keeps; use the reader of libslurm for them";
 
 /// Why a conversation ended before its input did.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +73,7 @@ fn answer(api: &mut Api, request: &Request) -> Answer {
     match read {
         Ok(found) => Answer::Reading(Box::new(found.reading(request, api))),
         Err(Problem { stage, errno, text }) => Answer::Failure(Failure {
-            id: request.id(),
+            id: request.id,
             call: format!("slurmrestd {what}"),
             errno,
             text,
@@ -108,7 +104,7 @@ impl Found {
         // Right behind each other: the daemon holds them against each other to see that the first was set.
         let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
         Reading {
-            id: request.id(),
+            id: request.id,
             time: time.as_secs_f64(),
             uptime: Some(uptime),
             elapsed: u64::try_from(self.elapsed.as_micros()).unwrap_or(u64::MAX),
@@ -131,17 +127,21 @@ fn uptime() -> f64 {
 
 fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Problem>) {
     let unsupported = |text: &str| Err(Problem::new(Stage::Unsupported, text));
-    match *request {
-        Request::Statistics { rpc, names, .. } => ("diag", statistics(api, rpc, names)),
-        Request::Reset { .. } => (
+    let options = request.options;
+    match request.reply {
+        ReplyKind::Statistics => ("diag", statistics(api, options.rpc, options.users)),
+        ReplyKind::Reset => (
             "reset",
             unsupported("it cannot reset the statistics; run `sdiag --reset` where Slurm is installed"),
         ),
-        Request::Jobs { .. } => ("jobs", unsupported(NO_JOBS)),
-        Request::Nodes { partitions, rows, .. } => ("nodes", nodes(api, partitions, rows)),
-        Request::Licenses { .. } => ("licenses", licenses(api)),
-        Request::Reservations { .. } => ("reservations", reservations(api)),
-        Request::Controllers { .. } => ("ping", controllers(api)),
+        ReplyKind::Nodes => ("nodes", nodes(api, options.partitions, options.rows)),
+        ReplyKind::Licenses => ("licenses", licenses(api)),
+        ReplyKind::Reservations => ("reservations", reservations(api)),
+        ReplyKind::Controllers => ("ping", controllers(api)),
+        kind => {
+            let why = kind.row().not_over_rest.unwrap_or("this reader does not know how");
+            (kind.name(), unsupported(&format!("{} are not read over REST: {why}", kind.name())))
+        }
     }
 }
 

@@ -7,14 +7,9 @@ use std::time::Duration;
 
 use slurm_snapshot::Endpoint;
 
-use super::collectors::Collectors;
 use super::problem::{Place, Problem};
 use super::section::Section;
 use super::value::path;
-
-/// Why there is no collector of jobs.
-const NO_JOBS: &str = "is not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it keeps; \
-                       disable it, or use libslurm";
 
 /// slurmrestd; nothing where libslurm is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,8 +33,8 @@ impl Rest {
         slurm.set_flag("insecure", &mut self.insecure);
     }
 
-    /// That its keys fit each other, and that nothing is collected that slurmrestd would suffer from.
-    pub(super) fn check(&self, has_conf: bool, collectors: &Collectors, problems: &mut Vec<Problem>) {
+    /// That its keys fit each other.
+    pub(super) fn check(&self, has_conf: bool, problems: &mut Vec<Problem>) {
         let mut problem = |key: &str, text: &str| {
             problems.push(Problem { place: Place::Whole, key: key.to_owned(), text: text.to_owned() });
         };
@@ -70,9 +65,6 @@ impl Rest {
             .is_some_and(|user| user.is_empty() || !user.bytes().all(|b| b.is_ascii_graphic()))
         {
             problem("slurm.user", "is not the name of a user");
-        }
-        if collectors.jobs.survey.enabled {
-            problem("collectors.jobs", NO_JOBS);
         }
     }
 

@@ -223,12 +223,6 @@ fn a_survey_falls_on_ticks_whichever_of_file_and_flags_has_the_last_word() {
 }
 
 #[test]
-fn a_survey_comes_every_minute_or_at_the_first_multiple_after_it() {
-    let of = |interval| Config::default().collectors.nodes.survey.interval(interval);
-    assert_eq!([1, 30, 45, 60, 300].map(of), [60, 60, 90, 60, 300]);
-}
-
-#[test]
 fn shares_and_numbers_are_checked() {
     for text in
         ["max_duty = \"0%\"", "max_duty = \"101%\"", "max_duty = 5", "max_threads = 0", "max_threads = \"9\""]

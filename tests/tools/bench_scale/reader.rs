@@ -1,0 +1,147 @@
+//! A reader that is spoken to in lines, and what an answer costs it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use sandbox::{Slurm, proc};
+use slurm_snapshot::{Answer, Reading, Reply, ReplyKind, ReplyOptions, Request};
+
+use crate::cluster;
+
+/// µs, and the most memory that the process has ever had, KiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) cpu: f64,
+    pub(crate) wall: f64,
+    pub(crate) peak_kib: u32,
+}
+
+/// One reader.
+pub(crate) struct Reader {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    /// `last_update` of the newest nodes and jobs.
+    seen: (i64, i64),
+}
+
+impl Reader {
+    pub(crate) fn start(slurm: &Slurm) -> Result<Self> {
+        let program = sandbox::slurm_graphite()?.with_file_name("slurm-graphite-reader");
+        let folder = slurm.conf().parent().context("slurm.conf is in no folder")?;
+        let mut child = sandbox::command(folder, &program)
+            .arg("--conf")
+            .arg(slurm.conf())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            bail!("no pipes")
+        };
+        let mut reader = Self { child, stdin, stdout: BufReader::new(stdout), seen: (0, 0) };
+        ensure!(matches!(reader.read()?, Answer::Hello(_)), "no hello");
+        reader.ask(&Request::new(ReplyKind::Statistics, ReplyOptions::default()))?;
+        Ok(reader)
+    }
+
+    pub(crate) fn rss_kib(&self) -> Result<u64> {
+        proc::rss_kib(self.child.id()).context("the reader has ended")
+    }
+
+    /// Full surveys, each of a cluster that has changed: the medians.
+    pub(crate) fn surveys(&mut self, slurm: &Slurm, rounds: usize) -> Result<Cost> {
+        let mut costs = Vec::new();
+        for round in 0..rounds {
+            cluster::touch(slurm, round)?;
+            costs.push(self.survey(None, false)?);
+        }
+        self.cost(&costs)
+    }
+
+    /// The same of one that has not changed.
+    pub(crate) fn unchanged(&mut self, rounds: usize) -> Result<Cost> {
+        let costs = (0..rounds).map(|_| self.survey(Some(self.seen), true)).collect::<Result<Vec<_>>>()?;
+        self.cost(&costs)
+    }
+
+    fn survey(&mut self, since: Option<(i64, i64)>, unchanged: bool) -> Result<(f64, f64)> {
+        let (before, start) = (self.cpu()?, Instant::now());
+        let since = (since.map(|seen| seen.0), since.map(|seen| seen.1));
+        let options = ReplyOptions {
+            rpc: false,
+            users: true,
+            accounts: true,
+            qos: true,
+            partitions: true,
+            rows: false,
+        };
+        let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, options) })?;
+        let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, options) })?;
+        let cost = ((self.cpu()? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
+        match (nodes.reply, jobs.reply) {
+            (Some(Reply::Nodes(nodes)), Some(Reply::Jobs(jobs))) if !unchanged => {
+                let partitions = nodes.partitions.as_ref().context("no partitions")?;
+                self.seen = (nodes.last_update.min(partitions.last_update), jobs.last_update);
+            }
+            (Some(Reply::Unchanged), Some(Reply::Unchanged)) if unchanged => {}
+            other => bail!("unexpected replies where unchanged is {unchanged}: {other:?}"),
+        }
+        Ok(cost)
+    }
+
+    fn cost(&self, costs: &[(f64, f64)]) -> Result<Cost> {
+        Ok(Cost {
+            cpu: median(costs.iter().map(|cost| cost.0).collect())?,
+            wall: median(costs.iter().map(|cost| cost.1).collect())?,
+            peak_kib: self.peak_kib()?,
+        })
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Box<Reading>> {
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        self.stdin.write_all(&line)?;
+        match self.read()? {
+            Answer::Reading(reading) => Ok(reading),
+            other => bail!("no reading: {other:?}"),
+        }
+    }
+
+    fn read(&mut self) -> Result<Answer> {
+        let mut line = Vec::new();
+        self.stdout.read_until(b'\n', &mut line)?;
+        Ok(Answer::parse(&line)?)
+    }
+
+    /// CPU time of the whole process so far.
+    fn cpu(&self) -> Result<Duration> {
+        let mut total = 0_u64;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            let schedstat = fs::read_to_string(task?.path().join("schedstat"))?;
+            total += schedstat.split(' ').next().context("an empty schedstat")?.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(total))
+    }
+
+    fn peak_kib(&self) -> Result<u32> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _killed = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+pub(crate) fn median(mut values: Vec<f64>) -> Result<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().context("nothing was measured")
+}
