@@ -100,14 +100,14 @@ impl Interval {
 
     /// Time in these cycles by wall time; above 1 where a cycle was longer than the interval that it ended in.
     pub(crate) fn busy_fraction(&self, cycles: &Cycles) -> Option<f64> {
-        cycles.time.map(|time| whole(time) / (self.seconds * 1e6))
+        cycles.time.map(|time| exact_f64(time) / (self.seconds * 1e6))
     }
 }
 
 impl Cycles {
     /// µs; `None` when no cycle ended.
     pub(crate) fn mean_time(&self) -> Option<f64> {
-        self.time.map(whole).and_then(|time| self.mean_of(time))
+        self.time.map(exact_f64).and_then(|time| self.mean_of(time))
     }
 
     /// `None` when no cycle ended.
@@ -141,7 +141,7 @@ fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
 }
 
 /// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
-pub(crate) fn whole(value: u64) -> f64 {
+pub(crate) fn exact_f64(value: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
     {
         value as f64

@@ -10,7 +10,7 @@ use carbon::Batch;
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, RpcUser, Statistics};
 
 use super::{RpcStats, TickCollector, TickOutcome};
-use crate::figure::Points;
+use crate::metric::Points;
 
 /// Seconds between two ticks.
 const INTERVAL: u32 = 30;
