@@ -109,15 +109,10 @@ mod tests {
         Arc::new(Reading {
             id: 0,
             time,
-            uptime: None,
             elapsed: 400,
             release: Release::new(24, 11),
-            cluster: None,
-            max_server_threads: None,
             statistics: Some(statistics),
-            reply: None,
-            visibility: None,
-            rest: None,
+            ..Reading::default()
         })
     }
 

@@ -171,15 +171,11 @@ mod tests {
         Ok(Box::new(Reading {
             id: 1,
             time: 0.0,
-            uptime: None,
             elapsed: 9,
             release: Release::new(22, 5),
-            cluster: None,
-            max_server_threads: None,
-            statistics: None,
             reply: Some(reply),
             visibility: Some(Visibility { private, privileged: Some(false) }),
-            rest: None,
+            ..Reading::default()
         }))
     }
 
