@@ -17,10 +17,10 @@ pub(super) const COLLECTOR: Collector = Collector {
         leaves: &METRICS,
     }],
     replies: &[ReplyKind::Controllers],
-    start: Start::Survey(|_| Box::new(Controllers)),
+    start: Start::Survey(|_| Box::new(ControllersCollector)),
 };
 
-struct Controllers;
+struct ControllersCollector;
 
 #[rustfmt::skip]
 const METRICS: &[Metric<Controller>] = &[
@@ -30,7 +30,7 @@ const METRICS: &[Metric<Controller>] = &[
         meaning: "how long its answer took; none when there was none" },
 ];
 
-impl SurveyCollector for Controllers {
+impl SurveyCollector for ControllersCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Controllers(controllers)) = replies.get(ReplyKind::Controllers) else { return };
         for controller in controllers {

@@ -28,10 +28,10 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
     ],
     replies: &[ReplyKind::Licenses],
-    start: Start::Survey(|_| Box::new(Licenses)),
+    start: Start::Survey(|_| Box::new(LicensesCollector)),
 };
 
-struct Licenses;
+struct LicensesCollector;
 
 #[rustfmt::skip]
 const METRICS: &[Metric<License>] = &[
@@ -45,7 +45,7 @@ const METRICS: &[Metric<License>] = &[
         meaning: "set aside by reservations" },
 ];
 
-impl SurveyCollector for Licenses {
+impl SurveyCollector for LicensesCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Licenses(licenses)) = replies.get(ReplyKind::Licenses) else { return };
         for (level, license) in by_level(&licenses.licenses) {

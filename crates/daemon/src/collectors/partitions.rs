@@ -33,10 +33,10 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
     ],
     replies: &[ReplyKind::Nodes, ReplyKind::Jobs],
-    start: Start::Survey(|_| Box::new(Partitions)),
+    start: Start::Survey(|_| Box::new(PartitionsCollector)),
 };
 
-struct Partitions;
+struct PartitionsCollector;
 
 #[rustfmt::skip]
 const STATE: &[Metric<Partition>] = &[
@@ -62,7 +62,7 @@ const JOBS: &[Metric<PartitionJobs>] = &[
         meaning: "CPUs that running jobs have" },
 ];
 
-impl SurveyCollector for Partitions {
+impl SurveyCollector for PartitionsCollector {
     fn options(&self) -> ReplyOptions {
         ReplyOptions { partitions: true, ..ReplyOptions::default() }
     }

@@ -24,10 +24,10 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
     ],
     replies: &[ReplyKind::Reservations],
-    start: Start::Survey(|_| Box::new(Reservations)),
+    start: Start::Survey(|_| Box::new(ReservationsCollector)),
 };
 
-struct Reservations;
+struct ReservationsCollector;
 
 /// Some reservations at one moment.
 struct Seen {
@@ -51,7 +51,7 @@ const METRICS: &[Metric<Seen>] = &[
         meaning: "until the next active one ends; none when none is active" },
 ];
 
-impl SurveyCollector for Reservations {
+impl SurveyCollector for ReservationsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
         let now = timestamp;

@@ -24,7 +24,7 @@ pub(crate) struct Interval {
     /// Sum over its cycles of the time slots.
     pub(crate) bf_table_size: Option<u32>,
     /// What happened to jobs.
-    pub(crate) jobs: Jobs,
+    pub(crate) jobs: JobCounts,
 }
 
 /// The cycles of one scheduler that ended in an interval.
@@ -39,7 +39,7 @@ pub(crate) struct Cycles {
 
 /// Jobs in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Jobs {
+pub(crate) struct JobCounts {
     pub(crate) submitted: u32,
     pub(crate) started: u32,
     pub(crate) completed: u32,
@@ -82,7 +82,7 @@ impl Interval {
             // A cycle adds its queue when it begins and counts itself when it ends.
             bf_queue_len: summed(|s| s.bf_queue_len_sum).filter(|_| between_cycles),
             bf_table_size: summed(|s| s.bf_table_size_sum),
-            jobs: Jobs {
+            jobs: JobCounts {
                 submitted: grown(|s| s.jobs_submitted),
                 started: grown(|s| s.jobs_started),
                 completed: grown(|s| s.jobs_completed),

@@ -82,7 +82,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
         s.job_states_ts.map_or_else(|| "-".to_owned(), |at| s.req_time.saturating_sub(at).to_string())
     )));
     let jobs = compared.map(|c| (c.interval, c.interval.jobs));
-    let rate = |of: fn(&derive::Jobs) -> u32| number(jobs.map(|(i, jobs)| i.per_minute(of(&jobs))));
+    let rate = |of: fn(&derive::JobCounts) -> u32| number(jobs.map(|(i, jobs)| i.per_minute(of(&jobs))));
     lines.push(Line::plain(format!(
         "  a minute submit {:<6} start {:<6} complete {:<6} cancel {:<6} fail {}",
         rate(|j| j.submitted),
