@@ -338,6 +338,7 @@ impl Daemon {
     async fn stop(self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
         drop((self.source, self.survey));
+        self.queue.publish();
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {
             let deadline = self.config.drain_timeout;
