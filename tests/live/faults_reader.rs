@@ -12,7 +12,8 @@ use sandbox::proc::{self, Signal};
 use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, wait};
 use slurm_snapshot::{PROTOCOL, Reading};
 
-const SOON: Duration = Duration::from_secs(5);
+/// The patience with a busy machine: no promise, and nothing waits for it.
+const SOON: Duration = Duration::from_secs(20);
 const DOWN: &str = "no reading; trying at every tick";
 const UP: &str = "slurmctld answers";
 const ENDED: &str = "the reader has ended; starting another";
