@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tracing::{debug, error, info, trace, warn};
+use tracing::{error, info, trace, warn};
 
 use super::clock::{Clock, Moment};
 use super::leaving::Reason;
@@ -179,7 +179,6 @@ impl State {
             if !std::mem::replace(&mut self.said_undurable, true) {
                 warn!("the queue's disk does not answer; going on from memory");
             }
-            debug!(id, "not on disk in time");
             self.status.durable = false;
             self.publish(id);
         }

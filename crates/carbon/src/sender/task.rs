@@ -93,6 +93,7 @@ impl Task {
         let mut closed_idle = None;
         while !self.draining || self.place.status().due > 0 {
             let opened = tokio::select! {
+                biased;
                 opened = C::open(&self.to.address, self.to.timeouts) => opened,
                 () = self.drain.notified() => {
                     self.draining = true;
