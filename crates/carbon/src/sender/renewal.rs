@@ -89,7 +89,9 @@ impl Task {
         }
         let by_name = links.renewals_fail_since.is_some()
             || self.to.reconnect_every.is_some_and(|every| links.looked_up.elapsed() >= every);
-        let lives_after = if links.takes_two { Duration::ZERO } else { LIVES_AFTER };
+        // At the end there is nothing more that the old one could carry.
+        let is_safe = links.takes_two || self.draining;
+        let lives_after = if is_safe { Duration::ZERO } else { LIVES_AFTER };
         if by_name {
             links.looked_up = Instant::now();
             let (address, timeouts) = (self.to.address.clone(), self.to.timeouts);
@@ -130,11 +132,11 @@ impl Task {
         {
             return Ok(());
         }
+        self.gave_way = Some(now);
         if is_gone {
             return Err(error);
         }
         warn!(destination = %self.to.name, %error, "the receiver takes no second connection, so that nothing proves that it reads; allow it two connections from this host");
-        self.gave_way = Some(now);
         Err(ConnectionError::Alone(error.to_string()))
     }
 

@@ -48,7 +48,7 @@ pub(super) struct Task {
     pub(super) place: Place,
     drain: Arc<Notify>,
     /// It ends when everything was read, or the connection is lost.
-    draining: bool,
+    pub(super) draining: bool,
     rate: Rate,
     pub(super) budget: Budget,
     pub(super) backoff: Backoff,
