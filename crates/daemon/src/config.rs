@@ -160,6 +160,9 @@ impl Config {
         config.check_lengths(&mut problems);
         config.collectors.check_intervals(config.interval, &mut problems);
         config.check_file(&mut problems);
+        // Only where both the collector and this key are there.
+        let jobs = &config.collectors.jobs;
+        config.slurm.rest.job_states = jobs.survey.enabled && jobs.states_only;
         config.slurm.rest.check(config.slurm.conf.is_some(), &config.collectors, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }

@@ -84,7 +84,7 @@ impl Survey {
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
         let slurm = Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() };
         Self {
-            no_jobs: slurm.rest.endpoint.is_some(),
+            no_jobs: slurm.rest.endpoint.is_some() && !slurm.rest.job_states,
             source: Source::start(slurm, START_DEADLINE),
             max_duty,
             max_threads,

@@ -8,10 +8,10 @@ use slurm_snapshot::{
     Visibility,
 };
 
-use crate::api::{Api, Got};
+use crate::api::{Api, Got, What};
 use crate::args::Settings;
 use crate::decode::diag::Diag;
-use crate::decode::{Licenses, Nodes, Partitions, Ping, Reservations};
+use crate::decode::{JobStates, Licenses, Nodes, Partitions, Ping, Reservations};
 use crate::problem::Problem;
 
 /// The longest request line; the daemon's have less than 100 bytes.
@@ -20,12 +20,22 @@ const MAX_LINE: u64 = 64 * 1024;
 /// Answers that do not grow with the cluster.
 const SHORT: u64 = 16 << 20;
 
-/// Nodes take 3 KB each.
+/// Nodes take 3 KB each, and the state of a job 80 bytes.
 const LONG: u64 = 512 << 20;
+
+const DIAG: What = What { path: "diag", oldest: 36, limit: SHORT };
+const PING: What = What { path: "ping", oldest: 36, limit: SHORT };
+/// v0.0.36 has neither CPUs nor flags of nodes, and in v0.0.37 some idle nodes are mixed ones.
+const NODES: What = What { path: "nodes", oldest: 38, limit: LONG };
+/// Otherwise hidden ones come only to who may use them, from 23.11 on.
+const PARTITIONS: What = What { path: "partitions?flags=ALL", oldest: 38, limit: LONG };
+const LICENSES: What = What { path: "licenses", oldest: 38, limit: SHORT };
+const RESERVATIONS: What = What { path: "reservations", oldest: 37, limit: SHORT };
+const JOB_STATES: What = What { path: "jobs/state", oldest: 41, limit: LONG };
 
 /// Why jobs are not asked for.
 const NO_JOBS: &str = "jobs are not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it \
-                       keeps; use the reader of libslurm for them";
+                       keeps; use the reader of libslurm for them, or ask for their states alone";
 
 /// Why a conversation ended before its input did.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +57,7 @@ pub(crate) enum ServeError {
 
 /// Serves requests until `input` ends.
 pub(crate) fn serve(settings: Settings, input: impl Read, output: impl Write) -> Result<(), ServeError> {
+    let job_states = settings.job_states;
     let mut api = Api::new(settings).map_err(ServeError::Start)?;
     let mut input = BufReader::with_capacity(4096, input);
     let mut output = BufWriter::with_capacity(16 << 10, output);
@@ -62,7 +73,7 @@ pub(crate) fn serve(settings: Settings, input: impl Read, output: impl Write) ->
             return Err(ServeError::TooLong);
         }
         let request = Request::parse(&line)?;
-        send(&answer(&mut api, &request), &mut output)?;
+        send(&answer(&mut api, &request, job_states), &mut output)?;
     }
 }
 
@@ -72,8 +83,8 @@ fn send(answer: &Answer, output: &mut impl Write) -> Result<(), ServeError> {
     output.write_all(b"\n").and_then(|()| output.flush()).map_err(ServeError::Output)
 }
 
-fn answer(api: &mut Api, request: &Request) -> Answer {
-    let (what, read) = read(api, request);
+fn answer(api: &mut Api, request: &Request, job_states: bool) -> Answer {
+    let (what, read) = read(api, request, job_states);
     match read {
         Ok(found) => Answer::Reading(Box::new(found.reading(request, api))),
         Err(Problem { stage, errno, text }) => Answer::Failure(Failure {
@@ -129,7 +140,7 @@ fn uptime() -> f64 {
     std::time::Duration::try_from(now).map_or(0.0, |now| now.as_secs_f64())
 }
 
-fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Problem>) {
+fn read(api: &mut Api, request: &Request, job_states: bool) -> (&'static str, Result<Found, Problem>) {
     let unsupported = |text: &str| Err(Problem::new(Stage::Unsupported, text));
     match *request {
         Request::Statistics { rpc, names, .. } => ("diag", statistics(api, rpc, names)),
@@ -137,6 +148,7 @@ fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Proble
             "reset",
             unsupported("it cannot reset the statistics; run `sdiag --reset` where Slurm is installed"),
         ),
+        Request::Jobs { .. } if job_states => ("jobs/state", states(api)),
         Request::Jobs { .. } => ("jobs", unsupported(NO_JOBS)),
         Request::Nodes { partitions, rows, .. } => ("nodes", nodes(api, partitions, rows)),
         Request::Licenses { .. } => ("licenses", licenses(api)),
@@ -146,18 +158,23 @@ fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Proble
 }
 
 fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<Found, Problem> {
-    let (found, diag) = Found::of(api.get("diag", SHORT, |version, _| Diag::new(version, rpc, names))?);
+    let (found, diag) = Found::of(api.get(DIAG, |version, _| Diag::new(version, rpc, names))?);
     Ok(Found { statistics: diag.statistics, ..found })
 }
 
 /// Where PrivateData keeps nodes or partitions from this user, slurmctld refuses the whole of them.
 const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
 
+fn states(api: &mut Api) -> Result<Found, Problem> {
+    let (found, states) = Found::of(api.get(JOB_STATES, |_, _| JobStates::default())?);
+    // REQUEST_JOB_STATE tells everybody of all jobs, whatever PrivateData says.
+    Ok(Found { reply: Some(Reply::Jobs(Box::new(states.jobs))), visibility: Some(WHOLE), ..found })
+}
+
 fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<Found, Problem> {
-    let (mut found, mut walked) = Found::of(api.get("nodes", LONG, |_, release| Nodes::new(release, rows))?);
+    let (mut found, mut walked) = Found::of(api.get(NODES, |_, release| Nodes::new(release, rows))?);
     if partitions {
-        // Otherwise hidden ones come only to who may use them, from 23.11 on.
-        let got = api.get("partitions?flags=ALL", LONG, |_, _| Partitions::default())?;
+        let got = api.get(PARTITIONS, |_, _| Partitions::default())?;
         found.elapsed = found.elapsed.saturating_add(got.elapsed);
         walked.nodes.partitions = Some(got.payload.joined(walked.members));
     }
@@ -166,17 +183,17 @@ fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<Found, Problem> 
 }
 
 fn licenses(api: &mut Api) -> Result<Found, Problem> {
-    let (found, licenses) = Found::of(api.get("licenses", SHORT, |_, _| Licenses::default())?);
+    let (found, licenses) = Found::of(api.get(LICENSES, |_, _| Licenses::default())?);
     Ok(Found { reply: Some(Reply::Licenses(licenses.licenses)), ..found })
 }
 
 fn reservations(api: &mut Api) -> Result<Found, Problem> {
-    let (found, list) = Found::of(api.get("reservations", SHORT, |_, _| Reservations::default())?);
+    let (found, list) = Found::of(api.get(RESERVATIONS, |_, _| Reservations::default())?);
     // What PrivateData keeps from this user cannot be known here: the documentation says whose token it must be.
     Ok(Found { reply: Some(Reply::Reservations(list.reservations)), visibility: Some(WHOLE), ..found })
 }
 
 fn controllers(api: &mut Api) -> Result<Found, Problem> {
-    let (found, ping) = Found::of(api.get("ping", SHORT, |_, _| Ping::default())?);
+    let (found, ping) = Found::of(api.get(PING, |_, _| Ping::default())?);
     Ok(Found { reply: Some(Reply::Controllers(ping.controllers)), ..found })
 }

@@ -2,6 +2,7 @@
 //!
 //! A [`Job`] borrows from the reply; the fold over jobs is safe code that knows no C.
 
+use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, Unparsed};
 use slurm_snapshot::{JobTally, Jobs};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
@@ -9,7 +10,7 @@ use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 use crate::fold::{Fold, Wishes};
 use crate::raw::{bytes, number, slice, wide};
 
-use crate::{array, words};
+use crate::words;
 
 /// What counts of a job record.
 #[derive(Clone, Copy, Debug, Default)]

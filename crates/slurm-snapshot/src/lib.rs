@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod array;
 mod cluster;
 mod endpoint;
 mod exit;

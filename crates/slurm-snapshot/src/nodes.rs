@@ -132,7 +132,7 @@ pub struct Partitions {
 pub struct Partition {
     /// Its name.
     pub name: String,
-    /// `up`, `down`, `drain` or `inactive`; `state_N` for what no release knows.
+    /// `up`, `down`, `drain` or `inactive`; `state_N` for what no release knows; empty where it is not told.
     pub state: String,
     /// Jobs that name no partition come here; `None` where slurmrestd does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]

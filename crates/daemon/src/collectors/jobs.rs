@@ -128,6 +128,9 @@ struct Waits {
     now: i64,
 }
 
+/// The first of [`TALLY`].
+const JOBS: &[Figure<JobTally>] = TALLY.split_at(1).0;
+
 #[rustfmt::skip]
 const TALLY: &[Figure<JobTally>] = &[
     Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| count(t.jobs),
@@ -185,6 +188,12 @@ impl Collect for JobsCollector {
 
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
         let Some(jobs) = round.findings.and_then(Findings::jobs) else { return };
+        if jobs.states_only {
+            points.push("slurm_jobs.total", TOTAL, jobs);
+            self.words.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, JOBS);
+            self.words.end(points, JOBS);
+            return;
+        }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
         let waits = |waiting: &Waiting, started: Option<Started>| Waits {
             submitted: waiting.submitted,
@@ -315,6 +324,27 @@ mod tests {
     #[test]
     fn it_is_off_unless_asked_for() {
         assert!(started(&COLLECTOR, "").is_none());
+    }
+
+    /// CPUs of 0 would be a figure.
+    #[test]
+    fn where_states_alone_are_known_nothing_else_has_a_point() {
+        let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true").unwrap();
+        let states = tallies(&[("pending", 3), ("completing", 1)]);
+        let of = |states| Jobs { states, records: 2, states_only: true, ..Jobs::default() };
+        let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Jobs(Box::new(of(states)))));
+        let expected = [
+            "total.gauge-jobs 4",
+            "total.gauge-records 2",
+            "total.gauge-unparsed 0",
+            "state.completing.gauge-jobs 1",
+            "state.pending.gauge-jobs 3",
+            "state.running.gauge-jobs 0",
+        ];
+        assert_eq!(points, expected.map(|point| format!("c.slurm_jobs.{point}")));
+        let points =
+            surveyed(&mut *collector, 1060, &Findings::of(Reply::Jobs(Box::new(of(JobTallies::new())))));
+        assert!(points.contains(&"c.slurm_jobs.state.completing.gauge-jobs 0".to_owned()), "{points:?}");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Collect for Partitions {
             let below = format!("slurm_partitions.{}", path::component(&partition.name));
             points.push(&below, STATE, partition);
             points.push(&below, SHARES, &partition.total);
-            if let Some(jobs) = round.findings.and_then(Findings::jobs) {
+            if let Some(jobs) = round.findings.and_then(Findings::jobs).filter(|jobs| !jobs.states_only) {
                 let none = PartitionJobs::default();
                 points.push(&below, JOBS, jobs.partitions.get(&partition.name).unwrap_or(&none));
             }
@@ -92,7 +92,8 @@ impl Collect for Partitions {
 }
 
 fn is(partition: &Partition, state: &str) -> Option<f64> {
-    Some(u8::from(partition.state == state).into())
+    // slurmrestd of 23.02 does not tell it.
+    (!partition.state.is_empty()).then(|| u8::from(partition.state == state).into())
 }
 
 fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<f64> {
@@ -179,5 +180,15 @@ mod tests {
         assert!(!without.iter().any(|point| point.contains("gauge-jobs_")), "no jobs were read");
         findings.add(Kind::Jobs, Reply::Jobs(Box::default()));
         assert!(points(&findings).contains(&"c.slurm_partitions.up.gauge-jobs_pending 0".to_owned()));
+    }
+
+    #[test]
+    fn what_slurmrestd_does_not_tell_is_no_zero() {
+        let mut findings = Findings::of(nodes(vec![partition("gpu", "", NodeTally::default())]));
+        findings.add(Kind::Jobs, Reply::Jobs(Box::new(Jobs { states_only: true, ..Jobs::default() })));
+        let points = points(&findings);
+        let wrong = ["gauge-jobs_", "gauge-up ", "gauge-down ", "gauge-drain ", "gauge-inactive "];
+        assert!(!points.iter().any(|point| wrong.iter().any(|leaf| point.contains(leaf))), "{points:#?}");
+        assert!(!points.is_empty());
     }
 }

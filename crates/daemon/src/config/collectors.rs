@@ -57,6 +57,8 @@ pub(crate) struct Jobs {
     pub(crate) qos: bool,
     /// How many users get paths of their own; 0: no path for any user.
     pub(crate) users: usize,
+    /// How many jobs are in each state, and no more: all that slurmrestd is asked for.
+    pub(crate) states_only: bool,
 }
 
 /// The nodes.
@@ -78,7 +80,13 @@ impl Default for Collectors {
             sched_exit: on,
             rpc_stats: RpcStats { enabled: true, users: 0 },
             health: on,
-            jobs: Jobs { survey: Survey::default(), accounts: false, qos: true, users: 0 },
+            jobs: Jobs {
+                survey: Survey::default(),
+                accounts: false,
+                qos: true,
+                users: 0,
+                states_only: false,
+            },
             nodes: Nodes::default(),
             partitions: Survey::default(),
             licenses: Survey::default(),
@@ -139,6 +147,7 @@ impl Collectors {
             jobs.set_flag("accounts", &mut self.jobs.accounts);
             jobs.set_flag("qos", &mut self.jobs.qos);
             jobs.set_number("users", users, &mut self.jobs.users);
+            jobs.set_flag("states_only", &mut self.jobs.states_only);
             self.jobs.survey.apply(jobs);
         }
         if let Some(mut nodes) = all.section("nodes") {

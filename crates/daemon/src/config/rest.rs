@@ -14,7 +14,7 @@ use super::value::path;
 
 /// Why there is no collector of jobs.
 const NO_JOBS: &str = "is not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it keeps; \
-                       disable it, or use libslurm";
+                       disable it, use libslurm, or add states_only = true (Slurm 24.05 or newer)";
 
 /// slurmrestd; nothing where libslurm is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub(crate) struct Rest {
     ca_file: Option<PathBuf>,
     /// The token may leave this host in the clear.
     insecure: bool,
+    /// slurmrestd may be asked for the states of jobs, and never for more of them: `[collectors.jobs] states_only`.
+    pub(crate) job_states: bool,
 }
 
 impl Rest {
@@ -46,6 +48,9 @@ impl Rest {
         let Some(endpoint) = &self.endpoint else {
             if self.token_file.is_some() || self.user.is_some() || self.ca_file.is_some() || self.insecure {
                 problem("slurm.rest", "is missing: token_file, user, ca_file and insecure belong to it");
+            }
+            if collectors.jobs.states_only {
+                problem("collectors.jobs.states_only", "is for [slurm] rest: libslurm tells all of a job");
             }
             return;
         };
@@ -71,7 +76,7 @@ impl Rest {
         {
             problem("slurm.user", "is not the name of a user");
         }
-        if collectors.jobs.survey.enabled {
+        if collectors.jobs.survey.enabled && !self.job_states {
             problem("collectors.jobs", NO_JOBS);
         }
     }
@@ -92,8 +97,8 @@ impl Rest {
         add("--token-file", self.token_file.clone().map(Into::into));
         add("--user", self.user.clone().map(Into::into));
         add("--ca-file", self.ca_file.clone().map(Into::into));
-        if self.insecure {
-            arguments.push("--insecure".into());
+        for (flag, is_set) in [("--insecure", self.insecure), ("--job-states", self.job_states)] {
+            arguments.extend(is_set.then(|| flag.into()));
         }
         Some(arguments)
     }
@@ -121,6 +126,8 @@ mod tests {
             ("rest = \"unix:/s\"\nca_file = \"/c\"", "https:// alone"),
             ("rest = \"unix:/s\"\nuser = \"a b\"", "slurm.user"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),
+            ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true", ""),
+            ("[collectors.jobs]\nenabled = true\nstates_only = true", "is for [slurm] rest"),
         ] {
             let found = problems(&format!("[slurm]\n{text}\n"));
             assert_eq!(found.is_empty(), expected.is_empty(), "{text}: {found}");

@@ -182,7 +182,7 @@ fn the_shipped_file_names_every_key_with_its_default() {
         let is_left_out = |line: &&str| keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
         uncommented.lines().filter(|line| !is_left_out(line)).map(|line| format!("{line}\n")).collect()
     };
-    let rest = ["rest", "token_file", "user", "ca_file", "insecure"];
+    let rest = ["rest", "token_file", "user", "ca_file", "insecure", "states_only"];
     assert_eq!(problems(&without(&["conf"])), [""; 0]);
     assert_eq!(problems(&without(&rest)), [""; 0]);
     for key in rest.into_iter().chain([

@@ -299,7 +299,7 @@ impl Members for Node {
 
 impl Node {
     fn words(&self) -> impl Iterator<Item = &str> {
-        self.state.iter().chain(&self.state_flags).map(String::as_str)
+        self.state.iter().chain(&self.state_flags).flat_map(|words| words.split('+'))
     }
 
     /// libslurm's number for it.
@@ -328,7 +328,8 @@ impl Node {
                 || PAIRS.iter().any(|pair| is(pair))
                 || FLAGS.iter().any(|(flag, ..)| is(flag))
         };
-        let unknown = self.words().filter(|word| !is_known(word) && !word.eq_ignore_ascii_case("INVALID"));
+        // "?" is 22.05's for a flag that it has no word for.
+        let unknown = self.words().filter(|word| !is_known(word) && !["INVALID", "?"].contains(word));
         flags.extend(unknown.map(str::to_ascii_lowercase));
         flags
     }
