@@ -17,7 +17,8 @@ if [ -n "$sources" ] && [ -z "${SLURM_GIT:-}" ]; then
     say "SKIPPED, NOT RUN:$sources: in no Debian; SLURM_GIT names a git clone of Slurm, from which they are built"
     wanted=$roots sources=
 fi
-[ -z "$roots" ] || sh "$here/roots.sh"
+# shellcheck disable=SC2086
+[ -z "$roots" ] || sh "$here/roots.sh" $roots
 cargo build --quiet --locked --workspace
 cargo test --quiet --locked -p live-tests --no-run
 [ -z "$roots" ] || sh "$here/readers.sh"

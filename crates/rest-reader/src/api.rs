@@ -13,6 +13,7 @@ use slurm_snapshot::{Release, Rest, Stage};
 use crate::args::Settings;
 use crate::decode::{self, Envelope, Meta, Nothing, Refusal};
 use crate::http::Client;
+use crate::lossy::Lossy;
 use crate::problem::Problem;
 use crate::token::TokenFile;
 
@@ -178,8 +179,8 @@ impl Api {
             let mut answer = self.http.get(path, &headers, limit, deadline)?;
             match answer.status {
                 StatusCode::OK => {
-                    match decode::read(std::io::BufReader::with_capacity(8 << 10, &mut answer.body), payload)
-                    {
+                    let body = Lossy::new(&mut answer.body);
+                    match decode::read(std::io::BufReader::with_capacity(8 << 10, body), payload) {
                         Ok(Envelope { error: Some(refusal), .. }) => Err(explain(Some(&refusal), "")),
                         Ok(envelope) => Ok(Said::Answer(envelope)),
                         Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {

@@ -11,6 +11,7 @@ mod api;
 mod args;
 mod decode;
 mod http;
+mod lossy;
 mod problem;
 mod serve;
 #[cfg(feature = "tls")]
