@@ -72,7 +72,7 @@ pub struct Jobs {
     /// Texts that could not be understood (a TRES count, a truncated array expression): their jobs are counted, and
     /// what the text should have told is missing.
     pub unparsed: u64,
-    /// Nothing but `records`, the jobs in `states` and `unparsed` is known: slurmrestd told no more.
+    /// Nothing but the jobs in `states`, and `unparsed`, is known: slurmrestd told no more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub states_only: bool,
 }

@@ -128,8 +128,11 @@ struct Waits {
     now: i64,
 }
 
-/// The first of [`TALLY`].
+/// What of [`TALLY`] the states alone tell: the first.
 const JOBS: &[Figure<JobTally>] = TALLY.split_at(1).0;
+
+/// What of [`TOTAL`]: the first two.
+const ALL_JOBS: &[Figure<Jobs>] = TOTAL.split_at(2).0;
 
 #[rustfmt::skip]
 const TALLY: &[Figure<JobTally>] = &[
@@ -147,10 +150,10 @@ const TALLY: &[Figure<JobTally>] = &[
 const TOTAL: &[Figure<Jobs>] = &[
     Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(sum(&j.states)),
         meaning: "all jobs that slurmctld knows" },
-    Figure { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
-        meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
     Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| count(j.unparsed),
         meaning: "texts in the reply that could not be understood; not 0 means that GPUs or array tasks are missing above" },
+    Figure { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
+        meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
 ];
 
 #[rustfmt::skip]
@@ -189,7 +192,7 @@ impl Collect for JobsCollector {
     fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
         let Some(jobs) = round.findings.and_then(Findings::jobs) else { return };
         if jobs.states_only {
-            points.push("slurm_jobs.total", TOTAL, jobs);
+            points.push("slurm_jobs.total", ALL_JOBS, jobs);
             self.words.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, JOBS);
             self.words.end(points, JOBS);
             return;
@@ -331,11 +334,10 @@ mod tests {
     fn where_states_alone_are_known_nothing_else_has_a_point() {
         let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true").unwrap();
         let states = tallies(&[("pending", 3), ("completing", 1)]);
-        let of = |states| Jobs { states, records: 2, states_only: true, ..Jobs::default() };
+        let of = |states| Jobs { states, states_only: true, ..Jobs::default() };
         let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Jobs(Box::new(of(states)))));
         let expected = [
             "total.gauge-jobs 4",
-            "total.gauge-records 2",
             "total.gauge-unparsed 0",
             "state.completing.gauge-jobs 1",
             "state.pending.gauge-jobs 3",

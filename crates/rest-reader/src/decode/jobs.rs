@@ -1,7 +1,8 @@
 //! `jobs/state`: how many jobs are in each state, counted while the answer is read.
 //!
-//! An id tells how many jobs a record is, because an array's waiting tasks are one; of the state's words one counts, the
-//! one that squeue's `%T` shows.
+//! An id tells how many jobs a row is: an array's waiting tasks may be one. In 24.11 and 26.05 each is a row of its own,
+//! so that slurmctld's records are not what is counted here. Of the state's words one counts, the one that squeue's `%T`
+//! shows.
 
 use std::mem;
 
@@ -103,7 +104,6 @@ impl Row {
         let base =
             BASES.iter().find(is).ok_or_else(|| format!("job {} has no state that is known", self.id))?;
         let word = SHOWN.iter().find(is).unwrap_or(base);
-        jobs.records = jobs.records.saturating_add(1);
         let tasks = tasks(&self.id).unwrap_or_else(|| {
             jobs.unparsed = jobs.unparsed.saturating_add(1);
             1
@@ -154,7 +154,7 @@ mod tests {
             let jobs = counted(&format!(r#"{{"job_id":{id},"state":{state}}}"#)).unwrap();
             let tally = JobTally { jobs: count, ..JobTally::default() };
             assert_eq!(jobs.states, [(word.to_owned(), tally)].into(), "{id} {state}");
-            assert!(jobs.states_only && jobs.unparsed == 0 && jobs.records == 1);
+            assert!(jobs.states_only && jobs.unparsed == 0);
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
         assert!(read(&b"{}"[..], JobStates::default()).is_err());
         let jobs = counted(r#"{"job_id":"7_[1,2,...]","state":["PENDING"]}"#).unwrap();
         assert_eq!((jobs.unparsed, jobs.states["pending"].jobs), (1, 1));
-        assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().records, 0);
-        assert_eq!(counted("").unwrap().records, 0);
+        assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states, [].into());
+        assert_eq!(counted("").unwrap().states, [].into());
     }
 }
