@@ -93,7 +93,7 @@ for suite in $wanted; do
         live "$suite" "$suite" cluster --test-threads=2
     # slurmrestd of 20.11 and the proxy are no part of it.
     [ "$release" = 20.11 ] || attempt "Slurm $release: the same figures over REST" "$logs/rest.log" \
-        live "$suite" "$suite" rest the_batch_over_rest nodes_partitions token_that_ends
+        live "$suite" "$suite" rest the_batch_over_rest nodes_partitions token_that_ends states_of_jobs a_tick_is killed
     # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
     attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover who_answers
     attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \
@@ -113,6 +113,11 @@ attempt 'reader of 24.11, slurmctld of 26.05: every figure' "$releases/trixie/ro
     live forky trixie figures every_figure_of_sdiag_after_work
 attempt 'reader of 22.05, slurmctld of 24.11: too old, and said so' "$releases/bookworm/rolling.log" \
     live trixie bookworm releases --ignored too_old_for_its_controller
+upgrade() (
+    export SANDBOX_OLDER_ROOT="$releases/trixie/root"
+    live forky forky rest --ignored replaced_by
+)
+attempt 'slurmrestd of 24.11 replaced by that of 26.05 under a running reader' "$releases/forky/upgrade.log" upgrade
 attempt 'on this machine: readers side by side, wrong libraries' "$releases/here.log" \
     env SLURM_GRAPHITE_BIN="$releases/readers/slurm-graphite" \
     cargo test --quiet --locked -p live-tests --test releases -- --ignored --skip too_old_for_its_controller

@@ -78,8 +78,8 @@ fn ask(mut reader: Command) -> Result<Jobs, String> {
     let mut child = reader.spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"{\"jobs\":{\"id\":1,\"qos\":true}}\n").unwrap();
     let output = child.wait_with_output().unwrap();
-    let lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-    match Answer::parse(lines.last().unwrap()).unwrap() {
+    let mut lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    match Answer::parse(lines.next_back().unwrap()).unwrap() {
         Answer::Reading(reading) => match reading.reply {
             Some(Reply::Jobs(jobs)) => Ok(*jobs),
             other => Err(format!("{other:?}")),
