@@ -55,21 +55,14 @@ rpm: ## the same as RPMs
 packages-test: packages deb rpm ## the packages, installed, upgraded and removed in a clean Debian
 	@sh tests/packages.sh chroot
 	cargo build --locked --workspace
-	cargo test --locked -p live-tests --test packages_chroot -- --ignored --test-threads=1
+	cargo test --locked -p live-tests -- packages_chroot:: --ignored --test-threads=1
 
 demo: packages ## half a minute of a real cluster in a real Carbon, shown as a table
 	cargo build --locked --workspace
-	@cargo run --quiet --locked -p live-tests --bin demo
+	@cargo run --quiet --locked -p tools --bin demo
 
-# Cargo builds no programs of other packages for a test, hence the build. The live tests have clusters of their own
-# and look at clocks: on two cores more than two at a time get in each other's way.
 test: packages ## everything CI runs: format, lints, unit and live tests, documentation
-	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo build --locked --workspace
-	cargo test --locked --workspace -- --test-threads=2
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
-	@sh tests/releases/headers.sh
+	@sh tests/stages.sh
 
 headers: ## the reader compiled against the headers of every Slurm release: Debian's, which are fetched once, and SLURM_HEADERS=DIR
 	@sh tests/releases/headers.sh
@@ -82,21 +75,21 @@ bench: packages ## CPU and memory of a reading, compared with a bare C loop and 
 	cargo build --release --locked --workspace
 	cargo build --release --locked -p slurm-graphite --features fast-clock --target-dir $(TARGET)/fast
 	SLURM_GRAPHITE_FAST_BIN=$(abspath $(TARGET))/fast/release/slurm-graphite \
-		cargo run --quiet --release --locked -p live-tests --bin bench
-	cargo run --quiet --release --locked -p live-tests --bin bench_delivery
+		cargo run --quiet --release --locked -p tools --bin bench
+	cargo run --quiet --release --locked -p tools --bin bench_delivery
 
 # Not in a folder on a disk: slurmctld writes a file for each job.
 bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs (15 minutes; SCALE_SECONDS=)
 	cargo build --release --locked --workspace
-	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p live-tests --bin bench_scale
+	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p tools --bin bench_scale
 
 soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest
 	cargo build --locked --workspace
-	@cargo run --quiet --locked -p live-tests --bin soak
+	@cargo run --quiet --locked -p tools --bin soak
 
 loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 of them
 	cargo build --locked --workspace
-	cargo test --locked -p live-tests --test loss -- --ignored
+	cargo test --locked -p live-tests -- loss:: --ignored
 
 golden: ## write the golden files and docs/metrics.md anew
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
@@ -104,15 +97,15 @@ golden: ## write the golden files and docs/metrics.md anew
 	mv $(TARGET)/metrics.md docs/metrics.md
 
 dashboards: ## write config/grafana anew: the dashboards and the alert rules
-	cargo run --quiet --locked -p live-tests --bin dashboards -- config/grafana
+	cargo run --quiet --locked -p tools --bin dashboards -- config/grafana
 
 grafana: ## the dashboards against Grafana's own types, 10 to 13: needs node and npm
 	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later' >&2; exit 1; }
-	@node tests/dashboards/types.mjs config/grafana $(TARGET)/grafana
+	@node tests/live/dashboards/types.mjs config/grafana $(TARGET)/grafana
 
 screenshots: packages ## draw docs/images anew: five minutes of a busy cluster, through graphite-web
 	cargo build --locked --workspace
-	@cargo run --quiet --locked -p live-tests --bin screenshots
+	@cargo run --quiet --locked -p tools --bin screenshots
 
 install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }

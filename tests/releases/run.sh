@@ -48,9 +48,9 @@ attempt() {
     printf '%-62s %s, %s tests, %s s\n' "$what" "$result" "$tests" $(($(date +%s) - begin)) >>"$outcome"
 }
 
-# live CONTROLLER READER TEST ARGUMENT...: TEST on the Slurm of one suite, read by the reader of another.
+# live CONTROLLER READER ARGUMENT...: the tests with these names on the Slurm of one suite, read by the reader of another.
 live() (
-    root=$releases/$1/root bin=$releases/$2/bin test=$3
+    root=$releases/$1/root bin=$releases/$2/bin
     reader=slurm-graphite-reader-$(all | awk -v suite="$2" '$1 == suite { print $3 }')
     case $1 in
     slurm-*) export SANDBOX_PREFIX="$root" ;;
@@ -61,9 +61,9 @@ live() (
     *) reader=$releases/readers/$reader ;;
     esac
     [ -z "${RECORD:-}" ] || [ "$1" != "$2" ] || export RECORDINGS="$top/crates/daemon/tests/recordings"
-    shift 3
+    shift 2
     SLURM_GRAPHITE_BIN=$bin/slurm-graphite SLURM_GRAPHITE_READER=$reader \
-        cargo test --quiet --locked -p live-tests --test "$test" -- "$@"
+        cargo test --quiet --locked -p live-tests -- "$@"
 )
 
 # The reader's own tests, in the chroot.
@@ -88,38 +88,38 @@ for suite in $wanted; do
     attempt "Slurm $release: the reader's own tests" "$logs/unit.log" unit "$suite"
     # Nothing in the daemon's clock depends on the release.
     attempt "Slurm $release: every figure, live" "$logs/figures.log" \
-        live "$suite" "$suite" figures --test-threads=2 --skip ticks_fill_as_many_slots
+        live "$suite" "$suite" figures:: --test-threads=2 --skip rest:: --skip ticks_fill_as_many_slots
     attempt "Slurm $release: jobs, nodes, all of the cluster, live" "$logs/cluster.log" \
-        live "$suite" "$suite" cluster --test-threads=2
-    # slurmrestd of 20.11 and the proxy are no part of it.
+        live "$suite" "$suite" cluster:: --test-threads=2
+    # slurmrestd of 20.11 is no part of it, and imitated ones are the same for all.
     [ "$release" = 20.11 ] || attempt "Slurm $release: the same figures over REST" "$logs/rest.log" \
-        live "$suite" "$suite" rest the_batch_over_rest nodes_partitions token_that_ends states_of_jobs a_tick_is killed
+        live "$suite" "$suite" rest:: --test-threads=2 --skip imitated::
     # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
-    attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover who_answers
+    attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover::who_answers
     attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \
-        live "$suite" "$suite" sandbox_itself nothing_is_left_after_drop
+        live "$suite" "$suite" sandbox_itself::nothing_is_left_after_drop
     case $suite in
     slurm-*) ;;
     *) attempt "Slurm $release: readers of all releases side by side" "$logs/side.log" \
-        live "$suite" "$suite" releases --ignored side_by_side ;;
+        live "$suite" "$suite" --ignored releases::of_readers_side_by_side ;;
     esac
 done
 [ $# -eq 0 ] || { cat "$outcome"; ! grep -q FAILED "$outcome"; exit; }
 
 # A rolling upgrade begins with the controller. Slurm lets the older side lag by two releases, from 24.11 on by three.
 attempt 'reader of 20.11, slurmctld of 22.05: every figure' "$releases/bullseye/rolling.log" \
-    live bookworm bullseye figures every_figure_of_sdiag_after_work
+    live bookworm bullseye figures::after_work::every_figure_of_sdiag_after_work
 attempt 'reader of 24.11, slurmctld of 26.05: every figure' "$releases/trixie/rolling.log" \
-    live forky trixie figures every_figure_of_sdiag_after_work
+    live forky trixie figures::after_work::every_figure_of_sdiag_after_work
 attempt 'reader of 22.05, slurmctld of 24.11: too old, and said so' "$releases/bookworm/rolling.log" \
-    live trixie bookworm releases --ignored too_old_for_its_controller
+    live trixie bookworm --ignored too_old_for_its_controller
 upgrade() (
     export SANDBOX_OLDER_ROOT="$releases/trixie/root"
-    live forky forky rest --ignored replaced_by
+    live forky forky --ignored replaced_by_that_of_26_05
 )
 attempt 'slurmrestd of 24.11 replaced by that of 26.05 under a running reader' "$releases/forky/upgrade.log" upgrade
 attempt 'on this machine: readers side by side, wrong libraries' "$releases/here.log" \
     env SLURM_GRAPHITE_BIN="$releases/readers/slurm-graphite" \
-    cargo test --quiet --locked -p live-tests --test releases -- --ignored --skip too_old_for_its_controller
+    cargo test --quiet --locked -p live-tests -- releases:: --ignored --skip too_old_for_its_controller
 cat "$outcome"
 ! grep -q FAILED "$outcome"

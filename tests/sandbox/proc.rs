@@ -43,6 +43,15 @@ pub fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
+/// The CPU time that a process has used, in ticks of 10 ms.
+#[must_use]
+pub fn cpu_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(user + system)
+}
+
 /// The resident memory of a process in KiB.
 #[must_use]
 pub fn rss_kib(pid: u32) -> Option<u64> {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::find_program;
 use crate::programs::SEARCH;
 
-const ENTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/releases/enter.sh");
+const ENTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../releases/enter.sh");
 
 /// Where munged's and Slurm's programs come from.
 #[derive(Debug, Clone)]

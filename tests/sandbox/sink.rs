@@ -84,6 +84,11 @@ impl Sink {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
+    /// The same as [`Sink::bytes`], without a copy.
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+        look(&lock(&self.shared.bytes))
+    }
+
     /// Everything recorded so far, of all connections one after the other.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now,
+    Ahead, Carbon, Collected, Entry, Findings, Folder, Imitation, Process, Space, carbon, now, proc,
     slurm_graphite, wait,
 };
 
@@ -222,24 +222,34 @@ impl Stage {
         self.settled()
     }
 
-    /// What Carbon has once nothing is added any more.
+    /// What Carbon has once nothing is added any more: for some seconds no point came, and Carbon had nothing to do.
     ///
     /// # Errors
     /// The daemon's log cannot be read.
     pub fn settled(&mut self) -> Result<Findings> {
         self.collected.look()?;
-        let (start, mut since, mut before) = (Instant::now(), Instant::now(), usize::MAX);
+        let (start, mut since, mut before) = (Instant::now(), Instant::now(), (usize::MAX, 0));
         loop {
+            let looked = Instant::now();
             let carbons: Vec<&Carbon> = std::iter::once(&self.carbon).chain(&self.more).collect();
             let findings = self.collected.compare(&carbons)?;
-            if findings.missing() != before {
-                (since, before) = (Instant::now(), findings.missing());
+            let state = (findings.missing(), self.carbons_work());
+            // Half a second of its CPU time is more than an idle Carbon takes in that time.
+            if state.0 != before.0 || state.1 > before.1 + 50 {
+                (since, before) = (Instant::now(), state);
             }
-            if before == 0 || since.elapsed() > Duration::from_secs(4) || start.elapsed() > PATIENCE {
+            if before.0 == 0 || since.elapsed() > Duration::from_secs(4) || start.elapsed() > 5 * PATIENCE {
                 return Ok(findings);
             }
-            wait::pause(Duration::from_millis(200));
+            // To look into thousands of files again and again would keep Carbon from writing them.
+            wait::pause(looked.elapsed().max(Duration::from_millis(200)));
         }
+    }
+
+    /// The CPU time of all Carbons, in ticks.
+    fn carbons_work(&mut self) -> u64 {
+        let carbons = std::iter::once(&mut self.carbon).chain(&mut self.more);
+        carbons.filter_map(|carbon| proc::cpu_ticks(carbon.process.pid()?)).sum()
     }
 
     /// Waits until the newest tick says this of a figure of the daemon's own.

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 /// How long anything of the sandbox may take to come up or to end.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-const POLL: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Waits until `condition` holds and says how long that took.
 ///

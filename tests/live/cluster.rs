@@ -1,0 +1,61 @@
+//! What the reader counts of jobs, nodes, partitions, licences, reservations and controllers is what squeue, sinfo and
+//! scontrol show of them at the same moment, and so is what a daemon publishes.
+
+mod cast;
+mod collector;
+mod jobs;
+mod nodes;
+mod oracle;
+mod private;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::Folder;
+use slurm_snapshot::{Answer, Reply};
+
+use self::cast::Cast;
+
+/// The answers to these request lines, by a reader that `program` starts.
+fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -> Result<Vec<Answer>> {
+    let file = folder.path().join("requests");
+    fs::write(&file, requests)?;
+    let output = program.arg("--conf").arg(conf).stdin(Stdio::from(File::open(file)?)).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = output.stdout.split_inclusive(|&byte| byte == b'\n').skip(1);
+    lines.map(|line| Answer::parse(line).context("an answer")).collect()
+}
+
+/// What the reader says of this cluster.
+fn reply(cast: &Cast, request: &str) -> Result<Reply> {
+    let answers = answers(&cast.folder, cast.slurm.reader(None)?, cast.slurm.conf(), request)?;
+    match answers.as_slice() {
+        [Answer::Reading(reading)] => reading.reply.clone().context("no reply"),
+        _ => anyhow::bail!("{answers:?}"),
+    }
+}
+
+/// A reply that came while `look` saw the same before and after it.
+fn between<T: PartialEq>(cast: &Cast, request: &str, look: impl Fn() -> Result<T>) -> Result<(T, Reply)> {
+    for _ in 0..50 {
+        let before = look()?;
+        let reply = reply(cast, request)?;
+        if before == look()? {
+            return Ok((before, reply));
+        }
+    }
+    anyhow::bail!("the cluster never stood still")
+}
+
+#[test]
+fn every_figure_is_the_one_that_squeue_sinfo_and_scontrol_show() {
+    let mut cast = Cast::start().unwrap();
+    cast.play().unwrap();
+    jobs::compare(&cast).unwrap();
+    nodes::compare(&cast).unwrap();
+    nodes::compare_lists(&cast).unwrap();
+    jobs::compare_unchanged(&cast).unwrap();
+    collector::compare(&cast).unwrap();
+}

@@ -1,0 +1,117 @@
+//! The way from the reader to the paths: what a daemon publishes of this cluster, and what that costs slurmctld.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use sandbox::{Daemon, wait};
+
+use super::cast::Cast;
+use super::oracle;
+
+const SOON: Duration = Duration::from_secs(15);
+
+/// Seconds over which slurmctld's own table is watched; surveys come every two.
+const WATCHED: u64 = 10;
+
+/// Compares what a daemon with every collector publishes with Slurm's own commands, on a cluster that stands still.
+pub(crate) fn compare(cast: &Cast) -> Result<()> {
+    let mut collectors = "[collectors]\nmax_duty = \"100%\"\n".to_owned();
+    for name in ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"] {
+        collectors.push_str(&format!("[collectors.{name}]\nenabled = true\ninterval = \"2s\"\n"));
+    }
+    collectors = collectors.replace("jobs]\n", "jobs]\nusers = 5\naccounts = true\n");
+    let conf = format!("conf = {:?}\n", cast.slurm.conf());
+    let mut daemon = Daemon::start_surveying(&cast.folder, &conf, &collectors)?;
+    let expected = expected(cast)?;
+    let what = "the figures that squeue and sinfo show";
+    let reached = daemon.until(what, SOON, |recorded| {
+        let value = |path: &String| recorded.series(path).last_key_value().map(|(_, &value)| value);
+        let wrong = expected.iter().filter(|(path, figure)| value(path) != Some(**figure));
+        wrong.map(|(path, _)| path).next().is_none().then_some(())
+    });
+    if reached.is_err() {
+        let recorded = daemon.recorded()?;
+        let last = |path: &str| recorded.series(path).last_key_value().map(|(_, &value)| value);
+        let wrong: Vec<_> = expected.iter().map(|(path, figure)| (path, last(path), figure)).collect();
+        let wrong: Vec<_> = wrong.into_iter().filter(|(_, last, figure)| *last != Some(**figure)).collect();
+        anyhow::bail!("published, and expected: {wrong:?}");
+    }
+    rpcs(cast)?;
+    daemon.check_ticks()?;
+    let recorded = daemon.recorded()?;
+    ensure!(recorded.own("slurmctld_up").values().all(|&up| up > 0.5), "a survey cost a reading");
+    daemon.stop()?;
+    Ok(())
+}
+
+/// Figures by path.
+fn expected(cast: &Cast) -> Result<BTreeMap<String, f64>> {
+    let mut expected = BTreeMap::new();
+    let mut add = |path: &str, figure: u64| -> Result<()> {
+        let figure = f64::from(u32::try_from(figure)?);
+        expected.insert(format!("cluster.{path}"), figure);
+        Ok(())
+    };
+    let jobs = oracle::jobs(&cast.slurm)?;
+    for (state, tally) in oracle::by(&jobs, |job| vec![job["state"].clone()]) {
+        let state = state.to_lowercase();
+        add(&format!("slurm_jobs.state.{state}.gauge-jobs"), tally.jobs)?;
+        add(&format!("slurm_jobs.state.{state}.gauge-cpus"), tally.cpus)?;
+    }
+    let rows = oracle::nodes(&cast.slurm)?;
+    let nodes: BTreeMap<&str, &str> =
+        rows.iter().map(|row| (row["nodelist"].as_str(), row["statelong"].as_str())).collect();
+    let mut states: BTreeMap<String, u64> = BTreeMap::new();
+    for state in nodes.values() {
+        let state = state.to_lowercase().trim_end_matches(|c: char| !c.is_alphanumeric()).to_owned();
+        *states.entry(state).or_default() += 1;
+    }
+    for (state, count) in states.into_iter().filter(|(state, _)| state != "future") {
+        add(&format!("slurm_nodes.state.{state}.gauge-nodes"), count)?;
+    }
+    add("slurm_controllers.primary.gauge-up", 1)?;
+    Ok(expected)
+}
+
+/// What is not the collector's business is not asked: neither per job nor per node, and each reply once a survey.
+fn rpcs(cast: &Cast) -> Result<()> {
+    const ALLOWED: [&str; 8] = [
+        "REQUEST_STATS_INFO",
+        "REQUEST_JOB_INFO",
+        "REQUEST_NODE_INFO",
+        "REQUEST_PARTITION_INFO",
+        "REQUEST_LICENSE_INFO",
+        "REQUEST_RESERVATION_INFO",
+        "REQUEST_PING",
+        // Once a survey: what PrivateData keeps from whom.
+        "REQUEST_BUILD_INFO",
+    ];
+    let counts = || -> Result<BTreeMap<String, u64>> {
+        Ok(cast.slurm.sdiag()?.by_type.into_iter().map(|row| (row.name, row.count)).collect())
+    };
+    let (start, before) = (Instant::now(), counts()?);
+    wait::pause(Duration::from_secs(WATCHED));
+    let after = counts()?;
+    let seconds = start.elapsed().as_secs() + 1;
+    let grown = |name: &str| {
+        let of = |counts: &BTreeMap<String, u64>| counts.get(name).copied().unwrap_or(0);
+        of(&after).saturating_sub(of(&before))
+    };
+    for name in ["REQUEST_JOB_INFO", "REQUEST_NODE_INFO", "REQUEST_PARTITION_INFO"] {
+        ensure!(grown(name) >= 2, "{name} was asked {} times in {seconds} s", grown(name));
+    }
+    for name in after.keys() {
+        let grown = grown(name);
+        // slurmd's own come when they like.
+        let own =
+            ["MESSAGE_NODE_REGISTRATION_STATUS", "MESSAGE_EPILOG_COMPLETE", "REQUEST_COMPLETE_BATCH_SCRIPT"];
+        if grown == 0 || own.contains(&name.as_str()) {
+            continue;
+        }
+        ensure!(ALLOWED.contains(&name.as_str()), "{name} was asked {grown} times");
+        let most = if name == "REQUEST_STATS_INFO" { seconds + 3 } else { seconds / 2 + 1 };
+        ensure!(grown <= most, "{name} was asked {grown} times in {seconds} s, not {most}");
+    }
+    Ok(())
+}

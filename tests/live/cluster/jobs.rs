@@ -1,0 +1,195 @@
+//! Jobs against squeue.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::wait;
+use slurm_snapshot::{Jobs, Moments, Reply};
+
+use super::cast::Cast;
+use super::oracle::{self, Row, by, tally};
+use super::{between, reply};
+
+/// The states that these jobs have, at the least.
+///
+/// Of the others out of memory wants a cgroup, boot_fail and reconfig_fail a plugin for node features, and revoked a
+/// federation; resizing is over before anybody can look, and a job that is requeued completes until it is pending.
+const STATES: [&str; 16] = [
+    "PENDING",
+    "RUNNING",
+    "SUSPENDED",
+    "COMPLETING",
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "CONFIGURING",
+    "NODE_FAIL",
+    "SPECIAL_EXIT",
+    "PREEMPTED",
+    "DEADLINE",
+    "TIMEOUT",
+    "STOPPED",
+    "SIGNALING",
+    "RESV_DEL_HOLD",
+];
+
+/// The reasons why they wait, at the least.
+const REASONS: [&str; 10] = [
+    "Dependency",
+    "JobHeldUser",
+    "JobHeldAdmin",
+    "BeginTime",
+    "Resources",
+    "JobArrayTaskLimit",
+    "PartitionDown",
+    "Licenses",
+    "DependencyNeverSatisfied",
+    "ReservationDeleted",
+];
+
+/// slurmctld looks after time limits every half a minute.
+const PATIENCE: Duration = wait::LIMIT.saturating_mul(2);
+
+/// Compares everything, once every state is there.
+pub(crate) fn compare(cast: &Cast) -> Result<()> {
+    let seen = |column| {
+        let jobs = oracle::jobs(&cast.slurm).unwrap_or_default();
+        jobs.into_iter().map(|mut job| job.remove(column).unwrap_or_default()).collect::<BTreeSet<_>>()
+    };
+    let missing = |column, wanted: &[&str]| {
+        let seen = seen(column);
+        let missing: Vec<_> =
+            wanted.iter().filter(|word| !seen.iter().any(|seen| reason(seen) == **word)).collect();
+        format!("{missing:?}")
+    };
+    // 20.11 has no burst buffer that a sandbox can have.
+    let stage_out = cast.knows("21.08").then_some("STAGE_OUT");
+    let states: Vec<&str> = STATES.into_iter().chain(stage_out).collect();
+    wait::until("jobs in every state", PATIENCE, || missing("state", &states) == "[]")
+        .with_context(|| missing("state", &states))?;
+    wait::until("jobs with every reason", wait::LIMIT, || missing("reason", &REASONS) == "[]")
+        .with_context(|| missing("reason", &REASONS))?;
+
+    let request = r#"{"jobs":{"id":1,"accounts":true,"qos":true,"users":true,"names":true,"since":1}}"#;
+    let (rows, reply) = between(cast, request, || oracle::jobs(&cast.slurm))?;
+    let Reply::Jobs(jobs) = reply else { anyhow::bail!("{reply:?}") };
+    ensure!(rows.len() >= 90, "only {} jobs", rows.len());
+    ensure!(jobs.unparsed == 0, "{} texts were not understood", jobs.unparsed);
+    counts(&rows, &jobs);
+    waits(&rows, &jobs);
+    Ok(())
+}
+
+/// A reply that has not changed is not sent again.
+pub(crate) fn compare_unchanged(cast: &Cast) -> Result<()> {
+    wait::until("a second without a change of any job", wait::LIMIT, || {
+        let Ok(Reply::Jobs(jobs)) = reply(cast, r#"{"jobs":{"id":1}}"#) else { return false };
+        let since = jobs.last_update;
+        let again = reply(cast, &format!("{{\"jobs\":{{\"id\":2,\"since\":{since}}}}}"));
+        matches!(again, Ok(Reply::Unchanged))
+    })
+    .map(drop)
+}
+
+fn counts(rows: &[Row], jobs: &Jobs) {
+    let state = |job: &Row| vec![job["state"].to_lowercase()];
+    let none = |text: &str| if text == "(null)" { String::new() } else { text.to_owned() };
+    assert_eq!(jobs.states, by(rows, state), "by state");
+    let reasons = by(rows.iter().filter(pending), |job| vec![reason(&job["reason"])]);
+    assert_eq!(jobs.pending_reasons, reasons, "by reason");
+    let partitions = by(rows, |job| job["partition"].split(',').map(str::to_owned).collect());
+    assert_eq!(jobs.partitions.keys().collect::<Vec<_>>(), partitions.keys().collect::<Vec<_>>());
+    for (name, partition) in &jobs.partitions {
+        let here = |job: &&Row| job["partition"].split(',').any(|other| other == name);
+        assert_eq!(partition.states, by(rows.iter().filter(here), state), "by state in {name}");
+    }
+    for (name, states) in &jobs.accounts {
+        assert_eq!(*states, by(rows.iter().filter(|job| none(&job["account"]) == *name), state), "{name}");
+    }
+    for (name, states) in &jobs.qos {
+        assert_eq!(*states, by(rows.iter().filter(|job| none(&job["qos"]) == *name), state), "{name}");
+    }
+    for user in &jobs.users {
+        let id = user.id.to_string();
+        assert_eq!(user.states, by(rows.iter().filter(|job| job["userid"] == id), state), "user {id}");
+    }
+    let names = |column| rows.iter().map(|job| &job[column]).collect::<BTreeSet<_>>().len();
+    let expected = (names("account"), names("qos"), names("userid"));
+    assert_eq!((jobs.accounts.len(), jobs.qos.len(), jobs.users.len()), expected);
+    let flags =
+        ["completing", "configuring", "special_exit", "stopped", "signaling", "resv_del_hold", "stage_out"];
+    for flag in flags {
+        let here = rows.iter().filter(|job| job["state"] == flag.to_uppercase()).count();
+        assert_eq!(
+            jobs.flags.get(flag).map_or(0, |tally| tally.jobs),
+            u64::try_from(here).unwrap(),
+            "{flag}"
+        );
+    }
+}
+
+/// Two of its words are flags of jobs that wait.
+fn pending(job: &&Row) -> bool {
+    ["PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"].contains(&job["state"].as_str())
+}
+
+fn waits(rows: &[Row], jobs: &Jobs) {
+    let now = jobs.last_update;
+    let time = |text: &str| text.parse::<i64>().ok();
+    let of = |partition: Option<&str>, column: &'static str| {
+        let here =
+            |job: &&Row| partition.is_none_or(|name| job["partition"].split(',').any(|other| other == name));
+        let may_run = |job: &&Row| column == "submittime" || job["prioritylong"] != "0";
+        let waiting = rows.iter().filter(pending).filter(here).filter(may_run);
+        moments(waiting.filter_map(|job| time(&job[column])).filter(|since| *since <= now).collect())
+    };
+    assert_eq!(jobs.waiting.submitted, of(None, "submittime"));
+    assert_eq!(jobs.waiting.eligible, of(None, "eligibletime"));
+    assert!(jobs.waiting.eligible.unwrap().jobs > 20);
+    for (name, partition) in &jobs.partitions {
+        assert_eq!(partition.waiting.submitted, of(Some(name), "submittime"), "{name}");
+        assert_eq!(partition.waiting.eligible, of(Some(name), "eligibletime"), "{name}");
+    }
+
+    // The nodes of those that are configuring are being booted: their start comes when they are up.
+    let is_booting = |job: &&Row| job["state"] == "CONFIGURING";
+    let started = rows.iter().filter(|job| !pending(job) && !is_booting(job) && !job["nodelist"].is_empty());
+    let mut waits: Vec<i64> = started
+        .map(|job| (job, time(&job["starttime"]).unwrap()))
+        .filter(|(_, start)| *start < now)
+        .map(|(job, start)| start - time(&job["eligibletime"]).unwrap())
+        .collect();
+    waits.sort_unstable();
+    let seen = jobs.started.unwrap();
+    assert_eq!(usize::try_from(seen.jobs).unwrap(), waits.len());
+    assert!(seen.jobs >= 10, "{seen:?}");
+    assert_eq!(i64::try_from(seen.max).unwrap(), *waits.last().unwrap());
+    assert_eq!(i64::try_from(seen.p50).unwrap(), waits[waits.len().div_ceil(2) - 1]);
+    let total = rows.iter().map(tally).map(|tally| tally.jobs).sum::<u64>();
+    assert_eq!(jobs.base_states.values().map(|tally| tally.jobs).sum::<u64>(), total);
+}
+
+fn moments(mut since: Vec<i64>) -> Option<Moments> {
+    // The longest wait last.
+    since.sort_unstable_by_key(|since| std::cmp::Reverse(*since));
+    let rank = |tenths: usize| since[(since.len() * tenths).div_ceil(10) - 1];
+    if since.is_empty() {
+        return None;
+    }
+    Some(Moments { jobs: u64::try_from(since.len()).unwrap(), p50: rank(5), p90: rank(9), max: rank(10) })
+}
+
+/// Where slurmctld knows more, squeue shows a sentence in place of the reason.
+fn reason(text: &str) -> String {
+    if text.starts_with("Nodes required for job") {
+        return "Resources".to_owned();
+    }
+    if ["job requeued in held state", "launch failed requeued held"].contains(&text) {
+        return "JobHeldUser".to_owned();
+    }
+    if text.starts_with("Reservation") && text.ends_with("deleted") {
+        return "ReservationDeleted".to_owned();
+    }
+    text.split(',').next().unwrap_or_default().to_owned()
+}

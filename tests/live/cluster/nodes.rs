@@ -1,0 +1,261 @@
+//! Nodes and partitions against sinfo and scontrol; licences, reservations and controllers against scontrol.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Folder, Slurm, wait};
+use slurm_snapshot::{Answer, Memory, NodeTally, Nodes, Reply, Shares};
+
+use super::cast::{Cast, MAX_NODE_COUNT};
+use super::oracle::{self, Row, shares, value};
+use super::{answers, between, reply};
+
+/// The states that these nodes have, at the least, and since which release there is such a state.
+const STATES: [(&str, &str); 15] = [
+    ("20.11", "allocated"),
+    ("20.11", "completing"),
+    ("20.11", "down"),
+    ("20.11", "drained"),
+    ("20.11", "draining"),
+    ("20.11", "fail"),
+    ("20.11", "failing"),
+    ("20.11", "idle"),
+    ("20.11", "maint"),
+    ("20.11", "mixed"),
+    ("20.11", "reboot"),
+    ("20.11", "reserved"),
+    ("20.11", "unknown"),
+    ("22.05", "inval"),
+    ("21.08", "planned"),
+];
+
+/// And their flags. Of the others power_up, undrain and reboot_cancel are over before anybody can look, and for
+/// dynamic_future slurmd must have the hardware that it says.
+const FLAGS: [(&str, &str); 17] = [
+    ("20.11", "cloud"),
+    ("20.11", "completing"),
+    ("20.11", "drain"),
+    ("20.11", "fail"),
+    ("20.11", "maintenance"),
+    ("20.11", "not_responding"),
+    ("20.11", "powered_down"),
+    ("20.11", "powering_down"),
+    ("20.11", "powering_up"),
+    ("20.11", "reboot_requested"),
+    ("20.11", "reserved"),
+    ("22.05", "invalid_reg"),
+    ("21.08", "planned"),
+    ("21.08", "power_down"),
+    ("21.08", "reboot_issued"),
+    ("22.05", "dynamic_norm"),
+    ("24.11", "blocked"),
+];
+
+/// Compares everything, once every state is there.
+pub(crate) fn compare(cast: &Cast) -> Result<()> {
+    let look = || Ok((oracle::nodes(&cast.slurm)?, oracle::node_states(cast)?));
+    wait::until("nodes in every state", wait::LIMIT, || {
+        let seen: BTreeSet<String> = oracle::nodes(&cast.slurm)
+            .unwrap_or_default()
+            .iter()
+            .map(|node| word(&node["statelong"]))
+            .collect();
+        STATES.iter().all(|(since, state)| !cast.knows(since) || seen.contains(*state))
+    })
+    .with_context(|| format!("{:?}", look().map(|(rows, _)| rows)))?;
+
+    let request = r#"{"nodes":{"id":1,"partitions":true,"rows":true}}"#;
+    let ((rows, states), reply) = between(cast, request, look)?;
+    let Reply::Nodes(nodes) = reply else { anyhow::bail!("{reply:?}") };
+    let shown = u64::try_from(states.len())?;
+    let records = if cast.knows("22.05") { MAX_NODE_COUNT } else { shown + 2 };
+    ensure!((nodes.future, nodes.records, nodes.unparsed) == (Some(2), records, 0), "{nodes:?}");
+    ensure!(nodes.blank == records - shown - 2, "{nodes:?}");
+    totals(&rows, &nodes);
+    flags(&states, &nodes);
+    for (_, flag) in FLAGS.iter().filter(|(since, _)| cast.knows(since)) {
+        ensure!(nodes.flags.contains_key(*flag), "no node is {flag}");
+    }
+    partitions(cast, &rows, &nodes)
+}
+
+fn totals(rows: &[Row], nodes: &Nodes) {
+    // A node has a row for each partition, and counts once.
+    let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
+    let used: Vec<_> = rows.iter().map(|row| &row["gresused"]).collect();
+    assert_eq!(nodes.total, sum(once.values().copied()), "{used:?}");
+    let mut states: BTreeMap<String, NodeTally> = BTreeMap::new();
+    for row in once.values() {
+        states.entry(word(&row["statelong"])).or_default().add(&tally(row));
+    }
+    assert_eq!(nodes.states, states);
+    assert_eq!(nodes.gpus.keys().collect::<Vec<_>>(), ["", "a100", "v100"]);
+    assert_eq!((nodes.gpus["a100"].total, nodes.gpus["a100"].allocated), (17, 5));
+    assert_eq!((nodes.gpus["v100"].total, nodes.gpus["v100"].allocated), (1, 0));
+    assert_eq!((nodes.gpus[""].total, nodes.gpus[""].allocated), (3, 2));
+    assert_eq!((nodes.total.gpus.total, nodes.total.gpus.allocated), (21, 7));
+    assert_eq!(nodes.rows.len(), once.len());
+    for row in &nodes.rows {
+        assert_eq!(row.tally, tally(once[row.name.as_str()]), "{}", row.name);
+    }
+}
+
+fn flags(states: &BTreeMap<String, (String, BTreeSet<String>)>, nodes: &Nodes) {
+    let down = states.values().filter(|(base, _)| base == "down").count();
+    let drained = states.values().filter(|(_, flags)| flags.contains("drain")).count();
+    assert_eq!((nodes.down_since.len(), nodes.drain_since.len()), (down, drained));
+    let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in &nodes.rows {
+        let (base, flags) = &states[&row.name];
+        assert_eq!(row.base_state, *base, "{}", row.name);
+        assert_eq!(row.flags.iter().cloned().collect::<BTreeSet<_>>(), *flags, "{} is {base}", row.name);
+        for flag in flags {
+            *expected.entry(flag).or_default() += 1;
+        }
+    }
+    let seen: BTreeMap<&str, u64> =
+        nodes.flags.iter().map(|(flag, tally)| (flag.as_str(), tally.nodes.total)).collect();
+    assert_eq!(seen, expected);
+}
+
+fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
+    let shown = cast.slurm.run("sinfo", &["-a", "-h", "-o", "%R %a"])?;
+    let shown: BTreeMap<&str, &str> = shown.lines().filter_map(|line| line.trim().split_once(' ')).collect();
+    let partitions = &nodes.partitions.as_ref().context("no partitions")?.partitions;
+    assert_eq!(partitions.len(), shown.len());
+    for partition in partitions {
+        let name = partition.name.as_str();
+        assert_eq!(partition.state, shown[name].trim(), "{name}");
+        assert_eq!(
+            (partition.default, partition.hidden),
+            (Some(name == "debug"), Some(name == "secret")),
+            "{name}"
+        );
+        let here = rows.iter().filter(|row| row["partitionname"] == name);
+        assert_eq!(partition.total, sum(here), "{name}");
+        let mut parts = NodeTally::default();
+        partition.states.values().for_each(|tally| parts.add(tally));
+        assert_eq!(partition.total, parts, "{name}");
+    }
+    Ok(())
+}
+
+/// Licences, reservations and controllers.
+pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
+    let scontrol = |what: &str| cast.slurm.run("scontrol", &["-o", "show", what]);
+    let (shown, reply) = between(cast, r#"{"licenses":{"id":1}}"#, || scontrol("lic"))?;
+    let Reply::Licenses(licenses) = reply else { anyhow::bail!("{reply:?}") };
+    let mut seen: Vec<_> = licenses
+        .licenses
+        .iter()
+        .map(|of| {
+            let [total, free] = [of.total, of.free].map(|number| number.unwrap_or(u32::MAX));
+            format!("{} {total} {} {free} {}", of.name, of.used, of.reserved)
+        })
+        .collect();
+    let keys = ["LicenseName", "Total", "Used", "Free", "Reserved"];
+    let mut shown = values(&shown, &keys);
+    // In 26.05 scontrol sorts them.
+    seen.sort_unstable();
+    shown.sort_unstable();
+    assert_eq!(seen, shown);
+    assert!(seen.contains(&"matlab 2 2 0 0".to_owned()), "{seen:?}");
+
+    let request = r#"{"reservations":{"id":1}}"#;
+    let (shown, reply) = between(cast, request, || scontrol("res"))?;
+    let Reply::Reservations(reservations) = reply else { anyhow::bail!("{reply:?}") };
+    let seen: Vec<_> = reservations
+        .reservations
+        .iter()
+        .map(|of| {
+            let active = of.start_time <= Some(reservations.last_update);
+            format!("{} {} {} {}", of.name, of.nodes, of.cores, if active { "ACTIVE" } else { "INACTIVE" })
+        })
+        .collect();
+    assert_eq!(seen, values(&shown, &["ReservationName", "NodeCnt", "CoreCnt", "State"]));
+    assert_eq!(reservations.count, 3);
+    let upkeep = reservations.reservations.iter().find(|of| of.name == "upkeep").context("upkeep")?;
+    assert!(upkeep.maint && reservations.reservations.iter().filter(|of| of.maint).count() == 1);
+    assert_eq!(upkeep.end_time.unwrap() - upkeep.start_time.unwrap(), 600 * 60);
+
+    let Reply::Controllers(controllers) = reply_of_controllers(cast)? else {
+        anyhow::bail!("no controllers")
+    };
+    let up: Vec<_> = controllers.iter().map(|of| (of.index, of.up)).collect();
+    assert_eq!(up, [(0, true)]);
+    assert!(controllers[0].elapsed > 0 && !controllers[0].host.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_controller_that_only_slurmctld_knows_is_neither_pinged_nor_named() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    let own = folder.path().join("before.conf");
+    fs::copy(slurm.conf(), &own).unwrap();
+    let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
+    writeln!(conf, "SlurmctldHost=spare(127.0.0.2)").unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    let hosts = |conf: &Path| {
+        // The first has the reader learn what slurmctld's slurm.conf says.
+        let requests = "{\"statistics\":{\"id\":1}}\n{\"controllers\":{\"id\":2}}\n";
+        let answers = answers(&folder, slurm.reader(None).unwrap(), conf, requests).unwrap();
+        let [_, Answer::Reading(reading)] = answers.as_slice() else { panic!("{answers:?}") };
+        let Some(Reply::Controllers(controllers)) = &reading.reply else { panic!("{reading:?}") };
+        controllers.iter().map(|of| of.host.clone()).collect::<Vec<_>>()
+    };
+    // libslurm reads one place past its own list for the number behind its last.
+    assert_eq!(hosts(&own).len(), 1);
+    let both = hosts(slurm.conf());
+    assert_eq!((both.len(), both[1].as_str()), (2, "spare"));
+}
+
+fn reply_of_controllers(cast: &Cast) -> Result<Reply> {
+    reply(cast, r#"{"controllers":{"id":1}}"#)
+}
+
+fn values(text: &str, keys: &[&str]) -> Vec<String> {
+    let line = |line: &str| keys.iter().map(|key| value(line, key).unwrap()).collect::<Vec<_>>().join(" ");
+    text.lines().filter(|text| !text.trim().is_empty()).map(line).collect()
+}
+
+fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
+    rows.into_iter().fold(NodeTally::default(), |mut sum, row| {
+        sum.add(&tally(row));
+        sum
+    })
+}
+
+/// What a node has, by sinfo.
+fn tally(row: &Row) -> NodeTally {
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    let (nodes, cpus) = (shares(&row["nodeaiot"]), shares(&row["cpusstate"]));
+    // `gpu:a100:4(S:0-1)`, `gpu:(null):2(IDX:0-1)`, and of two types `gpu:a100:1,gpu:v100:1`.
+    let gpus = |column: &str| -> u64 {
+        let counts = row[column].split(",gpu:").filter_map(|text| {
+            let count = text.split("(IDX").next()?.split("(S:").next()?;
+            count.rsplit(':').next()
+        });
+        counts.map(number).sum()
+    };
+    NodeTally {
+        nodes,
+        cpus,
+        // Where sinfo has CPUs out of reach, GPUs are too.
+        gpus: Shares::new(gpus("gresused"), gpus("gres"), cpus.other == 0),
+        memory: Memory {
+            real: number(&row["memory"]),
+            allocated: number(&row["allocmem"]),
+            free: number(&row["freemem"]),
+        },
+    }
+}
+
+/// A state without its suffix.
+fn word(state: &str) -> String {
+    state.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).to_owned()
+}

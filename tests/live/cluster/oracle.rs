@@ -1,0 +1,149 @@
+//! What squeue, sinfo and scontrol print, as rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use sandbox::Slurm;
+use slurm_snapshot::{JobTally, Shares};
+
+use super::cast::Cast;
+
+/// Columns of squeue, each as wide as this.
+const WIDTH: usize = 60;
+
+const JOB_COLUMNS: [&str; 15] = [
+    "jobarrayid",
+    "state",
+    "partition",
+    "numcpus",
+    "numnodes",
+    "userid",
+    "account",
+    "qos",
+    "submittime",
+    "eligibletime",
+    "starttime",
+    "prioritylong",
+    "name",
+    "nodelist",
+    "reason",
+];
+
+const NODE_COLUMNS: [&str; 10] = [
+    "nodelist",
+    "partitionname",
+    "statelong",
+    "nodeaiot",
+    "cpusstate",
+    "memory",
+    "allocmem",
+    "freemem",
+    "gres",
+    "gresused",
+];
+
+/// A row: column → text.
+pub(crate) type Row = BTreeMap<&'static str, String>;
+
+/// Every job by itself, array tasks too.
+pub(crate) fn jobs(slurm: &Slurm) -> Result<Vec<Row>> {
+    let format = format(&JOB_COLUMNS);
+    // Moments as Unix seconds.
+    let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-a", "-h", "-r", "-O", &format];
+    let active = rows(&slurm.run("env", &args)?, &JOB_COLUMNS);
+    let mut all = rows(&slurm.run("env", &[&args[..], &["-t", "all"]].concat())?, &JOB_COLUMNS);
+    // To squeue of 20.11 a job that is stopped or signaled is in none of all states.
+    let known: BTreeSet<String> = all.iter().map(|job| job["jobarrayid"].clone()).collect();
+    all.extend(active.into_iter().filter(|job| !known.contains(&job["jobarrayid"])));
+    Ok(all)
+}
+
+/// A row for each node and partition that it is in.
+pub(crate) fn nodes(slurm: &Slurm) -> Result<Vec<Row>> {
+    let text = slurm.run("sinfo", &["-a", "-h", "-N", "-O", &format(&NODE_COLUMNS)])?;
+    Ok(rows(&text, &NODE_COLUMNS))
+}
+
+/// Node → base state and flags, by scontrol.
+pub(crate) fn node_states(cast: &Cast) -> Result<BTreeMap<String, (String, BTreeSet<String>)>> {
+    let text = cast.slurm.run("scontrol", &["-a", "-o", "show", "node"])?;
+    let dead = cast.slurm.run("sinfo", &["-a", "-h", "-N", "--dead", "-o", "%N"])?;
+    let dead: BTreeSet<&str> = dead.split_whitespace().collect();
+    let lines = text.lines().map(|line| {
+        let name = value(line, "NodeName").context("NodeName")?;
+        let state = value(line, "State").context("State")?.to_lowercase();
+        let words = state.split('+').map(|word| word.trim_end_matches('*'));
+        let mut words: Vec<&str> =
+            if cast.knows("21.08") { words.collect() } else { words.flat_map(words_of_20_11).collect() };
+        // Of a node that wakes up 20.11 does not write it.
+        words.extend(dead.contains(name).then_some("not_responding"));
+        let mut words = words.into_iter().map(str::to_owned);
+        let base = words.next().context("a base state")?;
+        Ok((name.to_owned(), (base, words.collect())))
+    });
+    lines.collect()
+}
+
+/// 20.11 writes some flags as a suffix, or in place of the state that they go with; its node that powers down is powered
+/// down too.
+fn words_of_20_11(word: &str) -> Vec<&str> {
+    match word {
+        "maint" => vec!["idle", "maintenance", "reserved"],
+        "reserved" => vec!["idle", "reserved"],
+        "reboot" => vec!["down", "reboot_requested"],
+        "mixed@" => vec!["mixed", "reboot_requested"],
+        "mixed#" => vec!["mixed", "powering_up"],
+        "idle#" => vec!["idle", "powering_up"],
+        "power" => vec!["powered_down"],
+        "powering_down" => vec!["powering_down", "powered_down"],
+        other => vec![other],
+    }
+}
+
+/// `KEY=value` in a line of `scontrol -o`.
+pub(crate) fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
+    line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+}
+
+fn format(columns: &[&str]) -> String {
+    columns.iter().map(|column| format!("{column}:{WIDTH}")).collect::<Vec<_>>().join(",")
+}
+
+fn rows(text: &str, columns: &[&'static str]) -> Vec<Row> {
+    let row = |line: &str| {
+        let cells = line.as_bytes().chunks(WIDTH).map(|cell| String::from_utf8_lossy(cell).trim().to_owned());
+        columns.iter().copied().zip(cells).collect()
+    };
+    text.lines().map(row).collect()
+}
+
+/// What a job adds.
+pub(crate) fn tally(job: &Row) -> JobTally {
+    JobTally {
+        jobs: 1,
+        cpus: job["numcpus"].parse().unwrap(),
+        nodes: job["numnodes"].parse().unwrap(),
+        gpus: job["name"].trim_start_matches('g').parse().unwrap(),
+    }
+}
+
+/// Jobs by the words that `keys` gives of each.
+pub(crate) fn by<'a>(
+    jobs: impl IntoIterator<Item = &'a Row>,
+    keys: impl Fn(&Row) -> Vec<String>,
+) -> BTreeMap<String, JobTally> {
+    let mut sums: BTreeMap<String, JobTally> = BTreeMap::new();
+    for job in jobs {
+        for key in keys(job) {
+            sums.entry(key).or_default().add(tally(job));
+        }
+    }
+    sums
+}
+
+/// `A/I/O/T`.
+pub(crate) fn shares(text: &str) -> Shares {
+    let parts: Vec<u64> = text.split('/').map(|part| part.parse().unwrap()).collect();
+    let [allocated, idle, other, total] = parts[..] else { panic!("{text}") };
+    Shares { allocated, idle, other, total }
+}

@@ -1,0 +1,51 @@
+//! Every command but `run`: what it prints, what it exits with, and what it says where something is wrong.
+
+mod absent;
+mod check;
+mod doctor;
+mod graphite_web;
+mod once;
+mod text;
+mod watch;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use sandbox::{Finished, Folder, Invocation, Sandbox, slurm_graphite};
+
+pub(crate) use self::graphite_web::GraphiteWeb;
+
+/// What somebody who waits at a terminal waits.
+const SOON: Duration = Duration::from_secs(5);
+
+fn run(folder: &Folder, args: &[&str]) -> Result<Finished> {
+    Invocation::new(folder, args)?.finish()
+}
+
+/// Writes a file into the folder and returns its path.
+fn write(folder: &Folder, name: &str, text: &str) -> Result<String> {
+    let path = folder.path().join(name);
+    fs::write(&path, text)?;
+    Ok(path.display().to_string())
+}
+
+/// Writes a program for sh into the folder and returns its path.
+fn script(folder: &Folder, name: &str, text: &str) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let path = write(folder, name, &format!("#!/bin/sh\n{text}\n"))?;
+    fs::set_permissions(Path::new(&path), fs::Permissions::from_mode(0o755))?;
+    Ok(path)
+}
+
+/// Copies both programs to where anybody may run them, unlike where they were built, and returns the first.
+fn for_everybody(sandbox: &Sandbox) -> Result<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let here = slurm_graphite()?;
+    for name in ["slurm-graphite", "slurm-graphite-reader"] {
+        fs::copy(here.with_file_name(name), sandbox.path(name))?;
+        fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(sandbox.path("slurm-graphite").display().to_string())
+}

@@ -1,0 +1,75 @@
+//! `check` and usage: everything that is wrong is said at once, and nothing is started.
+
+use sandbox::{Folder, Manner, Sink};
+
+use super::{SOON, run, script, write};
+
+#[test]
+fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
+    let folder = Folder::new().unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let reader = script(&folder, "reader", "touch \"${0%/*}/started\"").unwrap();
+    let text = format!(
+        "interval = \"1.5s\"\nprefix = \"a b\"\n[slurm]\nreader = \"{reader}\"\ntimout = \"1s\"\n\
+         [[carbon]]\naddress = \"{}\"\n[[carbon]]\nprotocol = \"http\"\n[log]\nlevel = 3\n",
+        sink.address()
+    );
+    let file = write(&folder, "bad.toml", &text).unwrap();
+    for command in ["check", "run", "once", "stats", "storage-schemas"] {
+        let bad = run(&folder, &[command, "--config", &file]).unwrap();
+        assert_eq!((bad.code, bad.stdout.as_str()), (Some(78), ""), "{command}: {}", bad.stderr);
+        for problem in [
+            "line 1: interval: ",
+            "line 2: prefix: ",
+            "line 5: slurm.timout: no such key",
+            "line 9: carbon.protocol: ",
+            "line 8: carbon.address: is missing",
+            "line 11: log.level: ",
+        ] {
+            let problem = format!("{file}: {problem}");
+            assert!(bad.stderr.contains(&problem), "{command} does not say {problem}: {}", bad.stderr);
+        }
+        assert!(bad.took < SOON);
+    }
+    assert!(!folder.path().join("started").exists() && sink.accepted() == 0, "something was started");
+
+    let nowhere = run(&folder, &["check", "--config", "/nowhere.toml", "--interval", "soon"]).unwrap();
+    assert_eq!(nowhere.code, Some(78));
+    assert!(nowhere.stderr.contains("/nowhere.toml"), "{}", nowhere.stderr);
+    let homeless = run(&folder, &["run"]).unwrap();
+    assert_eq!(homeless.code, Some(78));
+    assert!(homeless.stderr.contains("--carbon HOST:2004"), "{}", homeless.stderr);
+}
+
+#[test]
+fn a_shipped_configuration_is_good() {
+    let folder = Folder::new().unwrap();
+    let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/slurm-graphite.toml");
+    let good = run(&folder, &["check", "--config", shipped]).unwrap();
+    assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""));
+    assert!(good.stdout.contains(shipped), "{}", good.stdout);
+}
+
+#[test]
+fn usage_errors_exit_with_64_and_help_with_0() {
+    let folder = Folder::new().unwrap();
+    for args in [
+        &["frobnicate"][..],
+        &["run", "--frobnicate"],
+        &["check", "--interval"],
+        &["stats", "--json", "--reset"],
+        &["check", "--storage-schemas", "/dev/null"],
+        &["check", "--connect", "--read-back", "https://graphite.example.org"],
+        &["run", "--replay", "/dev/null", "--carbon", "localhost:2004"],
+        &[],
+    ] {
+        let wrong = run(&folder, args).unwrap();
+        assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(64), ""), "{args:?}");
+        assert!(wrong.stderr.contains("--help"), "{}", wrong.stderr);
+    }
+    for args in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let help = run(&folder, args).unwrap();
+        assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{args:?}");
+        assert!(help.stdout.contains("slurm-graphite"), "{}", help.stdout);
+    }
+}

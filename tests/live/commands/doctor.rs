@@ -1,0 +1,415 @@
+//! `check --connect`: every ✗ that it knows, provoked with the real programs where they can be made to.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use anyhow::Result;
+use sandbox::carbon::{Limits, Options};
+use sandbox::{
+    Carbon, Finished, Invocation, Manner, Process, Sandbox, Sink, find_program, free_port, slurm_graphite,
+    wait,
+};
+
+use super::graphite_web::GraphiteWeb;
+use super::{for_everybody, run, write};
+
+const SCHEMAS: &str = include_str!("../../../config/carbon/storage-schemas.conf");
+const AGGREGATION: &str = include_str!("../../../config/carbon/storage-aggregation.conf");
+
+/// A sandbox whose Carbon has the rules that are shipped.
+fn sandbox(limits: Limits) -> Result<Sandbox> {
+    Sandbox::with(&Options { schemas: SCHEMAS.to_owned(), aggregation: AGGREGATION.to_owned(), limits })
+}
+
+/// `check --connect` against this cluster and this Carbon, with `more` flags.
+fn check(sandbox: &Sandbox, more: &[&str]) -> Result<Finished> {
+    check_by(sandbox, &sandbox.slurm.conf().display().to_string(), more)
+}
+
+/// The same by another slurm.conf.
+fn check_by(sandbox: &Sandbox, conf: &str, more: &[&str]) -> Result<Finished> {
+    let carbon = sandbox.carbon.address();
+    let mut args = vec!["check", "--connect", "--slurm-conf", conf, "--carbon", &carbon];
+    args.extend(more);
+    run(&sandbox.folder, &args)
+}
+
+/// Exit 1, with one ✗, which begins so and is followed by advice with these words.
+fn wrong(checked: &Finished, start: &str, advice: &str) {
+    let said = &checked.stdout;
+    assert_eq!(said.lines().filter(|line| line.starts_with('✗')).count(), 1, "not one ✗: {said}");
+    let mut lines = said.lines().skip_while(|line| !line.starts_with('✗'));
+    assert!(lines.next().is_some_and(|line| line.starts_with(&format!("✗ {start}"))), "{start}: {said}");
+    assert!(
+        lines.next().is_some_and(|line| line.starts_with("  ") && line.contains(advice)),
+        "{advice}: {said}"
+    );
+    assert_eq!(checked.code, Some(1), "{said}");
+    assert!(checked.stderr.contains("said above"), "{}", checked.stderr);
+}
+
+fn says(checked: &Finished, line: &str) {
+    assert!(checked.stdout.lines().any(|said| said.starts_with(line)), "{line}: {}", checked.stdout);
+}
+
+#[test]
+fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
+    let sandbox = sandbox(Limits::Wide).unwrap();
+    let queue = sandbox.path("queue").display().to_string();
+    fs::create_dir(&queue).unwrap();
+    let schemas = sandbox.path("carbon/storage-schemas.conf").display().to_string();
+    let graphite = GraphiteWeb::start(&sandbox).unwrap();
+    let good = check(
+        &sandbox,
+        &["--queue-dir", &queue, "--storage-schemas", &schemas, "--read-back", &graphite.url],
+    )
+    .unwrap();
+    assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""), "{}", good.stdout);
+    let carbon = sandbox.carbon.address();
+    for (line, start) in good.stdout.lines().zip([
+        "✓ configuration: flags",
+        "✓ slurm.conf: ",
+        "✓ libslurm: release ",
+        "✓ munge: slurmctld takes",
+        "✓ slurmctld: cluster sandbox answers in ",
+        "✓ queue: ",
+        "✓ storage-schemas.conf (",
+        "✓ storage-aggregation.conf (",
+        "✓ carbon.conf (",
+        &format!("✓ carbon {carbon}: accepts connections and points and reads them"),
+        &format!("– carbon {carbon}: it has no `name`"),
+        "✓ read back: graphite-web has cluster.slurm_graphite.",
+    ]) {
+        assert!(line.starts_with(start), "{line}, not {start}");
+    }
+    assert_eq!(good.stdout.lines().count(), 12, "{}", good.stdout);
+    // The queue's folder is as it was, and Carbon has one new series, whose value is the moment of the check.
+    assert_eq!(fs::read_dir(&queue).unwrap().count(), 0);
+    let paths: Vec<String> = sandbox.carbon.paths().into_keys().collect();
+    let [path] = &paths[..] else { panic!("{paths:?}") };
+    let points = sandbox.carbon.series(path).unwrap().points;
+    let newest = points.values().copied().fold(0.0, f64::max);
+    assert!((sandbox::now() - newest).abs() < 60.0 && newest.fract() == 0.0, "{points:?}");
+}
+
+#[test]
+fn a_rule_that_stands_above_ours_is_named() {
+    let sandbox = sandbox(Limits::Wide).unwrap();
+    let folder = sandbox.path("copy");
+    fs::create_dir(&folder).unwrap();
+    let file = folder.join("storage-schemas.conf").display().to_string();
+    let checked = |text: &str, more: &[&str]| {
+        fs::write(&file, text).unwrap();
+        let mut args = vec!["--storage-schemas", &file];
+        args.extend(more);
+        check(&sandbox, &args).unwrap()
+    };
+    // As Debian ships it: everything once a minute, above what is added below.
+    let debian = "[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n\n";
+    let above = checked(&format!("{debian}{SCHEMAS}"), &[]);
+    let start =
+        format!("storage-schemas.conf ({file}): [default_1min_for_1day] is the first to match every path");
+    wrong(&above, &start, "slurm-graphite storage-schemas");
+    says(&above, "– storage-aggregation.conf");
+    says(&above, "– carbon.conf");
+    assert!(above.stdout.contains("meet in one slot"), "{}", above.stdout);
+    let below = checked(&format!("{SCHEMAS}\n{debian}"), &[]);
+    assert_eq!(below.code, Some(0), "{}", below.stdout);
+    // A pattern is searched for, so that this one takes some of ours.
+    let some = checked(&format!("[cycles]\npattern = last_cycle$\nretentions = 60s:1d\n{SCHEMAS}"), &[]);
+    wrong(
+        &some,
+        &format!("storage-schemas.conf ({file}): [cycles] is the first to match 2 of "),
+        "prints above it",
+    );
+    let none = checked("", &[]);
+    wrong(&none, &format!("storage-schemas.conf ({file}): no rule is the first"), "prints above it");
+    wrong(&checked(SCHEMAS, &["--interval", "10s"]), "storage-schemas.conf", "prints above it");
+    wrong(&checked(SCHEMAS, &["--interval", "1m"]), "storage-schemas.conf", "set interval to 30 s");
+    wrong(
+        &checked("[a]\npattern = .\nretentions = 30s:1h\n", &[]),
+        "storage-schemas.conf",
+        "lower queue.max_age",
+    );
+    wrong(
+        &checked("[a]\npattern = .\nretentions = soon\n", &[]),
+        "storage-schemas.conf",
+        "does not start so",
+    );
+    let python = checked(&format!("[odd]\npattern = ^(?!carbon)\nretentions = 1s:1d\n{SCHEMAS}"), &[]);
+    says(&python, &format!("– storage-schemas.conf ({file}): [odd] has a pattern that only Python"));
+    assert_eq!(python.code, Some(0), "what cannot be looked at is not wrong");
+    let gone = check(&sandbox, &["--storage-schemas", "/nowhere/storage-schemas.conf"]).unwrap();
+    wrong(&gone, "storage-schemas.conf (/nowhere/storage-schemas.conf): No such file", "May this user");
+    // Another Carbon of this host has rules that say nothing of the sandbox's.
+    says(&check(&sandbox, &[]).unwrap(), "– storage-schemas.conf: ");
+}
+
+#[test]
+fn counters_that_would_be_averaged_and_a_first_run_that_would_be_dropped_are_said() {
+    let sandbox = sandbox(Limits::AsShipped).unwrap();
+    let schemas = sandbox.path("carbon/storage-schemas.conf").display().to_string();
+    let few = check(&sandbox, &["--storage-schemas", &schemas]).unwrap();
+    wrong(&few, "carbon.conf (", "Raise MAX_CREATES_PER_MINUTE");
+    assert!(few.stdout.contains(" series at 50 a minute take "), "{}", few.stdout);
+    assert!(few.stdout.contains(" minutes; points of series not yet created are dropped"), "{}", few.stdout);
+    sandbox.carbon.limit(Limits::Wide).unwrap();
+    fs::write(sandbox.path("carbon/storage-aggregation.conf"), "").unwrap();
+    let averaged = check(&sandbox, &["--storage-schemas", &schemas]).unwrap();
+    wrong(&averaged, "storage-aggregation.conf (", "above all other rules");
+}
+
+#[test]
+fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_and_its_series_counted() {
+    let sandbox = sandbox(Limits::AsShipped).unwrap();
+    let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
+    let program = slurm_graphite().unwrap().display().to_string();
+    // Nobody else sees this mount.
+    let script = format!(
+        "mount --bind {} /etc/carbon && exec {program} check --connect --slurm-conf {conf} --carbon {carbon}",
+        sandbox.path("carbon").display()
+    );
+    let check = || {
+        let unshare = find_program("unshare").unwrap();
+        let args = ["--map-root-user", "--mount", "sh", "-c", &script];
+        Invocation::of(&sandbox.folder, &unshare, &args).unwrap().finish().unwrap()
+    };
+    let first = check();
+    wrong(&first, "carbon.conf (/etc/carbon/carbon.conf): ", "Raise MAX_CREATES_PER_MINUTE");
+    says(&first, "✓ storage-schemas.conf (/etc/carbon/storage-schemas.conf): [slurm_graphite] fits");
+    says(&first, "✓ storage-aggregation.conf (/etc/carbon/storage-aggregation.conf)");
+    let once = run(&sandbox.folder, &["once", "--slurm-conf", &conf, "--carbon", &carbon]).unwrap();
+    assert_eq!(once.code, Some(0), "{}", once.stderr);
+    wait::until("as many series as Carbon makes", wait::LIMIT, || sandbox.carbon.paths().len() > 35).unwrap();
+    let second = check();
+    let [before, after] = [&first, &second].map(|checked| new_series(checked).unwrap());
+    assert!(after + 35 <= before, "those that are there are not new: {}", second.stdout);
+}
+
+/// How many series Carbon has to make, as the line about carbon.conf says.
+fn new_series(checked: &Finished) -> Option<usize> {
+    let (_, rest) = checked.stdout.split_once("carbon.conf): ")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+#[test]
+fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
+    let mut sandbox = sandbox(Limits::Wide).unwrap();
+    let text = |address: &str| format!("[[carbon]]\naddress = \"{address}\"\nconnect_timeout = \"1s\"\n");
+    let conf = sandbox.slurm.conf().display().to_string();
+    let checked = |sandbox: &Sandbox, address: &str| {
+        let file = write(&sandbox.folder, "carbon.toml", &text(address)).unwrap();
+        run(&sandbox.folder, &["check", "--connect", "--slurm-conf", &conf, "--config", &file]).unwrap()
+    };
+    let closed = format!("127.0.0.1:{}", free_port().unwrap());
+    wrong(&checked(&sandbox, &closed), &format!("carbon {closed}: connecting"), "Is carbon-cache running");
+    let nameless = checked(&sandbox, "no-such-host.invalid:2004");
+    wrong(&nameless, "carbon no-such-host.invalid:2004: looking up", "getent hosts");
+    // Nobody is asked for what nobody got.
+    let vain = [
+        "check",
+        "--connect",
+        "--slurm-conf",
+        &conf,
+        "--carbon",
+        &closed,
+        "--read-back",
+        "http://127.0.0.1:9",
+    ];
+    says(&run(&sandbox.folder, &vain).unwrap(), "– read back: not asked");
+    let silent = Sink::start(Manner::Silent).unwrap();
+    wrong(&checked(&sandbox, &silent.address()), "carbon ", "Is carbon-cache stopped");
+    let closing = Sink::start(Manner::Close).unwrap();
+    wrong(&checked(&sandbox, &closing.address()), "carbon ", "Is that the port of");
+
+    let carbon = sandbox.carbon.address();
+    sandbox.carbon.process.freeze().unwrap();
+    let frozen = checked(&sandbox, &carbon);
+    wrong(&frozen, &format!("carbon {carbon}: takes connections, and does not read"), "carbon-cache stopped");
+    assert!(frozen.took < Duration::from_secs(5), "{:?}", frozen.took);
+
+    // One that is well is said beside one that is not, and none at all is not well.
+    sandbox.carbon.process.thaw().unwrap();
+    let both = check(&sandbox, &["--carbon", &closed]).unwrap();
+    wrong(&both, &format!("carbon {closed}"), "Is carbon-cache running");
+    says(&both, &format!("✓ carbon {carbon}"));
+    let none = run(&sandbox.folder, &["check", "--connect", "--slurm-conf", &conf]).unwrap();
+    wrong(&none, "carbon: no destination", "--carbon HOST:2004");
+}
+
+#[test]
+fn a_port_of_the_other_protocol_is_not_well() {
+    let sandbox = sandbox(Limits::Wide).unwrap();
+    let conf = sandbox.slurm.conf().display().to_string();
+    let checked = |protocol: &str, port: u16| {
+        let text = format!("[[carbon]]\naddress = \"127.0.0.1:{port}\"\nprotocol = \"{protocol}\"\n");
+        let file = write(&sandbox.folder, "protocol.toml", &text).unwrap();
+        run(&sandbox.folder, &["check", "--connect", "--slurm-conf", &conf, "--config", &file]).unwrap()
+    };
+    let (line, pickle) = (sandbox.carbon.line_port, sandbox.carbon.pickle_port);
+    for (protocol, port) in [("pickle", line), ("plaintext", pickle)] {
+        let start = format!("carbon 127.0.0.1:{port}: takes connections, and closes them");
+        wrong(&checked(protocol, port), &start, "Is that the port of `protocol`");
+    }
+    assert_eq!(sandbox.carbon.paths().len(), 0);
+    for (protocol, port) in [("pickle", pickle), ("plaintext", line)] {
+        let good = checked(protocol, port);
+        says(&good, &format!("✓ carbon 127.0.0.1:{port}: accepts connections and points and reads them"));
+        assert_eq!(good.code, Some(0), "{}", good.stdout);
+    }
+    wait::until("the canary", wait::LIMIT, || sandbox.carbon.paths().len() == 1).unwrap();
+}
+
+#[test]
+fn munged_dead_frozen_or_with_another_key_is_told_apart() {
+    let mut sandbox = sandbox(Limits::Wide).unwrap();
+    sandbox.slurm.munged.freeze().unwrap();
+    let frozen = check(&sandbox, &[]).unwrap();
+    wrong(&frozen, "munge: munged takes connections at ", "It is stopped");
+    says(&frozen, "– slurmctld: not asked");
+    // Not libslurm's for ever, nor slurm.timeout.
+    assert!(frozen.took < Duration::from_secs(6), "{:?}", frozen.took);
+    sandbox.slurm.munged.thaw().unwrap();
+
+    // slurmctld believes what the key of its own munged made.
+    let key = sandbox.path("other-key");
+    fs::write(&key, [7; 128]).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
+    let socket = sandbox.path("munge/other").display().to_string();
+    let listens = socket.clone();
+    let mut other =
+        Process::new(&sandbox.folder, "other-munged", find_program("munged").unwrap())
+            .args([
+                "--foreground".to_owned(),
+                format!("--key-file={}", key.display()),
+                format!("--socket={socket}"),
+            ])
+            .args(["pid", "log", "seed"].map(|file| {
+                format!("--{file}-file={}", sandbox.path(&format!("munge/other-{file}")).display())
+            }))
+            .ready(move || std::os::unix::net::UnixStream::connect(&listens).is_ok());
+    other.start().unwrap();
+    let conf = fs::read_to_string(sandbox.slurm.conf()).unwrap();
+    let conf = conf.replace(&sandbox.path("munge/sock").display().to_string(), &socket);
+    let conf = write(&sandbox.folder, "other.conf", &conf).unwrap();
+    let stranger = check_by(&sandbox, &conf, &[]).unwrap();
+    wrong(&stranger, "slurmctld: slurm_get_statistics: Zero Bytes", "Are munge.key and the clocks the same");
+    says(&stranger, "✓ munge: munged answers at ");
+
+    sandbox.slurm.munged.kill().unwrap();
+    let dead = check(&sandbox, &[]).unwrap();
+    wrong(&dead, "munge: nobody answers at ", "systemctl status munge");
+    says(&dead, "– slurmctld: ");
+    says(&dead, "✓ carbon ");
+    assert!(dead.took < Duration::from_secs(6), "{:?}", dead.took);
+    fs::remove_file(sandbox.path("munge/sock")).unwrap();
+    let gone = check(&sandbox, &[]).unwrap();
+    wrong(&gone, "munge: nobody answers at ", "systemctl status munge");
+    says(&gone, "– slurmctld: it tells nothing without a credential");
+    assert!(gone.took < Duration::from_secs(6), "{:?}", gone.took);
+}
+
+#[test]
+fn slurmctld_dead_or_frozen_is_told_apart_and_munge_is_not_blamed() {
+    let mut sandbox = sandbox(Limits::Wide).unwrap();
+    sandbox.slurm.slurmctld.freeze().unwrap();
+    let frozen = check(&sandbox, &[]).unwrap();
+    wrong(&frozen, "slurmctld: ", "gives no answer");
+    says(&frozen, "✓ munge: munged answers");
+    sandbox.slurm.slurmctld.thaw().unwrap();
+    sandbox.slurm.slurmctld.stop().unwrap();
+    let dead = check(&sandbox, &["--prefix", "cluster.{cluster}"]).unwrap();
+    wrong(&dead, "slurmctld: ", "Is slurmctld running");
+    // Without the cluster's name there is no path for the canary: the connection alone is looked at.
+    says(&dead, &format!("✓ carbon {}: accepts connections and reads them", sandbox.carbon.address()));
+    says(&dead, "✓ munge: munged answers");
+    assert!(dead.took < Duration::from_secs(15), "{:?}", dead.took);
+    wait::until("a canary of the first check alone", wait::LIMIT, || sandbox.carbon.paths().len() == 1)
+        .unwrap();
+}
+
+#[test]
+fn a_queue_that_could_not_be_kept_is_said() {
+    let sandbox = sandbox(Limits::Wide).unwrap();
+    let file = write(&sandbox.folder, "a-file", "").unwrap();
+    wrong(
+        &check(&sandbox, &["--queue-dir", &file]).unwrap(),
+        &format!("queue: {file} cannot be written"),
+        "sudo -u",
+    );
+    let dir = sandbox.path("queue").display().to_string();
+    let absent = check(&sandbox, &["--queue-dir", &dir]).unwrap();
+    says(&absent, &format!("✓ queue: {dir} is not there yet"));
+    assert!(absent.stdout.contains(&format!("ReadWritePaths={dir}")), "{}", absent.stdout);
+    fs::create_dir(&dir).unwrap();
+    let text = format!("[queue]\ndir = \"{dir}\"\nmax_bytes = \"4096TiB\"\n");
+    let greedy = write(&sandbox.folder, "greedy.toml", &text).unwrap();
+    wrong(
+        &check(&sandbox, &["--config", &greedy]).unwrap(),
+        &format!("queue: {dir} has too little room"),
+        "max_bytes",
+    );
+
+    // Only root can be somebody else, who can then neither write there nor make a folder.
+    if rustix::process::getuid().is_root() {
+        let program = for_everybody(&sandbox).unwrap();
+        let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
+        for (dir, start, advice) in [
+            (dir.as_str(), "cannot be written to: Permission", "sudo -u"),
+            ("/x/y", "is not there", "StateDirectory"),
+        ] {
+            let setpriv = find_program("setpriv").unwrap();
+            let args = [
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+                &program,
+                "check",
+                "--connect",
+                "--slurm-conf",
+                &conf,
+                "--carbon",
+                &carbon,
+                "--queue-dir",
+                dir,
+            ];
+            let nobody = Invocation::of(&sandbox.folder, &setpriv, &args).unwrap().finish().unwrap();
+            wrong(&nobody, &format!("queue: {dir} {start}"), advice);
+        }
+    }
+}
+
+#[test]
+fn a_graphite_web_that_has_no_canary_or_is_none_is_said() {
+    let sandbox = sandbox(Limits::Wide).unwrap();
+    let elsewhere = Carbon::start(&sandbox.folder, "elsewhere", &Options::default()).unwrap();
+    let carbon = elsewhere.address();
+    let graphite = GraphiteWeb::start(&sandbox).unwrap();
+    let conf = sandbox.slurm.conf().display().to_string();
+    let args = ["check", "--connect", "--slurm-conf", &conf, "--carbon", &carbon, "--read-back"];
+    let asked = |url: &str| run(&sandbox.folder, &[&args[..], &[url]].concat()).unwrap();
+    let other = asked(&graphite.url);
+    wrong(&other, "read back: cluster.slurm_graphite.", "Does graphite-web read this Carbon's files");
+    assert!(other.stdout.contains("does not know it"), "{}", other.stdout);
+    let nobody = format!("http://127.0.0.1:{}", free_port().unwrap());
+    assert!(asked(&nobody).stdout.contains("Connection refused"));
+    let gate = imitation("301 Moved Permanently", "").unwrap();
+    assert!(asked(&gate).stdout.contains("answers HTTP/1.0 301 Moved Permanently"));
+}
+
+/// A server that answers every question with `status` and `body`; its URL.
+fn imitation(status: &'static str, body: &'static str) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("http://{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut question = [0; 4096];
+            let _asked = stream.read(&mut question);
+            let _answered = write!(stream, "HTTP/1.0 {status}\r\n\r\n{body}");
+        }
+    });
+    Ok(url)
+}

@@ -1,0 +1,95 @@
+//! `once` and `stats --reset`, against a real cluster.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sandbox::{Invocation, Sandbox, find_program, section, wait};
+
+use super::{for_everybody, run};
+
+#[test]
+fn once_prints_legal_lines_of_the_slot_that_it_is_in() {
+    let sandbox = Sandbox::start().unwrap();
+    let conf = sandbox.slurm.conf().display().to_string();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let before = now();
+    let once = run(&sandbox.folder, &["once", "--slurm-conf", &conf]).unwrap();
+    assert_eq!((once.code, once.stderr.as_str()), (Some(0), ""));
+    let slots = [before / 30 * 30, now() / 30 * 30];
+    let mut paths = BTreeSet::new();
+    for line in once.stdout.lines() {
+        let [path, value, timestamp] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        let legal = |part: &str| {
+            !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+        };
+        assert!(path.split('.').all(legal), "{line}");
+        assert!(path.starts_with("cluster.slurm_"), "{line}");
+        assert!(value.parse::<f64>().unwrap().is_finite(), "{line}");
+        assert!(slots.contains(&timestamp.parse().unwrap()), "{line}, not {slots:?}");
+        assert!(paths.insert(path), "twice: {line}");
+    }
+    for family in ["sched_stats", "rpc_stats.type", "rpc_stats.total"] {
+        let family = format!("cluster.slurm_{family}.");
+        assert!(paths.iter().any(|path| path.starts_with(&family)), "{family} is not in {paths:?}");
+    }
+
+    let named = run(&sandbox.folder, &["once", "--slurm-conf", &conf, "--prefix", "hpc.{cluster}"]).unwrap();
+    assert!(named.stdout.lines().all(|line| line.starts_with("hpc.sandbox.slurm_")), "{named:?}");
+}
+
+#[test]
+fn once_says_to_whom_it_handed_over_what_and_fails_where_nobody_reads() {
+    let mut sandbox = Sandbox::start().unwrap();
+    let conf = sandbox.slurm.conf().display().to_string();
+    sandbox.slurm.submit(&["--begin=now+1hour", "--wrap", "true"]).unwrap();
+    let carbon = sandbox.carbon.address();
+    let args = ["once", "--slurm-conf", &conf, "--interval", "1s", "--carbon", &carbon];
+    let once = run(&sandbox.folder, &args).unwrap();
+    let count = once.stdout.lines().count();
+    let said = format!("slurm-graphite: {count} points handed over to {carbon}, which has read them\n");
+    assert_eq!((once.code, once.stderr), (Some(0), said));
+    let line = once.stdout.lines().find(|line| line.contains("gauge-jobs_submitted")).unwrap();
+    let [path, value, timestamp] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();
+    assert_eq!(value, "1");
+    let limit = Duration::from_secs(10);
+    assert_eq!(sandbox.value_at(path, timestamp.parse().unwrap(), limit).unwrap(), 1.0);
+    wait::until("every path in whisper", limit, || sandbox.carbon.paths().len() == count).unwrap();
+
+    sandbox.carbon.process.stop().unwrap();
+    let once = run(&sandbox.folder, &args).unwrap();
+    assert_eq!(once.code, Some(1));
+    assert!(once.stderr.contains("not delivered") && once.stderr.contains(&carbon), "{}", once.stderr);
+    // It gives up after drain_timeout.
+    assert!(once.took < Duration::from_secs(7), "{:?}", once.took);
+}
+
+#[test]
+fn a_reset_is_for_operators_and_the_refusal_is_slurms_own() {
+    let sandbox = Sandbox::start().unwrap();
+    let conf = sandbox.slurm.conf().display().to_string();
+    let submitted = || sandbox.slurm.sdiag().unwrap().get(section::TOP, "Jobs submitted");
+    sandbox.slurm.submit(&["--begin=now+1hour", "--wrap", "true"]).unwrap();
+    assert_eq!(submitted(), Some(1));
+
+    // Only root can be somebody else.
+    if rustix::process::getuid().is_root() {
+        let program = for_everybody(&sandbox).unwrap();
+        let nobody = |args: &[&str]| {
+            let mut all = vec!["--reuid=65534", "--regid=65534", "--clear-groups", &program];
+            all.extend(args);
+            let setpriv = find_program("setpriv").unwrap();
+            Invocation::of(&sandbox.folder, &setpriv, &all).unwrap().finish().unwrap()
+        };
+        let refused = nobody(&["stats", "--reset", "--slurm-conf", &conf]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
+        assert!(refused.stderr.contains("Access/permission denied (errno 2002)"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("adminlevel=operator"), "{}", refused.stderr);
+        assert_eq!(submitted(), Some(1));
+        let read = nobody(&["stats", "--slurm-conf", &conf]);
+        assert!(read.stdout.contains("Jobs submitted: 1"), "everybody may read: {read:?}");
+    }
+
+    let reset = run(&sandbox.folder, &["stats", "--reset", "--slurm-conf", &conf]).unwrap();
+    assert_eq!((reset.code, reset.stderr.as_str()), (Some(0), ""));
+    assert_eq!(submitted(), Some(0));
+}

@@ -1,0 +1,192 @@
+//! Every target of every panel against a real slurmctld, Carbon and graphite-web.
+//!
+//! What this Slurm does not tell, and what the sandbox does not have, is asked for as well, of points that were made up: that shows the
+//! target right, though not that anybody sends such points.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::grafana::{Variables, replaced};
+use sandbox::{Bustle, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, daemon, wait};
+
+use super::alerts::{Leaf, invent};
+use super::paths::paths;
+
+/// How long the cluster works before its targets are asked for: some backfill cycles, two counts of jobs.
+const WORK: u32 = 32;
+
+/// The prefixes that the dashboards have to serve: of one cluster, and of one of several.
+const PREFIXES: [(&str, &str); 2] = [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
+
+/// Paths that may be without a point here, and why.
+const EXCUSED: [(&str, &str); 5] = [
+    ("slurm_nodes.gpu.", "the sandbox has no GPU"),
+    ("slurm_sched_exit.", "slurmctld tells why cycles ended from Slurm 23.11 on"),
+    ("slurm_rpc_stats.type.*.gauge-queued", "the RPC queue: from Slurm 24.05, where it is enabled"),
+    ("slurm_rpc_stats.type.*.gauge-dropped", "the RPC queue: from Slurm 24.05, where it is enabled"),
+    ("slurm_rpc_stats.pending.", "only while messages to nodes wait, which here takes none a second"),
+];
+
+/// A cluster that has worked, collected under both prefixes.
+pub(crate) struct Worked {
+    web: GraphiteWeb,
+    _daemons: Vec<Process>,
+    sandbox: Sandbox,
+}
+
+impl Worked {
+    pub(crate) fn start() -> Result<Self> {
+        let sandbox = Sandbox::start()?;
+        let web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
+        let daemons: Result<Vec<Process>> = PREFIXES
+            .iter()
+            .enumerate()
+            .map(|(index, (prefix, _))| collect(&sandbox, &format!("daemon{index}"), prefix))
+            .collect();
+        let mut worked = Self { web, _daemons: daemons?, sandbox };
+        let (start, mut bustle) = (Instant::now(), Bustle::default());
+        for second in 0..WORK {
+            bustle.second(&worked.sandbox.slurm, second)?;
+            if second == WORK / 2 {
+                worked.sandbox.slurm.run("sdiag", &["--reset"])?;
+            }
+            wait::pause(Duration::from_secs(u64::from(second + 1)).saturating_sub(start.elapsed()));
+        }
+        worked.web.process.wait_ready()?;
+        Ok(worked)
+    }
+
+    /// What is wrong with a dashboard's targets, in words, and how many were asked for.
+    pub(crate) fn problems(&self, dashboard: &Dashboard) -> Result<(Vec<String>, usize)> {
+        let (mut problems, mut asked) = (Vec::new(), 0);
+        for (_, prefix) in PREFIXES {
+            let given = Variables::from([("prefix".to_owned(), prefix.to_owned())]);
+            let variables = dashboard.variables(&given, |query| self.web.find(query))?;
+            let panels = dashboard.panels();
+            let targets = panels
+                .iter()
+                .flat_map(|panel| panel.targets.iter().map(|target| (panel.title.clone(), target.clone())));
+            for (title, target) in targets.chain(dashboard.annotations()) {
+                asked += 1;
+                if let Err(error) = self.points(&target, &variables) {
+                    problems.push(format!("{}, {title:?}: {error:#}", dashboard.name));
+                }
+            }
+        }
+        Ok((problems, asked))
+    }
+
+    /// What has to be seen; or an excuse.
+    fn points(&self, target: &str, variables: &Variables) -> Result<()> {
+        let resolved = replaced(target, variables)?;
+        let series = self.web.render(&resolved, "-2min").with_context(|| resolved.clone())?;
+        if excuse(target, &self.sandbox.slurm.release()?).is_some() {
+            return Ok(());
+        }
+        seen(&resolved, &series)
+    }
+
+    /// The same for the targets that have an excuse, over points that were made up for them.
+    pub(crate) fn invented(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
+        let release = self.sandbox.slurm.release()?;
+        let (mut targets, mut leaves) = (Vec::new(), BTreeSet::new());
+        for dashboard in dashboards {
+            for panel in dashboard.panels() {
+                for target in panel.targets.into_iter().filter(|target| excuse(target, &release).is_some()) {
+                    for path in paths(&target, "$prefix.") {
+                        leaves.extend(
+                            ["alpha", "beta"].map(|name| path.replace("$partition", name).replace('*', name)),
+                        );
+                    }
+                    targets.push((dashboard, panel.title.clone(), target));
+                }
+            }
+        }
+        let leaves: Vec<Leaf<'_>> = leaves.iter().map(|leaf| (leaf.as_str(), &rising as _)).collect();
+        invent(&self.sandbox.carbon, "invented", 1, &leaves)?;
+        let given = Variables::from([("prefix".to_owned(), "invented".to_owned())]);
+        let mut problems = Vec::new();
+        for (dashboard, title, target) in &targets {
+            let variables = dashboard.variables(&given, |query| self.web.find(query))?;
+            let resolved = replaced(target, &variables)?;
+            if let Err(error) = seen(&resolved, &self.web.render(&resolved, "-2min")?) {
+                problems.push(format!("{}, {title:?}: {error:#}", dashboard.name));
+            }
+        }
+        Ok((problems, targets.len()))
+    }
+
+    /// The points of an annotation: `sdiag --reset` has to be one, or nobody would see it.
+    pub(crate) fn marked(&self, dashboard: &Dashboard) -> Result<bool> {
+        let variables = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
+        let (_, target) = dashboard.annotations().into_iter().next().context("no annotation")?;
+        let series = self.web.render(&replaced(&target, &variables)?, "-2min")?;
+        let reset = series.iter().find(|one| one.name.contains("sdiag --reset")).context("no such series")?;
+        Ok(reset.values().any(|value| value > 0.0))
+    }
+}
+
+fn rising(ago: f64) -> Option<f64> {
+    Some(1000.0 - ago)
+}
+
+/// A series at least, a point in each of them, and a name for people.
+fn seen(target: &str, series: &[Rendered]) -> Result<()> {
+    ensure!(!series.is_empty(), "no series for {target}");
+    for one in series {
+        ensure!(one.values().next().is_some(), "{target}: no point in {}", one.name);
+        let raw = one.name.is_empty() || one.name.contains("gauge-") || one.name.contains('(');
+        ensure!(!raw, "{target}: a curve is called {}", one.name);
+    }
+    Ok(())
+}
+
+/// Why a target may be without a point.
+fn excuse(target: &str, release: &str) -> Option<&'static str> {
+    let told = release >= "23.11";
+    let applies = |path: &str| {
+        let mut excuses = EXCUSED.iter().filter(|(start, _)| path.starts_with(start));
+        excuses.find(|(start, _)| !(told && *start == "slurm_sched_exit.")).map(|(_, reason)| *reason)
+    };
+    paths(target, "$prefix.").iter().find_map(|path| applies(path))
+}
+
+/// A daemon with users among its paths, at a tick a second.
+pub(crate) fn collect(sandbox: &Sandbox, name: &str, prefix: &str) -> Result<Process> {
+    let (conf, queue) = (sandbox.slurm.conf().display().to_string(), sandbox.path(&format!("{name}.queue")));
+    daemon::spawn_daemon(
+        &sandbox.folder,
+        name,
+        &format!(
+            "prefix = \"{prefix}\"\n[slurm]\nconf = \"{conf}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\nname = \"carbon\"\naddress = \"{}\"\n\
+{}",
+            queue.display(),
+            sandbox.carbon.address(),
+            COLLECTORS
+        ),
+    )
+}
+
+/// All that a dashboard shows.
+const COLLECTORS: &str = "\
+[collectors.rpc_stats]
+users = 5
+[collectors.jobs]
+enabled = true
+interval = \"2s\"
+accounts = true
+users = 5
+[collectors.nodes]
+enabled = true
+interval = \"2s\"
+[collectors.partitions]
+enabled = true
+interval = \"2s\"
+";
+
+/// The folder of what is imported.
+pub(crate) fn shipped() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/grafana"))
+}

@@ -1,0 +1,108 @@
+//! Whether a panel shows its values in their unit: docs/metrics.md has that of the paths, and Graphite's functions what becomes of it.
+
+use std::collections::BTreeSet;
+
+use sandbox::Dashboard;
+use sandbox::grafana::Panel;
+use serde_json::Value;
+
+use super::paths::{Documented, paths};
+
+/// The units of docs/metrics.md, and Grafana's for them; a figure that is 0 or 1 is shown as a word.
+const SHOWN: [(&str, &[&str]); 8] = [
+    ("0 or 1", &[""]),
+    ("0-1", &["percentunit"]),
+    ("1/min", &["reqpm", "short"]),
+    ("bytes", &["bytes"]),
+    ("count", &["short"]),
+    // It may be above 1.
+    ("ratio", &["percentunit"]),
+    ("s", &["s"]),
+    ("µs", &["µs"]),
+];
+/// Functions that give another unit than they are given, and Grafana's for it.
+const CHANGING: [(&str, &str); 4] = [
+    ("divideSeries", "percentunit"),
+    ("divideSeriesLists", "percentunit"),
+    ("perSecond", "suffix: /s"),
+    ("scaleToSeconds", "suffix: /s"),
+];
+/// Functions that give the unit that they are given.
+const KEEPING: [&str; 13] = [
+    "alias",
+    "aliasByNode",
+    "consolidateBy",
+    "exclude",
+    "highestAverage",
+    "highestCurrent",
+    "highestMax",
+    "keepLastValue",
+    "maxSeries",
+    "minSeries",
+    "nonNegativeDerivative",
+    "sortByName",
+    "sumSeries",
+];
+
+/// Every curve that is shown in another unit than its own, in words.
+pub(crate) fn problems(dashboard: &Dashboard, documented: &Documented) -> Vec<String> {
+    let mut found = Vec::new();
+    for panel in dashboard.panels() {
+        for target in &panel.targets {
+            let shown = shown(&panel, target);
+            match wanted(target, documented) {
+                Ok(wanted) if wanted.contains(shown) => {}
+                Ok(wanted) => {
+                    found.push(format!("{:?}: {target} is {wanted:?} and shown as {shown:?}", panel.title));
+                }
+                Err(error) => found.push(format!("{:?}: {target}: {error}", panel.title)),
+            }
+        }
+    }
+    found
+}
+
+/// What may stand for the values of a target.
+fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str>, String> {
+    let functions = functions(target);
+    if let Some(odd) = functions
+        .iter()
+        .find(|name| !KEEPING.contains(name) && !CHANGING.iter().any(|(changing, _)| changing == *name))
+    {
+        return Err(format!("nobody knows what {odd} makes of a unit"));
+    }
+    // The outermost decides.
+    let changed = functions.iter().find_map(|name| CHANGING.iter().find(|(changing, _)| changing == name));
+    if let Some((_, unit)) = changed {
+        return Ok(BTreeSet::from([*unit]));
+    }
+    let units: BTreeSet<&str> =
+        paths(target, "$prefix.").iter().flat_map(|path| documented.units(path)).collect();
+    let [unit] = Vec::from_iter(&units)[..] else {
+        return Err(format!("its paths have the units {units:?}"));
+    };
+    SHOWN
+        .iter()
+        .find(|(documented, _)| documented == unit)
+        .map(|(_, shown)| shown.iter().copied().collect())
+        .ok_or_else(|| format!("Grafana has nothing for {unit:?}"))
+}
+
+/// The names before brackets, from the outside.
+fn functions(target: &str) -> Vec<&str> {
+    let before = target.match_indices('(').filter_map(|(at, _)| target.get(..at));
+    before.filter_map(|text| text.rsplit(|letter: char| !letter.is_ascii_alphanumeric()).next()).collect()
+}
+
+/// The unit that a curve has: that of its override, or the panel's.
+fn shown<'a>(panel: &'a Panel, target: &str) -> &'a str {
+    let config = |pointer: &str| panel.json.pointer(pointer);
+    let overrides = config("/fieldConfig/overrides").and_then(Value::as_array);
+    let own = overrides.into_iter().flatten().find_map(|one| {
+        let curve = one.pointer("/matcher/options")?.as_str()?;
+        let properties = one.get("properties")?.as_array()?;
+        let unit = properties.iter().find(|property| property.get("id").is_some_and(|id| id == "unit"))?;
+        target.ends_with(&format!(", '{curve}')")).then_some(unit.get("value")?)
+    });
+    own.or_else(|| config("/fieldConfig/defaults/unit")).and_then(Value::as_str).unwrap_or_default()
+}

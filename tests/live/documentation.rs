@@ -1,0 +1,216 @@
+//! README.md and docs/*.md: every command that can run here runs, every configuration is one, every link leads somewhere.
+//!
+//! A block in `sh` is a script. It runs in a sandbox in which the hosts, files and users of the documentation stand for
+//! those of the sandbox (stage.rs); lines that cannot run here are in [`EXCEPTIONS`] with the reason.
+
+mod blocks;
+mod stage;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use sandbox::{Folder, Invocation};
+
+use self::blocks::{Block, top};
+use self::stage::Stage;
+
+/// Beginnings of lines that do not run here, and why.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("sudo apt-get install ", "changes this machine; the packages' own test installs them in a chroot"),
+    ("sudo dnf install ", "there is no EL here"),
+    ("sudo systemctl ", "there is no systemd to talk to"),
+    ("systemctl ", "there is no systemd to talk to"),
+    ("sudo useradd ", "makes a user on this machine"),
+    ("sudo install -d -m 750 -o slurm-graphite ", "wants that user"),
+    ("sudo supervisorctl ", "there is no supervisord to talk to; the packages' own test starts one"),
+    ("sudo install -m 644 /usr/share/slurm-graphite/", "goes into folders of supervisord's and Grafana's"),
+    ("docker ", "there is no docker daemon here"),
+    ("ps -eZ", "there is no SELinux here"),
+    ("sudo restorecon ", "there is no SELinux here"),
+    ("make build", "compiles for minutes; what `cargo build` built is taken"),
+    ("make deb", "compiles for minutes; the packages' own test does it"),
+    ("make rpm", "compiles for minutes; the packages' own test does it"),
+    ("make test", "runs this test"),
+    ("make demo", "another test of the same things, of half a minute"),
+    ("make bench", "takes minutes, and a quiet machine"),
+    ("make soak", "takes an hour"),
+    ("make releases", "chroots of four releases: minutes, root and the network"),
+];
+
+/// What need not be run: what programs print, and what other programs read.
+const PASSIVE: [&str; 5] = ["text", "ini", "dockerfile", "yaml", "json"];
+
+/// Beginnings of lines by which a block without a language is known for a forgotten script.
+const COMMANDS: [&str; 12] = [
+    "$ ",
+    "slurm-graphite ",
+    "sudo ",
+    "make ",
+    "systemctl ",
+    "apt",
+    "dnf ",
+    "docker ",
+    "curl ",
+    "cp ",
+    "whisper-",
+    "cargo ",
+];
+
+/// What `systemctl` would do to the sandbox's Carbon; the last line of its block.
+const RESTART_CARBON: &str = "sudo systemctl restart carbon-cache\n";
+
+/// A script without the lines that are exceptions, which are added to `met`.
+fn runnable(script: &str, met: &mut BTreeSet<&'static str>) -> String {
+    let mut left = String::new();
+    for command in script.replace("\\\n", " ").lines() {
+        match EXCEPTIONS.iter().find(|(start, _)| command.trim_start().starts_with(start)) {
+            Some((start, _)) => {
+                met.insert(start);
+            }
+            None => {
+                left.push_str(command);
+                left.push('\n');
+            }
+        }
+    }
+    left
+}
+
+fn has_commands(script: &str) -> bool {
+    script.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+}
+
+#[test]
+fn every_command_runs_or_is_an_exception() {
+    let mut stage = Stage::start().unwrap();
+    stage.history().unwrap();
+    let (mut met, mut document) = (BTreeSet::new(), String::new());
+    let (mut ran, mut promises) = (0, 0);
+    for Block { place, text, .. } in blocks::all().unwrap().into_iter().filter(|block| block.language == "sh")
+    {
+        let (name, _) = place.split_once(':').unwrap();
+        if name != document {
+            name.clone_into(&mut document);
+            stage.install(name).unwrap();
+        }
+        let script = stage.adapted(&runnable(&text, &mut met));
+        if has_commands(&script) {
+            let said = stage.sh(&script, &place).unwrap();
+            if script.contains("check --connect") && script.contains("--read-back") {
+                stage.is_as_documented(&said).unwrap();
+                promises += 1;
+            }
+            if script.contains("whisper-info ") {
+                // Followed to the letter, Carbon had the rules before the first point.
+                assert!(said.contains("\nsecondsPerPoint: 30\n"), "{place}: {said}");
+                promises += 1;
+            }
+            ran += 1;
+        }
+        if text.contains(RESTART_CARBON) {
+            assert!(text.ends_with(RESTART_CARBON), "{place}: what follows would not see the restart");
+            stage.sandbox.carbon.process.stop().unwrap();
+            stage.sandbox.carbon.process.start().unwrap();
+        }
+    }
+    stage.history_is_mended().unwrap();
+    assert!(ran > 5, "only {ran} blocks ran");
+    assert_eq!(promises, 2, "of what check says, and of whisper's step");
+    for (start, reason) in EXCEPTIONS {
+        assert!(met.contains(start), "no line begins with {start:?} any more ({reason})");
+    }
+}
+
+/// Carbon cannot write a file that root made.
+#[test]
+fn what_writes_whisper_files_is_carbons_user() {
+    let others = ["cd ", "for ", "done", "sleep ", "slurm-graphite ", "whisper-info ", "whisper-fetch "];
+    let mut writers = 0;
+    for Block { place, text, .. } in blocks::all().unwrap() {
+        let script = text.replace("\\\n", " ");
+        for line in script.lines().map(str::trim).filter(|_| text.contains("/var/lib/graphite/whisper")) {
+            if !others.iter().any(|start| line.starts_with(start)) {
+                assert!(line.starts_with("sudo -u _graphite "), "{place}: {line}");
+                writers += 1;
+            }
+        }
+    }
+    assert!(writers > 4, "only {writers} commands");
+}
+
+#[test]
+fn every_configuration_is_one() {
+    let folder = Folder::new().unwrap();
+    let mut checked = 0;
+    for Block { place, text, .. } in
+        blocks::all().unwrap().into_iter().filter(|block| block.language == "toml")
+    {
+        let file = folder.path().join("documented.toml").display().to_string();
+        fs::write(&file, text).unwrap();
+        let check = Invocation::new(&folder, &["check", "--config", &file]).unwrap().finish().unwrap();
+        assert_eq!((check.code, check.stderr.as_str()), (Some(0), ""), "{place}");
+        checked += 1;
+    }
+    assert!(checked > 2, "only {checked} blocks were checked");
+}
+
+#[test]
+fn no_block_is_in_a_language_that_nobody_runs() {
+    for Block { place, language, text } in blocks::all().unwrap() {
+        match language.as_str() {
+            "sh" | "toml" => {}
+            "" => {
+                let script = text.lines().find(|line| COMMANDS.iter().any(|start| line.starts_with(start)));
+                assert_eq!(script, None, "{place}: a block of commands wants ```sh");
+            }
+            other => assert!(PASSIVE.contains(&other), "{place}: nobody knows what to do with ```{other}"),
+        }
+    }
+}
+
+#[test]
+fn every_link_leads_to_a_file() {
+    let mut links = 0;
+    for (name, text) in blocks::documents().unwrap() {
+        let folder = Path::new(&name).parent().unwrap_or(Path::new(""));
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") {
+                assert!(top().join(folder).join(file).exists(), "{name}: {target} leads nowhere");
+                links += 1;
+            }
+        }
+    }
+    assert!(links > 5, "only {links} links");
+}
+
+#[test]
+fn every_name_of_ours_that_others_are_led_to_is_published() {
+    let documents = blocks::documents().unwrap();
+    let text =
+        |name: &str| documents.iter().find(|(other, _)| other == name).map(|(_, text)| text.clone()).unwrap();
+    let (migrating, metrics) = (text("docs/migrating.md"), text("docs/metrics.md"));
+    // The list that keeps its names, and the last column of every table.
+    let list =
+        migrating.split("`cluster.slurm_sched_stats.gauge-` and").nth(1).unwrap().split('.').next().unwrap();
+    let kept: Vec<&str> = list.split(',').map(str::trim).collect();
+    assert_eq!(kept.len(), 26, "{kept:?}");
+    let cells =
+        migrating.lines().filter(|line| line.starts_with('|')).filter_map(|line| line.rsplit('|').nth(1));
+    let ours = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    // A family of another release is not documented here.
+    let known =
+        |name: &&str| name.split_once('.').is_none_or(|(family, _)| metrics.contains(&format!(".{family}")));
+    let leaves: Vec<&str> = ours
+        .filter(known)
+        .filter_map(|name| {
+            if name.contains('.') { name.split_once("gauge-").map(|(_, leaf)| leaf) } else { Some(name) }
+        })
+        .filter(|leaf| leaf.contains('_') && leaf.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+        .collect();
+    assert!(leaves.len() > 25, "{leaves:?}");
+    for leaf in kept.iter().chain(&leaves) {
+        assert!(metrics.contains(&format!("\n| `{leaf}` |")), "{leaf} is not in docs/metrics.md");
+    }
+}

@@ -1,0 +1,205 @@
+//! The sandbox in which a document's commands run: what stands for its hosts, files and users, and what was there before.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::{Limits, Options};
+use sandbox::{Invocation, Sandbox, find_program, slurm_graphite};
+
+use super::blocks::{self, Block, top};
+use crate::commands::GraphiteWeb;
+
+/// Rules as Debian ships them, which end with one that matches everything; of storage-aggregation.conf it ships an example.
+const SCHEMAS: &str = "[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n";
+const AGGREGATION: &str = "\
+[min]
+pattern = \\.min$
+xFilesFactor = 0.1
+aggregationMethod = min
+
+[max]
+pattern = \\.max$
+xFilesFactor = 0.1
+aggregationMethod = max
+
+[sum]
+pattern = \\.count$
+xFilesFactor = 0
+aggregationMethod = max
+
+[default_average]
+pattern = .*
+xFilesFactor = 0.5
+aggregationMethod = average
+";
+
+/// Files below cluster that are there before the first block, what they are made as, and what the documents leave of them:
+/// roll-up, xFilesFactor, and each archive's step and retention in seconds.
+const HISTORY: [(&str, &str, &str); 5] = [
+    ("slurm_sched_stats/gauge-early_sum", "", "last 0.0 30 86400 300 7776000 3600 94608000"),
+    ("slurm_jobs/total/gauge-jobs", "", "average 0.0 60 86400 300 7776000 3600 94608000"),
+    ("slurm_rpc_stats/user/ann/gauge-count", "", "last 0.0 30 86400 300 2592000"),
+    (
+        "slurm_sched_stats/gauge-old_sum",
+        "servers/head1/sdiag/old_sum",
+        "last 0.0 30 86400 300 7776000 3600 94608000",
+    ),
+    (
+        "slurm_sched_stats/gauge-older",
+        "collectd/head1/sdiag_stats/gauge-older",
+        "average 0.0 30 86400 300 7776000 3600 94608000",
+    ),
+];
+
+/// The sandbox that stands for the documentation's hosts.
+pub(crate) struct Stage {
+    pub(crate) sandbox: Sandbox,
+    graphite: GraphiteWeb,
+}
+
+impl Stage {
+    pub(crate) fn start() -> Result<Self> {
+        // What the documentation says must be done is done by its own commands.
+        let (schemas, aggregation) = (SCHEMAS.to_owned(), AGGREGATION.to_owned());
+        let options = Options { schemas, aggregation, limits: Limits::Wide };
+        let sandbox = Sandbox::with(&options)?;
+        let graphite = GraphiteWeb::start(&sandbox)?;
+        let work = sandbox.path("work");
+        fs::create_dir(&work)?;
+        // Only root can give a folder to another user: for anybody else the daemon's user is himself.
+        let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+        if !user.is_root() {
+            let etc = sandbox.path("root/etc");
+            fs::create_dir_all(&etc)?;
+            fs::write(etc.join("passwd"), format!("slurm-graphite:x:{user}:{group}::/:/bin/false\n"))?;
+            fs::write(etc.join("group"), format!("slurm-graphite:x:{group}:\n"))?;
+        }
+        // A checkout that nothing can be written into by mistake.
+        for name in ["Makefile", "config", "docs", "systemd", "README.md", "CHANGELOG.md", "LICENSE"] {
+            symlink(top().join(name).canonicalize()?, work.join(name))?;
+        }
+        Ok(Self { sandbox, graphite })
+    }
+
+    /// What a package would have brought, with the edits that `document` says.
+    pub(crate) fn install(&self, document: &str) -> Result<()> {
+        // What `make build` does besides compiling.
+        if fs::read_to_string(top().join("Makefile"))?.contains("\nman:") {
+            self.sh("make man", document)?;
+        }
+        self.sh("make install PREFIX=/usr", document)?;
+        let blocks = blocks::all()?;
+        let mut own =
+            blocks.iter().filter(|block| block.language == "toml" && block.place.starts_with(document));
+        if let Some(Block { text, .. }) = own.next() {
+            fs::write(self.sandbox.path("root/etc/slurm-graphite/slurm-graphite.toml"), self.adapted(text))?;
+        }
+        Ok(())
+    }
+
+    /// `text` with the sandbox's hosts, files and users.
+    pub(crate) fn adapted(&self, text: &str) -> String {
+        self.stand_ins().iter().fold(text.to_owned(), |text, (what, stand_in)| text.replace(what, stand_in))
+    }
+
+    /// What stands for what, the longer first.
+    fn stand_ins(&self) -> Vec<(&'static str, String)> {
+        let path = |name: &str| self.sandbox.path(name).display().to_string();
+        vec![
+            ("sudo systemd-sysusers", format!("systemd-sysusers --root={}", path("root"))),
+            ("sudo systemd-tmpfiles ", format!("systemd-tmpfiles --root={} ", path("root"))),
+            ("sudo -u slurm-graphite ", String::new()),
+            ("sudo -u _graphite ", String::new()),
+            ("sudo ", String::new()),
+            (
+                "slurm-graphite run ",
+                "timeout --preserve-status --signal=TERM 3 slurm-graphite run ".to_owned(),
+            ),
+            ("carbon.example.org:2004", self.sandbox.carbon.address()),
+            ("http://graphite.example.org", self.graphite.url.clone()),
+            ("/etc/slurm/slurm.conf", self.sandbox.slurm.conf().display().to_string()),
+            ("/etc/slurm-graphite", path("root/etc/slurm-graphite")),
+            ("/var/lib/slurm-graphite", path("root/var/lib/slurm-graphite")),
+            ("/usr/share/slurm-graphite", path("root/usr/share/slurm-graphite")),
+            ("/etc/carbon", path("carbon")),
+            ("/var/lib/graphite/whisper", path("carbon/whisper")),
+        ]
+    }
+
+    /// What an early start and earlier collectors would have left behind, as a Carbon without our rules makes it.
+    pub(crate) fn history(&self) -> Result<()> {
+        for (path, made_as, _) in HISTORY {
+            let own = format!("cluster/{path}");
+            let file = self.sandbox.carbon.file(if made_as.is_empty() { &own } else { made_as });
+            fs::create_dir_all(file.parent().context("no folder")?)?;
+            self.sh(&format!("whisper-create {} 60s:1d", file.display()), "history")?;
+        }
+        Ok(())
+    }
+
+    /// That each of those files ended as Carbon would make it now.
+    pub(crate) fn history_is_mended(&self) -> Result<()> {
+        for (path, _, rules) in HISTORY {
+            let file = self.sandbox.carbon.file(&format!("cluster/{path}"));
+            let info = self.sh(&format!("whisper-info {}", file.display()), path)?;
+            let wanted = ["aggregationMethod", "xFilesFactor", "secondsPerPoint", "retention"];
+            let found: Vec<&str> = info
+                .lines()
+                .filter_map(|line| line.split_once(": "))
+                .filter(|(key, _)| wanted.contains(key))
+                .map(|(_, value)| value)
+                .collect();
+            ensure!(found.join(" ") == rules, "{path}: {found:?}");
+        }
+        Ok(())
+    }
+
+    /// `said` by `check --connect`, with the line of every thing that the document shows, in that order; the lines of
+    /// what does not depend on Carbon are those of the document, up to their first number.
+    pub(crate) fn is_as_documented(&self, said: &str) -> Result<()> {
+        let shown = blocks::all()?
+            .into_iter()
+            .find(|block| block.text.starts_with("✓ configuration: "))
+            .context("no output shown")?;
+        let lines = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with("  ")).map(str::to_owned).collect()
+        };
+        let last = said.rfind("✓ configuration: ").and_then(|at| said.get(at..)).context("no output")?;
+        let (said, shown) = (lines(last), lines(&shown.text));
+        ensure!(said.len() == shown.len(), "{said:#?} is not as documented: {shown:#?}");
+        for (line, documented) in said.iter().zip(&shown) {
+            let (_, rest) = documented.split_once(' ').context("no mark")?;
+            let subject = rest.split([':', ' ']).next().unwrap_or_default();
+            ensure!(
+                line.split_once(' ').is_some_and(|(_, rest)| rest.starts_with(subject)),
+                "{line}: {subject}?"
+            );
+        }
+        for (line, documented) in said.iter().zip(shown).take(6) {
+            let start = documented.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default();
+            // Root may write anywhere, and is told so.
+            let start = self.adapted(start.split(" by this user").next().unwrap_or_default());
+            ensure!(line.starts_with(&start), "{line}\nis not as documented:\n{start}");
+        }
+        Ok(())
+    }
+
+    /// Runs one script, which must succeed.
+    pub(crate) fn sh(&self, script: &str, place: &str) -> Result<String> {
+        let program = slurm_graphite()?;
+        let built = program.parent().context("a program without a folder")?.display().to_string();
+        let search = format!("{built}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        let work = self.sandbox.path("work").display().to_string();
+        let script = format!("cd {work}\n{script}");
+        let run = Invocation::of(&self.sandbox.folder, &find_program("sh")?, &["-e", "-u", "-c", &script])?
+            .env("PATH", &search)
+            .env("SLURM_CONF", &self.sandbox.slurm.conf().display().to_string())
+            .env("DESTDIR", &self.sandbox.path("root").display().to_string())
+            .env("BUILT", &built)
+            .finish()?;
+        let said = format!("{place}: {script}\n{}{}", run.stdout, run.stderr);
+        ensure!(run.code == Some(0), "exit {:?}: {said}", run.code);
+        Ok(run.stdout)
+    }
+}

@@ -1,0 +1,119 @@
+//! The backup controller takes over, and the primary comes back: readings go on, no figure is of both, and who answers is
+//! who answers `scontrol ping`.
+#![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sandbox::pair::{Pair, SLURMCTLD_TIMEOUT};
+use sandbox::{Daemon, Folder, Recorded, now};
+
+/// Over what anything here counts or measures in minutes, and far under what a wrapped difference gives.
+const ABSURD: f64 = 1e8;
+
+#[test]
+fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps() {
+    let folder = Folder::new().unwrap();
+    let Some(mut pair) = Pair::new(&folder).unwrap() else {
+        println!("SKIPPED: two controllers on one host need a host name each: root, or user namespaces");
+        return;
+    };
+    pair.slurm.munged.start().unwrap();
+    pair.primary.start().unwrap();
+    pair.backup.start().unwrap();
+    for _ in 0..3 {
+        pair.slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    let slurm = format!("conf = \"{}\"\ntimeout = \"60s\"", pair.slurm.conf().display());
+    let mut daemon = Daemon::start(&folder, &slurm).unwrap();
+    daemon.tick_with(true, 0.0, Duration::from_secs(10)).unwrap();
+    daemon.ticks(5).unwrap();
+
+    let killed = now();
+    pair.primary.kill().unwrap();
+    pair.backup.line("Running as primary controller", Duration::from_secs(60)).unwrap();
+    let over = now();
+    let first = daemon.tick_with(true, killed + 1.0, Duration::from_secs(60)).unwrap() as f64;
+    let (took, late) = (over - killed, first - over);
+    println!("the backup took over {took:.1} s after the primary's end, and was read {late:.1} s later");
+    assert!(late < SLURMCTLD_TIMEOUT as f64, "{late:.1} s");
+    daemon.ticks(5).unwrap();
+
+    let back = now();
+    pair.primary.start().unwrap();
+    let again = daemon.tick_with(true, now(), Duration::from_secs(60)).unwrap() as f64 - back;
+    println!("the primary was read {again:.1} s after its return");
+    assert!(again < SLURMCTLD_TIMEOUT as f64 * 2.0, "{again:.1} s after the primary's start");
+    daemon.ticks(5).unwrap();
+    daemon.check_ticks().unwrap();
+    check_values(daemon.recorded().unwrap());
+    daemon.stop().unwrap();
+    pair.backup.stop().unwrap();
+}
+
+#[test]
+fn who_answers_is_who_answers_scontrol_ping() {
+    let folder = Folder::new().unwrap();
+    let Some(mut pair) = Pair::new(&folder).unwrap() else {
+        println!("SKIPPED: two controllers on one host need a host name each: root, or user namespaces");
+        return;
+    };
+    pair.slurm.munged.start().unwrap();
+    pair.primary.start().unwrap();
+    let slurm = format!("conf = \"{}\"\ntimeout = \"60s\"", pair.slurm.conf().display());
+    let collectors =
+        "[collectors]\nmax_duty = \"100%\"\n[collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
+    let mut daemon = Daemon::start_surveying(&folder, &slurm, collectors).unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [true, false]);
+    pair.backup.start().unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [true, true]);
+    pair.primary.kill().unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [false, true]);
+    pair.backup.line("Running as primary controller", Duration::from_secs(60)).unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [false, true]);
+    pair.backup.kill().unwrap();
+    assert_eq!(who_answers(&pair, &mut daemon), [false, false]);
+    daemon.check_ticks().unwrap();
+    daemon.stop().unwrap();
+}
+
+/// Whether the primary and the backup do, by `scontrol ping` and by the next figures alike.
+fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
+    // It fails where nobody answers.
+    let said = pair.slurm.run("sh", &["-c", "scontrol ping || true"]).unwrap();
+    let lines = said.lines().filter(|line| line.starts_with("Slurmctld("));
+    let up: Vec<bool> = lines.map(|line| line.trim_end().ends_with("is UP")).collect();
+    let since = now();
+    let next = |recorded: &Recorded, name: &str, leaf: &str| {
+        let values = recorded.series(&format!("cluster.slurm_controllers.{name}.gauge-{leaf}"));
+        values.into_iter().find(|(at, _)| *at as f64 > since)
+    };
+    let published = ["primary", "backup1"].map(|name| {
+        let limit = Duration::from_secs(30);
+        let (at, up) = daemon.until(name, limit, |recorded| next(recorded, name, "up")).unwrap();
+        let time = next(daemon.recorded().unwrap(), name, "answer_time").filter(|(time, _)| *time == at);
+        assert_eq!(time.is_some(), up > 0.5, "{name} at {at}");
+        up > 0.5
+    });
+    assert_eq!(up, published, "{said}");
+    up
+}
+
+/// No figure is negative, absurd, or that of a controller that has not begun.
+fn check_values(recorded: &Recorded) {
+    let mut families: BTreeMap<String, usize> = BTreeMap::new();
+    for (path, values) in recorded.slurm() {
+        let leaf = path.rsplit("gauge-").next().unwrap();
+        let is_time = ["req_time", "req_time_start", "job_states_ts", "bf_last_cycle_when"].contains(&leaf);
+        let sane = |value: f64| if is_time { value > 1e9 } else { (0.0..ABSURD).contains(&value) };
+        let wrong: Vec<_> = values.iter().filter(|(_, value)| !sane(**value)).collect();
+        assert!(wrong.is_empty(), "{path}: {wrong:?}");
+        *families.entry(path.split('.').nth(1).unwrap().to_owned()).or_default() += 1;
+    }
+    println!("series looked at, by family: {families:?}");
+    let since: Vec<f64> = recorded.statistics("req_time_start").into_values().collect();
+    assert!(since.is_sorted(), "each controller counts from its own beginning: {since:?}");
+    let mut beginnings = since;
+    beginnings.dedup();
+    assert_eq!(beginnings.len(), 3, "the primary, the backup, the primary again: {beginnings:?}");
+}

@@ -1,0 +1,289 @@
+//! Readers that crash, hang, talk nonsense or never start: another is started, not at full speed, and the ticks go
+//! on. And none outlives its daemon.
+//!
+//! Most of them are imitated, which needs no Slurm. What holds in every test is in [`Daemon::check_ticks`].
+#![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]
+
+use std::fs;
+use std::time::Duration;
+
+use sandbox::daemon::spawn_daemon;
+use sandbox::proc::{self, Signal};
+use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, wait};
+use slurm_snapshot::Reading;
+
+const SOON: Duration = Duration::from_secs(5);
+const DOWN: &str = "no reading; trying at every tick";
+const UP: &str = "slurmctld answers";
+const ENDED: &str = "the reader has ended; starting another";
+/// Of a reader's first failure, in seconds.
+const BACKOFF: f64 = 0.5;
+/// The `[slurm] timeout` of all daemons here.
+const DEADLINE: f64 = 2.0;
+
+#[test]
+fn garbage() {
+    misbehaves("ask; echo 'munge: error: no socket'; serve", "talks nonsense", &[DOWN, UP]);
+}
+
+#[test]
+fn half_a_line_and_then_nothing() {
+    misbehaves("ask; printf '{\"reading\":{'; sleep 60", "gave no answer within 2 s", &[DOWN, UP]);
+}
+
+#[test]
+fn half_a_line_and_then_the_end() {
+    misbehaves("ask; printf '{\"reading\":{'; exit 3", "the reader ended (exit status: 3)", &[DOWN, UP]);
+}
+
+#[test]
+fn a_line_without_end() {
+    let megabytes = "head -c 70000000 /dev/zero | tr '\\0' x";
+    misbehaves(&format!("ask; {megabytes}; sleep 60"), "a line without end", &[DOWN, UP]);
+}
+
+#[test]
+fn an_answer_to_another_question() {
+    misbehaves("ask; id=77; answer; serve", "an answer to another question", &[DOWN, UP]);
+}
+
+#[test]
+fn a_second_hello() {
+    misbehaves("ask; hello; serve", "a second hello", &[DOWN, UP]);
+}
+
+#[test]
+fn a_crash_over_a_request() {
+    misbehaves("ask; kill -SEGV $$", "signal: 11", &[DOWN, UP]);
+}
+
+/// The next request would get it for an answer.
+#[test]
+fn a_line_that_nobody_asked_for() {
+    misbehaves("id=3; answer; serve", "a line that nobody asked for", &[ENDED]);
+}
+
+#[test]
+fn an_end_between_two_ticks() {
+    misbehaves("exit 0", "the reader ended", &[ENDED]);
+}
+
+#[test]
+fn a_life_without_pipes() {
+    // Just before the next tick, whose request meets it.
+    misbehaves("sleep 0.5; exec <&- >&- 2>&-; sleep 60", "its pipes are closed", &[DOWN, UP]);
+}
+
+#[test]
+fn sigkill() {
+    let (folder, mut daemon) = with_a_good_reader();
+    let killed = now();
+    proc::signal(daemon.reader().unwrap(), Signal::KILL).unwrap();
+    daemon.said(killed, "the reader ended (signal: 9", SOON).unwrap();
+    let took = back_at(&mut daemon, killed);
+    assert_eq!(daemon.news(killed).unwrap(), [ENDED]);
+    well_ended(&folder, daemon, "killed", took);
+}
+
+#[test]
+fn sigstop() {
+    let (folder, mut daemon) = with_a_good_reader();
+    let stopped = now();
+    let reader = daemon.reader().unwrap();
+    proc::signal(reader, Signal::STOP).unwrap();
+    let lost = daemon.said(stopped, "gave no answer within 2 s", SOON).unwrap();
+    assert!((DEADLINE..DEADLINE + 1.5).contains(&(lost.at - stopped)), "after {:.1} s", lost.at - stopped);
+    let took = back_at(&mut daemon, lost.at);
+    assert_eq!(daemon.news(stopped).unwrap(), [DOWN, UP]);
+    assert!(!proc::alive(reader));
+    well_ended(&folder, daemon, "stopped", took);
+}
+
+/// Its answer is good, but its tick is over: thrown away, and no reason for another reader.
+#[test]
+fn an_answer_after_the_next_tick() {
+    let (folder, reader, mut daemon) = with_a_reader("ask; sleep 1.5; answer; serve");
+    daemon
+        .until("a late answer", SOON, |recorded| (recorded.last("ticks_late") == 1.0).then_some(()))
+        .unwrap();
+    daemon.ticks(2).unwrap();
+    assert!(!daemon.news(0.0).unwrap().iter().any(|news| news == DOWN));
+    let recorded = well_ended(&folder, daemon, "late", 0.0);
+    let missed = recorded.own("slurmctld_up").into_values().filter(|&up| up < 0.5).count();
+    assert_eq!((missed, recorded.last("ticks_skipped")), (2, 1.0), "the slow tick, and the one it ran into");
+    // The imitation counts its answers there: the third was the late one.
+    let answers: Vec<f64> = recorded.statistics("jobs_submitted").into_values().take(4).collect();
+    assert_eq!(answers, [1.0, 2.0, 4.0, 5.0]);
+    assert_eq!(reader.starts().len(), 1);
+}
+
+#[test]
+fn an_end_before_hello_is_not_answered_at_full_speed() {
+    never_starts("echo 'fatal: no configuration' >&2; exit 1", "libslurm said: fatal: no configuration");
+}
+
+#[test]
+fn another_version_of_the_line_format_is_refused() {
+    let hello = r#"{"hello":{"protocol":1,"release":"22.05","api_version":1}}"#;
+    never_starts(&format!("echo '{hello}'; serve"), "it speaks line format 1, not 2");
+}
+
+#[test]
+fn an_answer_before_hello_is_refused() {
+    never_starts("id=1; answer; serve", "an answer before its hello");
+}
+
+#[test]
+fn a_reader_for_another_libslurm_is_named() {
+    let loader = "libslurm.so.38: cannot open shared object file";
+    never_starts(&format!("echo 'error: {loader}' >&2; exit 127"), loader);
+}
+
+#[test]
+fn no_hello_at_all_stops_neither_the_ticks_nor_sigterm() {
+    let folder = Folder::new().unwrap();
+    let reader = Imitation::new(&folder, "reader", "sleep 100").unwrap();
+    let mut daemon = start(&folder, &reader.toml());
+    daemon.ticks(4).unwrap();
+    assert_eq!(reader.starts().len(), 1);
+    well_ended(&folder, daemon, "no hello", 0.0);
+}
+
+#[test]
+fn a_reader_that_the_loader_gave_another_libslurm_is_no_reader_for_this_host() {
+    never_starts(
+        "echo 'the loaded libslurm is libslurm.so.38' >&2; exit 69",
+        "no reader fits this host's libslurm",
+    );
+}
+
+/// It would log that all is well, and send nothing.
+#[test]
+fn a_prefix_that_cannot_be_filled_is_said_once_and_when_it_can_be() {
+    let folder = Folder::new().unwrap();
+    let nameless = Imitation::answer(Reading { cluster: None, ..Imitation::reading() }).unwrap();
+    let body = format!("hello; for n in 1 2 3; do ask; {nameless}; done; serve");
+    let reader = Imitation::new(&folder, "reader", &body).unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let to = format!("protocol = \"plaintext\"\naddress = \"{}\"\n", sink.address());
+    let toml = format!("prefix = \"hpc.{{cluster}}\"\n[slurm]\n{}[[carbon]]\n{to}", reader.toml());
+    let mut process = spawn_daemon(&folder, "daemon", &toml).unwrap();
+    log::said(&process, 0.0, "the cluster's name is known", SOON).unwrap();
+    let said: Vec<String> = log::entries(&process)
+        .into_iter()
+        .filter(|entry| entry.message.contains("the cluster's name"))
+        .map(|entry| format!("{} {}", entry.level, entry.message))
+        .collect();
+    assert_eq!(said.len(), 2, "{said:#?}");
+    assert!(said[0].starts_with("WARN") && said[1].starts_with("INFO"), "{said:#?}");
+    wait::until("points", SOON, || String::from_utf8_lossy(&sink.bytes()).contains("hpc.imitation."))
+        .unwrap();
+    process.stop().unwrap();
+}
+
+#[test]
+fn a_reader_that_is_installed_later_is_found() {
+    let folder = Folder::new().unwrap();
+    let reader = Imitation::good(&folder).unwrap();
+    let (script, elsewhere) = (folder.path().join("reader"), folder.path().join("elsewhere"));
+    fs::rename(&script, &elsewhere).unwrap();
+    let mut daemon = start(&folder, &reader.toml());
+    daemon.said(0.0, DOWN, SOON).unwrap();
+    fs::rename(&elsewhere, &script).unwrap();
+    let took = daemon.recovery(now(), 4.0 * BACKOFF).unwrap();
+    well_ended(&folder, daemon, "installed later", took);
+}
+
+#[test]
+fn no_reader_outlives_a_daemon_that_is_killed() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    for stuck in [false, true] {
+        let mut daemon = start(&folder, &format!("conf = \"{}\"", slurm.conf().display()));
+        let reader = daemon.reader().unwrap();
+        daemon.tick_with(true, 0.0, SOON).unwrap();
+        if stuck {
+            slurm.munged.freeze().unwrap();
+            daemon.tick_with(false, now(), SOON).unwrap();
+        }
+        daemon.process.kill().unwrap();
+        wait::until("the reader's end", Duration::from_secs(1), || !proc::alive(reader)).unwrap();
+    }
+    // Still frozen: a reader that is stuck does not hold up SIGTERM either.
+    let mut daemon = start(&folder, &format!("conf = \"{}\"", slurm.conf().display()));
+    daemon.ticks(3).unwrap();
+    let reader = daemon.reader().unwrap();
+    daemon.stop().unwrap();
+    assert!(!proc::alive(reader));
+}
+
+/// A reader that gives two good answers and then does `bad`, at its first start only. The log must say `words`, and
+/// to a person no more than `news`.
+fn misbehaves(bad: &str, words: &str, news: &[&str]) {
+    let (folder, reader, mut daemon) = with_a_reader(bad);
+    let lost = daemon.said(0.0, words, SOON).unwrap();
+    let took = back_at(&mut daemon, lost.at);
+    assert_eq!(daemon.news(lost.at - 0.001).unwrap(), news);
+    let recorded = well_ended(&folder, daemon, words, took);
+    assert_eq!((reader.starts().len(), recorded.last("reader_restarts")), (2, 1.0));
+    let missed = recorded.own("slurmctld_up").into_values().filter(|&up| up < 0.5).count();
+    assert!(missed <= 4, "{missed} ticks without a reading");
+}
+
+/// A reader that does `bad` at every start until its file is there. The log must say `words` once.
+fn never_starts(bad: &str, words: &str) {
+    let folder = Folder::new().unwrap();
+    let body = format!("if [ -e good ]; then hello; serve; fi\n{bad}");
+    let reader = Imitation::new(&folder, "reader", &body).unwrap();
+    let mut daemon = start(&folder, &reader.toml());
+    let lost = daemon.said(0.0, words, SOON).unwrap();
+    daemon.ticks(3).unwrap();
+    let starts = reader.starts().len();
+    // The delays lie below 0.5, 1, 2, 4, 8, 16, 30 … s: nine of them within 4 s are one chance in a million.
+    assert!((2..10).contains(&starts), "{starts} starts in 4 s");
+    fs::write(folder.path().join("good"), "").unwrap();
+    let doublings = i32::try_from(reader.starts().len()).unwrap() - 1;
+    let took = daemon.recovery(now(), (BACKOFF * 2.0_f64.powi(doublings)).min(30.0)).unwrap();
+    let news: Vec<String> = daemon.news(lost.at).unwrap().into_iter().filter(|n| n != "connected").collect();
+    assert_eq!(news, [DOWN, "reader started for Slurm 22.05", UP]);
+    well_ended(&folder, daemon, words, took);
+}
+
+fn with_a_reader(bad: &str) -> (Folder, Imitation, Daemon) {
+    let folder = Folder::new().unwrap();
+    let body = format!("hello; ask; answer; ask; answer\nif [ $start = 1 ]; then {bad}; fi\nserve");
+    let reader = Imitation::new(&folder, "reader", &body).unwrap();
+    let daemon = start(&folder, &reader.toml());
+    (folder, reader, daemon)
+}
+
+fn with_a_good_reader() -> (Folder, Daemon) {
+    let folder = Folder::new().unwrap();
+    let mut daemon = start(&folder, &Imitation::good(&folder).unwrap().toml());
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    daemon.ticks(1).unwrap();
+    (folder, daemon)
+}
+
+fn start(folder: &Folder, slurm: &str) -> Daemon {
+    Daemon::start(folder, &format!("{slurm}\ntimeout = \"2s\"")).unwrap()
+}
+
+/// Waits for the first reading after the moment `lost` when a first reader was lost; returns the seconds it took.
+fn back_at(daemon: &mut Daemon, lost: f64) -> f64 {
+    let up = daemon.tick_with(true, lost, SOON).unwrap() as f64;
+    assert!(up - lost < 1.0 + BACKOFF + 0.5, "back only {:.1} s after", up - lost);
+    up - lost
+}
+
+/// The end of a test: some more ticks, all of them as they must be, and nothing of any reader left.
+fn well_ended(folder: &Folder, mut daemon: Daemon, what: &str, took: f64) -> Recorded {
+    daemon.ticks(2).unwrap();
+    daemon.check_ticks().unwrap();
+    println!("{what}: the first reading came {took:.2} s after");
+    let recorded = daemon.stop().unwrap();
+    wait::until("the end of all processes", SOON, || folder.processes().is_empty()).unwrap();
+    recorded
+}

@@ -1,0 +1,223 @@
+//! slurmctld and munged killed, frozen, late and moved: the ticks go on, and the readings come back at once.
+//!
+//! What holds in every one of these tests is in [`Daemon::check_ticks`]: no second without points, no tick with
+//! statistics that it did not get, no call doubled.
+#![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]
+
+use std::fs;
+use std::time::Duration;
+
+use sandbox::{Daemon, Folder, Recorded, Slurm, free_port, now, wait};
+
+/// Longer than libslurm tries to reach a slurmctld that is away.
+const CALL: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(5);
+const DOWN: &str = "no reading; trying at every tick";
+const UP: &str = "slurmctld answers";
+const CHANGED: &str = "slurm.conf has changed; starting another reader";
+const READER: &str = "reader started for Slurm ";
+/// Of a reader's first failure, in seconds.
+const BACKOFF: f64 = 0.5;
+
+#[test]
+fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
+    let (folder, mut slurm) = controller();
+    let mut daemon = daemon(&folder, &slurm, "30s");
+    let reader = daemon.reader().unwrap();
+    let killed = now();
+    slurm.slurmctld.kill().unwrap();
+    daemon.said(killed, DOWN, CALL).unwrap();
+    slurm.slurmctld.start().unwrap();
+    let took = daemon.recovery(now(), 0.0).unwrap();
+    assert_eq!(daemon.news(killed).unwrap(), [DOWN, UP]);
+    assert_eq!(daemon.reader().unwrap(), reader, "libslurm gives up by itself: no reason for another reader");
+    let recorded = well_ended(daemon, "slurmctld killed", took);
+    assert!(recorded.last("ticks_skipped") >= 7.0, "a call that takes 9 s");
+    assert!(recorded.last("readings_failed") >= 1.0);
+}
+
+/// Frozen for longer than libslurm waits, and then for less: that answer comes late.
+#[test]
+fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
+    let (folder, mut slurm) = controller();
+    let mut daemon = daemon(&folder, &slurm, "30s");
+    let frozen = now();
+    slurm.slurmctld.freeze().unwrap();
+    daemon.said(frozen, DOWN, CALL).unwrap();
+    slurm.slurmctld.thaw().unwrap();
+    let took = daemon.recovery(now(), 0.0).unwrap();
+    assert_eq!(daemon.news(frozen).unwrap(), [DOWN, UP]);
+    daemon.ticks(1).unwrap();
+
+    let frozen = now();
+    let late = daemon.recorded().unwrap().last("ticks_late");
+    slurm.slurmctld.freeze().unwrap();
+    wait::pause(Duration::from_secs(3));
+    slurm.slurmctld.thaw().unwrap();
+    daemon.recovery(now(), 0.0).unwrap();
+    daemon.ticks(1).unwrap();
+    assert!(daemon.news(frozen).unwrap().is_empty(), "a late answer is an answer");
+    assert_eq!(daemon.recorded().unwrap().last("ticks_late"), late + 1.0);
+    // That the late one left no points, neither at its own tick nor at another, is in check_ticks.
+    let recorded = well_ended(daemon, "slurmctld frozen", took);
+    let slots = recorded.own("slurmctld_up");
+    let missed = slots.iter().filter(|&(&at, &up)| at as f64 > frozen && up < 0.5).count();
+    assert!((2..=4).contains(&missed), "{missed} ticks without a reading in 3 s");
+
+    let calls = recorded.last("readings_ok") + recorded.last("readings_failed");
+    let sdiag = slurm.sdiag().unwrap();
+    let seen = sdiag.by_type.iter().find(|row| row.name == "REQUEST_STATS_INFO").unwrap();
+    assert_eq!(seen.count as f64, calls, "what slurmctld counted, and what the daemon did");
+}
+
+#[test]
+fn slurmctld_started_after_the_daemon_is_found() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    slurm.munged.start().unwrap();
+    let mut daemon = start(&folder, slurm.conf(), "30s");
+    daemon.ticks(3).unwrap();
+    slurm.slurmctld.start().unwrap();
+    let took = daemon.recovery(now(), 0.0).unwrap();
+    let news = daemon.news(0.0).unwrap();
+    assert_eq!(news.iter().filter(|&news| news == UP).count(), 1, "{news:?}");
+    assert!(news.iter().filter(|&news| news == DOWN).count() <= 1, "{news:?}");
+    well_ended(daemon, "slurmctld started late", took);
+}
+
+/// Gone with its socket it costs 2 s a call; killed, with the socket still there, 49 s.
+#[test]
+fn munged_away_and_back_needs_no_other_reader() {
+    let (folder, mut slurm) = controller();
+    let mut daemon = daemon(&folder, &slurm, "30s");
+    let reader = daemon.reader().unwrap();
+    let stopped = now();
+    slurm.munged.stop().unwrap();
+    daemon.said(stopped, DOWN, CALL).unwrap();
+    // Long enough for a second call in vain: the log must not say it again.
+    daemon.ticks(4).unwrap();
+    slurm.munged.start().unwrap();
+    let took = daemon.recovery(now(), 0.0).unwrap();
+    assert_eq!(daemon.news(stopped).unwrap(), [DOWN, UP]);
+    assert!(daemon.recorded().unwrap().last("readings_failed") >= 2.0);
+
+    daemon.ticks(1).unwrap();
+    let killed = now();
+    let late = daemon.recorded().unwrap().last("ticks_late");
+    slurm.munged.kill().unwrap();
+    daemon.ticks(4).unwrap();
+    slurm.munged.start().unwrap();
+    let back = now();
+    daemon.recovery(back, 0.0).unwrap();
+    assert!(now() < back + 5.0, "libslurm notices a munged that is back");
+    assert!(daemon.news(killed).unwrap().is_empty(), "a late answer is an answer");
+    assert_eq!(daemon.reader().unwrap(), reader);
+    let recorded = well_ended(daemon, "munged away", took);
+    assert_eq!(recorded.last("ticks_late"), late + 1.0);
+}
+
+/// libslurm never comes back from a munged that is frozen: only killing the reader helps.
+#[test]
+fn munged_frozen_costs_readers_and_never_a_tick() {
+    let (folder, mut slurm) = controller();
+    let mut daemon = daemon(&folder, &slurm, "3s");
+    let frozen = now();
+    slurm.munged.freeze().unwrap();
+    let silent = daemon.said(frozen, "gave no answer within 3 s", SOON).unwrap();
+    assert!((2.5..5.0).contains(&(silent.at - frozen)), "killed {:.1} s after", silent.at - frozen);
+    daemon.ticks(5).unwrap();
+    slurm.munged.thaw().unwrap();
+    // At most the third reader was killed.
+    let took = daemon.recovery(now(), 4.0 * BACKOFF).unwrap();
+    assert_eq!(daemon.news(frozen).unwrap(), [DOWN, UP], "not every reader");
+    let recorded = well_ended(daemon, "munged frozen", took);
+    assert!((1.0..=3.0).contains(&recorded.last("reader_restarts")), "{}", recorded.last("reader_restarts"));
+}
+
+#[test]
+fn a_slurm_conf_that_comes_late_is_waited_for() {
+    let (folder, slurm) = controller();
+    let conf = folder.path().join("late.conf");
+    let mut daemon = start(&folder, &conf, "30s");
+    let missing = daemon.said(0.0, DOWN, SOON).unwrap();
+    assert!(missing.line.contains("late.conf is not there"), "{}", missing.line);
+    daemon.ticks(4).unwrap();
+    assert!(daemon.readers().is_empty());
+    fs::copy(slurm.conf(), &conf).unwrap();
+    let took = daemon.recovery(now(), 0.0).unwrap();
+    let news = daemon.news(missing.at - 0.001).unwrap();
+    assert_eq!(news, [DOWN, &format!("{READER}{}", release(&slurm)), UP]);
+    well_ended(daemon, "slurm.conf", took);
+}
+
+/// libslurm reads slurm.conf once and would ask at the old port for ever.
+#[test]
+fn a_slurmctld_that_moved_is_followed() {
+    let (folder, mut slurm) = controller();
+    let mut daemon = daemon(&folder, &slurm, "30s");
+    let started = format!("{READER}{}", release(&slurm));
+    let moved = now();
+    let skipped = daemon.recorded().unwrap().last("ticks_skipped");
+    slurm.slurmctld.stop().unwrap();
+    // A call is under way: it goes on trying the old port for some seconds.
+    daemon
+        .until("a skipped tick", SOON, |recorded| (recorded.last("ticks_skipped") > skipped).then_some(()))
+        .unwrap();
+    let port = free_port().unwrap();
+    let text = fs::read_to_string(slurm.conf()).unwrap();
+    let old = format!("SlurmctldPort={}\n", slurm.slurmctld_port);
+    fs::write(slurm.conf(), text.replace(&old, &format!("SlurmctldPort={port}\n"))).unwrap();
+    slurm.slurmctld.spawn().unwrap();
+    wait::until("slurmctld at its new port", wait::LIMIT, || slurm.run("scontrol", &["ping"]).is_ok())
+        .unwrap();
+    let took = daemon.recovery(now(), 0.0).unwrap();
+    assert_eq!(daemon.news(moved).unwrap(), [DOWN, CHANGED, &started, UP]);
+
+    // One that is ready at once costs no tick.
+    daemon.ticks(1).unwrap();
+    let (reader, touched) = (daemon.reader().unwrap(), now());
+    fs::write(slurm.conf(), fs::read_to_string(slurm.conf()).unwrap() + "# touched\n").unwrap();
+    // While readings come it is looked at every half a minute.
+    daemon.said(touched, CHANGED, Duration::from_secs(35)).unwrap();
+    daemon.ticks(2).unwrap();
+    assert_eq!(daemon.news(touched).unwrap(), [CHANGED, &started]);
+    assert_ne!(daemon.reader().unwrap(), reader);
+    let up = daemon.recorded().unwrap().own("slurmctld_up");
+    assert!(up.iter().all(|(&at, &up)| (at as f64) < touched || up > 0.5), "{up:?}");
+    let recorded = well_ended(daemon, "slurmctld moved", took);
+    assert_eq!(recorded.last("reader_restarts"), 2.0);
+}
+
+/// munged and slurmctld: nothing here runs a job.
+fn controller() -> (Folder, Slurm) {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    (folder, slurm)
+}
+
+/// A daemon that has had its first readings.
+fn daemon(folder: &Folder, slurm: &Slurm, timeout: &str) -> Daemon {
+    let mut daemon = start(folder, slurm.conf(), timeout);
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    daemon.ticks(1).unwrap();
+    daemon
+}
+
+fn start(folder: &Folder, conf: &std::path::Path, timeout: &str) -> Daemon {
+    Daemon::start(folder, &format!("conf = \"{}\"\ntimeout = \"{timeout}\"", conf.display())).unwrap()
+}
+
+/// `22.05` of 22.05.8.
+fn release(slurm: &Slurm) -> String {
+    slurm.release().unwrap().split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+/// The end of a test: some more ticks, all of them as they must be.
+fn well_ended(mut daemon: Daemon, what: &str, took: f64) -> Recorded {
+    daemon.ticks(2).unwrap();
+    daemon.check_ticks().unwrap();
+    println!("{what}: the first reading came {took:.2} s after it was back");
+    daemon.stop().unwrap()
+}

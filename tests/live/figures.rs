@@ -1,0 +1,174 @@
+//! What is in whisper is what sdiag printed, digit for digit, at every tick, for one RPC a tick.
+
+// libtest begins with what comes first by name: a minute's wait, and two minutes of busy cores, beside which the rest that
+// looks at clocks would take longer.
+mod after_work;
+mod clock;
+mod interval;
+mod observation;
+mod recording;
+mod rpc_tables;
+mod rpcs;
+mod stats;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::metrics::{FIGURES, figure};
+use sandbox::{Sandbox, Slurm, section, wait};
+
+use self::observation::{Observation, observe, path};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// sdiag says "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
+const LONG_ENOUGH: Duration = Duration::from_secs(120);
+
+/// They change within a tick and change back, so that two outputs of sdiag need not tell what was between them.
+const MOMENTARY: [&str; 5] =
+    ["server_thread_count", "agent_queue_size", "agent_count", "agent_thread_count", "dbd_agent_queue_size"];
+
+/// Measured anew for every caller.
+const LATENCY: &str = "gettimeofday_latency";
+
+/// What these jobs cannot surely move: there is no slurmdbd, no het job and no message that waits for an agent, slurmctld
+/// counts as failed only what slurmd could not run, and a mean of less than one is 0.
+const MAYBE_ZERO: [&str; 5] = [
+    "agent_queue_size",
+    "dbd_agent_queue_size",
+    "bf_total_het_jobs_since_cycle_start",
+    "jobs_failed",
+    "main_mean_depth_cycle",
+];
+
+/// Figures that sdiag leaves out where there is nothing to divide by.
+const CONDITIONAL: [&str; 8] = [
+    "main_mean_cycle",
+    "main_mean_depth_cycle",
+    "main_cycles_per_minute",
+    "bf_mean_cycle",
+    "bf_depth_mean",
+    "bf_depth_mean_try",
+    "bf_queue_length_mean",
+    "bf_table_size_mean",
+];
+
+#[test]
+fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
+    let mut sandbox = Sandbox::start().unwrap();
+    let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
+    collector.line("slurmctld answers", SOON).unwrap();
+    let mut seen = without_cycles(&sandbox).unwrap();
+
+    run_jobs(&sandbox.slurm).unwrap();
+    let start = Instant::now();
+    while !missing(&seen).is_empty() {
+        assert!(start.elapsed() < LONG_ENOUGH, "never stood still between two sdiags: {:?}", missing(&seen));
+        seen.push(observe(&sandbox).unwrap());
+    }
+    // By now with its line "Cycles per minute".
+    stats::compare(&sandbox);
+    // Messages to a frozen slurmd keep their agent for MessageTimeout.
+    sandbox.slurm.slurmd.freeze().unwrap();
+    sandbox.slurm.run("scancel", &["--name=stays"]).unwrap();
+    let agents = || sandbox.slurm.sdiag().unwrap().get(section::TOP, "Agent count");
+    wait::until("an agent at work", SOON, || agents() != Some(0)).unwrap();
+    seen.extend((0..3).map(|_| observe(&sandbox).unwrap()));
+    sandbox.slurm.slurmd.thaw().unwrap();
+    // The same keys again, whose series have points by now.
+    sandbox.slurm.run("scancel", &["--name=waits"]).unwrap();
+    seen.extend(without_cycles(&sandbox).unwrap());
+
+    assert!(collector.stop().unwrap().status.success());
+    compare(&sandbox, &seen).unwrap();
+}
+
+/// Ticks without a cycle to divide by.
+fn without_cycles(sandbox: &Sandbox) -> Result<Vec<Observation>> {
+    let mut seen = Vec::new();
+    wait::until("a second without cycles after a reset", SOON, || {
+        let observed = sandbox.slurm.run("sdiag", &["--reset"]).and_then(|_| observe(sandbox));
+        seen.extend(observed);
+        CONDITIONAL.iter().all(|leaf| agreed(&seen, leaf, |value| value.is_none()))
+    })?;
+    Ok(seen)
+}
+
+/// Jobs that complete, fail, are cancelled, come as an array, run, wait, and start by backfill.
+fn run_jobs(slurm: &Slurm) -> Result<()> {
+    slurm.submit(&["--wrap", "true"])?;
+    slurm.submit(&["--array=1-3", "--wrap", "true"])?;
+    slurm.submit(&["--wrap", "exit 1"])?;
+    ended(slurm, "Jobs completed", 5)?;
+    slurm.submit(&["--ntasks=6", "--time=10", "--job-name=stays", "--wrap", "exec sleep 600"])?;
+    slurm.submit(&["--ntasks=8", "--time=10", "--job-name=waits", "--wrap", "true"])?;
+    let cancelled = slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"])?;
+    slurm.run("scancel", &[&cancelled.to_string()])?;
+    ended(slurm, "Jobs canceled", 1)?;
+    // Behind the one that waits, but over before it could start.
+    slurm.submit(&["--ntasks=1", "--time=1", "--wrap", "true"])?;
+    ended(slurm, "Jobs completed", 6)
+}
+
+/// Waits until sdiag has counted so many jobs.
+fn ended(slurm: &Slurm, label: &str, count: i64) -> Result<()> {
+    let counted = || slurm.sdiag().is_ok_and(|sdiag| sdiag.get(section::TOP, label) == Some(count));
+    wait::until(label, SOON, counted).map(drop)
+}
+
+/// The figures that have not stood still yet; those that can must also have moved from 0.
+fn missing(seen: &[Observation]) -> Vec<&'static str> {
+    let constant =
+        FIGURES.iter().map(|f| f.leaf).filter(|leaf| !MOMENTARY.contains(leaf) && *leaf != LATENCY);
+    constant
+        .filter(|leaf| {
+            let zero = MAYBE_ZERO.contains(leaf);
+            !agreed(seen, leaf, |value| if zero { value.is_some() } else { value > Some(0) })
+        })
+        .collect()
+}
+
+fn agreed(seen: &[Observation], leaf: &str, wanted: impl Fn(Option<i64>) -> bool) -> bool {
+    seen.iter().filter_map(|observation| observation.agreed(figure(leaf)?)).any(wanted)
+}
+
+fn compare(sandbox: &Sandbox, seen: &[Observation]) -> Result<()> {
+    let last = seen.last().context("no observation")?;
+    wait::until("the last tick in whisper, whole", SOON, || {
+        let stored =
+            |leaf| sandbox.carbon.series(&path(leaf)).is_ok_and(|series| series.at(last.tick).is_some());
+        FIGURES.iter().all(|figure| matches!(last.agreed(figure), None | Some(None)) || stored(figure.leaf))
+    })?;
+    let mut compared: BTreeMap<&str, usize> = BTreeMap::new();
+    for figure in &FIGURES {
+        let series = sandbox.carbon.series(&path(figure.leaf))?;
+        for observation in seen {
+            let Some(printed) = observation.agreed(figure) else { continue };
+            let stored = series.at(observation.tick);
+            let same = stored == exact(printed);
+            if figure.leaf == LATENCY {
+                ensure!(stored.is_some_and(|us| (1.0..100_000.0).contains(&us)), "{stored:?} as {LATENCY}");
+            } else if !MOMENTARY.contains(&figure.leaf) {
+                ensure!(
+                    same,
+                    "{}: sdiag {printed:?}, whisper {stored:?} at {}",
+                    figure.leaf,
+                    observation.tick
+                );
+            }
+            let telling = printed != Some(0) || MAYBE_ZERO.contains(&figure.leaf);
+            *compared.entry(figure.leaf).or_default() += usize::from(same && telling);
+        }
+    }
+    for figure in FIGURES.iter().filter(|figure| figure.leaf != LATENCY) {
+        let count = compared.get(figure.leaf).copied().context(figure.leaf)?;
+        ensure!(count > 0, "{} was never what sdiag printed", figure.leaf);
+    }
+    Ok(())
+}
+
+/// sdiag's whole number as Carbon's float; all of them are far below 2^53.
+fn exact(printed: Option<i64>) -> Option<f64> {
+    printed.map(|value| value.to_string().parse().unwrap())
+}

@@ -1,0 +1,169 @@
+//! Ticks are on the grid of the wall clock, none is missing, and all points of one have its timestamp.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Manner, Process, Sandbox, Sink, find_program, wait};
+
+use super::CONDITIONAL;
+
+const TICKS: u64 = 120;
+
+/// What has not been yet at the first tick, and is there from then on: slurmctld counted, backfill ran, a tick was
+/// delivered.
+const MOMENTS: [&str; 6] = [
+    "job_states_ts",
+    "job_states_age",
+    "bf_last_cycle_when",
+    "bf_last_cycle_age",
+    "req_time_start",
+    "last_delivery",
+];
+
+/// Types of RPCs come with the first of them.
+const TYPES: &str = ".slurm_rpc_stats.type.";
+
+/// Of `slurm_rpc_stats` and `slurm_sched_exit`, what takes two readings that belong together.
+const OF_TWO: [&str; 5] = ["calls_per_minute", "interval_mean_time", "time_share", "busy", "interval_count"];
+
+/// Of `slurm_sched_interval`, what does not, and is there while no cycle is running.
+const OF_ONE: [&str; 5] =
+    ["job_states_age", "bf_last_cycle_age", "resets_midnight", "resets_command", "resets_restart"];
+
+#[test]
+fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
+    let sandbox = Sandbox::start().unwrap();
+    sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
+    let mut burners: Vec<Process> = ["burner-1", "burner-2"]
+        .into_iter()
+        .map(|name| {
+            Process::new(&sandbox.folder, name, find_program("sh").unwrap())
+                .args(["-c", "while :; do :; done"])
+        })
+        .collect();
+    burners.iter_mut().for_each(|burner| burner.start().unwrap());
+    let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
+    let up = format!("cluster.slurm_graphite.{}.gauge-slurmctld_up", host().unwrap());
+    let limit = Duration::from_secs(20);
+    // The first tick may come before the first reader has said hello; from its first answer on none may be missing.
+    let first = wait::until_some("the first reading", limit, || {
+        sandbox.carbon.series(&up).ok()?.points.into_iter().find(|(_, up)| *up == 1.0)
+    });
+    let first = first.unwrap().0;
+    let last = first + TICKS - 1;
+    sandbox.value_at(&up, last, Duration::from_secs(TICKS + 20)).unwrap();
+    assert!(burners.iter_mut().all(|burner| burner.pid().is_some()), "they were busy to the end");
+    assert!(collector.stop().unwrap().status.success());
+    // A series of others may well have no point at the last tick.
+    let lasts = |path: &String| !comes_and_goes(path);
+    let lasting = || sandbox.carbon.paths().into_keys().filter(lasts);
+    wait::until("the last tick in whisper, whole", limit, || {
+        let has_it = |path: String| sandbox.carbon.series(&path).unwrap().last() >= Some((last, f64::MIN));
+        lasting().all(has_it)
+    })
+    .unwrap();
+
+    // The first reading is counted after its answer.
+    let own = sandbox.carbon.series("cluster.slurm_rpc_stats.type.REQUEST_STATS_INFO.gauge-count").unwrap();
+    assert!(own.slots(first + 1, last).iter().all(|(_, value)| value.is_some()), "{own:?}");
+    let mut whole = 0;
+    for path in lasting() {
+        // A mean of nothing is not there.
+        if CONDITIONAL.contains(&leaf(&path)) {
+            continue;
+        }
+        let series = sandbox.carbon.series(&path).unwrap();
+        let from = if comes_late(&path) { *series.points.keys().next().unwrap().max(&first) } else { first };
+        let slots = series.slots(from, last);
+        let filled = slots.iter().filter(|(_, value)| value.is_some()).count() as u64;
+        assert_eq!((slots.len() as u64, filled), (last - from + 1, last - from + 1), "{path} from {from}");
+        whole += u64::from(from == first);
+    }
+    assert!(whole > 50, "{whole} series");
+    // Of the first reading there is no interval, and of one in the second of slurmctld's start neither; answers that come
+    // late on a busy host make some too short to count.
+    let intervals = sandbox.carbon.series("cluster.slurm_sched_interval.gauge-seconds").unwrap();
+    let intervals = intervals.slots(first, last).iter().filter(|(_, value)| value.is_some()).count();
+    assert!(intervals as u64 > TICKS - 20, "{intervals} intervals");
+    for counter in ["ticks_skipped", "ticks_late", "readings_failed"] {
+        let series = sandbox.carbon.series(&up.replace("slurmctld_up", counter)).unwrap();
+        assert_eq!(series.at(last), series.at(first), "{counter}");
+    }
+}
+
+#[test]
+fn every_point_of_a_tick_has_the_ticks_own_timestamp() {
+    let sandbox = Sandbox::start().unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let configuration = sandbox.path("slurm-graphite.toml");
+    let text = format!(
+        "interval = \"2s\"\n[slurm]\nconf = \"{}\"\n[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n",
+        sandbox.slurm.conf().display(),
+        sink.address()
+    );
+    fs::write(&configuration, text).unwrap();
+    let configuration = configuration.display().to_string();
+    let mut collector = sandbox.slurm_graphite("collector", &["run", "--config", &configuration]).unwrap();
+    wait::until("five ticks", Duration::from_secs(30), || ticks(&sink).is_ok_and(|ticks| ticks.len() >= 5))
+        .unwrap();
+    collector.stop().unwrap();
+
+    let ticks = ticks(&sink).unwrap();
+    let timestamps: Vec<u64> = ticks.keys().copied().collect();
+    assert!(timestamps.iter().all(|timestamp| timestamp % 2 == 0), "{timestamps:?}");
+    assert!(timestamps.windows(2).all(|pair| pair[1] - pair[0] == 2), "{timestamps:?}");
+    // The first may have been before the reader was ready, and a mean may come with the first cycle.
+    let sets = |wanted: &dyn Fn(&str) -> bool| -> Vec<BTreeSet<&str>> {
+        let paths = ticks.values().skip(1);
+        paths.map(|paths| paths.iter().map(String::as_str).filter(|path| wanted(path)).collect()).collect()
+    };
+    let stay = sets(&|path| !CONDITIONAL.contains(&leaf(path)) && !comes_and_goes(path) && !comes_late(path));
+    assert!(stay[0].len() > 50, "{stay:?}");
+    assert!(stay.windows(2).all(|pair| pair[0] == pair[1]), "{stay:#?}");
+    let late = sets(&comes_late);
+    assert!(late.last().is_some_and(|late| !late.is_empty()), "{late:?}");
+    assert!(late.windows(2).all(|pair| pair[0].is_subset(&pair[1])), "{late:#?}");
+}
+
+/// A path's last component, behind `gauge-`.
+fn leaf(path: &str) -> &str {
+    path.rsplit("gauge-").next().unwrap()
+}
+
+/// Whether it is there at every tick once it is there at one.
+fn comes_late(path: &str) -> bool {
+    !comes_and_goes(path) && (path.contains(TYPES) || MOMENTS.contains(&leaf(path)))
+}
+
+/// Whether a tick may be without it: it takes two readings that belong together, or messages that wait, or a cycle that
+/// is over.
+fn comes_and_goes(path: &str) -> bool {
+    path.ends_with("queue_per_minute")
+        || path.contains(".slurm_rpc_stats.pending.")
+        || OF_TWO.contains(&leaf(path))
+        || (path.contains(".slurm_sched_interval.") && !OF_ONE.contains(&leaf(path)))
+}
+
+/// The paths of each timestamp that a plaintext receiver got; the same path twice in one is an error.
+fn ticks(sink: &Sink) -> Result<BTreeMap<u64, BTreeSet<String>>> {
+    let text = String::from_utf8(sink.bytes())?;
+    let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
+    let mut ticks: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
+    for line in whole.lines() {
+        let mut words = line.split(' ');
+        let (path, value, timestamp) = (words.next(), words.next(), words.next());
+        let timestamp: u64 = timestamp.context("three words")?.parse()?;
+        value.context("three words")?.parse::<f64>()?;
+        let path = path.unwrap_or_default().to_owned();
+        ensure!(ticks.entry(timestamp).or_default().insert(path), "twice: {line}");
+    }
+    Ok(ticks)
+}
+
+/// The host's name as it is in the paths: up to its first dot.
+fn host() -> Result<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname")?;
+    Ok(name.trim().split('.').next().unwrap_or_default().to_owned())
+}

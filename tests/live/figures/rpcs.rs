@@ -1,0 +1,112 @@
+//! What the collector costs slurmctld, by slurmctld's own count.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use sandbox::{RpcRow, Sandbox, Sdiag, proc, wait};
+
+use super::SOON;
+use super::observation::{now, path};
+
+const TICKS: u64 = 10;
+
+/// How often sdiag may miss a tick's second on a slow machine.
+const TRIES: u64 = 30;
+
+/// The families that come from the statistics.
+const FAMILIES: [&str; 5] = ["sched_stats", "sched_interval", "sched_exit", "rpc_stats", "health"];
+
+#[test]
+fn a_tick_is_one_rpc_also_the_first_of_a_reader() {
+    let sandbox = Sandbox::start().unwrap();
+    let before = count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO");
+    let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
+    let first = now() + 3;
+    let at = |tick| sandbox.value_at(&path("jobs_submitted"), tick, SOON).unwrap();
+    let (start_tick, start, _) = sdiag_within(&sandbox, first).unwrap();
+    assert_eq!(count(&start, "REQUEST_BUILD_INFO"), before, "slurmctld answers that behind its locks");
+    let (end_tick, end, asked) = sdiag_within(&sandbox, start_tick + TICKS).unwrap();
+    let grown = grown(&start, &end);
+    // sdiag is counted after its answer: the first one in the second.
+    assert_eq!(grown, BTreeMap::from([("REQUEST_STATS_INFO".to_owned(), end_tick - start_tick + asked)]));
+
+    let readers = proc::children(collector.pid().unwrap());
+    assert_eq!(readers.len(), 1, "{readers:?}");
+    readers.into_iter().for_each(|reader| proc::signal(reader, proc::Signal::KILL).unwrap());
+    wait::until("another reader", SOON, || !proc::children(collector.pid().unwrap()).is_empty()).unwrap();
+    let again = now() + 2;
+    at(again);
+    assert_eq!(count(&sandbox.slurm.sdiag().unwrap(), "REQUEST_BUILD_INFO"), before);
+    assert!(collector.stop().unwrap().after < Duration::from_secs(5));
+}
+
+#[test]
+fn a_tick_is_one_rpc_whatever_is_enabled() {
+    // All of them, none, each alone: in three clusters side by side.
+    let alone = FAMILIES.map(|family| vec![family]);
+    let all: Vec<Vec<&str>> = [FAMILIES.to_vec(), Vec::new()].into_iter().chain(alone).collect();
+    std::thread::scope(|scope| {
+        for some in all.chunks(3) {
+            scope.spawn(|| {
+                let sandbox = Sandbox::start().unwrap();
+                some.iter().for_each(|enabled| a_tick_is_one_rpc(&sandbox, enabled));
+            });
+        }
+    });
+}
+
+fn a_tick_is_one_rpc(sandbox: &Sandbox, enabled: &[&str]) {
+    let host = "cluster.slurm_graphite.";
+    let tables =
+        FAMILIES.map(|family| format!("[collectors.{family}]\nenabled = {}\n", enabled.contains(&family)));
+    let file = sandbox.path("slurm-graphite.toml");
+    std::fs::write(&file, tables.concat()).unwrap();
+    let mut collector =
+        sandbox.collector(&["--interval", "1s", "--config", &file.display().to_string()]).unwrap();
+    collector.line("slurmctld answers", SOON).unwrap();
+    let ran = || {
+        let paths = sandbox.carbon.paths();
+        let path = paths.keys().find(|path| path.starts_with(host) && path.ends_with("gauge-readings_ok"))?;
+        sandbox.carbon.series(path).ok()?.last()
+    };
+    let since = now();
+    let newer = || ran().filter(|(at, _)| *at > since + 1);
+    let (_, ok) = wait::until_some("a tick", SOON, newer).unwrap();
+    let start = sandbox.slurm.sdiag().unwrap();
+    wait::pause(Duration::from_secs(4));
+    let end = sandbox.slurm.sdiag().unwrap();
+    let ended = now();
+    let (_, after) = wait::until_some("the last tick", SOON, || ran().filter(|(at, _)| *at > ended)).unwrap();
+    let grown = grown(&start, &end);
+    assert_eq!(grown.keys().collect::<Vec<_>>(), ["REQUEST_STATS_INFO"], "{enabled:?}");
+    let asked = grown.values().sum::<u64>().to_string().parse::<f64>().unwrap();
+    // The first sdiag is counted in the second, and ticks go on while they run.
+    assert!((3.0..=6.0).contains(&asked) && asked - 1.0 <= after - ok, "{asked}: {enabled:?}");
+    collector.stop().unwrap();
+}
+
+/// What slurmctld served between two outputs, without slurmd's own, which comes at times of its own.
+fn grown(start: &Sdiag, end: &Sdiag) -> BTreeMap<String, u64> {
+    let rows = end.by_type.iter().map(|row| (row.name.clone(), row.count - count(start, &row.name)));
+    rows.filter(|(name, more)| *more > 0 && name != "MESSAGE_NODE_REGISTRATION_STATUS").collect()
+}
+
+/// sdiag in the second of a tick that is stored, so that what it counts is known: this tick or, on a machine that is too
+/// slow for that, a later one. And how often sdiag was asked.
+fn sdiag_within(sandbox: &Sandbox, mut tick: u64) -> Result<(u64, Sdiag, u64)> {
+    for asked in 1..=TRIES {
+        sandbox.value_at(&path("jobs_submitted"), tick, SOON)?;
+        let sdiag = sandbox.slurm.sdiag()?;
+        if now() == tick {
+            return Ok((tick, sdiag, asked));
+        }
+        tick = now() + 1;
+    }
+    bail!("sdiag never answered in the second of a tick, {TRIES} times")
+}
+
+fn count(sdiag: &Sdiag, name: &str) -> u64 {
+    let named = |row: &&RpcRow| row.name == name;
+    sdiag.by_type.iter().find(named).map_or(0, |row| row.count)
+}

@@ -1,0 +1,92 @@
+//! `slurm-graphite stats` prints what sdiag prints, line by line.
+
+use std::collections::BTreeSet;
+
+use sandbox::{Invocation, Sandbox, section, wait};
+
+use super::SOON;
+
+/// sdiag counts its own call: this row differs between two calls.
+const OWN_ROW: &str = "REQUEST_STATS_INFO";
+
+#[test]
+fn stats_prints_what_sdiag_prints_line_by_line() {
+    let sandbox = Sandbox::start().unwrap();
+    sandbox.slurm.submit(&["--wrap", "true"]).unwrap();
+    sandbox.slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    sandbox.slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
+    wait::until("cycles of both schedulers", SOON, || {
+        let sdiag = sandbox.slurm.sdiag().unwrap();
+        [section::MAIN, section::BACKFILL].iter().all(|part| sdiag.get(part, "Total cycles") > Some(0))
+    })
+    .unwrap();
+    if rustix::process::getuid().is_root() {
+        // A user without a name, who may ask for everything.
+        sandbox.slurm.run_as(54321, "sinfo", &[]).unwrap();
+        let text = stats(&sandbox);
+        assert!(text.contains("\n\t54321           (   54321) count:"), "{text}");
+    }
+    compare(&sandbox);
+}
+
+/// Compares `slurm-graphite stats` with sdiag, at a moment when nothing but their own calls changes.
+pub(crate) fn compare(sandbox: &Sandbox) {
+    // The first reader adds its row to the table.
+    stats(sandbox);
+    let compared = wait::until_some("a moment in which nothing changes", SOON, || {
+        let before = sandbox.slurm.run("sdiag", &[]).unwrap();
+        let ours = stats(sandbox);
+        let after = sandbox.slurm.run("sdiag", &[]).unwrap();
+        (normal(&before) == normal(&after)).then_some((after, ours))
+    });
+    let (theirs, ours) = compared.unwrap();
+    assert_eq!(normal(&ours), normal(&theirs));
+    let set = |text: &str| rows(text).iter().map(|row| shape(row)).collect::<BTreeSet<_>>();
+    assert_eq!(set(&ours), set(&theirs));
+    assert!(rows(&ours).len() >= 5, "{ours}");
+}
+
+fn stats(sandbox: &Sandbox) -> String {
+    let conf = sandbox.slurm.conf().display().to_string();
+    let run = Invocation::new(&sandbox.folder, &["stats", "--slurm-conf", &conf]).unwrap().finish().unwrap();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    run.stdout
+}
+
+/// Every line with what must differ masked: the time of the call, and a latency. Rows of the tables come last, sorted:
+/// those with the same count have no order.
+fn normal(text: &str) -> Vec<String> {
+    let masked = |line: &str| match line {
+        line if line.starts_with("sdiag output at ") => shape(line),
+        line if line.starts_with("Latency ") => shape(line),
+        line => line.to_owned(),
+    };
+    let rows = rows(text);
+    let own = |line: &str| line.contains(OWN_ROW) || line.contains(&own_user());
+    let (rest, mut sorted): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| !rows.contains(line));
+    sorted.retain(|line| !own(line));
+    sorted.sort_unstable();
+    rest.into_iter().map(masked).chain(sorted.into_iter().map(str::to_owned)).collect()
+}
+
+fn rows(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| line.contains("ave_time:")).collect()
+}
+
+/// `(       0) ` of this user, in whose row every call is counted.
+fn own_user() -> String {
+    format!("({:>8}) ", rustix::process::getuid().as_raw())
+}
+
+/// A line with each run of digits, and the blanks that fill its column, as one `#`.
+fn shape(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (words, digits) = rest.split_at(start);
+        out.push_str(words);
+        out.push('#');
+        rest = digits.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start_matches(' ');
+    }
+    out + rest
+}

@@ -1,0 +1,233 @@
+//! `make install` puts everything where the unit looks for it, and never overwrites a configuration; the manual pages
+//! and completions that it installs are fit for use.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use sandbox::{Finished, Folder, Invocation, find_program};
+
+const PROGRAMS: [&str; 3] = ["slurm-graphite", "slurm-graphite-reader", "slurm-graphite-rest-reader"];
+
+#[test]
+fn under_a_prefix_of_its_own() {
+    let folder = Folder::new().unwrap();
+    let root = install(&folder, "/opt/graphite").unwrap();
+    for (file, mode) in [
+        ("bin/slurm-graphite", 0o755),
+        ("libexec/slurm-graphite/slurm-graphite-reader", 0o755),
+        ("libexec/slurm-graphite/slurm-graphite-rest-reader", 0o755),
+        ("etc/slurm-graphite/slurm-graphite.toml", 0o644),
+        ("lib/systemd/system/slurm-graphite.service", 0o644),
+        ("lib/sysusers.d/slurm-graphite.conf", 0o644),
+        ("lib/tmpfiles.d/slurm-graphite.conf", 0o644),
+        ("share/man/man1/slurm-graphite.1", 0o644),
+        ("share/man/man5/slurm-graphite.toml.5", 0o644),
+        ("share/bash-completion/completions/slurm-graphite", 0o644),
+        ("share/fish/vendor_completions.d/slurm-graphite.fish", 0o644),
+        ("share/zsh/site-functions/_slurm-graphite", 0o644),
+        ("share/doc/slurm-graphite/README.md", 0o644),
+        ("share/doc/slurm-graphite/metrics.md", 0o644),
+        ("share/doc/slurm-graphite/slurm-graphite.toml", 0o644),
+        ("share/slurm-graphite/supervisor/slurm-graphite.conf", 0o644),
+        ("share/slurm-graphite/carbon/storage-schemas.conf", 0o644),
+        ("share/slurm-graphite/carbon/storage-aggregation.conf", 0o644),
+    ] {
+        let path = root.join("opt/graphite").join(file);
+        let found = fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(found.permissions().mode() & 0o777, mode, "{file}");
+    }
+    // Nothing lies outside the prefix.
+    assert_eq!(names(&root), ["opt"]);
+    assert_eq!(names(&root.join("opt")), ["graphite"]);
+    named_paths_exist(&root, "/opt/graphite").unwrap();
+    for page in ["man1/slurm-graphite.1", "man5/slurm-graphite.toml.5"] {
+        let text = fs::read_to_string(root.join("opt/graphite/share/man").join(page)).unwrap();
+        let paths = text.replace('\\', "").replace("/opt/graphite/", "");
+        assert!(!paths.contains("/usr/") && !paths.contains("/etc/slurm-graphite"), "{paths}");
+    }
+    for file in files(&root).unwrap() {
+        let text = fs::read_to_string(&file).unwrap().replace("/opt/graphite/", "");
+        for elsewhere in ["bin", "libexec", "share"].map(|folder| format!("/usr/{folder}/slurm-graphite")) {
+            assert!(!text.contains(&elsewhere), "{} names {elsewhere}", file.display());
+        }
+        assert!(!text.contains("/etc/slurm-graphite"), "{} names /etc/slurm-graphite", file.display());
+    }
+}
+
+#[test]
+fn as_a_package_does() {
+    let folder = Folder::new().unwrap();
+    let root = install(&folder, "/usr").unwrap();
+    assert_eq!(names(&root), ["etc", "usr"]);
+    named_paths_exist(&root, "/usr").unwrap();
+}
+
+#[test]
+fn an_edited_configuration_stays() {
+    let folder = Folder::new().unwrap();
+    let root = install(&folder, "/usr").unwrap();
+    let configuration = root.join("etc/slurm-graphite/slurm-graphite.toml");
+    fs::write(&configuration, "interval = \"10s\"\n").unwrap();
+    install(&folder, "/usr").unwrap();
+    assert_eq!(fs::read_to_string(configuration).unwrap(), "interval = \"10s\"\n");
+}
+
+/// As lintian does it.
+#[test]
+fn manual_pages_render_without_a_warning() {
+    let folder = Folder::new().unwrap();
+    let pages = manual(&folder).unwrap();
+    let render = |page: &Path| {
+        let args = ["--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", &page.display().to_string()];
+        let man = Invocation::of(&folder, &find_program("man").unwrap(), &args).unwrap();
+        man.env("MANWIDTH", "80").env("MANROFFSEQ", "").finish().unwrap()
+    };
+    for page in ["slurm-graphite.1", "slurm-graphite.toml.5"] {
+        let Finished { code, stdout, stderr, .. } = render(&pages.join(page));
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{page}");
+        assert!(stdout.len() > 5000, "{page}: {stdout}");
+    }
+    // That it would say something.
+    let wrong = folder.path().join("wrong.1");
+    fs::write(&wrong, ".TH wrong 1\n.SH NAME\nwrong \\- \\*[undefined]\n").unwrap();
+    assert!(render(&wrong).stderr.contains("undefined"));
+}
+
+#[test]
+fn bash_completes_commands_and_their_options() {
+    let folder = Folder::new().unwrap();
+    let file = manual(&folder).unwrap().join("slurm-graphite.bash").display().to_string();
+    let complete = |words: &str, last: &str| {
+        let script = format!(
+            "source {file}; COMP_WORDS=(slurm-graphite {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n\
+             set -- $(complete -p slurm-graphite); while [ \"$1\" != -F ]; do shift; done\n\
+             \"$2\" slurm-graphite {last} slurm-graphite; echo ${{COMPREPLY[@]}}"
+        );
+        let bash = find_program("bash").unwrap();
+        let finished = Invocation::of(&folder, &bash, &["--norc", "-c", &script]).unwrap().finish().unwrap();
+        assert_eq!(finished.stderr, "");
+        finished.stdout.trim().to_owned()
+    };
+    assert_eq!(complete("ch", "ch"), "check");
+    assert_eq!(complete("check --conn", "--conn"), "--connect");
+    // What packages alone need is offered to nobody.
+    assert_eq!(complete("manu", "manu"), "");
+}
+
+#[test]
+fn nothing_built_is_said() {
+    let folder = Folder::new().unwrap();
+    let error = make(&folder, &["install", "BUILT=/nowhere", "DESTDIR=/nowhere"]).unwrap_err().to_string();
+    assert!(error.contains("make build"), "{error}");
+}
+
+/// Compiling takes minutes.
+#[test]
+fn what_is_missing_is_said_before_anything_is_compiled() {
+    let folder = Folder::new().unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    for program in ["sh", "cat"] {
+        std::os::unix::fs::symlink(find_program(program).unwrap(), bin.join(program)).unwrap();
+    }
+    // A Debian with nothing but Rust, and not root's.
+    let compiled = folder.path().join("compiled");
+    for (program, script) in [
+        ("dpkg-query", "exit 1".to_owned()),
+        ("id", "echo 1000".to_owned()),
+        ("cargo", format!("echo > {}", compiled.display())),
+    ] {
+        fs::write(bin.join(program), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    for (target, packages) in [
+        ("build", "gcc libc6-dev libclang-dev libslurm-dev\n"),
+        ("deb", "gcc libc6-dev libclang-dev libslurm-dev debhelper pkgconf systemd\n"),
+        ("rpm", "gcc libc6-dev libclang-dev libslurm-dev rpm\n"),
+    ] {
+        let mut command = sandbox::command(folder.path(), &find_program("make").unwrap());
+        command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), target]).env("PATH", &bin);
+        for variable in ["LIBCLANG_PATH", "SLURM_INCLUDE_DIR", "SLURM_LIB_DIR"] {
+            command.env_remove(variable);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(packages), "{target}: {said}");
+        assert!(!compiled.exists(), "{target} compiles first");
+    }
+}
+
+/// The manual pages and completions, as `make man` writes them.
+fn manual(folder: &Folder) -> Result<PathBuf> {
+    let pages = folder.path().join("built/manual");
+    let finished = Invocation::new(folder, &["manual", &pages.display().to_string()])?.finish()?;
+    ensure!(finished.code == Some(0), "{}", finished.stderr);
+    Ok(pages)
+}
+
+/// Installs stand-ins for the programs: what they do is no matter here.
+fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
+    let (built, root) = (folder.path().join("built"), folder.path().join("root"));
+    fs::create_dir_all(&built)?;
+    for program in PROGRAMS {
+        fs::write(built.join(program), "")?;
+        fs::set_permissions(built.join(program), fs::Permissions::from_mode(0o755))?;
+    }
+    manual(folder)?;
+    let variables = [
+        format!("BUILT={}", built.display()),
+        format!("DESTDIR={}", root.display()),
+        format!("PREFIX={prefix}"),
+    ];
+    make(folder, &["install"].into_iter().chain(variables.iter().map(String::as_str)).collect::<Vec<_>>())?;
+    Ok(root)
+}
+
+fn make(folder: &Folder, args: &[&str]) -> Result<()> {
+    let mut command = sandbox::command(folder.path(), &find_program("make")?);
+    let output = command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../..")]).args(args).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Every path of ours that the unit names must be one that was installed.
+fn named_paths_exist(root: &Path, prefix: &str) -> Result<()> {
+    let unit = fs::read_to_string(
+        root.join(prefix.trim_start_matches('/')).join("lib/systemd/system/slurm-graphite.service"),
+    )?;
+    let commands = unit.lines().filter(|line| line.starts_with("Exec"));
+    let words = commands.flat_map(|line| line.split(['=', ' ']));
+    let ours: Vec<&str> =
+        words.filter(|word| word.starts_with('/') && word.contains("slurm-graphite")).collect();
+    ensure!(!ours.is_empty(), "the unit starts nothing of ours:\n{unit}");
+    for path in ours {
+        ensure!(
+            root.join(path.trim_start_matches('/')).exists(),
+            "the unit names {path}, which is not installed"
+        );
+    }
+    Ok(())
+}
+
+/// Every file below `folder`.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { files.extend(self::files(&path)?) } else { files.push(path) }
+    }
+    Ok(files)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into())
+        .collect();
+    names.sort();
+    names
+}

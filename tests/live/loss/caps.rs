@@ -1,0 +1,142 @@
+//! Outages longer than the caps: exactly the oldest ticks are missing, and the counters equal their points.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::{Findings, Folder, Invocation, Manner, Plan, Sink, Stage, destination, now, slurm_graphite};
+use slurm_snapshot::{Answer, Reading, Release, Statistics};
+
+use super::side_by_side;
+
+#[test]
+fn an_outage_longer_than_the_caps() {
+    side_by_side(&[
+        ("max_bytes of the file", full),
+        ("max_age", old),
+        ("max_bytes, over two runs", full_and_killed),
+        ("max_age and a recording of three days", recording_of_days),
+    ]);
+}
+
+/// Ticks of 130 KB, so that a file of the least size is full after 25: paths as long as they may be, and the figures of six
+/// more destinations, which take everything.
+fn small(stage: &Stage) -> Result<Vec<Sink>> {
+    let mut plan = Plan::to(&stage.carbon.address());
+    plan.top = format!("prefix = \"{}\"\n", ["long"; 4].map(|word| word.repeat(47)).join("."));
+    let sinks = (0..6).map(|_| Sink::start(Manner::Record)).collect::<Result<Vec<_>>>()?;
+    let names = ["u", "v", "w", "x", "y", "z"];
+    plan.destinations.extend(sinks.iter().zip(names).map(|(sink, name)| destination(name, &sink.address())));
+    plan.queue = "max_bytes = \"4MiB\"\n".to_owned();
+    stage.configure(&plan)?;
+    Ok(sinks)
+}
+
+fn full() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    stage.carbon.process.stop()?;
+    let _sinks = small(&stage)?;
+    stage.daemon.spawn()?;
+    stage.ticks(32)?;
+    oldest_are_missing(stage, "carbon.carbon.gauge-points_dropped_full", 0.0)
+}
+
+fn old() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    stage.carbon.process.stop()?;
+    let mut plan = Plan::to(&stage.carbon.address());
+    plan.queue = "max_age = \"10s\"\nresend_window = \"5s\"\n".to_owned();
+    stage.configure(&plan)?;
+    stage.daemon.spawn()?;
+    stage.ticks(25)?;
+    oldest_are_missing(stage, "carbon.carbon.gauge-points_dropped_age", 0.0)
+}
+
+/// What the run before had dropped, the last tick of that run tells.
+fn full_and_killed() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    stage.carbon.process.stop()?;
+    let _sinks = small(&stage)?;
+    stage.daemon.spawn()?;
+    stage.ticks(32)?;
+    stage.daemon.stop()?;
+    stage.collected.look()?;
+    let before = stage.counter("carbon.carbon.gauge-points_dropped_full")?;
+    stage.daemon.spawn()?;
+    stage.ticks(6)?;
+    oldest_are_missing(stage, "carbon.carbon.gauge-points_dropped_full", before)
+}
+
+fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<String> {
+    let since = now();
+    stage.carbon.process.start()?;
+    stage.connected(since)?;
+    stage.ticks(2)?;
+    let findings: Findings = stage.finish()?;
+    let dropped = before + stage.counter(counter)?;
+    ensure!(findings.wrong.is_empty(), "{findings}");
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let missing = findings.missing() as f64;
+    let oldest: Vec<u64> = stage.collected.counted().take(findings.lost.len()).map(|(at, _)| at).collect();
+    let whole =
+        stage.collected.counted().take(findings.lost.len()).map(|(_, points)| points.len()).sum::<usize>();
+    ensure!(missing > 0.0, "everything fitted");
+    ensure!(findings.lost.keys().copied().eq(oldest), "not the oldest: {findings}");
+    ensure!(findings.missing() == whole, "parts of ticks: {findings}");
+    // A run's last tick cannot tell yet what it pushes out itself: an eighth of the file at once.
+    let sizes: Vec<usize> = findings.lost.values().map(Vec::len).collect();
+    let untold =
+        (1..8).filter(|_| before > 0.0).flat_map(|ticks| sizes.windows(ticks).map(|its| its.iter().sum()));
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let told =
+        std::iter::once(0_usize).chain(untold).any(|untold| (missing - dropped - untold as f64).abs() < 0.5);
+    ensure!(told, "{missing} are missing, {dropped} were counted: {findings}");
+    Ok(format!(
+        "{} ticks, the oldest {} are missing with {missing} datapoints, {dropped} counted",
+        findings.ticks,
+        findings.lost.len()
+    ))
+}
+
+/// The timestamps are the recording's own: nothing in it is too old.
+fn recording_of_days() -> Result<String> {
+    const READINGS: u32 = 73;
+    let folder = Folder::new()?;
+    let (recording, sink) = (folder.path().join("recording"), Sink::start(Manner::Record)?);
+    let mut text = String::new();
+    for n in 0..READINGS {
+        let reading = Reading {
+            id: n.into(),
+            time: 1_700_000_000.0 + 3600.0 * f64::from(n),
+            elapsed: 100,
+            release: Release::new(22, 5),
+            cluster: None,
+            max_server_threads: None,
+            uptime: None,
+            reply: None,
+            visibility: None,
+            rest: None,
+            statistics: Some(Statistics { jobs_submitted: n, ..Statistics::default() }),
+        };
+        text.push_str(&serde_json::to_string(&Answer::Reading(Box::new(reading)))?);
+        text.push('\n');
+    }
+    fs::write(&recording, text)?;
+    let config = folder.path().join("replay.toml");
+    fs::write(&config, format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address())))?;
+    let (config, recording) = (config.display().to_string(), recording.display().to_string());
+    let args =
+        ["run", "--config", &config, "--prefix", "replayed", "--interval", "10s", "--replay", &recording];
+    let replayed = Invocation::of(&folder, &slurm_graphite()?, &args)?.finish()?;
+    ensure!(replayed.code == Some(0), "{}", replayed.stderr);
+    let bytes = sink.bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    let arrived: BTreeSet<&str> = text.lines().collect();
+    for n in 0..READINGS {
+        let line =
+            format!("replayed.slurm_sched_stats.gauge-jobs_submitted {n} {}", 1_700_000_000 + 3600 * n);
+        ensure!(arrived.contains(line.as_str()), "{line} did not arrive");
+    }
+    Ok(format!("{READINGS} readings of 3 days, all arrived"))
+}

@@ -1,0 +1,117 @@
+//! Destinations that come or go, and clocks that jump. What moves is in reloads.rs.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::proc::Signal;
+use sandbox::{Ahead, Carbon, Folder, Manner, Sink, Stage, destination, free_port, now, wait};
+
+use super::side_by_side;
+use super::sizes::Size;
+
+const IN_USE: &str = "the new configuration is in use";
+const A_DAY: u64 = 24 * 3600;
+
+#[test]
+fn what_a_removed_destination_never_had_is_counted_at_max_age() {
+    println!("{}", removed().unwrap());
+}
+
+#[test]
+fn a_clock_a_day_ahead_for_one_tick_drops_no_backlog() {
+    side_by_side(&[
+        ("Carbon away", || clock_ahead(true)),
+        ("Carbon there, then killed", || clock_ahead(false)),
+    ]);
+}
+
+/// One of two goes, so that nobody can say where its backlog should go: what it never had is counted when it is dropped.
+fn removed() -> Result<String> {
+    const REMOVED: &str = ".queue.gauge-points_dropped_removed";
+    let mut stage = Size::Small.stage("")?;
+    let mut with = Size::Small.plan(&stage, &stage.carbon.address())?;
+    with.queue = "max_age = \"15s\"\nresend_window = \"4s\"\n".to_owned();
+    let without = with.clone();
+    with.destinations.push_str(&destination("gone", &format!("127.0.0.1:{}", free_port()?)));
+    stage.configure(&with)?;
+    stage.daemon.spawn()?;
+    stage.ticks(5)?;
+    let since = now();
+    stage.configure(&without)?;
+    stage.daemon.signal(Signal::HUP)?;
+    stage.said(since, IN_USE)?;
+    stage.until(REMOVED, |removed| removed > 0.0)?;
+    // The oldest reaches max_age first, and the newest some seconds later.
+    wait::pause(Duration::from_secs(7));
+    stage.tick()?;
+    // Those that were made while it was there have figures of it.
+    let is_its = |points: &&sandbox::Points| points.keys().any(|path| path.contains(".carbon.gone."));
+    let points: usize =
+        stage.collected.counted().map(|(_, points)| points).filter(is_its).map(|points| points.len()).sum();
+    let counted = stage.counter(REMOVED)?;
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    let is_exact = (counted - points as f64).abs() < 0.5;
+    ensure!(is_exact, "{points} points were not sent, {counted} counted");
+    Ok(format!("{points} points not sent, {counted} counted; {}", stage.finish()?.clean()?))
+}
+
+/// The daemon's clock alone: it makes one tick of tomorrow and goes back.
+fn clock_ahead(away: bool) -> Result<String> {
+    let folder = Folder::new()?;
+    // Tomorrow's point must not push today's out of the archive.
+    let schemas = "[everything]\npattern = .*\nretentions = 1s:26h\n".to_owned();
+    let mut carbon = Carbon::new(&folder, "carbon", &Options { schemas, ..Options::default() })?;
+    carbon.process.start()?;
+    let clock = Ahead::new(&folder)?;
+    let mut stage = Stage::with(folder, carbon)?;
+    stage.configure(&Size::Small.plan(&stage, &stage.carbon.address())?)?;
+    stage.under(&clock)?;
+    stage.daemon.spawn()?;
+    stage.steady()?;
+    if away {
+        stage.carbon.process.kill()?;
+        stage.ticks(6)?;
+    }
+    clock.set(A_DAY)?;
+    let tomorrow = now() + 20.0 * 3600.0;
+    #[expect(clippy::cast_precision_loss, reason = "Unix time")]
+    let is_there = |stage: &mut Stage| {
+        stage.collected.look().is_ok() && stage.collected.newest().is_some_and(|at| at as f64 > tomorrow)
+    };
+    wait::until("a tick of tomorrow", Duration::from_secs(10), || is_there(&mut stage))?;
+    // The second that it was collected in must be over: it has a tick of its own already.
+    wait::pause(Duration::from_millis(1500));
+    clock.set(0)?;
+    stage.ticks(4)?;
+    let since = now();
+    if !away {
+        stage.carbon.process.kill()?;
+    }
+    stage.carbon.process.start()?;
+    stage.connected(since)?;
+    Ok(stage.finish()?.clean()?.to_string())
+}
+
+/// A reload that moves a destination must not take a receiver for moved that is only new.
+#[test]
+fn a_second_destination_gets_no_backlog_of_the_first() {
+    let mut stage = Size::Small.stage("").unwrap();
+    stage.daemon.spawn().unwrap();
+    stage.ticks(4).unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let mut plan = Size::Small.plan(&stage, &stage.carbon.address()).unwrap();
+    plan.destinations.push_str(&destination("new", &sink.address()));
+    plan.destinations.push_str("protocol = \"plaintext\"\n");
+    stage.configure(&plan).unwrap();
+    let since = now();
+    stage.daemon.signal(Signal::HUP).unwrap();
+    let in_use = stage.said(since, IN_USE).unwrap().at;
+    stage.ticks(3).unwrap();
+    stage.finish().unwrap().clean().unwrap();
+    let bytes = sink.bytes();
+    let text = String::from_utf8_lossy(&bytes);
+    let stamps = text.lines().filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    let oldest = stamps.fold(f64::INFINITY, f64::min);
+    assert!(oldest > in_use - 1.5, "{oldest} is older than {in_use}");
+}

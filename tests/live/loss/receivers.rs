@@ -1,0 +1,121 @@
+//! What a receiver is given and told: no half of a line, and no confirmation of what was never understood.
+
+use std::io::Read;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::proc::Signal;
+use sandbox::{Carbon, Folder, Imitation, Invocation, Space, Stage, free_port, now, wait};
+
+use super::sizes::Size;
+use super::{SKIPPED, side_by_side};
+
+#[test]
+fn a_connection_abandoned_within_a_line_is_reset() {
+    side_by_side(&[
+        ("a reload that touches the destination", || torn(true)),
+        ("the end of the daemon", || torn(false)),
+    ]);
+}
+
+#[test]
+fn pickle_to_the_plaintext_port_is_never_called_confirmed() {
+    side_by_side(&[("run", pickle_to_2003), ("once", once_to_2003)]);
+}
+
+/// A receiver that takes an unterminated last line for a whole one, as VictoriaMetrics does, would store half a number.
+fn torn(reload: bool) -> Result<String> {
+    let stage_port = free_port()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, stage_port))?;
+    rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1)?;
+    let mut stage = Size::Large.stage("")?;
+    let mut plan = Size::Large.plan(&stage, &format!("127.0.0.1:{stage_port}"))?;
+    plan.destinations.push_str("protocol = \"plaintext\"\n");
+    stage.configure(&plan)?;
+    let file = stage.folder.path().join("daemon.toml");
+    let text = std::fs::read_to_string(&file)?.replace("drain_timeout = \"20s\"", "drain_timeout = \"1s\"");
+    std::fs::write(&file, &text)?;
+    stage.daemon.spawn()?;
+    let mut streams: Vec<TcpStream> = vec![listener.accept()?.0];
+    stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks >= 2.0)?;
+    if reload {
+        std::fs::write(&file, text.replace("\"3s\"", "\"4s\""))?;
+        let since = now();
+        stage.daemon.signal(Signal::HUP)?;
+        stage.said(since, "the new configuration is in use")?;
+        wait::pause(Duration::from_millis(300));
+    } else {
+        stage.daemon.stop()?;
+    }
+    listener.set_nonblocking(true)?;
+    streams.extend(std::iter::from_fn(|| Some(listener.accept().ok()?.0)));
+    // The reload's new connection is not over: only the first is read to its end.
+    let first = streams.first_mut().context("no connection")?;
+    first.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut bytes = Vec::new();
+    let end = first.read_to_end(&mut bytes);
+    ensure!(bytes.len() > 1000, "{} bytes arrived", bytes.len());
+    let tail =
+        String::from_utf8_lossy(bytes.get(bytes.len().saturating_sub(60)..).unwrap_or_default()).into_owned();
+    ensure!(end.is_err() || tail.ends_with('\n'), "a clean end behind {tail:?}");
+    Ok(format!("{} bytes, then {end:?}", bytes.len()))
+}
+
+/// A Carbon on its usual ports, in a network of its own.
+fn usual_ports(folder: &Folder) -> Result<Option<(Space, Carbon)>> {
+    let Some(space) = Space::new(folder, "true")? else { return Ok(None) };
+    let mut carbon = Carbon::within(&space, folder, "carbon", &Options::default())?;
+    carbon.process.start()?;
+    Ok(Some((space, carbon)))
+}
+
+fn pickle_to_2003() -> Result<String> {
+    let folder = Folder::new()?;
+    let Some((space, carbon)) = usual_ports(&folder)? else { return Ok(SKIPPED.to_owned()) };
+    let mut stage = Stage::with(folder, carbon)?;
+    stage.configure(&Size::Usual.plan(&stage, "127.0.0.1:2003")?)?;
+    stage.move_into(&space, true)?;
+    stage.daemon.spawn()?;
+    stage.ticks(12)?;
+    stage.daemon.stop()?;
+    stage.collected.look()?;
+    let stored = stage.settled()?;
+    ensure!(stored.missing() as u64 == stored.checked, "something of it was stored: {stored}");
+    let said = |words: &str| stage.collected.said(0.0, words);
+    ensure!(!said("confirmed\""), "it was called confirmed");
+    ensure!(said("port 2003 usually reads plaintext"), "the port is not named");
+    let news: Vec<&str> = stage
+        .collected
+        .entries()
+        .iter()
+        .filter(|entry| entry.is_news())
+        .map(|entry| entry.line.as_str())
+        .collect();
+    Ok(format!("{news:#?}"))
+}
+
+fn once_to_2003() -> Result<String> {
+    let folder = Folder::new()?;
+    let Some((space, _carbon)) = usual_ports(&folder)? else { return Ok(SKIPPED.to_owned()) };
+    let config = folder.path().join("once.toml");
+    std::fs::write(
+        &config,
+        format!(
+            "[slurm]\n{}[[carbon]]\nname = \"carbon\"\naddress = \"127.0.0.1:2003\"\n",
+            Imitation::good(&folder)?.toml()
+        ),
+    )?;
+    let program = sandbox::slurm_graphite()?;
+    let text = format!("{} once --config {} >&2", program.display(), config.display());
+    let inside = space.words(&text);
+    let words: Vec<&str> = inside.iter().map(String::as_str).collect();
+    let finished = Invocation::of(&folder, &sandbox::find_program("nsenter")?, &words)?.finish()?;
+    let said: Vec<&str> = finished.stderr.lines().filter(|line| !line.starts_with("cluster.")).collect();
+    let confirmed = said.iter().any(|line| line.contains("confirmed") && !line.contains("not confirmed"));
+    ensure!(!confirmed, "it was called confirmed: {said:?}");
+    let doubts = said.iter().any(|line| line.contains("port 2003 usually reads plaintext"));
+    ensure!(finished.code != Some(0) || doubts, "exit 0: {said:?}");
+    Ok(format!("exit {:?}: {said:?}", finished.code))
+}

@@ -1,0 +1,229 @@
+//! The packages in a clean Debian: installed, started, upgraded, removed, purged. `make packages-test` starts it, as
+//! root, once `make deb` and `make rpm` have made them.
+//!
+//! There is no systemd at work in a chroot, so that `systemctl` lines are what is not tested here: the unit's command is
+//! started as the unit's user, by hand.
+
+mod chroot;
+mod rpm;
+mod shells;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::{Limits, Options};
+use sandbox::{Carbon, Folder, Notify, Slurm, proc, wait};
+
+use self::chroot::{Chroot, host};
+
+const CONFIGURATION: &str = "/etc/slurm-graphite/slurm-graphite.toml";
+const STATE: &str = "/var/lib/slurm-graphite";
+const FIGURE: &str = "cluster.slurm_sched_stats.gauge-server_thread_count";
+/// Of the shipped configuration.
+const INTERVAL: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(30);
+
+#[test]
+#[ignore = "make packages-test"]
+fn from_nothing_to_the_first_point_and_back_to_nothing() {
+    let folder = Folder::new().unwrap();
+    let slurm = Slurm::start(&folder).unwrap();
+    let chroot = Chroot::new(&folder).unwrap();
+    let packages = packages("deb").unwrap();
+
+    chroot.apt("update").unwrap();
+    install(&chroot, &packages, "").unwrap();
+    user_and_state_exist(&chroot).unwrap();
+    systemd_likes_the_unit(&chroot).unwrap();
+
+    // The host has these: it is part of a cluster. Then the schema and the two lines.
+    chroot.write("/etc/slurm/slurm.conf", &fs::read_to_string(slurm.conf()).unwrap()).unwrap();
+    let carbon = carbon(&folder, &chroot).unwrap();
+    chroot
+        .run(&format!(
+            "sed -i -e 's/^address = .*/address = \"{}\"/' -e 's/^#dir = /dir = /' {CONFIGURATION}",
+            carbon.address()
+        ))
+        .unwrap();
+    let edited = chroot.read(CONFIGURATION).unwrap();
+
+    the_unit_s_command_sends(&folder, &chroot, &carbon).unwrap();
+    supervisord_runs_it_too(&chroot, &carbon).unwrap();
+
+    let next = repacked(&folder, &packages, "2", "").unwrap();
+    install(&chroot, &next, "").unwrap();
+    assert!(version(&chroot).unwrap().ends_with("-2"));
+    assert_eq!(chroot.read(CONFIGURATION).unwrap(), edited);
+    // A new release documents a new key: whoever has edited the file is asked, and may keep it.
+    let next = repacked(&folder, &packages, "3", "# a new key\n").unwrap();
+    install(&chroot, &next, "-o Dpkg::Options::=--force-confold").unwrap();
+    assert!(version(&chroot).unwrap().ends_with("-3"));
+    assert_eq!(chroot.read(CONFIGURATION).unwrap(), edited);
+    assert!(chroot.read(&format!("{CONFIGURATION}.dpkg-dist")).unwrap().ends_with("# a new key\n"));
+
+    chroot.apt("remove slurm-graphite").unwrap();
+    for gone in ["/usr/bin/slurm-graphite", "/usr/libexec/slurm-graphite", "/usr/share/slurm-graphite"] {
+        assert!(!chroot.path(gone).exists(), "{gone}");
+    }
+    assert_eq!(chroot.read(CONFIGURATION).unwrap(), edited);
+    assert!(chroot.path(STATE).join("queue.lock").exists());
+    chroot.apt("purge slurm-graphite").unwrap();
+    for gone in ["/etc/slurm-graphite", STATE] {
+        assert!(!chroot.path(gone).exists(), "{gone}");
+    }
+    // A number that is given out again would own what was forgotten somewhere.
+    chroot.run("getent passwd slurm-graphite").unwrap();
+}
+
+#[test]
+#[ignore = "make packages-test"]
+fn lintian_has_nothing_to_say() {
+    let folder = Folder::new().unwrap();
+    for package in packages("deb").unwrap() {
+        let package = package.display().to_string();
+        let said =
+            host(&folder, "lintian", &["--allow-root", "--fail-on", "error,warning", &package]).unwrap();
+        let said: Vec<&str> = said.lines().filter(|line| !line.starts_with("N:")).collect();
+        assert_eq!(said, [""; 0]);
+    }
+}
+
+/// Where cargo and `make` put what they build.
+fn target() -> Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    here.ancestors().nth(3).map(Path::to_owned).context("no target folder")
+}
+
+/// The packages of a kind: the daemon's first, then the readers', that of slurmrestd last.
+fn packages(kind: &str) -> Result<Vec<PathBuf>> {
+    let folder = target()?.join(kind);
+    let entries =
+        fs::read_dir(&folder).with_context(|| format!("{}: run `make {kind}`", folder.display()))?;
+    let mut found: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == kind))
+        .filter(|path| !path.display().to_string().ends_with(".src.rpm"))
+        .collect();
+    found.sort_by_key(|path| {
+        let name = path.display().to_string();
+        (name.contains("-rest-reader"), name.contains("-reader-"))
+    });
+    ensure!(found.len() == 3, "three packages are expected: {found:?}");
+    Ok(found)
+}
+
+/// As the documentation says it: `apt install ./…deb ./…deb`.
+fn install(chroot: &Chroot<'_>, packages: &[PathBuf], options: &str) -> Result<()> {
+    let files: Vec<String> = packages.iter().map(|file| chroot.take(file)).collect::<Result<_>>()?;
+    chroot.apt(&format!("install {options} {}", files.join(" ")))?;
+    let wrong = chroot.run("dpkg --verify")?;
+    let wrong: Vec<&str> = wrong.lines().filter(|line| !line.ends_with(CONFIGURATION)).collect();
+    ensure!(wrong.is_empty(), "{wrong:?}");
+    Ok(())
+}
+
+fn version(chroot: &Chroot<'_>) -> Result<String> {
+    chroot.run("dpkg-query -W -f '${Version}' slurm-graphite")
+}
+
+/// The same packages under a higher number, with something more in the configuration.
+fn repacked(folder: &Folder, packages: &[PathBuf], revision: &str, more: &str) -> Result<Vec<PathBuf>> {
+    let repack = |package: &PathBuf| {
+        let name = package
+            .file_name()
+            .context("no file")?
+            .to_string_lossy()
+            .replace("-1_", &format!("-{revision}_"));
+        let (content, next) = (folder.path().join("content"), folder.path().join(name));
+        let script = format!(
+            "rm -rf {content}; dpkg-deb --raw-extract {package} {content}\n\
+             sed -i -e '/^Version/s/-1$/-{revision}/' -e 's/-1)/-{revision})/g' {content}/DEBIAN/control\n\
+             ! test -e {content}{CONFIGURATION} || printf %s '{more}' >> {content}{CONFIGURATION}\n\
+             dpkg-deb --root-owner-group --build {content} {next}",
+            content = content.display(),
+            package = package.display(),
+            next = next.display()
+        );
+        host(folder, "sh", &["-ec", &script])?;
+        Ok(next)
+    };
+    packages.iter().map(repack).collect()
+}
+
+fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
+    let user = chroot.run("getent passwd slurm-graphite")?;
+    ensure!(user.trim_end().ends_with(&format!(":{STATE}:/usr/sbin/nologin")), "{user}");
+    let state = chroot.run(&format!("stat -c '%U:%G %a' {STATE}"))?;
+    ensure!(state == "slurm-graphite:slurm-graphite 750\n", "{state}");
+    let conffiles = chroot.run("dpkg-query -W -f '${Conffiles}' slurm-graphite")?;
+    ensure!(conffiles.contains(CONFIGURATION), "{conffiles}");
+    Ok(())
+}
+
+/// The manual pages that it names are looked for too.
+fn systemd_likes_the_unit(chroot: &Chroot<'_>) -> Result<()> {
+    chroot.apt("install --no-install-recommends man-db")?;
+    let said = chroot.run("systemd-analyze verify slurm-graphite.service")?;
+    ensure!(said.is_empty(), "{said}");
+    // In tenths: an exposure of 2.0 at most.
+    chroot.run("systemd-analyze security --no-pager --offline=yes --threshold=20 slurm-graphite.service")?;
+    Ok(())
+}
+
+/// With the rules that the package has for it.
+fn carbon(folder: &Folder, chroot: &Chroot<'_>) -> Result<Carbon> {
+    let rules = |name: &str| chroot.read(&format!("/usr/share/slurm-graphite/carbon/{name}.conf"));
+    let options = Options {
+        schemas: rules("storage-schemas")?,
+        aggregation: rules("storage-aggregation")?,
+        limits: Limits::Wide,
+    };
+    Carbon::start(folder, "carbon", &options)
+}
+
+/// What systemd would start, as the user that it would start it as.
+fn the_unit_s_command_sends(folder: &Folder, chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
+    let unit = chroot.read("/usr/lib/systemd/system/slurm-graphite.service")?;
+    let value = |key: &str| {
+        let value = unit.lines().find_map(|line| line.strip_prefix(&format!("{key}=")));
+        value.with_context(|| format!("no {key} in {unit}"))
+    };
+    let command: Vec<&str> = value("ExecStart")?.split(' ').collect();
+    let mut systemd = Notify::listen(folder)?;
+    chroot.run(&format!("chmod 777 {}", systemd.path.display()))?;
+    let mut daemon = chroot.process("daemon", value("User")?, &command)?.env("NOTIFY_SOCKET", &systemd.path);
+    let start = Instant::now();
+    daemon.spawn()?;
+    systemd.message("READY=1", SOON)?;
+    wait::until_some("the first point", INTERVAL * 2, || carbon.series(FIGURE).ok()?.last())
+        .with_context(|| daemon.lines().join("\n"))?;
+    ensure!(start.elapsed() <= INTERVAL * 2);
+    let ended = daemon.stop()?;
+    ensure!(ended.status.success(), "{}: {}", ended.status, daemon.lines().join("\n"));
+    let owner = chroot.run(&format!("stat -c %U {STATE}/queue.lock"))?;
+    ensure!(owner == "slurm-graphite\n", "the queue is {owner}'s");
+    Ok(())
+}
+
+/// From our file, with the user and the paths in it.
+fn supervisord_runs_it_too(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
+    chroot.apt("install --no-install-recommends supervisor")?;
+    chroot.run("cp /usr/share/slurm-graphite/supervisor/slurm-graphite.conf /etc/supervisor/conf.d/")?;
+    let before = carbon.series(FIGURE)?.last();
+    let command = ["/usr/bin/supervisord", "-n", "-c", "/etc/supervisor/supervisord.conf"];
+    let mut supervisord = chroot.process("supervisord", "root", &command)?;
+    supervisord.start()?;
+    supervisord.line("success: slurm-graphite entered RUNNING state", SOON)?;
+    let child = supervisord.pid().and_then(|pid| proc::children(pid).first().copied()).context("no child")?;
+    let user = chroot.run(&format!("stat -c %U /proc/{child}"))?;
+    ensure!(user == "slurm-graphite\n", "it runs as {user}");
+    wait::until("a point more", INTERVAL * 2, || {
+        carbon.series(FIGURE).is_ok_and(|series| series.last() > before)
+    })?;
+    supervisord.stop()?;
+    supervisord.line("stopped: slurm-graphite (exit status 0)", SOON)?;
+    Ok(())
+}

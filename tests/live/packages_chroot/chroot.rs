@@ -1,0 +1,154 @@
+//! A clean Debian in a folder: this host's release, from this host's mirror.
+//!
+//! What is mounted for a command is mounted in a mount namespace of its own, which ends with it: there is nothing to
+//! unmount, however a test ends.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use sandbox::{Folder, Process, find_program};
+
+/// The chroot, and the folder that is visible inside of it under its own path: slurm.conf and munge's socket are there.
+pub(crate) struct Chroot<'f> {
+    folder: &'f Folder,
+    root: PathBuf,
+}
+
+impl<'f> Chroot<'f> {
+    /// A copy of the one that is made at the first time and kept in the target folder.
+    pub(crate) fn new(folder: &'f Folder) -> Result<Self> {
+        ensure!(rustix::process::getuid().is_root(), "a chroot needs root");
+        let chroot = Self { folder, root: folder.path().join("root") };
+        let base = base(folder)?;
+        host(folder, "cp", &["-a", "--reflink=auto", &text(&base), &text(&chroot.root)])?;
+        fs::create_dir_all(chroot.path(&text(folder.path())))?;
+        // Packages of others start no services of theirs in here.
+        chroot.write("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")?;
+        chroot.run("chmod 755 /usr/sbin/policy-rc.d")?;
+        Ok(chroot)
+    }
+
+    /// Where a path of the chroot is.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    pub(crate) fn read(&self, path: &str) -> Result<String> {
+        fs::read_to_string(self.path(path)).with_context(|| path.to_owned())
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) -> Result<()> {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().context("a file at /")?)?;
+        fs::write(&path, text).with_context(|| text.to_owned())
+    }
+
+    /// Runs a line of shell as root, and returns all that it said.
+    pub(crate) fn run(&self, line: &str) -> Result<String> {
+        let args = self.enter(&[]);
+        let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
+        args.extend(["sh", "-ec", line]);
+        host(self.folder, "unshare", &args)
+    }
+
+    /// A program that will run in the chroot, as `user` and its group.
+    pub(crate) fn process(&self, name: &str, user: &str, command: &[&str]) -> Result<Process> {
+        let process = Process::new(self.folder, name, find_program("unshare")?);
+        Ok(process.args(self.enter(&[&format!("--userspec={user}:{user}")])).args(command.iter().copied()))
+    }
+
+    /// apt-get, without a question.
+    pub(crate) fn apt(&self, args: &str) -> Result<String> {
+        self.run(&format!("DEBIAN_FRONTEND=noninteractive apt-get -qq -y {args} </dev/null"))
+    }
+
+    /// Copies a file of the host into /root, and returns its path there.
+    pub(crate) fn take(&self, file: &Path) -> Result<String> {
+        let name = file.file_name().context("no file")?.to_string_lossy();
+        let inside = format!("/root/{name}");
+        fs::copy(file, self.path(&inside)).with_context(|| text(file))?;
+        Ok(inside)
+    }
+
+    fn enter(&self, options: &[&str]) -> Vec<String> {
+        let (root, folder) = (text(&self.root), text(self.folder.path()));
+        let script = format!(
+            "mount -t proc proc {root}/proc && mount --bind {folder} {root}{folder} && exec chroot {} {root} \"$@\"",
+            options.join(" ")
+        );
+        ["--mount", "--propagation=private", "sh", "-ec", &script, "sh"].map(str::to_owned).to_vec()
+    }
+}
+
+/// The clean one. A half-made one has another name.
+fn base(folder: &Folder) -> Result<PathBuf> {
+    let release = fs::read_to_string("/etc/os-release")?;
+    let value = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let suite = value.context("/etc/os-release names no VERSION_CODENAME: this is no Debian")?;
+    let base = super::target()?.join("chroot").join(suite);
+    if !base.exists() {
+        let half = base.with_extension("half-made");
+        host(folder, "rm", &["-rf", "--one-file-system", &text(&half)])?;
+        fs::create_dir_all(&half)?;
+        let sources = sources(suite)?;
+        let (mirror, _) =
+            sources.iter().find(|(_, of)| of == suite).context("apt has no source of this release")?;
+        host(folder, "debootstrap", &["--variant=minbase", suite, &text(&half), mirror])?;
+        // The updates too.
+        let lines = sources.iter().map(|(mirror, suite)| format!("deb {mirror} {suite} main\n"));
+        fs::write(half.join("etc/apt/sources.list"), lines.collect::<String>())?;
+        for file in ["/etc/resolv.conf", "/etc/hosts"] {
+            fs::copy(file, half.join(file.trim_start_matches('/'))).context(file)?;
+        }
+        fs::rename(&half, &base)?;
+    }
+    Ok(base)
+}
+
+/// Mirror and suite of each of this release's sources, from either of the two forms that apt's files have.
+fn sources(release: &str) -> Result<Vec<(String, String)>> {
+    let files =
+        fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut sources = Vec::new();
+    for file in files.chain(["/etc/apt/sources.list".into()]) {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        for stanza in text.split("\n\n") {
+            let value =
+                |key: &str| stanza.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+            for mirror in value("URIs:").split_whitespace() {
+                let suites = value("Suites:").split_whitespace();
+                sources.extend(suites.map(|suite| (mirror.to_owned(), suite.to_owned())));
+            }
+        }
+        for line in text.lines().filter(|line| line.starts_with("deb ")) {
+            let mut words = line.split_whitespace().skip_while(|word| !word.contains("://"));
+            if let (Some(mirror), Some(suite)) = (words.next(), words.next()) {
+                sources.push((mirror.to_owned(), suite.to_owned()));
+            }
+        }
+    }
+    // Those of others have suites of their own.
+    sources.retain(|(_, suite)| {
+        suite.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    });
+    Ok(sources)
+}
+
+/// Runs a program of the host to its end, however long it takes, and returns all that it said.
+pub(crate) fn host(folder: &Folder, program: &str, args: &[&str]) -> Result<String> {
+    let mut command = sandbox::command(folder.path(), &find_program(program)?);
+    let output = command.args(args).output().with_context(|| program.to_owned())?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    match output.status.code() {
+        Some(0) => Ok(said),
+        Some(code) => bail!("{program} {args:?} has ended with {code}:\n{said}"),
+        None => bail!("{program} {args:?} has ended by signal {:?}:\n{said}", output.status.signal()),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}

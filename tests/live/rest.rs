@@ -1,0 +1,35 @@
+//! slurmrestd instead of libslurm: the same figures, its failures told apart, tokens that end, and a reader that stays small.
+#![expect(clippy::print_stdout, reason = "what was measured, for --nocapture")]
+
+mod faults;
+mod figures;
+mod imitated;
+mod jobs;
+
+use std::time::Duration;
+
+use sandbox::{Folder, Slurm, Slurmrestd, Way};
+
+const SOON: Duration = Duration::from_secs(15);
+const DOWN: &str = "no reading; trying at every tick";
+
+/// A cluster that makes tokens, and slurmrestd in front of it, with a token for so many seconds.
+fn cluster(way: Way, seconds: u32) -> (Folder, Slurm, Slurmrestd) {
+    cluster_with(way, seconds, "")
+}
+
+/// The same with more in slurm.conf.
+fn cluster_with(way: Way, seconds: u32, conf: &str) -> (Folder, Slurm, Slurmrestd) {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
+    let text = std::fs::read_to_string(slurm.conf()).unwrap();
+    std::fs::write(slurm.conf(), text + conf).unwrap();
+    slurm.start_all().unwrap();
+    let mut rest = Slurmrestd::new(&folder, &slurm, way).unwrap();
+    rest.process.start().unwrap();
+    if way == Way::Token {
+        rest.renew(&slurm, seconds).unwrap();
+    }
+    (folder, slurm, rest)
+}

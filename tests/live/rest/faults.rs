@@ -1,0 +1,217 @@
+//! slurmrestd, slurmctld and the token fail for real: one line in the log, ticks go on, and figures come back.
+
+use std::fs;
+use std::time::Duration;
+
+use sandbox::{Daemon, Invocation, Slurmrestd, TlsProxy, Way, now, wait};
+
+use super::{DOWN, SOON, cluster};
+
+const UP: &str = "slurmctld answers";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn slurmrestd_killed_and_slurmctld_killed_are_told_apart_and_come_back() {
+    let (folder, mut slurm, mut rest) = cluster(Way::Token, 3600);
+    let mut daemon = Daemon::start(&folder, &rest.toml()).unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    let reader = daemon.reader().unwrap();
+
+    let killed = now();
+    rest.process.kill().unwrap();
+    let said = daemon.said(killed, DOWN, SOON).unwrap();
+    assert!(said.line.contains("refused"), "{}", said.line);
+    rest.process.start().unwrap();
+    daemon.tick_with(true, now(), SOON).unwrap();
+
+    let killed = now();
+    slurm.slurmctld.kill().unwrap();
+    let said = daemon.said(killed, DOWN, PATIENCE).unwrap();
+    assert!(said.line.contains("slurmrestd answers 50") && !said.line.contains("token"), "{}", said.line);
+    slurm.slurmctld.start().unwrap();
+    daemon.tick_with(true, now(), PATIENCE).unwrap();
+    assert_eq!(daemon.news(killed).unwrap(), [DOWN, UP]);
+    assert_eq!(daemon.reader().unwrap(), reader, "no reason for another reader");
+    daemon.ticks(2).unwrap();
+    daemon.check_ticks().unwrap();
+    daemon.stop().unwrap();
+}
+
+/// Only where `make releases` has both; the reader is neither told nor restarted.
+#[test]
+#[ignore = "needs two releases in chroots: SANDBOX_ROOT, and SANDBOX_OLDER_ROOT of Slurm 24.11"]
+fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
+    let older = std::path::PathBuf::from(std::env::var_os("SANDBOX_OLDER_ROOT").unwrap());
+    let (folder, slurm, mut newer) = cluster(Way::Token, 3600);
+    newer.process.kill().unwrap();
+    let mut older = Slurmrestd::of_release(&folder, &slurm, &older, "24.11", newer.port).unwrap();
+    older.process.start().unwrap();
+    let mut daemon = Daemon::start(&folder, &newer.toml()).unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    daemon.ticks(3).unwrap();
+    let reader = daemon.reader().unwrap();
+    let toml = newer.toml();
+    let check = || {
+        let file = folder.path().join("upgrade.toml");
+        fs::write(&file, format!("[slurm]\n{toml}")).unwrap();
+        let file = file.display().to_string();
+        let run =
+            Invocation::new(&folder, &["check", "--connect", "--config", &file]).unwrap().finish().unwrap();
+        run.stdout
+    };
+    let before = check();
+    assert!(before.contains("version v0.0.42") && before.contains("Slurm 24.11"), "{before}");
+
+    let gone = now();
+    older.process.kill().unwrap();
+    newer.process.start().unwrap();
+    let there = now();
+    let back = daemon.tick_with(true, there, SOON).unwrap();
+    let after = check();
+    assert!(after.contains("version v0.0.45") && after.contains("Slurm 26.05"), "{after}");
+    daemon.ticks(3).unwrap();
+    let up = daemon.recorded().unwrap().own("slurmctld_up");
+    let lost: Vec<_> = up.iter().filter(|(_, up)| **up < 0.5).map(|(at, _)| *at).collect();
+    assert!(lost.iter().all(|&at| at <= back), "{lost:?} after {back}");
+    assert!(daemon.news(gone).unwrap().len() <= 2, "{:?}", daemon.news(gone).unwrap());
+    assert_eq!(daemon.reader().unwrap(), reader, "no reason for another reader");
+    daemon.check_ticks().unwrap();
+    println!("upgraded: {} ticks without figures in {:.1} s between the two", lost.len(), there - gone);
+    daemon.stop().unwrap();
+}
+
+/// Renewed while it is good it costs no tick; one that has ended costs those until another is there.
+#[test]
+fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
+    let (folder, slurm, rest) = cluster(Way::Token, 10);
+    let mut daemon = Daemon::start(&folder, &rest.toml()).unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    let reader = daemon.reader().unwrap();
+    daemon.said(0.0, "token ends in 0 min", SOON).unwrap();
+    let begin = now();
+    rest.renew(&slurm, 8).unwrap();
+    wait::pause(Duration::from_secs(4));
+    assert!(
+        daemon.recorded().unwrap().own("slurmctld_up").values().all(|up| *up > 0.5),
+        "no tick is lost by a renewal"
+    );
+
+    let said = daemon.said(begin, DOWN, PATIENCE).unwrap();
+    assert!(said.line.contains("does not accept the token"), "{}", said.line);
+    daemon.said(begin, "token has ended", SOON).unwrap();
+    let renewed = now();
+    rest.renew(&slurm, 3600).unwrap();
+    let up = daemon.tick_with(true, renewed, SOON).unwrap();
+    daemon.ticks(1).unwrap();
+    let recorded = daemon.recorded().unwrap();
+    #[expect(clippy::cast_precision_loss, reason = "Unix seconds")]
+    let without =
+        recorded.own("slurmctld_up").iter().filter(|(at, up)| **at as f64 > renewed && **up < 0.5).count();
+    assert!(
+        without <= 1,
+        "{without} ticks without figures after the token was there, the first good one at {up}"
+    );
+    let left = recorded.own("token_expires_in");
+    assert!(left.values().any(|left| *left < 0.0) && *left.values().last().unwrap() > 3000.0, "{left:?}");
+    assert_eq!(daemon.reader().unwrap(), reader);
+    daemon.check_ticks().unwrap();
+    println!("a token that had ended: {without} ticks without figures after its renewal");
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn tls_needs_the_right_authority_and_the_right_name() {
+    let (folder, _slurm, rest) = cluster(Way::Token, 3600);
+    let mut proxy = TlsProxy::new(&folder, rest.port).unwrap();
+    proxy.process.start().unwrap();
+    let check = |url: &str, more: &str| {
+        let text = format!("[slurm]\nrest = \"{url}\"\n{}{more}", rest.token_toml());
+        let file = folder.path().join("tls.toml");
+        fs::write(&file, text).unwrap();
+        let file = file.display().to_string();
+        let run =
+            Invocation::new(&folder, &["check", "--connect", "--config", &file]).unwrap().finish().unwrap();
+        run.stdout
+    };
+    let port = proxy.port;
+    let ca = format!("ca_file = \"{}\"\n", proxy.ca.display());
+    let good = check(&format!("https://localhost:{port}"), &ca);
+    for line in [
+        "✓ connection: https://localhost",
+        "✓ TLS",
+        "✓ slurmrestd: version v0.0.",
+        "✓ token: of user",
+        "✓ slurmctld: cluster",
+    ] {
+        assert!(good.contains(line), "{line}: {good}");
+    }
+    let other = format!("ca_file = \"{}\"\n", proxy.other_ca.display());
+    for (url, more, words) in [
+        (format!("https://localhost:{port}"), other.as_str(), "✗ TLS: "),
+        (format!("https://127.0.0.1:{port}"), ca.as_str(), "✗ TLS: "),
+        (format!("https://localhost:{}", rest.port), ca.as_str(), "✗ TLS: "),
+        (format!("http://localhost:{port}"), "", "use https://"),
+    ] {
+        let found = check(&url, more);
+        assert!(found.contains(words) && found.contains("– slurmctld: not reached"), "{url} {more}: {found}");
+    }
+    let mut daemon =
+        Daemon::start(&folder, &format!("rest = \"https://localhost:{port}\"\n{}{ca}", rest.token_toml()))
+            .unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    daemon.ticks(5).unwrap();
+    let reader = daemon.reader().unwrap();
+    let most = super::imitated::most_kib(reader);
+    println!("with TLS in normal work the reader has taken {most} KiB at most");
+    // A release build takes 4 MiB; what debug information and checks add is not of interest.
+    assert!(most <= if cfg!(debug_assertions) { 10 } else { 5 } * 1024, "{most} KiB");
+    daemon.stop().unwrap();
+}
+
+/// Each tick is one request for statistics, and nothing else of ours reaches slurmctld.
+#[test]
+fn a_tick_is_one_rpc_and_no_ping() {
+    let (folder, slurm, rest) = cluster(Way::Token, 3600);
+    let count = |name: &str| {
+        let rows = slurm.sdiag().unwrap().by_type;
+        rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
+    };
+    let mut daemon = Daemon::start(&folder, &rest.toml()).unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    let pings = count("REQUEST_PING");
+    let (before, read) = (count("REQUEST_STATS_INFO"), daemon.recorded().unwrap().last("readings_ok"));
+    daemon.ticks(8).unwrap();
+    let (after, read_after) = (count("REQUEST_STATS_INFO"), daemon.recorded().unwrap().last("readings_ok"));
+    // sdiag's own, and what is between a reading and its point.
+    let more = i64::try_from(after - before).unwrap() - 1;
+    #[expect(clippy::cast_possible_truncation, reason = "a few")]
+    let ticks = (read_after - read) as i64;
+    assert!((more - ticks).abs() <= 1, "{more} requests in {ticks} ticks");
+    assert_eq!(count("REQUEST_PING"), pings);
+    println!("{more} REQUEST_STATS_INFO in {ticks} ticks, and no ping");
+    daemon.stop().unwrap();
+}
+
+#[test]
+fn no_token_and_a_wrong_one_are_said_so() {
+    let (folder, slurm, rest) = cluster(Way::Token, 3600);
+    let other = Slurmrestd::new(&folder, &slurm, Way::Socket).unwrap();
+    drop(other);
+    let token = folder.path().join("token");
+    for (text, words) in [
+        ("", "there is no token in it"),
+        (
+            "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE4MDAwMDAwMDAwLCJzdW4iOiJhbGljZSJ9.c2lnbmF0dXJl",
+            "does not accept the token",
+        ),
+    ] {
+        fs::write(&token, text).unwrap();
+        let file = folder.path().join("token.toml");
+        fs::write(&file, format!("[slurm]\n{}", rest.toml())).unwrap();
+        let file = file.display().to_string();
+        let run =
+            Invocation::new(&folder, &["check", "--connect", "--config", &file]).unwrap().finish().unwrap();
+        assert!(run.stdout.contains("✗ token: ") && run.stdout.contains(words), "{}", run.stdout);
+        assert!(!run.stdout.contains("eyJ") && !run.stderr.contains("eyJ"), "a token in what is printed");
+    }
+}

@@ -1,0 +1,271 @@
+//! The batch over REST equals libslurm's of the same moment, less the list that `slurm-graphite metrics` prints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use sandbox::{Folder, Invocation, Slurmrestd, Way, slurm_graphite, wait};
+use slurm_snapshot::{Answer, Nodes, Reading, Reply, Statistics};
+
+use super::{SOON, cluster, cluster_with};
+
+/// What a request itself moves, and what is of the moment.
+const MOVES: [&str; 4] = ["req_time", "server_thread_count", "job_states_ts", "seconds"];
+
+#[test]
+fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
+    let (folder, slurm, rest) = cluster(Way::Socket, 0);
+    for _ in 0..3 {
+        slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    for _ in 0..4 {
+        slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
+    }
+    wait::until("a mean over minutes, and cycles of both schedulers", SOON * 8, || {
+        slurm.sdiag().is_ok_and(|sdiag| sdiag.get(sandbox::section::MAIN, "Cycles per minute").is_some())
+    })
+    .unwrap();
+    let libslurm = format!("[slurm]\nconf = \"{}\"\n", slurm.conf().display());
+    let rest = format!("[slurm]\n{}", rest.toml());
+    let (of_libslurm, of_rest) = wait::until_some("two moments in which nothing changes", SOON * 4, || {
+        let first = moment(&folder, &libslurm, &rest)?;
+        wait::pause(std::time::Duration::from_millis(2500));
+        let second = moment(&folder, &libslurm, &rest)?;
+        Some(([first.0, second.0], [first.1, second.1]))
+    })
+    .unwrap();
+    assert_eq!(of_libslurm[1].release, of_rest[1].release);
+    let (libslurm, rest) = (points(&folder, &of_libslurm), points(&folder, &of_rest));
+    let release = of_rest[1].release.to_string();
+    let printed = absent(&folder, &release);
+    let is_printed = |path: &str| {
+        let (below, leaf) =
+            path.strip_prefix("cluster.").and_then(|path| path.split_once(".gauge-")).unwrap();
+        printed.iter().any(|(family, leaves)| {
+            (below == family || below.starts_with(&format!("{family}.")))
+                && (leaves.is_empty() || leaves.contains(leaf))
+        })
+    };
+    let missing: Vec<&String> = libslurm.keys().filter(|path| !rest.contains_key(*path)).collect();
+    let not_printed: Vec<_> = missing.iter().filter(|path| !is_printed(path)).collect();
+    assert!(not_printed.is_empty(), "absent over REST, and not in the list: {not_printed:#?}");
+    let all_the_same: Vec<_> = rest.keys().filter(|path| is_printed(path)).collect();
+    assert!(all_the_same.is_empty(), "in the list, and there over REST of {release}: {all_the_same:#?}");
+    let more: Vec<_> = rest.keys().filter(|path| !libslurm.contains_key(*path)).collect();
+    assert!(more.is_empty(), "over REST alone: {more:#?}");
+    let mut compared = 0;
+    for (path, value) in &rest {
+        let leaf = path.rsplit_once(".gauge-").unwrap().1;
+        // The two ask one after the other; of the interval only the sums are the same.
+        let moves = MOVES.contains(&leaf)
+            || path.contains("slurm_rpc_stats")
+            || path.contains("slurm_sched_interval")
+            || path.contains("slurm_health")
+            || path.contains("slurm_graphite");
+        if !moves {
+            assert_eq!(Some(value), libslurm.get(path), "{path}");
+            compared += 1;
+        }
+    }
+    rpcs_are_the_same(&of_libslurm[1], &of_rest[1]);
+    assert!(compared > 30, "{compared}");
+    println!(
+        "Slurm {release}: {} paths over REST, {compared} of them equal digit for digit, {} absent, all printed",
+        rest.len(),
+        missing.len()
+    );
+}
+
+/// But for what the requests themselves add: one row, and the time in it.
+fn rpcs_are_the_same(libslurm: &Reading, rest: &Reading) {
+    let rows = |reading: &Reading| -> BTreeMap<u16, (u32, u64)> {
+        let tables = reading.statistics.as_ref().unwrap().rpc.as_ref();
+        let types = tables.iter().flat_map(|tables| &tables.types);
+        types
+            .filter(|row| ![2035, 2001, 1008].contains(&row.id))
+            .map(|row| (row.id, (row.count, row.time)))
+            .collect()
+    };
+    let (libslurm, rest) = (rows(libslurm), rows(rest));
+    assert_eq!(libslurm, rest);
+    assert!(!rest.is_empty());
+}
+
+/// A reading of each, between two of libslurm's that say the same.
+fn moment(folder: &Folder, libslurm: &str, rest: &str) -> Option<(Reading, Reading)> {
+    let (before, rest, after) = (read(folder, libslurm), read(folder, rest), read(folder, libslurm));
+    (steady(&before) == steady(&after)).then_some((after, rest))
+}
+
+fn steady(reading: &Reading) -> Statistics {
+    let statistics = reading.statistics.clone().unwrap();
+    Statistics { req_time: 0, server_thread_count: 0, rpc: None, ..statistics }
+}
+
+fn read(folder: &Folder, toml: &str) -> Reading {
+    let file = folder.path().join("read.toml");
+    fs::write(&file, toml).unwrap();
+    let file = file.display().to_string();
+    let run = Invocation::new(folder, &["stats", "--json", "--config", &file]).unwrap().finish().unwrap();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    let reading = match Answer::parse(run.stdout.as_bytes()) {
+        Ok(Answer::Reading(reading)) => Some(*reading),
+        _ => None,
+    };
+    reading.unwrap()
+}
+
+/// What would be published of these readings, at the last of them.
+fn points(folder: &Folder, readings: &[Reading; 2]) -> BTreeMap<String, String> {
+    let line = |reading: &Reading| {
+        let answer = Answer::Reading(Box::new(reading.clone()));
+        serde_json::to_string(&answer).unwrap() + "\n"
+    };
+    let file = folder.path().join("recording");
+    fs::write(&file, readings.iter().map(line).collect::<String>()).unwrap();
+    let file = file.display().to_string();
+    let run =
+        Invocation::new(folder, &["once", "--interval", "1s", "--replay", &file]).unwrap().finish().unwrap();
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
+    let lines = run.stdout.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    lines.filter_map(|words| Some(((*words.first()?).to_owned(), (*words.get(1)?).to_owned()))).collect()
+}
+
+/// Families and leaves that docs/metrics.md says are absent in this release.
+fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
+    let run = Invocation::new(folder, &["metrics"]).unwrap().finish().unwrap();
+    let table = run.stdout.split("## Over REST").nth(1).unwrap().to_owned();
+    let rows = table.lines().filter(|line| line.starts_with("| `slurm"));
+    rows.filter_map(|row| {
+        let [below, leaves, there]: [&str; 3] =
+            row.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>().try_into().unwrap();
+        let there = there.trim_end_matches(" |");
+        let is_there = match there.split_once("from ") {
+            None => false,
+            Some((before, from)) => {
+                let first = before.split_once(" to ");
+                release >= from
+                    || first.is_some_and(|(first, rest)| {
+                        release >= first && rest.get(..5).is_some_and(|last| release <= last)
+                    })
+            }
+        };
+        let leaves = leaves.split(',').map(|leaf| leaf.trim().trim_matches('`').to_owned());
+        let leaves: BTreeSet<String> = leaves.filter(|leaf| leaf != "all").collect();
+        (!is_there).then(|| (below.trim_matches('`').to_owned(), leaves))
+    })
+    .collect()
+}
+
+const REQUESTS: &str = "\
+{\"nodes\":{\"id\":1,\"partitions\":true,\"rows\":true}}
+{\"licenses\":{\"id\":2}}
+{\"reservations\":{\"id\":3}}
+{\"controllers\":{\"id\":4}}
+";
+
+#[test]
+fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
+    let conf = "Licenses=matlab:5\nPartitionName=second Nodes=localhost State=DOWN Hidden=YES\n";
+    let (_folder, slurm, rest) = cluster_with(Way::Socket, 0, conf);
+    slurm.submit(&["--ntasks=3", "--licenses=matlab:2", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    slurm
+        .run(
+            "scontrol",
+            &[
+                "create",
+                "reservation=r",
+                "starttime=now+3600",
+                "duration=60",
+                "user=root",
+                "nodes=ALL",
+                "flags=MAINT",
+            ],
+        )
+        .unwrap();
+    wait::until("a job that runs", SOON, || {
+        slurm.run("squeue", &["-h", "-t", "R"]).is_ok_and(|jobs| !jobs.is_empty())
+    })
+    .unwrap();
+    let libslurm = || {
+        let mut reader = slurm.reader(None).unwrap();
+        reader.arg("--conf").arg(slurm.conf());
+        replies(reader)
+    };
+    let one = |replies: Vec<Reply>| -> Vec<Reply> { replies.into_iter().map(comparable).collect() };
+    let seen = wait::until_some("the same twice", SOON * 2, || {
+        slurm.run("scontrol", &["update", "nodename=localhost", "state=drain", "reason=test"]).ok()?;
+        let before = one(libslurm());
+        let found = one(replies(rest_reader(&rest)));
+        let after = one(libslurm());
+        if found != after {
+            println!("libslurm {after:#?}\nslurmrestd {found:#?}");
+        }
+        (before == after && found == after).then_some(found)
+    })
+    .unwrap();
+    assert_eq!(seen.len(), 4);
+    let text = format!("{seen:?}");
+    for word in ["draining", "matlab", "second", "down", "maint: true"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+fn rest_reader(rest: &Slurmrestd) -> Command {
+    let mut command = sandbox::command(
+        std::path::Path::new("/"),
+        &slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader"),
+    );
+    command.args(["--rest", &rest.url]);
+    command
+}
+
+fn replies(mut reader: Command) -> Vec<Reply> {
+    reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = reader.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(REQUESTS.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let answers = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    let replies: Vec<Reply> = answers
+        .filter_map(|line| match Answer::parse(line) {
+            Ok(Answer::Reading(reading)) => reading.reply,
+            _ => None,
+        })
+        .collect();
+    replies
+}
+
+/// Without what slurmrestd does not tell, and what is of the moment.
+fn comparable(reply: Reply) -> Reply {
+    match reply {
+        Reply::Nodes(mut nodes) => {
+            let whole: &mut Nodes = &mut nodes;
+            (whole.last_update, whole.future) = (0, None);
+            if let Some(partitions) = &mut whole.partitions {
+                partitions.last_update = 0;
+                // Told up to 22.05, and from 26.05 on.
+                partitions.partitions.iter_mut().for_each(|row| (row.default, row.hidden) = (None, None));
+            }
+            whole.rows.iter_mut().for_each(|row| row.cpu_load = None);
+            Reply::Nodes(nodes)
+        }
+        Reply::Licenses(mut licenses) => {
+            licenses.last_update = 0;
+            Reply::Licenses(licenses)
+        }
+        Reply::Reservations(mut reservations) => {
+            reservations.last_update = 0;
+            Reply::Reservations(reservations)
+        }
+        Reply::Controllers(mut controllers) => {
+            for controller in &mut controllers {
+                controller.elapsed = 0;
+                controller.host.clear();
+            }
+            Reply::Controllers(controllers)
+        }
+        other => other,
+    }
+}

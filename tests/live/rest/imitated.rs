@@ -1,0 +1,225 @@
+//! A server that is not slurmrestd, or not well: whatever it sends is one line in the log, and the reader stays small.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use sandbox::{Daemon, Folder, now, wait};
+
+use super::{DOWN, SOON};
+
+/// Its most memory so far, as the kernel has it.
+pub(crate) fn most_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse().unwrap()
+}
+
+/// What is done with a connection whose request has been read.
+type Manner = fn(&mut TcpStream) -> std::io::Result<()>;
+
+fn serve(manner: Manner) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = manner(&mut stream);
+            });
+        }
+    });
+    port
+}
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000000\r\n\r\n";
+
+fn flood(stream: &mut TcpStream, start: &[u8], piece: &[u8]) -> std::io::Result<()> {
+    stream.write_all(HEAD)?;
+    stream.write_all(start)?;
+    let piece = piece.repeat(10_000 / piece.len() + 1);
+    for _ in 0..20_000 {
+        stream.write_all(&piece)?;
+    }
+    Ok(())
+}
+
+const CASES: [(&str, Manner, &str); 14] = [
+    ("garbage", |stream| stream.write_all(b"\x16\x03\x01 what is this\r\n\r\n"), "not HTTP"),
+    ("closes at once", |_| Ok(()), "closed before an answer came"),
+    (
+        "no json",
+        |stream| stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
+        "not an answer of slurmrestd",
+    ),
+    (
+        "other json",
+        |stream| stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\":1}"),
+        "no statistics",
+    ),
+    (
+        "half an answer",
+        |stream| stream.write_all(&[HEAD, b"{\"statistics\":{\"req_time\":1,"].concat()),
+        "before it was complete",
+    ),
+    ("100 MB of spaces", |stream| flood(stream, b"{", b" "), "the answer "),
+    ("100 MB of text", |stream| flood(stream, b"{\"statistics\":\"", b"x"), "a text in it that is longer"),
+    ("100 MB of a name", |stream| flood(stream, b"{\"", b"x"), "a text in it that is longer"),
+    (
+        "100 MB of rows",
+        |stream| flood(stream, b"{\"statistics\":{\"rpcs_by_user\":[{}", b",{}"),
+        "incomplete",
+    ),
+    ("100 MB of depth", |stream| flood(stream, b"{\"statistics\":", b"["), "not an answer of slurmrestd"),
+    (
+        "one byte a second",
+        |stream| {
+            stream.write_all(HEAD)?;
+            loop {
+                stream.write_all(b" ")?;
+                wait::pause(Duration::from_secs(1));
+            }
+        },
+        "was not complete within",
+    ),
+    (
+        "never",
+        |_| {
+            wait::pause(Duration::from_secs(60));
+            Ok(())
+        },
+        "an answer did not come within",
+    ),
+    (
+        "redirects",
+        |stream| {
+            stream
+                .write_all(b"HTTP/1.1 302 Found\r\nLocation: http://192.0.2.1/\r\nContent-Length: 0\r\n\r\n")
+        },
+        "redirection",
+    ),
+    (
+        "a proxy alone",
+        |stream| stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 6\r\n\r\n<html>"),
+        "slurmrestd is away",
+    ),
+];
+
+#[test]
+fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
+    let run = |(name, manner, words): (&'static str, Manner, &str)| {
+        let folder = Folder::new().unwrap();
+        let token = folder.path().join("token");
+        std::fs::write(&token, "opaque").unwrap();
+        let toml = format!(
+            "rest = \"http://127.0.0.1:{}\"\ntoken_file = \"{}\"\nuser = \"root\"\ntimeout = \"2s\"\n",
+            serve(manner),
+            token.display()
+        );
+        let mut daemon = Daemon::start(&folder, &toml).unwrap();
+        let said = daemon.said(0.0, DOWN, SOON).unwrap();
+        assert!(said.line.contains(words), "{name}: {}", said.line);
+        let reader = daemon.reader().unwrap();
+        let since = now();
+        daemon.ticks(3).unwrap();
+        assert!(daemon.news(since).unwrap().is_empty(), "{name}: said again");
+        assert_eq!(daemon.reader().unwrap(), reader, "{name}: another reader");
+        let most = most_kib(reader);
+        daemon.check_ticks().unwrap();
+        daemon.stop().unwrap();
+        (name, most)
+    };
+    let threads = CASES.map(|case| thread::spawn(move || run(case)));
+    for thread in threads {
+        let (name, most) = thread.join().unwrap();
+        println!("{name}: {most} KiB at most");
+        assert!(most <= 8 * 1024, "{name}: {most} KiB");
+    }
+}
+
+/// 42 or 45: what is served.
+static SERVED: AtomicU8 = AtomicU8::new(42);
+
+/// Every number of `diag` that each version has.
+const NUMBERS: [&str; 23] = [
+    "server_thread_count",
+    "agent_queue_size",
+    "agent_count",
+    "agent_thread_count",
+    "dbd_agent_queue_size",
+    "gettimeofday_latency",
+    "schedule_cycle_max",
+    "schedule_cycle_last",
+    "schedule_cycle_total",
+    "schedule_queue_length",
+    "jobs_submitted",
+    "jobs_started",
+    "jobs_completed",
+    "jobs_canceled",
+    "jobs_failed",
+    "jobs_pending",
+    "jobs_running",
+    "bf_backfilled_jobs",
+    "bf_last_backfilled_jobs",
+    "bf_backfilled_het_jobs",
+    "bf_cycle_counter",
+    "bf_cycle_last",
+    "bf_queue_len",
+];
+
+/// slurmrestd of 24.11, which knows v0.0.42 at most, or of 26.05, which knows it too.
+fn upgraded(stream: &mut TcpStream, request: &str) -> std::io::Result<()> {
+    let served = SERVED.load(Ordering::Relaxed);
+    let release = if served == 42 { "24.11.5" } else { "26.05.5" };
+    if !["42", &served.to_string()]
+        .iter()
+        .any(|version| request.contains(&format!("/slurm/v0.0.{version}/diag")))
+    {
+        return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    }
+    let numbers: String = NUMBERS.map(|name| format!("\"{name}\":{served},")).concat();
+    let body = format!(
+        "{{\"statistics\":{{{numbers}\"req_time\":9,\"req_time_start\":1,\"bf_active\":false}},\"errors\":[],\
+         \"meta\":{{\"slurm\":{{\"release\":\"{release}\"}}}}}}"
+    );
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    stream.write_all((head + &body).as_bytes())
+}
+
+#[test]
+fn an_upgraded_slurmrestd_is_asked_in_its_newest_version_and_no_tick_is_lost() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (asked, paths) = mpsc::channel();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let length = stream.read(&mut request).unwrap_or(0);
+            let request = String::from_utf8_lossy(request.get(..length).unwrap_or_default()).into_owned();
+            let _ = asked.send(request.lines().next().unwrap_or_default().to_owned());
+            let _ = upgraded(&mut stream, &request);
+        }
+    });
+    let folder = Folder::new().unwrap();
+    std::fs::write(folder.path().join("token"), "opaque").unwrap();
+    let token = folder.path().join("token");
+    let toml = format!(
+        "rest = \"http://127.0.0.1:{port}\"\ntoken_file = \"{}\"\nuser = \"root\"\n",
+        token.display()
+    );
+    let mut daemon = Daemon::start(&folder, &toml).unwrap();
+    daemon.tick_with(true, 0.0, SOON).unwrap();
+    daemon.ticks(2).unwrap();
+    SERVED.store(45, Ordering::Relaxed);
+    daemon.ticks(4).unwrap();
+    let up = daemon.recorded().unwrap().own("slurmctld_up");
+    assert!(up.values().all(|up| *up > 0.5), "{up:?}");
+    daemon.stop().unwrap();
+    let paths: Vec<String> = paths.try_iter().collect();
+    assert!(paths.last().is_some_and(|path| path.contains("v0.0.45")), "{paths:?}");
+    // From the newest down to the first that answers; then one a tick.
+    assert_eq!(paths.iter().take_while(|path| !path.contains("v0.0.42")).count(), 3, "{paths:?}");
+}

@@ -1,0 +1,121 @@
+//! READY, STATUS in words, WATCHDOG and STOPPING.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use sandbox::{Folder, Notify, Process, Sandbox, free_port, proc, wait};
+
+use super::{SOON, daemon, toml};
+
+fn notifying(process: Process, notify: &Notify) -> Process {
+    process.env("NOTIFY_SOCKET", notify.path.as_os_str())
+}
+
+/// A daemon of the sandbox that has been started.
+fn sending(sandbox: &Sandbox) -> Result<(Notify, Process)> {
+    let notify = Notify::listen(&sandbox.folder)?;
+    let mut daemon = notifying(daemon(&sandbox.folder, "daemon", &to_main(sandbox))?, &notify);
+    daemon.start()?;
+    Ok((notify, daemon))
+}
+
+fn to_main(sandbox: &Sandbox) -> String {
+    let address = format!("127.0.0.1:{}", sandbox.carbon.line_port);
+    toml("1s", sandbox.slurm.conf(), &[("main", &address)])
+}
+
+#[test]
+fn it_is_ready_within_five_seconds_where_neither_slurmctld_nor_carbon_is() {
+    let folder = Folder::new().unwrap();
+    let mut notify = Notify::listen(&folder).unwrap();
+    let address = format!("127.0.0.1:{}", free_port().unwrap());
+    let missing = folder.path().join("slurm.conf");
+    let config = toml("1s", &missing, &[("nobody", &address)]);
+    let mut daemon = notifying(daemon(&folder, "daemon", &config).unwrap(), &notify);
+    daemon.start().unwrap();
+    notify.message("READY=1", Duration::from_secs(5)).unwrap();
+    notify.message("waiting for nobody", SOON).unwrap();
+    notify.message("slurmctld does not answer; waiting for nobody, 3 ticks queued since ", SOON).unwrap();
+    let said = daemon.line(&missing.display().to_string(), SOON).unwrap();
+    assert!(said.contains("WARN") && said.contains("is not there"), "{said}");
+    assert!(daemon.stop().unwrap().status.success());
+}
+
+#[test]
+fn its_status_follows_slurmctld_and_carbon_in_words() {
+    let mut sandbox = Sandbox::start().unwrap();
+    let (mut notify, _daemon) = sending(&sandbox).unwrap();
+    notify.message("STATUS=slurmctld answers; sending to main", SOON).unwrap();
+    let before = notify.messages().len();
+    sandbox.carbon.process.stop().unwrap();
+    notify.message_after(before, "slurmctld answers; waiting for main, 2 ticks queued since ", SOON).unwrap();
+    let before = notify.messages().len();
+    sandbox.carbon.process.start().unwrap();
+    // The backoff may have grown.
+    notify.message_after(before, "STATUS=slurmctld answers; sending to main", SOON * 2).unwrap();
+    let before = notify.messages().len();
+    sandbox.slurm.slurmctld.stop().unwrap();
+    notify.message_after(before, "slurmctld does not answer; sending to main", SOON * 2).unwrap();
+    let before = notify.messages().len();
+    sandbox.slurm.slurmctld.start().unwrap();
+    notify.message_after(before, "slurmctld answers; sending to main", SOON * 2).unwrap();
+    // It is said when it changes, and nothing else is said without a watchdog.
+    let statuses: Vec<&str> = notify.messages().iter().map(|(_, text)| text.as_str()).collect();
+    assert!(statuses.windows(2).all(|pair| pair[0] != pair[1]), "{statuses:#?}");
+    assert!(!statuses.iter().any(|text| text.contains("WATCHDOG")), "{statuses:#?}");
+}
+
+#[test]
+fn the_watchdog_is_fed_twice_in_its_patience_however_long_the_interval() {
+    let folder = Folder::new().unwrap();
+    let mut notify = Notify::listen(&folder).unwrap();
+    let config = toml("30s", &folder.path().join("slurm.conf"), &[("nobody", "127.0.0.1:9")]);
+    let mut daemon =
+        notifying(daemon(&folder, "daemon", &config).unwrap(), &notify).env("WATCHDOG_USEC", "3000000");
+    let start = Instant::now();
+    daemon.start().unwrap();
+    let feeds = |notify: &mut Notify| -> Vec<Instant> {
+        let messages = notify.messages().iter();
+        messages.filter(|(_, text)| text.contains("WATCHDOG=1")).map(|(at, _)| *at).collect()
+    };
+    wait::until("six meals", SOON, || feeds(&mut notify).len() >= 6).unwrap();
+    let mut times = feeds(&mut notify);
+    times.insert(0, start);
+    let gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.iter().all(|gap| *gap <= Duration::from_millis(1500)), "{gaps:?}");
+    assert!(times[6] - times[0] > Duration::from_secs(3), "it need not be stuffed: {gaps:?}");
+    assert!(daemon.stop().unwrap().status.success());
+}
+
+#[test]
+fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered() {
+    let mut sandbox = Sandbox::start().unwrap();
+    let (mut notify, mut daemon) = sending(&sandbox).unwrap();
+    daemon.line("slurmctld answers", SOON).unwrap();
+    let readers = proc::children(daemon.pid().unwrap());
+    assert_eq!(readers.len(), 1);
+    let ended = daemon.stop().unwrap();
+    assert!(ended.status.success(), "{:?}", ended.status);
+    assert!(ended.after < Duration::from_secs(2), "{:?}", ended.after);
+    assert!(readers.iter().all(|&reader| !proc::alive(reader)), "the reader outlived its daemon");
+    notify.message("STOPPING=1", SOON).unwrap();
+    daemon.line("slurm-graphite has ended", SOON).unwrap();
+    wait::until("its last tick in whisper", SOON, || {
+        let up = sandbox.carbon.paths().into_keys().find(|path| path.ends_with(".gauge-slurmctld_up"));
+        up.and_then(|up| sandbox.carbon.series(&up).ok()?.last()).is_some_and(|(_, up)| up == 1.0)
+    })
+    .unwrap();
+    sandbox.carbon.process.stop().unwrap();
+
+    // With Carbon away the end waits for drain_timeout, and says what is left.
+    let config = format!("drain_timeout = \"1s\"\n{}", to_main(&sandbox));
+    let mut daemon = super::daemon(&sandbox.folder, "alone", &config).unwrap();
+    daemon.start().unwrap();
+    daemon.line("slurmctld answers", SOON).unwrap();
+    let ended = daemon.stop().unwrap();
+    assert!(ended.status.success(), "{:?}", ended.status);
+    assert!(ended.after < Duration::from_secs(3), "{:?}", ended.after);
+    let said = daemon.lines();
+    let left = |line: &String| line.contains("WARN") && line.contains("destination=main");
+    assert!(said.iter().rev().take(3).any(left), "{said:#?}");
+}

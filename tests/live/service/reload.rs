@@ -1,0 +1,126 @@
+//! SIGHUP: all of a good file is used and what did not change is left alone; a bad one changes nothing.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use sandbox::proc::Signal;
+use sandbox::{Folder, Manner, Notify, Process, Sandbox, Sink, free_port, proc, wait};
+
+use super::{SOON, daemon, toml, write};
+
+/// The timestamps at which a plaintext receiver got a path that begins so.
+fn ticks(sink: &Sink, start: &str) -> BTreeSet<u64> {
+    let text = String::from_utf8_lossy(&sink.bytes()).into_owned();
+    let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n') && line.starts_with(start));
+    lines.filter_map(|line| line.split_whitespace().last()?.parse().ok()).collect()
+}
+
+fn hang_up(daemon: &mut Process, words: &str) -> Result<()> {
+    let before = daemon.lines().len();
+    daemon.signal(Signal::HUP)?;
+    daemon.line_after(before, words, SOON).map(drop)
+}
+
+#[test]
+fn sighup_applies_what_has_changed_and_leaves_the_rest_alone() {
+    let sandbox = Sandbox::start().unwrap();
+    let [stays, goes, comes] = [(); 3].map(|()| Sink::start(Manner::Record).unwrap());
+    let (stays_at, goes_at, comes_at) = (stays.address(), goes.address(), comes.address());
+    let conf = sandbox.slurm.conf();
+    let config = toml("1s", conf, &[("stays", &stays_at), ("goes", &goes_at)]);
+    let mut daemon = daemon(&sandbox.folder, "daemon", &config).unwrap();
+    daemon.start().unwrap();
+    let enough = |sink: &Sink, start: &str, count: usize| {
+        wait::until(&format!("{count} ticks of {start}"), SOON, || ticks(sink, start).len() >= count)
+            .unwrap();
+    };
+    enough(&stays, "cluster.slurm_sched_stats.", 2);
+    enough(&goes, "cluster.slurm_sched_stats.", 2);
+    let reader = proc::children(daemon.pid().unwrap());
+
+    let config = toml("2s", conf, &[("stays", &stays_at), ("comes", &comes_at)]);
+    let config = format!("prefix = \"hpc\"\n{config}[log]\nlevel = \"debug\"\n");
+    write(&sandbox.folder, "daemon", &config).unwrap();
+    hang_up(&mut daemon, "the new configuration is in use interval=2 prefix=hpc").unwrap();
+    enough(&stays, "hpc.slurm_sched_stats.", 3);
+    enough(&comes, "hpc.slurm_sched_stats.", 3);
+    let new = ticks(&stays, "hpc.");
+    assert!(new.iter().all(|tick| tick % 2 == 0), "{new:?}");
+    assert!(ticks(&comes, "cluster.").is_empty());
+    let old = ticks(&goes, "cluster.slurm_sched_stats.");
+    assert!(old.last() < new.first() && ticks(&goes, "hpc.").is_empty(), "{old:?} {new:?}");
+    assert_eq!((stays.accepted(), goes.accepted(), comes.accepted()), (1, 1, 1));
+    assert_eq!(proc::children(daemon.pid().unwrap()), reader, "the reader has nothing to do with it");
+    let lines = daemon.lines();
+    assert!(
+        lines.iter().any(|line| line.contains("no longer configured") && line.contains("goes")),
+        "{lines:#?}"
+    );
+
+    // The level is in use too: the debug lines of a refused connection come, and go with it.
+    let debug = |daemon: &Process| daemon.lines().iter().filter(|line| line.contains("DEBUG")).count();
+    drop(comes);
+    wait::until("a debug line", SOON, || debug(&daemon) > 0).unwrap();
+    let config = toml("1s", conf, &[("stays", &stays_at)]).replace("interval", "prefix = \"hpc\"\ninterval");
+    write(&sandbox.folder, "daemon", &format!("{config}[log]\nformat = \"json\"\n")).unwrap();
+    hang_up(&mut daemon, "\"message\":\"the new configuration is in use\"").unwrap();
+    let (before, count) = (debug(&daemon), ticks(&stays, "hpc.").len());
+    enough(&stays, "hpc.slurm_sched_stats.", count + 3);
+    assert_eq!(debug(&daemon), before);
+    assert_eq!(stays.accepted(), 1);
+}
+
+#[test]
+fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
+    let sandbox = Sandbox::start().unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let config = toml("1s", sandbox.slurm.conf(), &[("main", &sink.address())]);
+    let mut daemon = daemon(&sandbox.folder, "daemon", &config).unwrap();
+    daemon.start().unwrap();
+    let path = "cluster.slurm_sched_stats.";
+    wait::until("two ticks", SOON, || ticks(&sink, path).len() >= 2).unwrap();
+    let start = ticks(&sink, path);
+
+    write(&sandbox.folder, "daemon", "interval = \"0s\"\nprefix = \"new\"\nnosuch = 1\n").unwrap();
+    hang_up(&mut daemon, "the new configuration is refused").unwrap();
+    daemon.line("line 1: interval: ", SOON).unwrap();
+    daemon.line("line 3: nosuch: no such key", SOON).unwrap();
+    // A file without a destination is as good for `check`, but not for a daemon.
+    write(&sandbox.folder, "daemon", "interval = \"1s\"\n").unwrap();
+    hang_up(&mut daemon, "nowhere to send to").unwrap();
+    std::fs::remove_file(sandbox.path("daemon.toml")).unwrap();
+    hang_up(&mut daemon, "cannot be read").unwrap();
+
+    let (from, refused) = (start.len(), *ticks(&sink, path).last().unwrap());
+    wait::until("three more ticks", SOON, || ticks(&sink, path).len() >= from + 3).unwrap();
+    let all = ticks(&sink, path);
+    let (first, last) = (*all.first().unwrap(), *all.last().unwrap());
+    assert!(last >= refused && all.len() as u64 == last - first + 1, "a hole in {all:?}");
+    assert_eq!(sink.accepted(), 1);
+    assert!(daemon.stop().unwrap().status.success());
+}
+
+#[test]
+fn a_destination_that_moves_takes_its_queue_along() {
+    let folder = Folder::new().unwrap();
+    let nowhere = format!("127.0.0.1:{}", free_port().unwrap());
+    let config = |address: &str| toml("1s", &folder.path().join("slurm.conf"), &[("main", address)]);
+    let mut notify = Notify::listen(&folder).unwrap();
+    let daemon = daemon(&folder, "daemon", &config(&nowhere)).unwrap();
+    let mut daemon = daemon.env("NOTIFY_SOCKET", notify.path.as_os_str());
+    daemon.start().unwrap();
+    notify.message("waiting for main, 3 ticks queued", SOON).unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    write(&folder, "daemon", &config(&sink.address())).unwrap();
+    hang_up(&mut daemon, "the new configuration is in use").unwrap();
+    let own = "cluster.slurm_graphite.";
+    wait::until("the queue", SOON, || ticks(&sink, own).len() >= 4).unwrap();
+    let all = ticks(&sink, own);
+    let (first, last) = (*all.first().unwrap(), *all.last().unwrap());
+    assert_eq!(all.len() as u64, last - first + 1, "a hole in {all:?}");
+    let text = String::from_utf8_lossy(&sink.bytes()).into_owned();
+    assert!(
+        text.contains(&format!(".gauge-ticks_run 1 {first}\n")),
+        "the first tick of all is not there: {text}"
+    );
+}

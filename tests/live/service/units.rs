@@ -1,0 +1,86 @@
+//! The unit for systemd and the section for supervisord, as they are shipped.
+
+use std::fs;
+use std::path::Path;
+
+use sandbox::{Folder, Invocation, Manner, Process, Sink, find_program, slurm_graphite, wait};
+
+use super::{SOON, toml, write};
+
+const UNIT: &str = include_str!("../../../systemd/slurm-graphite.service");
+const SECTION: &str = include_str!("../../../config/supervisor/slurm-graphite.conf");
+const PROGRAM: &str = "/usr/bin/slurm-graphite";
+
+/// systemd has nothing to say against the unit; it looks whether the programs in it exist.
+#[test]
+fn systemd_takes_the_unit_without_a_word() {
+    let folder = Folder::new().unwrap();
+    let analyze = find_program("systemd-analyze").unwrap();
+    let check = |unit: &str| {
+        let path = folder.path().join("slurm-graphite.service");
+        fs::write(&path, unit).unwrap();
+        Invocation::of(&folder, &analyze, &["verify", "--man=no", &path.display().to_string()])
+            .unwrap()
+            .finish()
+            .unwrap()
+            .stderr
+    };
+    assert!(UNIT.contains(&format!("\nExecStart={PROGRAM} run ")));
+    let unit = UNIT.replace(PROGRAM, "/bin/true");
+    let said = check(&unit);
+    let about_it: Vec<&str> = said.lines().filter(|line| line.contains("slurm-graphite")).collect();
+    assert_eq!(about_it, [""; 0]);
+    // That it would say something.
+    let said = check(&unit.replace("\nRestart=", "\nRestrat="));
+    assert!(said.contains("slurm-graphite") && said.contains("Restrat"), "{said}");
+}
+
+#[test]
+fn systemd_finds_the_unit_well_sandboxed() {
+    let folder = Folder::new().unwrap();
+    let path = folder.path().join("slurm-graphite.service");
+    fs::write(&path, UNIT.replace(PROGRAM, "/bin/true")).unwrap();
+    let analyze = find_program("systemd-analyze").unwrap();
+    let path = path.display().to_string();
+    let security = |threshold: &str| {
+        let args = ["security", "--no-pager", "--offline=yes", threshold, &path];
+        Invocation::of(&folder, &analyze, &args).unwrap().finish().unwrap()
+    };
+    // In tenths: an exposure of 2.0 at most.
+    let passed = security("--threshold=20");
+    assert_eq!(passed.code, Some(0), "{}{}", passed.stdout, passed.stderr);
+    assert_ne!(security("--threshold=1").code, Some(0), "nothing is that safe");
+}
+
+/// Its own user would need root; everything else is the shipped section.
+#[test]
+fn supervisord_starts_it_and_ends_it_with_success() {
+    let folder = Folder::new().unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let config = toml("1s", &folder.path().join("slurm.conf"), &[("main", &sink.address())]);
+    let config = write(&folder, "daemon", &config).unwrap().display().to_string();
+    let home = folder.path().display();
+    let section = SECTION
+        .replace(PROGRAM, &slurm_graphite().unwrap().display().to_string())
+        .replace("/etc/slurm-graphite/slurm-graphite.toml", &config)
+        .replace("/var/log/supervisor/", &format!("{home}/"))
+        .replace("user=slurm-graphite\n", "");
+    let log = format!("{home}/slurm-graphite.log");
+    assert!(section.contains(&log) && !section.contains("/var/"), "{section}");
+    let user = if rustix::process::getuid().is_root() { "user=root\n" } else { "" };
+    let own = format!(
+        "[supervisord]\nnodaemon=true\n{user}logfile={home}/supervisord.log\npidfile={home}/supervisord.pid\n\
+         childlogdir={home}\n{section}"
+    );
+    let own = write(&folder, "supervisord", &own).unwrap().display().to_string();
+    let mut supervisord =
+        Process::new(&folder, "supervisord", find_program("supervisord").unwrap()).args(["-c", &own]);
+    supervisord.start().unwrap();
+    supervisord.line("success: slurm-graphite entered RUNNING state", SOON).unwrap();
+    let sent = || String::from_utf8_lossy(&sink.bytes()).contains(".gauge-ticks_run 1 ");
+    wait::until("a tick", SOON, sent).unwrap();
+    supervisord.stop().unwrap();
+    supervisord.line("stopped: slurm-graphite (exit status 0)", SOON).unwrap();
+    let said = fs::read_to_string(Path::new(&log)).unwrap();
+    assert!(said.contains("slurm-graphite has started") && said.contains("has ended"), "{said}");
+}

@@ -1,0 +1,81 @@
+#!/bin/sh
+# `make test`: everything that CI runs, in stages. Each says how long it took, a failure hides none of the others, and the
+# output of a stage is shown where it failed; it is in target/test either way.
+#
+# The live tests wait most of the time, so many run at once (AT_ONCE=), and what computes runs beside them at the lowest
+# priority. ALONE are those that keep the cores busy themselves, or measure what others would spoil; they come last.
+set -u
+cd "$(dirname "$0")/.."
+
+ALONE='figures::clock::a_hundred_and_twenty
+leaks::
+loss::caps::
+loss::hangs::a_hang_with_10_000
+loss::memory::a_window_shortened
+loss::receivers::a_connection_abandoned
+faults_carbon::a_full_queue
+rest::imitated::whatever_a_server'
+
+AT_ONCE=${AT_ONCE:-8}
+logs=${CARGO_TARGET_DIR:-target}/test
+mkdir -p "$logs"
+rm -f "$logs"/*
+begin=$(date +%s)
+
+# stage NAME COMMAND...: runs it, and writes what became of it into the table.
+stage() {
+    name=$1 start=$(date +%s)
+    shift
+    if "$@" >"$logs/$name.log" 2>&1; then result=ok; else result=FAILED; fi
+    # In one piece: stages run side by side.
+    line=$(printf '%-24s %-6s %4s s' "$name" $result $(($(date +%s) - start)))
+    echo "$line" >>"$logs/table"
+    if [ $result = ok ]; then
+        echo "$line"
+    else
+        printf '%s\n%s\n%s\n' "$line" "$(cat "$logs/$name.log")" "$line"
+    fi
+}
+
+# The program of all live tests.
+live() {
+    program=$(sed -n 's/.*(\(.*live_tests-[0-9a-f]*\))$/\1/p' "$logs/build.log")
+    # shellcheck disable=SC2086
+    "$program" --format=pretty "$@"
+}
+
+waiting() {
+    set -f
+    # shellcheck disable=SC2046,SC2086
+    live --test-threads="$AT_ONCE" $(printf -- '--skip %s ' $ALONE)
+}
+
+alone() {
+    set -f
+    # shellcheck disable=SC2086
+    live --test-threads=1 $ALONE || return 1
+    # A name that fits no test is no success.
+    for test in $ALONE; do
+        grep -q "^test $test.* ok" "$logs/alone.log" || { echo "no test passed of those named $test"; return 1; }
+    done
+}
+
+build() {
+    # Cargo builds no programs of other packages for a test.
+    cargo build --locked --workspace --all-targets && cargo test --locked --workspace --no-run
+}
+
+stage format cargo fmt --all --check
+stage clippy cargo clippy --locked --workspace --all-targets -- -D warnings
+stage build build
+{
+    stage unit nice -n 19 cargo test --locked --workspace --exclude live-tests --no-fail-fast
+    stage documentation nice -n 19 env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
+    stage headers nice -n 19 sh tests/releases/headers.sh
+} &
+stage live waiting
+wait
+stage alone alone
+
+printf '\n%s\n%-24s %-6s %4s s\n' "$(cat "$logs/table")" all '' $(($(date +%s) - begin))
+! grep -q FAILED "$logs/table"

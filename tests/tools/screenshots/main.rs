@@ -1,0 +1,85 @@
+//! `make screenshots`: the dashboards in docs/images, drawn by graphite-web from some minutes of a busy sandbox.
+//!
+//! The panels, their places, units, colours and targets are read from config/grafana: what is seen is what is imported, though Grafana
+//! draws it more finely. Closed rows are open where their collectors are on, and left out otherwise.
+
+#![forbid(unsafe_code)]
+
+mod page;
+mod town;
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, daemon, find_program, wait};
+
+use crate::page::Page;
+
+/// Some waves of jobs; shorter, and the axis would have seconds under it.
+const LENGTH: u32 = 340;
+
+/// What is drawn, and at which row of the dashboard the picture ends.
+const PICTURES: [(&str, &str); 5] = [
+    ("scheduler", "slurmctld"),
+    ("rpc", ""),
+    ("jobs", "By partition, account and user (collectors.jobs)"),
+    ("cluster", ""),
+    ("collector", "Upkeep"),
+];
+
+fn main() -> Result<()> {
+    find_program("graphite-manage")?;
+    let (mut sandbox, _slurmds) = town::start()?;
+    let mut web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
+    let (conf, queue) = (sandbox.slurm.conf().display(), sandbox.path("queue"));
+    let carbon = sandbox.carbon.address();
+    let toml = format!(
+        "[slurm]\nconf = \"{conf}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\nname = \"carbon\"\naddress = \"{carbon}\"\n\
+         {}[collectors.rpc_stats]\nusers = 5\n",
+        queue.display(),
+        town::COLLECTORS
+    );
+    let _daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
+    let (start, mut bustle) = (Instant::now(), Bustle::default());
+    for second in 0..LENGTH {
+        // What has a dashboard of its own should have something to show: Carbon away for half a minute, slurmctld frozen.
+        match second {
+            110 => drop(sandbox.carbon.process.stop()?),
+            140 => sandbox.carbon.process.spawn()?,
+            225 => sandbox.slurm.slurmctld.freeze()?,
+            233 => sandbox.slurm.slurmctld.thaw()?,
+            _ => {}
+        }
+        if !(225..233).contains(&second) {
+            bustle.second(&sandbox.slurm, second)?;
+            town::second(&sandbox.slurm, second)?;
+        }
+        wait::pause(Duration::from_secs(u64::from(second + 1)).saturating_sub(start.elapsed()));
+        if second % 30 == 29 {
+            writeln!(std::io::stderr(), "screenshots: {} of {LENGTH} s", second + 1)?;
+        }
+    }
+    web.process.wait_ready()?;
+    draw(&sandbox.folder, &web)
+}
+
+fn draw(folder: &Folder, web: &GraphiteWeb) -> Result<()> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    for dashboard in Dashboard::all(&root.join("config/grafana"))? {
+        let Some((name, end)) = PICTURES.iter().find(|(name, _)| *name == dashboard.name) else { continue };
+        let folder = folder.path().join(format!("picture-{name}"));
+        std::fs::create_dir_all(&folder)?;
+        let page = Page::draw(dashboard, web, end, LENGTH, &folder)?;
+        std::fs::write(folder.join("page.json"), page.json().to_string())?;
+        let picture = root.join(format!("docs/images/{name}.png"));
+        std::fs::write(folder.join("compose.py"), include_str!("compose.py"))?;
+        let mut python = sandbox::command(&folder, Path::new("/usr/bin/python3"));
+        let output = python.args(["compose.py", "page.json"]).arg(&picture).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let size = std::fs::metadata(&picture).with_context(|| picture.display().to_string())?.len();
+        writeln!(std::io::stderr(), "screenshots: docs/images/{name}.png, {} KB", size / 1000)?;
+    }
+    Ok(())
+}
