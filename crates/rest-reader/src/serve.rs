@@ -1,11 +1,11 @@
 //! The conversation: says hello, then a request line in, slurmrestd asked, an answer line out, until the input ends.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use reader_process::Conversation;
 use slurm_snapshot::{
-    Answer, Failure, Hello, LineError, PROTOCOL, Reading, Release, Reply, Request, Stage, Statistics,
-    Visibility,
+    Answer, Failure, Hello, PROTOCOL, Reading, Release, Reply, Request, Stage, Statistics, Visibility,
 };
 
 use crate::api::{Api, Got, What};
@@ -13,9 +13,6 @@ use crate::args::Settings;
 use crate::decode::diag::Diag;
 use crate::decode::{JobStates, Licenses, Nodes, Partitions, Ping, Reservations};
 use crate::problem::Problem;
-
-/// The longest request line; the daemon's have less than 100 bytes.
-const MAX_LINE: u64 = 64 * 1024;
 
 /// Answers that do not grow with the cluster.
 const SHORT: u64 = 16 << 20;
@@ -37,50 +34,20 @@ const JOB_STATES: What = What { path: "jobs/state", oldest: 41, limit: LONG };
 const NO_JOBS: &str = "jobs are not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it \
                        keeps; use the reader of libslurm for them, or ask for their states alone";
 
-/// Why a conversation ended before its input did.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum ServeError {
-    #[error("starting: {0}")]
-    Start(#[source] io::Error),
-    #[error("reading a request: {0}")]
-    Input(#[source] io::Error),
-    #[error("writing an answer: {0}")]
-    Output(#[source] io::Error),
-    #[error("encoding an answer: {0}")]
-    Encoding(#[source] serde_json::Error),
-    #[error("malformed request: {0}")]
-    Request(#[from] LineError),
-    #[error("malformed request: no end after {MAX_LINE} bytes")]
-    TooLong,
-}
-
 /// Serves requests until `input` ends.
-pub(crate) fn serve(settings: Settings, input: impl Read, output: impl Write) -> Result<(), ServeError> {
+pub(crate) fn serve(
+    settings: Settings,
+    input: impl Read,
+    output: impl Write,
+) -> Result<(), Box<dyn std::error::Error>> {
     let job_states = settings.job_states;
-    let mut api = Api::new(settings).map_err(ServeError::Start)?;
-    let mut input = BufReader::with_capacity(4096, input);
-    let mut output = BufWriter::with_capacity(16 << 10, output);
-    let mut line = Vec::new();
-    send(&Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None }), &mut output)?;
-    loop {
-        line.clear();
-        let read = (&mut input).take(MAX_LINE).read_until(b'\n', &mut line).map_err(ServeError::Input)?;
-        if read == 0 {
-            return Ok(());
-        }
-        if line.last() != Some(&b'\n') && u64::try_from(read).is_ok_and(|read| read >= MAX_LINE) {
-            return Err(ServeError::TooLong);
-        }
-        let request = Request::parse(&line)?;
-        send(&answer(&mut api, &request, job_states), &mut output)?;
+    let mut api = Api::new(settings)?;
+    let mut daemon = Conversation::new(input, output);
+    daemon.answer(&Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None }))?;
+    while let Some(request) = daemon.request()? {
+        daemon.answer(&answer(&mut api, &request, job_states))?;
     }
-}
-
-/// Written as it is encoded: a list of nodes is long.
-fn send(answer: &Answer, output: &mut impl Write) -> Result<(), ServeError> {
-    serde_json::to_writer(&mut *output, answer).map_err(ServeError::Encoding)?;
-    output.write_all(b"\n").and_then(|()| output.flush()).map_err(ServeError::Output)
+    Ok(())
 }
 
 fn answer(api: &mut Api, request: &Request, job_states: bool) -> Answer {
