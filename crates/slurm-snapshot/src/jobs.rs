@@ -8,6 +8,22 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Base states of a job in lower case, by number: the same in every release.
+pub const JOB_STATES: [&str; 12] = [
+    "pending",
+    "running",
+    "suspended",
+    "completed",
+    "cancelled",
+    "failed",
+    "timeout",
+    "node_fail",
+    "preempted",
+    "boot_fail",
+    "deadline",
+    "out_of_memory",
+];
+
 /// Jobs by a word: their state, a flag, a reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 

@@ -21,11 +21,11 @@ mod statistics;
 pub use cluster::{Controller, License, Licenses, Reply, Reservation, Reservations, Visibility};
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
-pub use jobs::{JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
+pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,
 };
-pub use nodes::{Memory, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
+pub use nodes::{Memory, NODE_STATES, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
 pub use release::{Release, ReleaseError};
 pub use rpc::rpc_name;
 pub use shares::Shares;

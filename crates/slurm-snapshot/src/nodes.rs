@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::shares::Shares;
 
+/// Base states of a node in lower case, by number: the same in every release.
+pub const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
+
 /// Nodes by a word: their state or a flag.
 pub type NodeTallies = BTreeMap<String, NodeTally>;
 

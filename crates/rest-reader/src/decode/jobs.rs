@@ -7,7 +7,7 @@
 use std::mem;
 
 use serde::de::{Error, MapAccess};
-use slurm_snapshot::{JobTally, Jobs, array};
+use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array};
 
 use super::lenient::{Text, Words};
 use super::object::{Members, each};
@@ -28,22 +28,6 @@ const SHOWN: [&str; 13] = [
     "revoked",
     "resv_del_hold",
     "signaling",
-];
-
-/// Base states.
-const BASES: [&str; 12] = [
-    "pending",
-    "running",
-    "suspended",
-    "completed",
-    "cancelled",
-    "failed",
-    "timeout",
-    "node_fail",
-    "preempted",
-    "boot_fail",
-    "deadline",
-    "out_of_memory",
 ];
 
 /// The answer to `jobs/state`.
@@ -101,8 +85,10 @@ impl Row {
             return Ok(());
         }
         let is = |known: &&&str| self.state.iter().any(|word| word.eq_ignore_ascii_case(known));
-        let base =
-            BASES.iter().find(is).ok_or_else(|| format!("job {} has no state that is known", self.id))?;
+        let base = JOB_STATES
+            .iter()
+            .find(is)
+            .ok_or_else(|| format!("job {} has no state that is known", self.id))?;
         let word = SHOWN.iter().find(is).unwrap_or(base);
         let tasks = tasks(&self.id).unwrap_or_else(|| {
             jobs.unparsed = jobs.unparsed.saturating_add(1);
