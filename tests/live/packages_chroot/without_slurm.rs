@@ -42,7 +42,7 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
             rest.url
         ))
         .unwrap();
-    let check = "/usr/bin/slurm-graphite check --connect";
+    let check = format!("/usr/bin/slurm-graphite check --connect --config {CONFIGURATION}");
     let said = chroot
         .run(&format!("setpriv --reuid=slurm-graphite --regid=slurm-graphite --init-groups {check}"))
         .unwrap();
@@ -54,7 +54,11 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
 }
 
 fn runs(chroot: &Chroot<'_>, carbon: &Carbon) -> anyhow::Result<()> {
-    let mut daemon = chroot.process("daemon", "slurm-graphite", &["/usr/bin/slurm-graphite", "run"])?;
+    let mut daemon = chroot.process(
+        "daemon",
+        "slurm-graphite",
+        &["/usr/bin/slurm-graphite", "run", "--config", CONFIGURATION],
+    )?;
     daemon.spawn()?;
     wait::until_some("the first point", SOON, || carbon.series(FIGURE).ok()?.last())?;
     let ended = daemon.stop()?;
