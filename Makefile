@@ -92,6 +92,8 @@ loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 
 	cargo test --locked -p live-tests -- loss:: --ignored
 
 golden: ## write the golden files and docs/metrics.md anew
+	# Programs and tests are built with this one.
+	UPDATE_GOLDEN=1 cargo test --quiet --locked -p slurm-graphite the_shipped_file
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
 	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
 	mv $(TARGET)/metrics.md docs/metrics.md
@@ -127,7 +129,7 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 		install -D -m 644 $$file $(DESTDIR)$(SHARE)/$${file#config/} || exit 1; done
 	install -d $(DESTDIR)$(DOC)
 	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE \
-		$(filter-out docs/code-structure.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
+		$(filter-out docs/code-structure.md docs/promises.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
 	find $(DESTDIR)$(SHARE) $(DESTDIR)$(DOC) -type f -exec $(ADAPT) {} +
 	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(MAN)/man1/slurm-graphite.1 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
 

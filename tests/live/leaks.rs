@@ -13,9 +13,9 @@ fn nothing_that_libslurm_gives_is_kept() {
     let slurm = Slurm::start(&folder).unwrap();
     slurm.submit(&["--array=1-50", "--wrap", "exec sleep 600"]).unwrap();
     let kinds = [
-        "{\"statistics\":{\"id\":1,\"rpc\":true,\"names\":true}}\n",
-        "{\"jobs\":{\"id\":2,\"accounts\":true,\"qos\":true,\"users\":true,\"names\":true,\"since\":1}}\n",
-        "{\"nodes\":{\"id\":3,\"partitions\":true,\"rows\":true}}\n",
+        "{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true,\"users\":true}}}\n",
+        "{\"jobs\":{\"id\":2,\"since\":1,\"options\":{\"accounts\":true,\"qos\":true,\"users\":true}}}\n",
+        "{\"nodes\":{\"id\":3,\"options\":{\"partitions\":true,\"rows\":true}}}\n",
         "{\"licenses\":{\"id\":4}}\n{\"reservations\":{\"id\":5}}\n{\"controllers\":{\"id\":6}}\n",
     ];
     let requests: String =

@@ -59,13 +59,17 @@ pub fn rss_kib(pid: u32) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?.trim().strip_suffix(" kB")?.parse().ok()
 }
 
-/// How many TCP connections a process has.
+/// How many TCP connections of a process are being made or are open at both ends.
 #[must_use]
 pub fn connections(pid: u32) -> usize {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let links = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
     let sockets: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
-    let inode = |line: &str| Some(format!("socket:[{}]", line.split_whitespace().nth(9)?));
+    let inode = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let open = ["01", "02"].contains(fields.get(3)?);
+        open.then_some(format!("socket:[{}]", fields.get(9)?))
+    };
     tcp_table().filter_map(|line| inode(&line)).filter(|socket| sockets.contains(socket)).count()
 }
 

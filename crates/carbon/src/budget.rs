@@ -3,13 +3,15 @@
 //! Only its answers show whether a receiver reads. So the backlog goes in rounds: some ticks, a renewal of the connection, the
 //! answer. A quick answer doubles the next round, and as long as answers are quick they are asked for at once. A slow one means
 //! that the peer had not read everything for a while: the next round is left out, and the one after it is half as large. A peer
-//! that once did not answer in time is treated with patience from then on: rounds begin again with one tick, grow by one, and
-//! every second one is left out, so that what is written again is not too much again. Pure: it knows no clock.
+//! that did not answer in time is treated with patience for a while: rounds begin again with one tick, grow by one, and every
+//! second one is left out, so that what is written again is not too much again. Pure: it knows no clock.
 
 use std::time::Duration;
 
 /// An answer that took at most this share of `stall_timeout` is quick.
 const QUICK: u32 = 10;
+/// Quick answers after which a peer that hung is like any other: with half as many the simulation writes ticks a third time.
+const PATIENCE: u32 = 40;
 
 /// Ticks of the backlog for each round.
 #[derive(Debug)]
@@ -20,8 +22,8 @@ pub(crate) struct Budget {
     left: u32,
     /// This round is left out.
     rests: bool,
-    /// The peer once did not answer in time.
-    patient: bool,
+    /// So many quick answers until it is forgotten that the peer once did not answer in time.
+    patience: u32,
     /// How long the last answer took.
     last: Duration,
 }
@@ -29,12 +31,7 @@ pub(crate) struct Budget {
 impl Budget {
     /// One tick, for a connection that was just made.
     pub(crate) const fn new() -> Self {
-        Self { round: 1, left: 1, rests: false, patient: false, last: Duration::MAX }
-    }
-
-    /// For the end, which has a deadline of its own.
-    pub(crate) const fn unlimited() -> Self {
-        Self { round: u32::MAX, left: u32::MAX, rests: false, patient: false, last: Duration::MAX }
+        Self { round: 1, left: 1, rests: false, patience: 0, last: Duration::MAX }
     }
 
     /// Whether another tick of the backlog may be written.
@@ -44,12 +41,12 @@ impl Budget {
 
     /// Whether to ask for an answer at once: the round is used up, and the peer is quick.
     pub(crate) const fn is_over(&self) -> bool {
-        self.left == 0 && !self.rests && !self.patient
+        self.left == 0 && !self.rests && !self.is_patient()
     }
 
-    /// Whether the peer once did not answer in time: it gets more time to read.
+    /// Whether the peer lately did not answer in time: it gets more time to read.
     pub(crate) const fn is_patient(&self) -> bool {
-        self.patient
+        self.patience > 0
     }
 
     /// A tick of the backlog is written.
@@ -72,15 +69,16 @@ impl Budget {
             return;
         }
         let is_used_up = self.left == 0 && !self.rests;
-        self.rests = is_used_up && self.patient;
+        self.patience = self.patience.saturating_sub(1);
+        self.rests = is_used_up && self.is_patient();
         if is_used_up {
-            self.round = self.round.saturating_add(if self.patient { 1 } else { self.round });
+            self.round = self.round.saturating_add(if self.is_patient() { 1 } else { self.round });
         }
         self.left = if self.rests { 0 } else { self.round };
     }
 
     /// The peer did not answer in time.
     pub(crate) fn doubted(&mut self) {
-        *self = Self { round: 1, left: 0, rests: true, patient: true, last: Duration::MAX };
+        *self = Self { round: 1, left: 0, rests: true, patience: PATIENCE, last: Duration::MAX };
     }
 }

@@ -16,13 +16,12 @@ mod queue;
 mod rate;
 mod sender;
 mod store;
-mod tcp_info;
 mod wire;
 
 pub use address::{Address, AddressError};
 pub use backoff::Backoff;
 pub use connection::{Connection, ConnectionError, Stream, Timeouts};
 pub use point::{Batch, Point};
-pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus};
-pub use sender::{Destination, Drained, Sender, Status};
+pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus, Status};
+pub use sender::{Destination, Sender};
 pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Protocol, WireError, frames, lines};

@@ -11,7 +11,7 @@ mod place;
 mod restore;
 mod state;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,10 +21,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{error, warn};
 
 use self::clock::Moment;
+pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn};
-use self::state::{Destination, Held, Refusals, State};
+use self::state::{Destination, Held, State};
 use crate::point::Batch;
-use crate::store::{Changes, Event, Lock, Store, StoreError, moved};
+use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, moved};
 use crate::wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
@@ -33,15 +34,13 @@ const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_PATIENCE: Duration = Duration::from_secs(6);
 /// How long the disk may take for the last commit.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
-/// Batches handed to a disk that does not answer; further ones stay in memory only.
-const MOST_UNANSWERED: usize = 64;
 
 /// The least `max_bytes` that is of use with a folder. An eighth of it stays free for the next commit, and another goes at once
 /// when it is full; what is left holds 4 hours of ticks of 6 KB at 30 s. A single tick of 80,000 points would break the bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 
 /// The bounds of a queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of the file, or of memory where there is none; the oldest batch goes first.
     pub max_bytes: u64,
@@ -106,13 +105,9 @@ impl Queue {
     #[must_use]
     pub fn open(dir: Option<PathBuf>, limits: Limits, destinations: &[String]) -> Self {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
-        let started = dir.map(|dir| (Store::start(&dir, limits.max_bytes, names.clone()), dir));
+        let started = dir.map(|dir| Store::start(dir, limits.max_bytes, names.clone()));
         let (store, lock, events) = match started {
-            Some((Ok((store, lock, events)), _)) => (Some(store), Some(lock), Some(events)),
-            Some((Err(error), dir)) => {
-                error!(dir = %dir.display(), %error, "no thread for the queue's file; ticks are kept in memory");
-                (None, None, None)
-            }
+            Some((store, lock, events)) => (Some(store), Some(lock), Some(events)),
             None => (None, None, None),
         };
         let (state, lock) = (Mutex::new(State::new(limits, names)), Mutex::new(lock));
@@ -163,32 +158,24 @@ impl Queue {
             pushed: Some(moment.boot),
             points: points(&frames),
             bytes: frames.iter().map(|frame| frame.body.len()).sum(),
-            frames: Some(frames),
-            durable: false,
-            published: false,
+            frames: Some(Arc::clone(&frames)),
+            // Without a file there is no commit to wait for.
+            durable: self.shared.store.is_none(),
+            waits_until: Some(now + COMMIT_PATIENCE),
             waiting: 0,
-            refusals: Refusals::default(),
         };
         state.status.memory_bytes = state.status.memory_bytes.saturating_add(held.bytes);
         state.batches.insert(id, held);
         state.expire(moment);
-        let store = self.shared.store.as_ref().filter(|_| state.unanswered < MOST_UNANSWERED);
-        match store {
-            Some(store) => {
-                let changes = state.changes(id);
-                state.committing.push_back((id, now + COMMIT_PATIENCE));
-                state.unanswered += store.apply(changes, state.limits.max_bytes);
-                self.shared.appended.notify_one();
-            }
-            None => {
-                if self.shared.store.is_some() {
-                    state.undurable(id);
-                } else {
-                    // There is no file to tell.
-                    state.told = Changes::default();
-                }
-                state.publish(id);
-            }
+        if let Some(store) = &self.shared.store {
+            let pushed = u64::try_from(moment.boot.as_millis()).unwrap_or(u64::MAX);
+            let due = state.configured();
+            state.told.append.push(Kept { id, timestamp: batch.timestamp(), pushed, frames, due });
+            state.told = store.apply(std::mem::take(&mut state.told));
+            self.shared.appended.notify_one();
+        } else {
+            state.told = Changes::default();
+            state.publish(id);
         }
         state.trim();
     }
@@ -205,7 +192,8 @@ impl Queue {
     pub fn status(&self) -> QueueStatus {
         let state = self.shared.state();
         QueueStatus {
-            window_short: state.destinations.values().any(|to| to.ledger.is_window_short()),
+            window_short: state.said_short
+                && state.destinations.values().any(|to| to.ledger.is_window_short()),
             ..state.status
         }
     }
@@ -217,14 +205,9 @@ impl Queue {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
         // The commits under way name the destinations of until now.
-        let committing: Vec<u64> = state.committing.iter().map(|(id, _)| *id).collect();
-        for id in committing {
-            state.undurable(id);
-            state.publish(id);
-        }
-        let before = state.destinations.iter().filter(|(_, to)| to.configured);
-        let before: Vec<Arc<str>> = before.map(|(name, _)| Arc::clone(name)).collect();
-        let moved = moved(&before, &names, |name| state.destinations.contains_key(name));
+        let committing: Vec<u64> = state.unpublished().map(|(id, _)| id).collect();
+        committing.into_iter().for_each(|id| state.publish(id));
+        let moved = moved(&state.configured(), &names, |name| state.destinations.contains_key(name));
         let resend_window = limits.resend_window;
         state.limits = limits;
         if let Some((from, to)) = &moved {
@@ -243,9 +226,7 @@ impl Queue {
             destination.ledger.set_resend_window(resend_window);
         }
         state.expire(Moment::now());
-        if let Some(store) = &self.shared.store {
-            store.reconfigure(names, moved.clone(), state.limits.max_bytes);
-        }
+        state.told.configured = Some((names, state.limits.max_bytes));
         moved.map(|(from, to)| (from.to_string(), to.to_string()))
     }
 
@@ -253,26 +234,19 @@ impl Queue {
     /// how many batches are known to be kept in it.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
-        let (changes, mut kept, max_bytes) = {
-            let mut state = self.shared.state();
-            let durable = state.batches.iter().filter(|(_, held)| held.durable);
-            let durable: BTreeSet<u64> = durable.map(|(&id, _)| id).collect();
-            (state.last_changes(), durable, state.limits.max_bytes)
+        let changes = std::mem::take(&mut self.shared.state().told);
+        let closed = timeout(CLOSE_PATIENCE, store.close(changes)).await;
+        let batches = &self.shared.state().batches;
+        let kept = match closed {
+            Ok(Some(dropped)) => return batches.keys().filter(|id| !dropped.contains(id)).count(),
+            _ => batches.values().filter(|held| held.durable).count(),
         };
-        let appended: Vec<u64> = changes.append.iter().map(|batch| batch.id).collect();
-        match timeout(CLOSE_PATIENCE, store.close(changes, max_bytes)).await {
-            Ok(Some(dropped)) => {
-                kept.extend(appended);
-                kept.retain(|id| !dropped.contains(id));
-            }
-            // The file's thread has said why.
-            Ok(None) => {}
-            Err(_) => warn!(
-                ticks = appended.len(),
-                "the queue's disk does not answer; these are lost with this process, unless it takes them yet"
-            ),
-        }
-        kept.len()
+        let ticks = batches.len().saturating_sub(kept);
+        warn!(
+            ticks,
+            "the queue's disk did not take these; they are lost with this process, unless it takes them yet"
+        );
+        kept
     }
 
     /// A handle for the sender of the destination `name`.
@@ -298,7 +272,7 @@ impl Shared {
 /// Follows what the file's thread says.
 async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>) {
     loop {
-        let patience = shared.state().committing.front().map(|(_, until)| *until);
+        let patience = shared.state().patience();
         tokio::select! {
             event = events.recv() => match event {
                 Some(event) => shared.state().apply(event),

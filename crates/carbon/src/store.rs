@@ -19,15 +19,18 @@ mod record;
 mod restore;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 
 use tokio::sync::{mpsc, oneshot};
 
 use self::keeper::Keeper;
 pub(crate) use self::log::segment_bytes;
 use crate::wire::Frame;
+
+/// Commands to a disk that does not answer; what else there is to tell waits in the queue.
+const MOST_UNANSWERED: usize = 64;
 
 /// A batch as it is kept: its number, its timestamp, its frames.
 #[derive(Clone, Debug)]
@@ -44,6 +47,10 @@ pub(crate) struct Kept {
 /// One commit's worth of changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
+    /// The destinations, and `max_bytes`, from now on.
+    pub(crate) configured: Option<(Vec<Arc<str>>, u64)>,
+    /// Destinations that have another name in what was told before.
+    pub(crate) moved: Vec<(Arc<str>, Arc<str>)>,
     pub(crate) append: Vec<Kept>,
     /// (destination, batch): done.
     pub(crate) done: Vec<(Arc<str>, u64)>,
@@ -58,31 +65,46 @@ pub(crate) struct Changes {
 impl Changes {
     /// A destination has another name.
     pub(crate) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
-        let done = self.done.iter_mut().map(|(name, _)| name);
-        let names = done.chain(self.evicted.iter_mut().map(|(name, ..)| name));
+        let names = self.done.iter_mut().map(|(name, _)| name);
+        let names = names.chain(self.evicted.iter_mut().map(|(name, ..)| name));
+        let names = names.chain(self.append.iter_mut().flat_map(|kept| &mut kept.due));
         names.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
     }
 
-    /// These as commits that fit into a segment each, or have one batch: a segment goes whole. All but batches goes with the
-    /// last one.
+    /// These as commits that fit into a segment each, or have one batch: a segment goes whole. Names go with the first one, what
+    /// became of batches with the last one.
     fn pieces(mut self, max_bytes: u64) -> Vec<Self> {
         let most = usize::try_from(segment_bytes(max_bytes)).unwrap_or(usize::MAX);
-        let (mut pieces, mut append, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
+        let first = Self {
+            configured: self.configured.take(),
+            moved: std::mem::take(&mut self.moved),
+            ..Self::default()
+        };
+        let (mut pieces, mut piece, mut bytes) = (Vec::new(), first, 0_usize);
         for kept in std::mem::take(&mut self.append) {
             let size: usize = kept.frames.iter().map(|frame| frame.body.len()).sum();
             bytes = bytes.saturating_add(size);
-            if bytes > most && !append.is_empty() {
-                pieces.push(Self { append: std::mem::take(&mut append), ..Self::default() });
+            if bytes > most && !piece.append.is_empty() {
+                pieces.push(std::mem::take(&mut piece));
                 bytes = size;
             }
-            append.push(kept);
+            piece.append.push(kept);
         }
-        pieces.push(Self { append, ..self });
+        let Self { configured, moved, append, .. } = piece;
+        pieces.push(Self { configured, moved, append, ..self });
         pieces
     }
 
-    /// These, and those that came later.
+    /// These, which no commit has taken, and those that came later.
     fn and(mut self, later: Self) -> Self {
+        later.moved.iter().for_each(|(from, to)| self.rename(from, to));
+        self.configured = later.configured.or(self.configured);
+        self.moved.extend(later.moved);
+        for kept in &mut self.append {
+            let is_done = |to: &Arc<str>| later.done.iter().any(|(name, id)| name == to && *id == kept.id);
+            kept.due.retain(|to| !later.forget.contains(&kept.id) && !is_done(to));
+        }
+        self.append.retain(|kept| !kept.due.is_empty());
         self.append.extend(later.append);
         self.done.extend(later.done);
         self.forget.extend(later.forget);
@@ -97,11 +119,9 @@ impl Changes {
 pub(crate) enum Event {
     /// The log is open; this is what an earlier run had kept.
     Opened(Restored),
-    /// The log cannot be used now; everything stays in memory.
-    Unavailable(StoreError),
     /// The batches are on disk. `dropped` had to make room for them.
     Committed { appended: Vec<u64>, dropped: Vec<u64>, file_bytes: u64 },
-    /// The batches are not on disk.
+    /// The log cannot be used now, and the batches are not on disk; they go with the next commit.
     Failed { appended: Vec<u64>, error: StoreError },
 }
 
@@ -159,37 +179,19 @@ pub(crate) enum StoreError {
         "{}: process {} uses this folder; stop it, or give each daemon a queue.dir of its own", .dir.display(),
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
     )]
-    Locked {
-        /// The folder.
-        dir: PathBuf,
-        /// The process.
-        pid: Option<u32>,
-    },
+    Locked { dir: PathBuf, pid: Option<u32> },
     /// It was written by a newer version of this program.
     #[error(
         "{}: its format is version {version}, which is newer than this program; install the newer program again, or move the \
          queue-*.log files out of the folder to begin without them", .path.display()
     )]
-    Newer {
-        /// The segment.
-        path: PathBuf,
-        /// Its version.
-        version: u8,
-    },
+    Newer { path: PathBuf, version: u8 },
     /// It is not what was written.
     #[error("{}: damaged", .path.display())]
-    Damaged {
-        /// The segment.
-        path: PathBuf,
-    },
+    Damaged { path: PathBuf },
     /// A full disk, an input or output error.
     #[error("{}: {source}", .path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Io { path: PathBuf, source: std::io::Error },
     /// The thread has ended, or has no log now.
     #[error("the queue's file is not open")]
     Gone,
@@ -197,9 +199,8 @@ pub(crate) enum StoreError {
 
 enum Command {
     Apply(Changes),
-    Load { id: u64, anyway: bool, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
-    Reconfigure { destinations: Vec<Arc<str>>, moved: Option<(Arc<str>, Arc<str>)>, max_bytes: u64 },
-    Close { changes: Vec<Changes>, closed: oneshot::Sender<Option<Vec<u64>>> },
+    Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
+    Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
 }
 
 /// Says, once, whether another process has the folder.
@@ -208,60 +209,49 @@ pub(crate) type Lock = oneshot::Receiver<Result<(), StoreError>>;
 /// The way to the thread.
 #[derive(Debug)]
 pub(crate) struct Store {
-    commands: Sender<Command>,
+    commands: SyncSender<Command>,
 }
 
 impl Store {
     /// Starts the thread, which locks `dir` and opens the log in it at once; what it says comes from the receivers.
     pub(crate) fn start(
-        dir: &Path,
+        dir: PathBuf,
         max_bytes: u64,
         destinations: Vec<Arc<str>>,
-    ) -> std::io::Result<(Self, Lock, mpsc::UnboundedReceiver<Event>)> {
-        let (commands, received) = channel();
+    ) -> (Self, Lock, mpsc::UnboundedReceiver<Event>) {
+        let (commands, received) = sync_channel(MOST_UNANSWERED);
         let (said, events) = mpsc::unbounded_channel();
         let (locked, lock) = oneshot::channel();
-        let keeper = Keeper::new(dir.to_owned(), max_bytes, destinations, said);
-        std::thread::Builder::new()
-            .name("queue".into())
-            .stack_size(256 << 10)
-            .spawn(move || keeper.run(&received, locked))?;
-        Ok((Self { commands }, lock, events))
-    }
-
-    /// Hands changes over, and returns as how many commits; an event comes for each.
-    pub(crate) fn apply(&self, changes: Changes, max_bytes: u64) -> usize {
-        let pieces = changes.pieces(max_bytes);
-        let commits = pieces.len();
-        for changes in pieces {
-            // Without its thread there is no file; the queue goes on in memory.
-            let _ = self.commands.send(Command::Apply(changes));
+        let keeper = Keeper::new(dir.clone(), max_bytes, destinations, said.clone());
+        let thread = std::thread::Builder::new().name("queue".into()).stack_size(256 << 10);
+        if let Err(source) = thread.spawn(move || keeper.run(&received, locked)) {
+            let error = StoreError::Io { path: dir, source };
+            let _ = said.send(Event::Failed { appended: Vec::new(), error });
         }
-        commits
+        (Self { commands }, lock, events)
     }
 
-    /// The frames of a batch. What can be read of them `anyway`, whatever the disk says of the others.
-    pub(crate) async fn load(&self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
+    /// Hands changes over; an event comes for them. Returns what a disk that does not answer cannot be told now.
+    pub(crate) fn apply(&self, changes: Changes) -> Changes {
+        match self.commands.try_send(Command::Apply(changes)) {
+            Err(TrySendError::Full(Command::Apply(changes))) => changes,
+            // Without its thread there is no file; the queue goes on in memory.
+            _ => Changes::default(),
+        }
+    }
+
+    /// The frames of a batch that are what was written.
+    pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let (reply, frames) = oneshot::channel();
-        let _ = self.commands.send(Command::Load { id, anyway, reply });
+        let _ = self.commands.try_send(Command::Load { id, reply });
         frames.await.unwrap_or(Err(StoreError::Gone))
-    }
-
-    /// There are other destinations now, and another bound.
-    pub(crate) fn reconfigure(
-        &self,
-        destinations: Vec<Arc<str>>,
-        moved: Option<(Arc<str>, Arc<str>)>,
-        max_bytes: u64,
-    ) {
-        let _ = self.commands.send(Command::Reconfigure { destinations, moved, max_bytes });
     }
 
     /// Makes the last changes and closes the file. Returns the batches that had to make room; `None` where the changes are not
     /// on disk.
-    pub(crate) async fn close(&self, changes: Changes, max_bytes: u64) -> Option<Vec<u64>> {
-        let ((closed, done), changes) = (oneshot::channel(), changes.pieces(max_bytes));
-        let _ = self.commands.send(Command::Close { changes, closed });
+    pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
+        let (closed, done) = oneshot::channel();
+        let _ = self.commands.try_send(Command::Close { changes, closed });
         done.await.unwrap_or_default()
     }
 }

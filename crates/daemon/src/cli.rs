@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::Url;
 use crate::config::Flags;
+use crate::url::Url;
 
 /// slurmctld's scheduler statistics in Graphite.
 ///

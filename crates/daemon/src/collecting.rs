@@ -3,16 +3,29 @@
 use std::collections::{BTreeMap, HashSet};
 
 use carbon::Batch;
+use slurm_snapshot::{ReplyKind, ReplyOptions};
 
-use crate::collectors::{COLLECTORS, Collect, Round, Settings};
+use crate::collectors::{Begin, Start, SurveyCollector, TickCollector, TickOutcome};
 use crate::config::Collectors;
 use crate::figure::Points;
-use crate::source::Wanted;
-use crate::survey::Needs;
+use crate::replies::Needs;
+use crate::survey::Done;
 
 /// The collectors of a configuration.
 #[derive(Default)]
-pub(crate) struct Collecting(Vec<(&'static str, Box<dyn Collect>)>);
+pub(crate) struct Collecting {
+    ticks: Vec<Running<dyn TickCollector>>,
+    surveys: Vec<Running<dyn SurveyCollector>>,
+}
+
+/// A collector at work.
+struct Running<C: ?Sized> {
+    name: &'static str,
+    replies: &'static [ReplyKind],
+    /// Seconds between two rounds.
+    every: u32,
+    collector: Box<C>,
+}
 
 impl Collecting {
     /// Begins with those that are on; `memory` gives what each had to remember.
@@ -21,7 +34,7 @@ impl Collecting {
         collectors: &Collectors,
         memory: impl Fn(&'static str) -> Option<String>,
     ) -> Self {
-        Self(Vec::new()).restart(interval, collectors, |_| false, memory)
+        Self::default().restart(interval, collectors, |_| false, memory)
     }
 
     /// The same with other settings: those that are the same for `stays` go on with all that they have counted.
@@ -32,82 +45,94 @@ impl Collecting {
         stays: impl Fn(&'static str) -> bool,
         memory: impl Fn(&'static str) -> Option<String>,
     ) -> Self {
-        let mut before: BTreeMap<_, _> = self.0.into_iter().collect();
-        let started = COLLECTORS.iter().filter_map(|collector| {
-            let kept = before.remove(collector.name).filter(|_| stays(collector.name));
-            let running = kept.or_else(|| {
-                let memory = memory(collector.name);
-                (collector.start)(&Settings { interval, collectors, memory: memory.as_deref() })
-            });
-            running.map(|running| (collector.name, running))
-        });
-        Self(started.collect())
+        let mut ticks = kept(self.ticks, &stays);
+        let mut surveys = kept(self.surveys, &stays);
+        let mut all = Self::default();
+        for (collector, settings) in collectors.enabled() {
+            let (name, replies) = (collector.name, collector.replies);
+            let begin = Begin { interval, settings, memory: None };
+            match collector.start {
+                Start::Tick(start) => all.ticks.push(ticks.remove(name).unwrap_or_else(|| {
+                    let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
+                    Running { name, replies, every: interval, collector }
+                })),
+                Start::Survey(start) => all.surveys.push(surveys.remove(name).unwrap_or_else(|| {
+                    let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
+                    Running { name, replies, every: settings.interval(interval), collector }
+                })),
+            }
+        }
+        all
     }
 
-    /// What a reading must hold for all of them.
-    pub(crate) fn wanted(&self) -> Wanted {
-        self.0.iter().map(|(_, collector)| collector.wanted()).fold(Wanted::default(), Wanted::and)
+    /// What the statistics of a tick must hold for all of them.
+    pub(crate) fn options(&self) -> ReplyOptions {
+        self.ticks.iter().fold(ReplyOptions::default(), |all, it| all | it.collector.options())
     }
 
-    /// Every collector's points of a tick's own round.
-    pub(crate) fn collect(&mut self, round: &Round<'_>, prefix: &str, batch: &mut Batch) {
-        self.collect_from(|collector| collector.needs().is_empty(), round, prefix, batch);
+    /// The points of a tick.
+    pub(crate) fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, prefix: &str, batch: &mut Batch) {
+        let mut points = Points::new(prefix, batch);
+        self.ticks.iter_mut().for_each(|it| it.collector.collect(timestamp, outcome, &mut points));
+        debug_assert_eq!(repeated(batch), None, "{TWICE}");
     }
 
-    /// The points of a survey's round that asked for `asked`, of the collectors that it was for and whose slot is not over
-    /// at `now`, Unix seconds: not of one that a reload has made since, to which what was not asked for would look like
-    /// nothing.
+    /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix seconds:
+    /// not of one that a reload has made since, to which what was not asked for would look like nothing.
     pub(crate) fn collect_survey(
         &mut self,
         due: Due,
-        asked: Needs,
+        done: &Done,
         now: i64,
-        round: &Round<'_>,
         prefix: &str,
         batch: &mut Batch,
     ) {
-        let was_asked = |collector: &dyn Collect| collector.needs().and(asked) == asked;
-        let in_time =
-            |collector: &dyn Collect| now < round.timestamp.saturating_add(collector.every().into());
-        let which = |it: &dyn Collect| due.includes(it) && was_asked(it) && in_time(it);
-        self.collect_from(which, round, prefix, batch);
-    }
-
-    /// What a survey must find out: for each collector that it would be for, and every how many seconds that is due.
-    pub(crate) fn survey(&self, due: Due) -> Vec<(Needs, u32)> {
-        let running = self.0.iter().map(|(_, running)| &**running);
-        running.filter(|running| due.includes(*running)).map(|it| (it.needs(), it.every())).collect()
-    }
-
-    /// What all collectors together need to know of the cluster itself.
-    pub(crate) fn needs(&self) -> Needs {
-        self.survey(Due::Always).into_iter().fold(Needs::default(), |all, (needs, _)| all.and(needs))
-    }
-
-    fn collect_from(
-        &mut self,
-        which: impl Fn(&dyn Collect) -> bool,
-        round: &Round<'_>,
-        prefix: &str,
-        batch: &mut Batch,
-    ) {
+        let Done { timestamp, asked, replies } = done;
         let mut points = Points::new(prefix, batch);
-        let running = self.0.iter_mut().map(|(_, collector)| collector);
-        running.filter(|running| which(&***running)).for_each(|running| running.collect(round, &mut points));
-        debug_assert_eq!(
-            repeated(batch),
-            None,
-            "a path that is twice in one batch: Carbon keeps the last value"
-        );
+        for running in &mut self.surveys {
+            let was_asked = running.needs().and(asked) == *asked;
+            let in_time = now < timestamp.saturating_add(running.every.into());
+            if due.includes(running.every) && was_asked && in_time {
+                running.collector.collect(*timestamp, replies, &mut points);
+            }
+        }
+        debug_assert_eq!(repeated(batch), None, "{TWICE}");
+    }
+
+    /// What a survey must ask for: for each collector that it would be for, and every how many seconds that is due.
+    pub(crate) fn survey(&self, due: Due) -> Vec<(Needs, u32)> {
+        let due = self.surveys.iter().filter(|running| due.includes(running.every));
+        due.map(|running| (running.needs(), running.every)).collect()
+    }
+
+    /// What all collectors together need of surveys; `None` where none takes part in them.
+    pub(crate) fn needs(&self) -> Option<Needs> {
+        self.surveys.iter().map(Running::needs).reduce(|all, needs| all.and(&needs))
     }
 
     /// What must be remembered, by the collector's name, where it has changed.
     pub(crate) fn changed_memories(&mut self) -> impl Iterator<Item = (&'static str, String)> + '_ {
-        self.0
-            .iter_mut()
-            .filter_map(|(name, collector)| collector.changed_memory().map(|memory| (*name, memory)))
+        let ticks = self.ticks.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
+        let surveys = self.surveys.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
+        ticks.chain(surveys).filter_map(|(name, memory)| Some((name, memory?)))
     }
 }
+
+impl Running<dyn SurveyCollector> {
+    fn needs(&self) -> Needs {
+        Needs { replies: self.replies.iter().copied().collect(), options: self.collector.options() }
+    }
+}
+
+/// Those that stay, by name.
+fn kept<C: ?Sized>(
+    running: Vec<Running<C>>,
+    stays: impl Fn(&'static str) -> bool,
+) -> BTreeMap<&'static str, Running<C>> {
+    running.into_iter().filter(|running| stays(running.name)).map(|running| (running.name, running)).collect()
+}
+
+const TWICE: &str = "a path that is twice in one batch: Carbon keeps the last value";
 
 /// A path that is in the batch more than once.
 fn repeated(batch: &Batch) -> Option<&str> {
@@ -125,12 +150,11 @@ pub(crate) enum Due {
 }
 
 impl Due {
-    fn includes(self, collector: &dyn Collect) -> bool {
-        let is_due = match self {
-            Self::At(timestamp) => timestamp.rem_euclid(i64::from(collector.every().max(1))) == 0,
+    fn includes(self, every: u32) -> bool {
+        match self {
+            Self::At(timestamp) => timestamp.rem_euclid(i64::from(every.max(1))) == 0,
             Self::Always => true,
-        };
-        is_due && !collector.needs().is_empty()
+        }
     }
 }
 
@@ -144,7 +168,7 @@ mod tests {
 
     use super::*;
     use crate::config::Config;
-    use crate::survey::{Findings, Kind};
+    use crate::replies::SurveyReplies;
 
     #[test]
     fn out_of_the_box_slurmctld_is_asked_for_its_statistics_alone() {
@@ -159,34 +183,35 @@ mod tests {
             "[collectors.nodes]\nenabled = true\n[collectors.jobs]\nenabled = true\ninterval = \"5m\"",
         );
         let collecting = Collecting::start(30, &config.collectors, |_| None);
-        let due = |at| -> Vec<(bool, bool, u32)> {
+        let due = |at| -> Vec<(Vec<ReplyKind>, u32)> {
             let due = collecting.survey(Due::At(at)).into_iter();
-            due.map(|(needs, every)| (needs.jobs, needs.nodes, every)).collect()
+            due.map(|(needs, every)| (needs.replies.into_iter().collect(), every)).collect()
         };
         assert_eq!(due(30), []);
-        assert_eq!(due(60), [(false, true, 60)]);
-        assert_eq!(due(300), [(true, false, 300), (false, true, 60)]);
+        let (jobs, nodes) = (vec![ReplyKind::Jobs], vec![ReplyKind::Nodes]);
+        assert_eq!(due(60), [(nodes.clone(), 60)]);
+        assert_eq!(due(300), [(jobs, 300), (nodes, 60)]);
     }
 
     #[test]
     fn a_collector_that_a_reload_leaves_alone_keeps_what_it_has_counted() {
         let lines = |collecting: &mut Collecting, timestamp| {
             let mut batch = Batch::new(timestamp);
-            collecting.collect(&Round::tick(timestamp, None), "c", &mut batch);
+            collecting.collect(timestamp, &TickOutcome::Failed, "c", &mut batch);
             carbon::lines(&batch)
         };
         let mut reading: Reading =
             serde_json::from_str(r#"{"id":1,"time":30.0,"elapsed":1,"release":"24.11"}"#).unwrap();
         reading.statistics = Some(slurm_snapshot::Statistics::default());
-        let reading = Arc::new(reading);
+        let outcome = TickOutcome::Reading(Arc::new(reading));
         let (config, none) = (Config::default(), |_: &'static str| None);
         let mut collecting = Collecting::start(30, &config.collectors, none);
-        collecting.collect(&Round::tick(30, Some(&reading)), "c", &mut Batch::new(30));
+        collecting.collect(30, &outcome, "c", &mut Batch::new(30));
         let other = Config::of("[collectors.rpc_stats]\nusers = 3").collectors;
         let mut collecting =
             collecting.restart(30, &other, |name| other.is_same(&config.collectors, name), none);
         assert!(lines(&mut collecting, 90).contains("seconds_since_reading 60 90"));
-        assert!(collecting.wanted().names, "the new settings are in use");
+        assert!(collecting.options().users, "the new settings are in use");
         let mut anew = collecting.restart(30, &other, |_| false, none);
         assert!(!lines(&mut anew, 120).contains("seconds_since_reading"));
     }
@@ -206,11 +231,11 @@ mod tests {
             else {
                 panic!("{name} has no reading")
             };
-            Arc::new(*reading)
+            TickOutcome::Reading(Arc::new(*reading))
         };
         for name in ["20.11", "22.05", "24.11", "26.05"] {
             let mut batch = Batch::new(30);
-            collecting.collect(&Round::tick(30, Some(&reading(name))), "c", &mut batch);
+            collecting.collect(30, &reading(name), "c", &mut batch);
             assert_eq!(repeated(&batch), None, "{name}");
         }
         let tallies = || [("mixed".to_owned(), Default::default())].into();
@@ -221,18 +246,21 @@ mod tests {
         };
         let partition = Partition { name: "debug".to_owned(), states: tallies(), ..Partition::default() };
         let row = NodeRow { name: "n1".to_owned(), ..NodeRow::default() };
-        let mut findings = Findings::of(Reply::Licenses(Licenses {
-            licenses: vec![
-                license(None),
-                license(Some("n[1-2]")),
-                license(Some("n[1-2]")),
-                license(Some("n1")),
-                license(None),
-            ],
-            ..Licenses::default()
-        }));
-        findings.add(
-            Kind::Nodes,
+        let mut replies = SurveyReplies::of(
+            ReplyKind::Licenses,
+            Reply::Licenses(Licenses {
+                licenses: vec![
+                    license(None),
+                    license(Some("n[1-2]")),
+                    license(Some("n[1-2]")),
+                    license(Some("n1")),
+                    license(None),
+                ],
+                ..Licenses::default()
+            }),
+        );
+        replies.add(
+            ReplyKind::Nodes,
             Reply::Nodes(Box::new(Nodes {
                 states: tallies(),
                 flags: tallies(),
@@ -242,8 +270,8 @@ mod tests {
                 ..Nodes::default()
             })),
         );
-        findings.add(
-            Kind::Jobs,
+        replies.add(
+            ReplyKind::Jobs,
             Reply::Jobs(Box::new(Jobs {
                 qos: [(String::new(), Default::default()), ("no_qos".to_owned(), Default::default())].into(),
                 partitions: [("debug".to_owned(), Default::default())].into(),
@@ -251,10 +279,10 @@ mod tests {
             })),
         );
         let controller = |index| Controller { host: "ctl".to_owned(), index, ..Controller::default() };
-        findings.add(Kind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
+        replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
         let mut batch = Batch::new(60);
-        let (needs, round) = (collecting.needs(), Round::survey(60, &findings));
-        collecting.collect_survey(Due::Always, needs, 60, &round, "c", &mut batch);
+        let done = Done { timestamp: 60, asked: collecting.needs().unwrap(), replies };
+        collecting.collect_survey(Due::Always, &done, 60, "c", &mut batch);
         assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
         assert_eq!(repeated(&batch), None);
     }
@@ -263,14 +291,17 @@ mod tests {
     fn a_round_that_asked_for_less_than_a_new_collector_needs_is_not_its() {
         let config = Config::of("[collectors.jobs]\nenabled = true\naccounts = true");
         let mut collecting = Collecting::start(30, &config.collectors, |_| None);
-        let needs = collecting.needs();
-        let findings = Findings::of(slurm_snapshot::Reply::Jobs(Box::default()));
+        let needs = collecting.needs().unwrap();
+        let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));
         let mut points = |asked| {
             let mut batch = Batch::new(60);
-            collecting.collect_survey(Due::At(60), asked, 61, &Round::survey(60, &findings), "c", &mut batch);
+            let done = Done { timestamp: 60, asked, replies: replies.clone() };
+            collecting.collect_survey(Due::At(60), &done, 61, "c", &mut batch);
             batch.points().len()
         };
-        assert_eq!(points(Needs { accounts: false, ..needs }), 0);
-        assert!(points(Needs { nodes: true, ..needs }) > 0);
+        let without = ReplyOptions { accounts: false, ..needs.options };
+        assert_eq!(points(Needs { options: without, ..needs.clone() }), 0);
+        let more = Needs { replies: [ReplyKind::Nodes].into(), ..Needs::default() };
+        assert!(points(needs.and(&more)) > 0);
     }
 }

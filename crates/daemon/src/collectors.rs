@@ -1,17 +1,16 @@
 //! Readings into points: one file a collector, and the table of all of them.
 //!
-//! A collector is a pure function of the round and of its own last reading: no clock, no log, and it knows no
-//! other collector. To add one, write its file, its entry in [`COLLECTORS`] and its table in the configuration;
-//! CONTRIBUTING.md has the steps.
+//! A collector is a pure function of a tick's outcome, or of a survey's replies, and of its own last reading: no clock, no
+//! log, and it knows no other collector. To add one, write its file and its entry in [`COLLECTORS`]; CONTRIBUTING.md has
+//! the steps.
 
 use std::sync::Arc;
 
-use slurm_snapshot::Reading;
+use slurm_snapshot::{Reading, ReplyKind, ReplyOptions};
 
-use crate::config::{Collectors, Config};
 use crate::figure::{Leaves, Points};
-use crate::source::Wanted;
-use crate::survey::{Findings, Kind, Needs};
+use crate::replies::SurveyReplies;
+use crate::settings::{Setting, Settings};
 
 mod controllers;
 mod health;
@@ -25,14 +24,45 @@ mod sched_exit;
 mod sched_interval;
 mod sched_stats;
 
-/// A kind of figures that can be had or not.
+/// A kind of metrics that can be had or not.
 pub(crate) struct Collector {
-    /// Its file, and its table in the configuration: `[collectors.NAME]`.
+    /// Its file, its table in the configuration, `[collectors.NAME]`, and behind `slurm_` its family.
     pub(crate) name: &'static str,
+    /// What the shipped configuration says of it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
+    pub(crate) comment: &'static str,
+    /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
+    pub(crate) settings: &'static [Setting],
     /// Every path that it may make.
     pub(crate) paths: &'static [Paths],
-    /// One that begins, unless the configuration has it off.
-    pub(crate) start: fn(&Settings<'_>) -> Option<Box<dyn Collect>>,
+    /// What it is made of: the statistics of every tick, or replies of surveys.
+    pub(crate) replies: &'static [ReplyKind],
+    /// One that begins.
+    pub(crate) start: Start,
+}
+
+/// How a collector begins.
+pub(crate) enum Start {
+    /// One that takes part in every tick: on by default.
+    Tick(fn(&Begin<'_>) -> Box<dyn TickCollector>),
+    /// One that takes part in surveys: off by default.
+    Survey(fn(&Begin<'_>) -> Box<dyn SurveyCollector>),
+}
+
+/// What a collector begins with.
+pub(crate) struct Begin<'a> {
+    /// Seconds between two ticks.
+    pub(crate) interval: u32,
+    pub(crate) settings: &'a Settings,
+    /// What this collector had to remember when the daemon last ended.
+    pub(crate) memory: Option<&'a str>,
+}
+
+impl Collector {
+    /// Whether it takes part in surveys, not in every tick.
+    pub(crate) fn is_survey(&self) -> bool {
+        matches!(self.start, Start::Survey(_))
+    }
 }
 
 /// The paths below one level, for the documentation.
@@ -45,66 +75,52 @@ pub(crate) struct Paths {
     pub(crate) leaves: &'static (dyn Leaves + Sync),
 }
 
-/// What a collector begins with.
-pub(crate) struct Settings<'a> {
-    /// Seconds between two ticks.
-    pub(crate) interval: u32,
-    pub(crate) collectors: &'a Collectors,
-    /// What this collector had to remember when the daemon last ended.
-    pub(crate) memory: Option<&'a str>,
+/// What a tick's request has come to.
+#[derive(Clone, Debug)]
+pub(crate) enum TickOutcome {
+    Reading(Arc<Reading>),
+    /// It failed, or took too long.
+    Failed,
+    /// A reload has cut it short: whether slurmctld answers is not known.
+    GivenUp,
 }
 
-/// One tick, as collectors see it.
-pub(crate) struct Round<'a> {
-    /// Its planned moment, Unix seconds.
-    pub(crate) timestamp: i64,
-    /// The statistics; absent when slurmctld was not read in time, and in a survey's round.
-    pub(crate) reading: Option<&'a Arc<Reading>>,
-    /// The reading was given up for a reload: whether slurmctld answers is not known.
-    pub(crate) given_up: bool,
-    /// What a survey has found out; absent in a tick's own round.
-    pub(crate) findings: Option<&'a Findings>,
-}
-
-impl<'a> Round<'a> {
-    /// A tick's own.
-    pub(crate) const fn tick(timestamp: i64, reading: Option<&'a Arc<Reading>>) -> Self {
-        Self { timestamp, reading, given_up: false, findings: None }
-    }
-
-    /// A tick whose reading a reload has cut short.
-    pub(crate) const fn given_up(timestamp: i64) -> Self {
-        Self { timestamp, reading: None, given_up: true, findings: None }
-    }
-
-    /// A survey's.
-    pub(crate) const fn survey(timestamp: i64, findings: &'a Findings) -> Self {
-        Self { timestamp, reading: None, given_up: false, findings: Some(findings) }
+impl TickOutcome {
+    pub(crate) const fn reading(&self) -> Option<&Arc<Reading>> {
+        match self {
+            Self::Reading(reading) => Some(reading),
+            Self::Failed | Self::GivenUp => None,
+        }
     }
 }
 
-/// A collector at work.
-pub(crate) trait Collect: Send {
-    /// What the reading must hold for it.
-    fn wanted(&self) -> Wanted {
-        Wanted::default()
+/// A collector at work that takes part in every tick.
+pub(crate) trait TickCollector: Send {
+    /// What its replies must hold.
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions::default()
     }
 
-    /// What it needs to know of the cluster itself. One that needs nothing takes part in every tick's round, one that
-    /// does in survey rounds alone.
-    fn needs(&self) -> Needs {
-        Needs::default()
-    }
-
-    /// Seconds between two survey rounds, of one that takes part in them.
-    fn every(&self) -> u32 {
-        0
-    }
-
-    /// The round's points.
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>);
+    /// The points of the tick planned for `timestamp`, Unix seconds.
+    fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>);
 
     /// What it must know again after the daemon's next start, where that has changed since it was last asked for.
+    fn changed_memory(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// A collector at work that takes part in surveys.
+pub(crate) trait SurveyCollector: Send {
+    /// What its replies must hold.
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions::default()
+    }
+
+    /// The points of the round that began with the tick of `timestamp`, Unix seconds.
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>);
+
+    /// As of [`TickCollector::changed_memory`].
     fn changed_memory(&mut self) -> Option<String> {
         None
     }
@@ -125,33 +141,6 @@ pub(crate) const COLLECTORS: &[Collector] = &[
     controllers::COLLECTOR,
 ];
 
-/// The documented paths of the collectors that are on.
-pub(crate) fn published(config: &Config) -> Vec<Published> {
-    let Config { interval, collectors, .. } = config;
-    let running = COLLECTORS.iter().filter_map(|collector| {
-        let running = (collector.start)(&Settings { interval: *interval, collectors, memory: None })?;
-        let every = if running.needs().is_empty() { *interval } else { running.every() };
-        Some(Published { paths: collector.paths, every, needs: running.needs() })
-    });
-    running.collect()
-}
-
-/// What one collector publishes.
-pub(crate) struct Published {
-    pub(crate) paths: &'static [Paths],
-    /// Seconds between two points.
-    pub(crate) every: u32,
-    /// What a survey must find out for it.
-    pub(crate) needs: Needs,
-}
-
-/// The expensive replies that are asked for, by their names in paths.
-pub(crate) fn replies(config: &Config) -> impl Iterator<Item = &'static str> {
-    let all = published(config);
-    let needs = all.iter().map(|collector| collector.needs).fold(Needs::default(), Needs::and);
-    needs.kinds().map(Kind::name)
-}
-
 /// Whether `level`, which is behind the prefix, is one of the `documented`: what varies fits anything.
 pub(crate) fn fits(documented: &str, level: &str) -> bool {
     let (mut given, mut documented) = (level.split('.'), documented.split('.'));
@@ -166,57 +155,39 @@ pub(crate) fn fits(documented: &str, level: &str) -> bool {
 
 /// The points that a running collector makes of a survey's round, for its tests.
 #[cfg(test)]
-fn surveyed(collector: &mut dyn Collect, timestamp: i64, findings: &Findings) -> Vec<String> {
+fn surveyed(collector: &mut dyn SurveyCollector, timestamp: i64, replies: &SurveyReplies) -> Vec<String> {
     let mut batch = carbon::Batch::new(timestamp);
-    let mut points = Points::new("c", &mut batch);
-    collector.collect(&Round::survey(timestamp, findings), &mut points);
+    collector.collect(timestamp, replies, &mut Points::new("c", &mut batch));
     assert_eq!(batch.refused(), 0);
     batch.points().map(|point| format!("{} {}", point.path(), point.value())).collect()
 }
 
-/// A collector that begins with this configuration, for its tests.
+/// A survey collector that begins with these settings, the others as they are by default, for its tests.
 #[cfg(test)]
-fn started(collector: &Collector, toml: &str) -> Option<Box<dyn Collect>> {
-    let config = crate::config::Config::of(toml);
-    (collector.start)(&Settings { interval: config.interval, collectors: &config.collectors, memory: None })
+fn started(
+    collector: &Collector,
+    values: &[(&'static str, crate::settings::Value)],
+) -> Box<dyn SurveyCollector> {
+    let mut settings = Settings::new(true, collector.settings);
+    settings.values.extend(values.iter().copied());
+    match collector.start {
+        Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
+        Start::Tick(_) => panic!("{} takes part in ticks", collector.name),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use slurm_snapshot::Role;
+
     use super::*;
 
     #[test]
-    fn the_replies_of_the_documentation_are_those_that_a_survey_asks_for() {
-        let replies = |toml: &str| replies(&Config::of(toml)).collect::<Vec<_>>();
-        assert_eq!(replies(""), [""; 0]);
-        assert_eq!(replies("[collectors.partitions]\nenabled = true"), ["nodes", "jobs"]);
-        assert_eq!(replies("[collectors.licenses]\nenabled = true"), ["licenses"]);
-        let all: String = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"]
-            .map(|name| format!("[collectors.{name}]\nenabled = true\n"))
-            .concat();
-        assert_eq!(replies(&all).len(), 5);
-    }
-
-    #[test]
-    fn a_reload_restarts_only_what_has_other_settings() {
-        let old = Config::default().collectors;
-        for (name, toml) in [
-            ("sched_stats", "enabled = false"),
-            ("sched_interval", "enabled = false"),
-            ("sched_exit", "enabled = false"),
-            ("rpc_stats", "users = 1"),
-            ("health", "enabled = false"),
-            ("jobs", "accounts = true"),
-            ("nodes", "each = true"),
-            ("partitions", "interval = \"5m\""),
-            ("licenses", "enabled = true"),
-            ("reservations", "enabled = true"),
-            ("controllers", "enabled = true"),
-        ] {
-            let new = Config::of(&format!("[collectors.{name}]\n{toml}")).collectors;
-            for collector in COLLECTORS {
-                assert_eq!(new.is_same(&old, collector.name), collector.name != name, "{}", collector.name);
-            }
+    fn a_collector_is_made_of_statistics_or_of_a_surveys_replies() {
+        for collector in COLLECTORS {
+            let role = if collector.is_survey() { Role::Surveys } else { Role::Statistics };
+            let roles: Vec<_> = collector.replies.iter().map(|reply| reply.row().role).collect();
+            assert!(roles.iter().all(|its| *its == role) && !roles.is_empty(), "{}", collector.name);
         }
     }
 

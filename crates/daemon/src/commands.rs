@@ -18,15 +18,13 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use slurm_snapshot::Reading;
+use slurm_snapshot::{Reading, Request};
 use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
 use crate::config::{Config, Problems, Slurm};
-use crate::source::{Source, SourceError, Wanted};
+use crate::source::{Source, SourceError};
 use crate::telemetry::Logging;
-
-pub(crate) use check::Url;
 
 /// libslurm looks for a configuration for up to a minute; somebody who waits at a terminal is told sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
@@ -85,15 +83,15 @@ fn note(text: &str) {
 }
 
 /// One reading, for a command that ends afterwards.
-async fn read_once(slurm: Slurm, wanted: Wanted) -> Result<Box<Reading>, SourceError> {
+async fn read_once(slurm: Slurm, request: Request) -> Result<Box<Reading>, SourceError> {
     let mut source = Source::start(slurm, IMPATIENT);
-    source.ask(wanted);
+    source.ask(request);
     source.outcome().await
 }
 
 /// The same, with what to do about a failure.
-async fn read_or_advise(slurm: Slurm, wanted: Wanted) -> Result<Box<Reading>> {
-    read_once(slurm, wanted).await.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))
+async fn read_or_advise(slurm: Slurm, request: Request) -> Result<Box<Reading>> {
+    read_once(slurm, request).await.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))
 }
 
 /// Errors alone, unless more is asked for: what libslurm warns of comes with the error.

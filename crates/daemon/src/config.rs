@@ -22,7 +22,6 @@ use self::section::{Section, line_of};
 use self::value::{
     between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
 };
-use crate::health;
 use crate::naming::Prefix;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -158,12 +157,10 @@ impl Config {
         }
         config.apply_flags(flags, &mut problems);
         config.check_lengths(&mut problems);
-        config.collectors.check_intervals(config.interval, &mut problems);
         config.check_file(&mut problems);
-        // Only where both the collector and this key are there.
-        let jobs = &config.collectors.jobs;
-        config.slurm.rest.job_states = jobs.survey.enabled && jobs.states_only;
-        config.slurm.rest.check(config.slurm.conf.is_some(), &config.collectors, &mut problems);
+        config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
+        let over_rest = config.slurm.rest.endpoint.is_some();
+        config.collectors.check(config.interval, over_rest, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 
@@ -293,7 +290,7 @@ impl Config {
     /// That the longest path is legal: a prefix can be too long for what comes behind it.
     fn check_lengths(&self, problems: &mut Vec<Problem>) {
         for to in &self.carbon {
-            let longest = health::longest_path(&self.prefix, &to.name);
+            let longest = self.prefix.longest_path(&to.name);
             if let Err(error) = carbon::path::check(&longest) {
                 let text = format!("is too long for the path {longest}: {error}");
                 problems.push(Problem { place: Place::Whole, key: "prefix".into(), text });

@@ -5,17 +5,14 @@
 use std::time::Duration;
 
 use carbon::{Batch, Status, path};
+use slurm_snapshot::ReplyKind;
 use tokio::time::Instant;
 
-use crate::collectors::{Paths, replies};
-use crate::config::Config;
+use crate::collectors::Paths;
 use crate::derive::{seconds_since, whole};
 use crate::figure::{Figure, Points, Rollup, count};
-use crate::naming::{self, Prefix};
-use crate::survey::{Kind, Vitals};
-
-/// The family's component behind the prefix.
-const FAMILY: &str = "slurm_graphite";
+use crate::naming::OWN_FAMILY;
+use crate::survey::Vitals;
 
 /// What `check --connect` sends, and the daemon never.
 const CANARY: &str = "check";
@@ -40,8 +37,7 @@ pub(crate) const PATHS: &[Paths] = &[
     },
     Paths {
         below: "slurm_graphite.<host>.reply.<reply>",
-        about: "The expensive replies that collectors have asked for: `jobs`, `nodes`, `licenses`, `reservations`, \
-                `controllers`.",
+        about: "The replies that surveys have asked for, by name: `jobs`, `nodes` and so on.",
         leaves: &REPLY_FIGURES,
     },
 ];
@@ -215,11 +211,11 @@ impl Health {
         host: &str,
         queue: &QueueHealth,
         destinations: &[(String, DestinationHealth)],
-        replies: impl Iterator<Item = (Kind, Vitals)>,
+        replies: impl Iterator<Item = (ReplyKind, Vitals)>,
         batch: &mut Batch,
     ) {
         let mut points = Points::new(prefix, batch);
-        let family = format!("{FAMILY}.{}", path::component(host));
+        let family = format!("{OWN_FAMILY}.{}", path::component(host));
         points.push(&family, FIGURES, self);
         points.push(&format!("{family}.queue"), QUEUE_FIGURES, queue);
         for (name, health) in destinations {
@@ -233,29 +229,16 @@ impl Health {
 }
 
 /// How many series these figures make, at most.
-pub(crate) fn series(config: &Config) -> usize {
-    let destinations = DESTINATION_FIGURES.len().saturating_mul(config.carbon.len());
-    let replies = REPLY_FIGURES.len().saturating_mul(replies(config).count());
+pub(crate) fn series(destinations: usize, replies: usize) -> usize {
+    let destinations = DESTINATION_FIGURES.len().saturating_mul(destinations);
+    let replies = REPLY_FIGURES.len().saturating_mul(replies);
     let own = FIGURES.len().saturating_add(QUEUE_FIGURES.len());
     own.saturating_add(destinations).saturating_add(replies)
 }
 
 /// The path of the point by which `check --connect` sees whether points arrive.
 pub(crate) fn canary(prefix: &str, host: &str) -> String {
-    format!("{prefix}.{FAMILY}.{}.gauge-{CANARY}", path::component(host))
-}
-
-/// The longest path that this prefix and this destination can make, with a cluster's name of ordinary length.
-pub(crate) fn longest_path(prefix: &Prefix, destination: &str) -> String {
-    let host = naming::host();
-    let prefix = prefix.fill(Some("a-cluster-of-an-ordinary-name"), &host).unwrap_or_default();
-    let leaf = DESTINATION_FIGURES
-        .iter()
-        .map(|figure| figure.leaf)
-        .max_by_key(|leaf| leaf.len())
-        .unwrap_or_default();
-    let (host, destination) = (path::component(&host), path::component(destination));
-    format!("{prefix}.{FAMILY}.{host}.carbon.{destination}.gauge-{leaf}")
+    format!("{prefix}.{OWN_FAMILY}.{}.gauge-{CANARY}", path::component(host))
 }
 
 /// `proc(5)`: the second word of statm, in pages.
@@ -315,6 +298,13 @@ mod tests {
         health.points("cluster", "node1", &QueueHealth::default(), &[], std::iter::empty(), &mut batch);
         let lines = carbon::lines(&batch);
         assert!(!lines.contains("slurmctld_up") && lines.contains("ticks_run"), "{lines}");
+    }
+
+    #[test]
+    fn no_leaf_of_a_destination_is_longer_than_what_prefixes_leave_room_for() {
+        let longest = crate::naming::LONGEST_LEAF;
+        assert!(DESTINATION_FIGURES.iter().any(|figure| figure.leaf == longest));
+        assert!(DESTINATION_FIGURES.iter().all(|figure| figure.leaf.len() <= longest.len()));
     }
 
     #[test]

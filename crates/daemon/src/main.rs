@@ -18,10 +18,13 @@ mod members;
 mod memory;
 mod naming;
 mod notify;
+mod replies;
+mod settings;
 mod shares;
 mod source;
 mod survey;
 mod telemetry;
+mod url;
 #[cfg(test)]
 mod walks;
 mod words;

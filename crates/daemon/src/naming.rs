@@ -26,6 +26,22 @@ impl Prefix {
     }
 }
 
+/// The family of the daemon's own metrics, behind the prefix.
+pub(crate) const OWN_FAMILY: &str = "slurm_graphite";
+
+/// No leaf of a destination is longer.
+pub(crate) const LONGEST_LEAF: &str = "points_dropped_damaged";
+
+impl Prefix {
+    /// The longest path that it can make with this destination and a cluster's name of ordinary length.
+    pub(crate) fn longest_path(&self, destination: &str) -> String {
+        let host = host();
+        let prefix = self.fill(Some("a-cluster-of-an-ordinary-name"), &host).unwrap_or_default();
+        let (host, destination) = (path::component(&host), path::component(destination));
+        format!("{prefix}.{OWN_FAMILY}.{host}.carbon.{destination}.gauge-{LONGEST_LEAF}")
+    }
+}
+
 impl FromStr for Prefix {
     type Err = String;
 

@@ -123,35 +123,6 @@ fn refused(failure: &Failure, said: &Said) -> String {
     format!("{call} failed (errno {errno}){said}")
 }
 
-/// What a request wants in its reading.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wanted {
-    pub(crate) rpc: bool,
-    pub(crate) names: bool,
-    /// Reset the statistics instead of reading them.
-    pub(crate) reset: bool,
-}
-
-impl Wanted {
-    /// What two ask for, in one request.
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self {
-            rpc: self.rpc || other.rpc,
-            names: self.names || other.names,
-            reset: self.reset || other.reset,
-        }
-    }
-}
-
-impl From<Wanted> for Request {
-    fn from(wanted: Wanted) -> Self {
-        match wanted {
-            Wanted { reset: true, .. } => Self::Reset { id: 0 },
-            Wanted { rpc, names, .. } => Self::Statistics { id: 0, rpc, names },
-        }
-    }
-}
-
 /// A running source.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -195,8 +166,8 @@ impl Source {
 
     /// Hands a request over, whose number is given here. There must be no other on its way: `false` then, and
     /// nothing is asked.
-    pub(crate) fn ask(&self, request: impl Into<Request>) -> bool {
-        self.requests.try_send(request.into()).is_ok()
+    pub(crate) fn ask(&self, request: Request) -> bool {
+        self.requests.try_send(request).is_ok()
     }
 
     /// The outcome of the request on its way. Safe to cancel.
@@ -301,7 +272,7 @@ impl Keeper {
         self.notice_stale();
         let deadline = self.slurm.timeout;
         self.id = self.id.wrapping_add(1);
-        let request = request.with_id(self.id);
+        let request = Request { id: self.id, ..request };
         let answer = self.ready().await?.ask(&request, deadline).await;
         match answer {
             Ok(Answer::Reading(reading)) => {

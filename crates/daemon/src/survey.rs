@@ -8,23 +8,22 @@
 //! nothing, but where one of them hangs it takes long, so that it comes last and nothing else waits for it. What slurmctld
 //! may keep from us is not used at all: a part must not look like the whole.
 
-mod findings;
-mod needs;
 mod pace;
 mod topic;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use slurm_snapshot::{Cost, ReplyKind, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub(crate) use self::findings::Findings;
-use self::needs::KINDS;
-pub(crate) use self::needs::{Kind, Needs};
 use self::topic::Topic;
 pub(crate) use self::topic::Vitals;
 use crate::clock;
 use crate::config::Slurm;
+use crate::replies::{Needs, SurveyReplies};
 use crate::source::{Outcome, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
@@ -40,8 +39,8 @@ struct Round {
     timestamp: i64,
     /// What is still to be asked, and until when an answer is of use: then the slots of all who want it are over. Unix
     /// seconds.
-    left: Vec<(Kind, i64)>,
-    findings: Findings,
+    left: Vec<(ReplyKind, i64)>,
+    replies: SurveyReplies,
 }
 
 /// What a round has found out: of one that is over, or all of one in which only the controllers are still asked.
@@ -51,18 +50,18 @@ pub(crate) struct Done {
     pub(crate) timestamp: i64,
     /// What replies were asked for with: a reload may have changed since what the next round is for.
     pub(crate) asked: Needs,
-    pub(crate) findings: Findings,
+    pub(crate) replies: SurveyReplies,
 }
 
 /// The reader for the cluster itself, and the round that is under way.
 #[derive(Debug)]
 pub(crate) struct Survey {
     source: Source,
-    /// slurmrestd must not be asked for jobs.
-    no_jobs: bool,
+    /// slurmrestd must not be asked for all of them.
+    over_rest: bool,
     max_duty: f64,
     max_threads: u32,
-    topics: [Topic; KINDS.len()],
+    topics: BTreeMap<ReplyKind, Topic>,
     /// What all collectors together need: replies are asked for with all of it, whoever is due, so that one reply can be
     /// held against the next.
     needs: Needs,
@@ -74,7 +73,7 @@ pub(crate) struct Survey {
 /// What is under way.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
-    kind: Kind,
+    kind: ReplyKind,
     until: i64,
     at: Instant,
 }
@@ -84,11 +83,11 @@ impl Survey {
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
         let slurm = Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() };
         Self {
-            no_jobs: slurm.rest.endpoint.is_some() && !slurm.rest.job_states,
+            over_rest: slurm.rest.endpoint.is_some(),
             source: Source::start(slurm, START_DEADLINE),
             max_duty,
             max_threads,
-            topics: Default::default(),
+            topics: BTreeMap::new(),
             needs: Needs::default(),
             round: None,
             asked: None,
@@ -100,7 +99,7 @@ impl Survey {
     /// again. What is under way goes on, and so do the counters.
     pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
         (self.max_duty, self.max_threads) = (max_duty, max_threads);
-        self.topics.iter_mut().for_each(|topic| topic.kept = None);
+        self.topics.values_mut().for_each(|topic| topic.kept = None);
     }
 
     /// A tick that is due for some collectors: what each of them needs, and every how many seconds; `needs` is what all
@@ -110,39 +109,45 @@ impl Survey {
         &mut self,
         timestamp: i64,
         due: &[(Needs, u32)],
-        needs: Needs,
+        needs: &Needs,
         threads: Option<u32>,
         now: Duration,
     ) -> Option<Done> {
-        let until =
-            |kind: Kind| due.iter().filter(|(needs, _)| needs.of(kind)).map(|(_, every)| *every).max();
-        let no_jobs = self.no_jobs;
-        let asked = KINDS.into_iter().filter(|kind| !(no_jobs && *kind == Kind::Jobs));
-        let wanted = asked.filter_map(|kind| Some((kind, until(kind)?)));
+        let over_rest = self.over_rest;
+        let mut wanted = BTreeMap::new();
+        for (kind, every) in
+            due.iter().flat_map(|(needs, every)| needs.replies.iter().map(|kind| (*kind, *every)))
+        {
+            if !over_rest || kind.row().not_over_rest.is_none() || needs.options.states_only {
+                let longest: &mut u32 = wanted.entry(kind).or_default();
+                *longest = every.max(*longest);
+            }
+        }
         if self.round.is_some() {
             debug!("the last round is still under way; this one is left out");
-            wanted.for_each(|(kind, _)| topic::one_more(&mut self.topic(kind).vitals.skipped_round));
+            wanted.into_keys().for_each(|kind| topic::one_more(&mut self.topic(kind).vitals.skipped_round));
             return None;
         }
-        if needs != self.needs {
-            self.needs = needs;
-            self.topics.iter_mut().for_each(|topic| topic.kept = None);
+        if *needs != self.needs {
+            self.needs = needs.clone();
+            self.topics.values_mut().for_each(|topic| topic.kept = None);
         }
         let busy = threads.is_none_or(|threads| threads > self.max_threads);
         self.say_busy(busy, threads);
         let mut left = Vec::new();
         for (kind, every) in wanted {
             let topic = self.topic(kind);
-            if busy && kind.is_dear() {
+            let is_expensive = kind.row().cost != Cost::None;
+            if busy && is_expensive {
                 topic::one_more(&mut topic.vitals.skipped_busy);
-            } else if topic.pace.allows(now) || !kind.is_dear() {
+            } else if topic.pace.allows(now) || !is_expensive {
                 left.push((kind, timestamp.saturating_add(every.into())));
             } else {
                 topic::one_more(&mut topic.vitals.skipped_duty);
             }
         }
         left.reverse();
-        self.round = Some(Round { timestamp, left, findings: Findings::default() });
+        self.round = Some(Round { timestamp, left, replies: SurveyReplies::default() });
         self.go_on(now)
     }
 
@@ -160,34 +165,34 @@ impl Survey {
         else {
             return None;
         };
-        let (max_duty, needs) = (self.max_duty, self.needs);
+        let (max_duty, options) = (self.max_duty, self.needs.options);
         let topic = self.topic(kind);
         topic.pace.answered(topic::cost(&outcome, at.elapsed()), max_duty);
-        let reading = topic.take(kind, needs, outcome);
+        let reading = topic.take(kind, options, outcome);
         if reading.is_some() && is_over(until, now) {
             topic::one_more(&mut topic.vitals.readings_late);
             debug!(reply = kind.name(), "it came after its slot and is thrown away");
         } else {
             // One that is thrown away is none that the next can be held against.
-            if reading.is_some() {
-                topic.kept.clone_from(&reading);
+            if let Some(reading) = reading {
+                topic.kept = kind.row().unchanged.then(|| Arc::clone(&reading));
+                round.replies.insert(kind, reading);
             }
-            round.findings.set(kind, reading);
         }
         self.round = Some(round);
         self.go_on(now)
     }
 
     /// A whole round, for a command that ends afterwards.
-    pub(crate) async fn whole(mut self, needs: Needs) -> Findings {
-        let mut findings = Findings::default();
-        let mut done = self.begin(i64::MAX, &[(needs, 0)], needs, Some(0), clock::now());
+    pub(crate) async fn whole(mut self, timestamp: i64, needs: Needs) -> Done {
+        let mut replies = SurveyReplies::default();
+        let mut done = self.begin(i64::MAX, &[(needs.clone(), 0)], &needs, Some(0), clock::now());
         loop {
             if let Some(done) = done {
-                findings.extend(done.findings);
+                replies.extend(done.replies);
             }
             if self.round.is_none() {
-                return findings;
+                return Done { timestamp, asked: needs, replies };
             }
             let outcome = self.outcome().await;
             done = self.answered(outcome, clock::now());
@@ -195,11 +200,9 @@ impl Survey {
     }
 
     /// How each kind is doing that was ever asked for.
-    pub(crate) fn vitals(&self) -> impl Iterator<Item = (Kind, Vitals)> + '_ {
-        KINDS.into_iter().filter_map(|kind| {
-            let topic = self.topics.get(kind as usize)?;
-            topic.is_known().then_some((kind, topic.vitals))
-        })
+    pub(crate) fn vitals(&self) -> impl Iterator<Item = (ReplyKind, Vitals)> + '_ {
+        let known = self.topics.iter().filter(|(_, topic)| topic.is_known());
+        known.map(|(kind, topic)| (*kind, topic.vitals))
     }
 
     /// Readers started again so far, after the first.
@@ -215,18 +218,18 @@ impl Survey {
     fn go_on(&mut self, now: Duration) -> Option<Done> {
         let mut round = self.round.take()?;
         while let Some((kind, until)) = round.left.pop() {
-            let needs = self.needs;
+            let options = self.needs.options;
             let topic = self.topic(kind);
             if is_over(until, now) {
                 // Its answer could only come too late: slurmctld is spared it.
                 topic::one_more(&mut topic.vitals.skipped_round);
                 continue;
             }
-            let request = kind.request(needs, topic.since());
+            let request = Request { since: topic.since(), ..Request::new(kind, options) };
             topic.pace.ask(now);
             if self.source.ask(request) {
                 self.asked = Some(Asked { kind, until, at: Instant::now() });
-                let done = (kind == Kind::Controllers).then(|| self.done(&mut round));
+                let done = (kind == ReplyKind::Controllers).then(|| self.done(&mut round));
                 self.round = Some(round);
                 return done;
             }
@@ -236,19 +239,12 @@ impl Survey {
 
     /// What `round` has found out by now.
     fn done(&self, round: &mut Round) -> Done {
-        let findings = std::mem::take(&mut round.findings);
-        Done { timestamp: round.timestamp, asked: self.needs, findings }
+        let replies = std::mem::take(&mut round.replies);
+        Done { timestamp: round.timestamp, asked: self.needs.clone(), replies }
     }
 
-    fn topic(&mut self, kind: Kind) -> &mut Topic {
-        let [jobs, nodes, licenses, reservations, controllers] = &mut self.topics;
-        match kind {
-            Kind::Jobs => jobs,
-            Kind::Nodes => nodes,
-            Kind::Licenses => licenses,
-            Kind::Reservations => reservations,
-            Kind::Controllers => controllers,
-        }
+    fn topic(&mut self, kind: ReplyKind) -> &mut Topic {
+        self.topics.entry(kind).or_default()
     }
 
     fn say_busy(&mut self, busy: bool, threads: Option<u32>) {

@@ -15,7 +15,7 @@ use slurm_snapshot::{Reading, Release, Statistics, rpc_name};
 
 use self::world::{Event, Truth, Work, World};
 use crate::collecting::Collecting;
-use crate::collectors::Round;
+use crate::collectors::TickOutcome;
 use crate::config::Collectors;
 use crate::derive::Reset;
 
@@ -64,7 +64,8 @@ type Found = BTreeMap<String, f64>;
 /// One tick through the collectors: the schedulers' interval, and that of the RPCs.
 fn published(collecting: &mut Collecting, timestamp: i64, reading: Option<&Arc<Reading>>) -> (Found, Found) {
     let mut batch = Batch::new(timestamp);
-    collecting.collect(&Round::tick(timestamp, reading), "c", &mut batch);
+    let outcome = reading.cloned().map_or(TickOutcome::Failed, TickOutcome::Reading);
+    collecting.collect(timestamp, &outcome, "c", &mut batch);
     assert_eq!(batch.refused(), 0, "NaN or infinity");
     let (mut schedulers, mut rpcs) = (Found::new(), Found::new());
     for point in batch.points() {

@@ -9,7 +9,7 @@ use slurm_snapshot::{Endpoint, EndpointError};
 /// What `--help` prints.
 pub(crate) const HELP: &str = "\
 Asks slurmrestd over HTTP: request lines on stdin, answer lines (JSON) on stdout.
-slurm-graphite starts it; by hand: echo '{\"statistics\":{\"id\":1,\"rpc\":true}}' | slurm-graphite-rest-reader --rest URL
+slurm-graphite starts it; by hand: echo '{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}' | slurm-graphite-rest-reader --rest URL
 
 Usage: slurm-graphite-rest-reader --rest URL [--token-file FILE]
 
@@ -18,7 +18,6 @@ Usage: slurm-graphite-rest-reader --rest URL [--token-file FILE]
   --user NAME         the user that the token is for; default: as the token says
   --ca-file FILE      trust these certificate authorities (PEM) instead of the system's
   --insecure          send the token in the clear to another host
-  --job-states        answer a request for jobs with their states alone (jobs/state, Slurm 24.05 or newer)
   --timeout SECONDS   give a request up after this; default: 27
   --version           its version
   --help              this text
@@ -40,8 +39,6 @@ pub(crate) struct Settings {
     pub(crate) user: Option<String>,
     pub(crate) ca_file: Option<PathBuf>,
     pub(crate) timeout: Duration,
-    /// A request for jobs is answered with their states.
-    pub(crate) job_states: bool,
 }
 
 /// Arguments that the reader does not take.
@@ -64,7 +61,7 @@ pub(crate) enum UsageError {
 
 /// Reads the arguments after the program's name.
 pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, UsageError> {
-    let (mut endpoint, mut insecure, mut job_states) = (None, false, false);
+    let (mut endpoint, mut insecure) = (None, false);
     let (mut token_file, mut user, mut ca_file) = (None, None, None);
     let mut timeout = Duration::from_secs(27);
     while let Some(argument) = arguments.next() {
@@ -87,7 +84,6 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Com
                 timeout = Duration::from_secs_f64(seconds.ok_or(UsageError::Value("--timeout"))?);
             }
             Some("--insecure") => insecure = true,
-            Some("--job-states") => job_states = true,
             Some("--version") => return Ok(Command::Version),
             Some("--help") => return Ok(Command::Help),
             _ => return Err(UsageError::Unknown(argument)),
@@ -97,7 +93,7 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Com
     if endpoint.is_exposed() && token_file.is_some() && !insecure {
         return Err(UsageError::Exposed);
     }
-    Ok(Command::Serve(Settings { endpoint, token_file, user, ca_file, timeout, job_states }))
+    Ok(Command::Serve(Settings { endpoint, token_file, user, ca_file, timeout }))
 }
 
 /// What a header can carry.

@@ -5,7 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use reader_process::Conversation;
 use slurm_snapshot::{
-    Answer, Failure, Hello, PROTOCOL, Reading, Release, Reply, Request, Stage, Statistics, Visibility,
+    Answer, Failure, Hello, PROTOCOL, Reading, Release, Reply, ReplyKind, Request, Stage, Statistics,
+    Visibility,
 };
 
 use crate::api::{Api, Got, What};
@@ -30,32 +31,27 @@ const LICENSES: What = What { path: "licenses", oldest: 38, limit: SHORT };
 const RESERVATIONS: What = What { path: "reservations", oldest: 37, limit: SHORT };
 const JOB_STATES: What = What { path: "jobs/state", oldest: 41, limit: LONG };
 
-/// Why jobs are not asked for.
-const NO_JOBS: &str = "jobs are not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it \
-                       keeps; use the reader of libslurm for them, or ask for their states alone";
-
 /// Serves requests until `input` ends.
 pub(crate) fn serve(
     settings: Settings,
     input: impl Read,
     output: impl Write,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let job_states = settings.job_states;
     let mut api = Api::new(settings)?;
     let mut daemon = Conversation::new(input, output);
     daemon.answer(&Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None }))?;
     while let Some(request) = daemon.request()? {
-        daemon.answer(&answer(&mut api, &request, job_states))?;
+        daemon.answer(&answer(&mut api, &request))?;
     }
     Ok(())
 }
 
-fn answer(api: &mut Api, request: &Request, job_states: bool) -> Answer {
-    let (what, read) = read(api, request, job_states);
+fn answer(api: &mut Api, request: &Request) -> Answer {
+    let (what, read) = read(api, request);
     match read {
         Ok(found) => Answer::Reading(Box::new(found.reading(request, api))),
         Err(Problem { stage, errno, text }) => Answer::Failure(Failure {
-            id: request.id(),
+            id: request.id,
             call: format!("slurmrestd {what}"),
             errno,
             text,
@@ -86,7 +82,7 @@ impl Found {
         // Right behind each other: the daemon holds them against each other to see that the first was set.
         let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
         Reading {
-            id: request.id(),
+            id: request.id,
             time: time.as_secs_f64(),
             uptime: Some(uptime),
             elapsed: u64::try_from(self.elapsed.as_micros()).unwrap_or(u64::MAX),
@@ -107,20 +103,24 @@ fn uptime() -> f64 {
     std::time::Duration::try_from(now).map_or(0.0, |now| now.as_secs_f64())
 }
 
-fn read(api: &mut Api, request: &Request, job_states: bool) -> (&'static str, Result<Found, Problem>) {
+fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Problem>) {
     let unsupported = |text: &str| Err(Problem::new(Stage::Unsupported, text));
-    match *request {
-        Request::Statistics { rpc, names, .. } => ("diag", statistics(api, rpc, names)),
-        Request::Reset { .. } => (
+    let options = request.options;
+    match request.reply {
+        ReplyKind::Statistics => ("diag", statistics(api, options.rpc, options.users)),
+        ReplyKind::Reset => (
             "reset",
             unsupported("it cannot reset the statistics; run `sdiag --reset` where Slurm is installed"),
         ),
-        Request::Jobs { .. } if job_states => ("jobs/state", states(api)),
-        Request::Jobs { .. } => ("jobs", unsupported(NO_JOBS)),
-        Request::Nodes { partitions, rows, .. } => ("nodes", nodes(api, partitions, rows)),
-        Request::Licenses { .. } => ("licenses", licenses(api)),
-        Request::Reservations { .. } => ("reservations", reservations(api)),
-        Request::Controllers { .. } => ("ping", controllers(api)),
+        ReplyKind::Nodes => ("nodes", nodes(api, options.partitions, options.rows)),
+        ReplyKind::Licenses => ("licenses", licenses(api)),
+        ReplyKind::Reservations => ("reservations", reservations(api)),
+        ReplyKind::Controllers => ("ping", controllers(api)),
+        ReplyKind::Jobs if options.states_only => ("jobs/state", job_states(api)),
+        kind => {
+            let why = kind.row().not_over_rest.unwrap_or("this reader does not know how");
+            (kind.name(), unsupported(&format!("{} are not read over REST: {why}", kind.name())))
+        }
     }
 }
 
@@ -132,7 +132,7 @@ fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<Found, Problem> {
 /// Where PrivateData keeps nodes or partitions from this user, slurmctld refuses the whole of them.
 const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
 
-fn states(api: &mut Api) -> Result<Found, Problem> {
+fn job_states(api: &mut Api) -> Result<Found, Problem> {
     let (found, states) = Found::of(api.get(JOB_STATES, |_, _| JobStates::default())?);
     // REQUEST_JOB_STATE tells everybody of all jobs, whatever PrivateData says.
     Ok(Found { reply: Some(Reply::Jobs(Box::new(states.jobs))), visibility: Some(WHOLE), ..found })

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 /// What `--help` prints.
 pub const HELP: &str = "\
 Asks slurmctld through libslurm: request lines on stdin, answer lines (JSON) on stdout.
-slurm-graphite starts it; by hand: echo '{\"statistics\":{\"id\":1,\"rpc\":true}}' | slurm-graphite-reader
+slurm-graphite starts it; by hand: echo '{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}' | slurm-graphite-reader
 
 Usage: slurm-graphite-reader [--conf FILE]
 

@@ -12,7 +12,6 @@ use nix::unistd::{Uid, User};
 use slurm_snapshot::Statistics;
 use slurm_sys::{slurm_conf_t, stats_info_request_msg_t, stats_info_response_msg_t};
 
-use crate::cluster::receive;
 use crate::conf::{self, Conf};
 use crate::raw::{Freed, NoReply, Reply, SUCCESS, last_errno, text};
 use crate::stats;
@@ -34,6 +33,9 @@ pub struct CallError {
     /// `slurm_strerror(errno)`.
     pub text: String,
 }
+
+/// `SLURM_NO_CHANGE_IN_DATA`.
+const NO_CHANGE: i32 = 1900;
 
 /// `slurm_api_version()`: N << 16 for libslurm.so.N. May be called before [`Client::init`].
 #[must_use]
@@ -126,6 +128,23 @@ impl Freed for slurm_conf_t {
     const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_conf;
 }
 
+/// Makes a call; no reply where nothing has changed since then. 0 is no moment: to that "unchanged" is no answer.
+///
+/// # Safety
+/// As of [`Reply::receive`].
+pub(crate) unsafe fn receive<T: Freed>(
+    name: &'static str,
+    since: i64,
+    call: impl FnOnce(&mut *mut T) -> c_int,
+) -> Result<Option<Reply<T>>, CallError> {
+    // SAFETY: the caller's promise.
+    match unsafe { Reply::receive(call) } {
+        Ok(reply) => Ok(Some(reply)),
+        Err(NoReply::Errno(NO_CHANGE)) if since != 0 => Ok(None),
+        Err(error) => Err(failure(name, &error)),
+    }
+}
+
 pub(crate) fn failure(call: &'static str, error: &NoReply) -> CallError {
     match *error {
         // A controller's name that does not resolve: libslurm has printed why.
@@ -190,6 +209,21 @@ mod tests {
         assert_eq!(statistics.req_time, i64::MIN);
         let empty = slurm_snapshot::RpcTables { pending: Some(Vec::new()), ..Default::default() };
         assert_eq!(statistics.rpc, Some(empty));
+    }
+
+    fn unchanged(since: i64) -> Result<Option<Reply<StandIn>>, CallError> {
+        let call = |_: &mut *mut StandIn| {
+            Errno::set_raw(NO_CHANGE);
+            -1
+        };
+        // SAFETY: leaves NULL.
+        unsafe { receive("slurm_load_jobs", since, call) }
+    }
+
+    #[test]
+    fn unchanged_is_an_answer_only_where_a_moment_was_named() {
+        assert!(unchanged(5).unwrap().is_none());
+        assert_eq!(unchanged(0).map(drop).unwrap_err().errno, NO_CHANGE);
     }
 
     #[test]

@@ -6,16 +6,15 @@
 use std::ffi::c_int;
 use std::time::Instant;
 
-use slurm_snapshot::{Controller, Partitions, Reply};
+use slurm_snapshot::{Controller, Partitions, Reply, ReplyKind, ReplyOptions, Request};
 use slurm_sys::{
     job_info_msg_t, license_info_msg_t, node_info_msg_t, partition_info_msg_t, reserve_info_msg_t,
     slurm_conf_t,
 };
 
-use crate::client::{CallError, Client, failure};
-use crate::fold::Wishes;
+use crate::client::{CallError, Client, receive};
 use crate::nodes::Walked;
-use crate::raw::{self, Freed, NoReply, SUCCESS, text};
+use crate::raw::{self, Freed, SUCCESS, text};
 use crate::{conf, jobs, lists, nodes, partitions};
 
 /// `SHOW_ALL`: hidden partitions too.
@@ -33,13 +32,28 @@ const LOCAL: u16 = 1 << 4;
 /// `SHOW_FUTURE`: nodes that are not there yet.
 const FUTURE: u16 = 1 << 7;
 
-/// `SLURM_NO_CHANGE_IN_DATA`.
-const NO_CHANGE: i32 = 1900;
-
 impl Client {
-    /// `slurm_load_jobs`; `None` where nothing has changed since `wishes.since`.
-    pub(crate) fn jobs(&mut self, wishes: Wishes) -> Result<Option<Reply>, CallError> {
-        let since = wishes.since.unwrap_or(0);
+    /// The reply to a survey's `request`.
+    ///
+    /// # Errors
+    /// A call failed.
+    pub(crate) fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
+        let Request { reply, since, options, .. } = *request;
+        let loaded = match reply {
+            ReplyKind::Jobs => self.jobs(since, options)?,
+            ReplyKind::Nodes => self.nodes(since, options)?,
+            ReplyKind::Licenses => self.licenses(since)?,
+            ReplyKind::Reservations => self.reservations(since)?,
+            ReplyKind::Controllers => Some(self.controllers()),
+            // Not replies of a survey.
+            ReplyKind::Statistics | ReplyKind::Reset => None,
+        };
+        Ok(loaded.unwrap_or(Reply::Unchanged))
+    }
+
+    /// `slurm_load_jobs`; `None` where nothing has changed since then.
+    fn jobs(&mut self, known: Option<i64>, options: ReplyOptions) -> Result<Option<Reply>, CallError> {
+        let since = known.unwrap_or(0);
         let call = |out: &mut *mut job_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
             unsafe { slurm_sys::slurm_load_jobs(since, out, ALL | LOCAL) }
@@ -48,7 +62,7 @@ impl Client {
         let reply = unsafe { receive("slurm_load_jobs", since, call) }?;
         let jobs = reply.map(|reply| {
             // SAFETY: libslurm unpacks the array with its count, its strings with their NULs and its bitmaps.
-            let jobs = unsafe { jobs::from_reply(reply.get(), wishes) };
+            let jobs = unsafe { jobs::from_reply(reply.get(), known, options) };
             drop(reply);
             raw::give_memory_back();
             jobs
@@ -56,14 +70,10 @@ impl Client {
         Ok(jobs.map(|jobs| Reply::Jobs(Box::new(jobs))))
     }
 
-    /// `slurm_load_node`, with `slurm_load_partitions` where `partitions` are wanted; `None` where nothing has
+    /// `slurm_load_node`, with `slurm_load_partitions` where those are wanted; `None` where nothing has
     /// changed since then.
-    pub(crate) fn nodes(
-        &mut self,
-        since: Option<i64>,
-        partitions: bool,
-        rows: bool,
-    ) -> Result<Option<Reply>, CallError> {
+    fn nodes(&mut self, since: Option<i64>, options: ReplyOptions) -> Result<Option<Reply>, CallError> {
+        let ReplyOptions { partitions, rows, .. } = options;
         let mut walked = self.walk_nodes(since.unwrap_or(0), rows)?;
         if walked.is_none() {
             let moved = partitions && self.walk_partitions(since.unwrap_or(0), &Walked::default())?.is_some();
@@ -102,7 +112,7 @@ impl Client {
     }
 
     /// `slurm_load_licenses`; `None` where nothing has changed since then.
-    pub(crate) fn licenses(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
+    fn licenses(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
         let since = since.unwrap_or(0);
         let call = |out: &mut *mut license_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
@@ -115,7 +125,7 @@ impl Client {
     }
 
     /// `slurm_load_reservations`; `None` where nothing has changed since then.
-    pub(crate) fn reservations(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
+    fn reservations(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
         let since = since.unwrap_or(0);
         let call = |out: &mut *mut reserve_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
@@ -135,7 +145,7 @@ impl Client {
 
     /// `slurm_ping` of each controller of libslurm's own configuration, read when this process began: slurmctld's may
     /// name others by now.
-    pub(crate) fn controllers(&mut self) -> Reply {
+    fn controllers(&mut self) -> Reply {
         let pinged = (0_u32..).zip(own_controllers()).map(|(index, host)| {
             let before = Instant::now();
             let up = c_int::try_from(index).is_ok_and(|index| {
@@ -167,23 +177,6 @@ fn own_conf<T>(read: impl FnOnce(&slurm_conf_t) -> T) -> Option<T> {
     read
 }
 
-/// Makes a call; no reply where nothing has changed since then. 0 is no moment: to that "unchanged" is no answer.
-///
-/// # Safety
-/// As of [`raw::Reply::receive`].
-pub(crate) unsafe fn receive<T: Freed>(
-    name: &'static str,
-    since: i64,
-    call: impl FnOnce(&mut *mut T) -> c_int,
-) -> Result<Option<raw::Reply<T>>, CallError> {
-    // SAFETY: the caller's promise.
-    match unsafe { raw::Reply::receive(call) } {
-        Ok(reply) => Ok(Some(reply)),
-        Err(NoReply::Errno(NO_CHANGE)) if since != 0 => Ok(None),
-        Err(error) => Err(failure(name, &error)),
-    }
-}
-
 impl Freed for job_info_msg_t {
     const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_job_info_msg;
 }
@@ -202,24 +195,4 @@ impl Freed for license_info_msg_t {
 
 impl Freed for reserve_info_msg_t {
     const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_reservation_info_msg;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn unchanged(since: i64) -> Result<Option<raw::Reply<job_info_msg_t>>, CallError> {
-        let call = |_: &mut *mut job_info_msg_t| {
-            nix::errno::Errno::set_raw(NO_CHANGE);
-            -1
-        };
-        // SAFETY: leaves NULL.
-        unsafe { receive("slurm_load_jobs", since, call) }
-    }
-
-    #[test]
-    fn unchanged_is_an_answer_only_where_a_moment_was_named() {
-        assert!(unchanged(5).unwrap().is_none());
-        assert_eq!(unchanged(0).unwrap_err().errno, NO_CHANGE);
-    }
 }

@@ -5,21 +5,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use slurm_snapshot::{JobTallies, JobTally, Jobs, PartitionJobs, Started, UserJobs, Waiting};
+use slurm_snapshot::{JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, Started, UserJobs, Waiting};
 
-use crate::jobs::Job;
+use crate::job::Job;
 use crate::waits::Waits;
 use crate::words;
-
-/// What to count beside the totals and the partitions.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wishes {
-    /// Jobs have started from here on.
-    pub(crate) since: Option<i64>,
-    pub(crate) accounts: bool,
-    pub(crate) qos: bool,
-    pub(crate) users: bool,
-}
 
 /// Tallies by the number of the state's word.
 type Row = Vec<JobTally>;
@@ -28,7 +18,9 @@ type Row = Vec<JobTally>;
 #[derive(Debug)]
 pub(crate) struct Fold {
     now: i64,
-    wishes: Wishes,
+    /// Jobs have started from here on.
+    since: Option<i64>,
+    options: ReplyOptions,
     records: u64,
     unparsed: u64,
     states: States,
@@ -50,10 +42,11 @@ struct Times {
 
 impl Fold {
     /// `now` is the reply's `last_update`.
-    pub(crate) fn new(now: i64, wishes: Wishes) -> Self {
+    pub(crate) fn new(now: i64, since: Option<i64>, options: ReplyOptions) -> Self {
         Self {
             now,
-            wishes,
+            since,
+            options,
             records: 0,
             unparsed: 0,
             states: States::default(),
@@ -80,13 +73,13 @@ impl Fold {
             add(row, word, job.tally);
             times.add(job, self.now, started);
         }
-        if self.wishes.accounts {
+        if self.options.accounts {
             add(self.accounts.row(job.account), word, job.tally);
         }
-        if self.wishes.qos {
+        if self.options.qos {
             add(self.qos.row(job.qos), word, job.tally);
         }
-        if self.wishes.users {
+        if self.options.users {
             add(self.users.entry(job.user).or_default(), word, job.tally);
         }
     }
@@ -96,13 +89,12 @@ impl Fold {
     fn started(&self, job: &Job<'_>) -> bool {
         let is_booting = job.state & words::JOB_POWER_UP_NODE != 0;
         let has_started = words::job_base(job.state) != 0 && job.has_nodes && !is_booting;
-        has_started
-            && self.wishes.since.is_some_and(|since| since <= job.start_time && job.start_time < self.now)
+        has_started && self.since.is_some_and(|since| since <= job.start_time && job.start_time < self.now)
     }
 
     pub(crate) fn finish(self) -> Jobs {
         let words = &self.states.words;
-        let since = self.wishes.since;
+        let since = self.since;
         let (waiting, started) = self.total.finish(self.now, since);
         let mut jobs = Jobs {
             last_update: self.now,
@@ -249,10 +241,18 @@ mod tests {
     use super::*;
 
     const NOW: i64 = 1_000_000;
-    const WISHES: Wishes = Wishes { since: Some(NOW - 60), accounts: true, qos: true, users: true };
+    const OPTIONS: ReplyOptions = ReplyOptions {
+        accounts: true,
+        qos: true,
+        users: true,
+        rpc: false,
+        partitions: false,
+        rows: false,
+        states_only: false,
+    };
 
     fn counted(jobs: &[Job<'_>]) -> Jobs {
-        let mut fold = Fold::new(NOW, WISHES);
+        let mut fold = Fold::new(NOW, Some(NOW - 60), OPTIONS);
         for job in jobs {
             fold.add(job);
         }

@@ -4,48 +4,24 @@
 
 use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, Unparsed};
-use slurm_snapshot::{JobTally, Jobs};
+use slurm_snapshot::{JobTally, Jobs, ReplyOptions};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
-use crate::fold::{Fold, Wishes};
+use crate::fold::Fold;
+use crate::job::Job;
 use crate::raw::{bytes, number, slice, wide};
 
 use crate::words;
 
-/// What counts of a job record.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Job<'a> {
-    /// Base state and flags.
-    pub(crate) state: u32,
-    pub(crate) reason: u32,
-    pub(crate) user: u32,
-    /// A list while it waits.
-    pub(crate) partition: &'a [u8],
-    pub(crate) account: &'a [u8],
-    pub(crate) qos: &'a [u8],
-    /// All its tasks together.
-    pub(crate) tally: JobTally,
-    /// Priority 0.
-    pub(crate) held: bool,
-    /// It has or had nodes: it has started once.
-    pub(crate) has_nodes: bool,
-    pub(crate) submit_time: i64,
-    /// 0 where it has none.
-    pub(crate) eligible_time: i64,
-    pub(crate) start_time: i64,
-    /// Texts that could not be understood.
-    pub(crate) unparsed: u64,
-}
-
-/// Counts the reply.
+/// Counts the reply; jobs have started from `since` on.
 ///
 /// # Safety
 /// The array of `reply` is NULL or as long as its count says; the strings of its records are NULL or end with a
 /// NUL, and their bitmaps are NULL or libslurm's.
-pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, wishes: Wishes) -> Jobs {
+pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, since: Option<i64>, options: ReplyOptions) -> Jobs {
     // SAFETY: the caller promises as many records as the count says.
     let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
-    let mut fold = Fold::new(reply.last_update, wishes);
+    let mut fold = Fold::new(reply.last_update, since, options);
     for record in records {
         // SAFETY: the caller's promise covers every record.
         fold.add(&unsafe { job(record) });
@@ -223,7 +199,7 @@ mod tests {
     fn a_reply_of_nothing_has_no_jobs() {
         let reply = job_info_msg_t { record_count: u32::MAX, ..Default::default() };
         // SAFETY: the array is NULL.
-        let jobs = unsafe { from_reply(&reply, Wishes::default()) };
+        let jobs = unsafe { from_reply(&reply, None, ReplyOptions::default()) };
         assert_eq!(jobs, Jobs::default());
     }
 }

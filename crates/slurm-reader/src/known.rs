@@ -10,7 +10,7 @@ use slurm_snapshot::Visibility;
 
 use crate::client::CallError;
 use crate::conf::Conf;
-use crate::serve::Rpcs;
+use crate::rpcs::Rpcs;
 
 /// How old the configuration may be: less than surveys are apart, and enough for the requests of one.
 const FRESH: Duration = Duration::from_secs(1);

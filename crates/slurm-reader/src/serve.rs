@@ -11,78 +11,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
 use reader_process::{Conversation, ServeError, log};
-use slurm_snapshot::{Answer, Failure, Hello, Reading, Release, Reply, Request, Statistics, Visibility};
+use slurm_snapshot::{
+    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Statistics, Visibility,
+};
 
-use crate::client::{CallError, Client};
-use crate::conf::Conf;
-use crate::fold::Wishes;
+use crate::client::CallError;
 use crate::known::Known;
 use crate::names::{self, UserNames};
+use crate::rpcs::Rpcs;
 use crate::version;
-
-/// The calls that requests are carried out with.
-pub trait Rpcs {
-    /// See [`Client::statistics`].
-    ///
-    /// # Errors
-    /// The call failed.
-    fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
-    /// See [`Client::reset`].
-    ///
-    /// # Errors
-    /// The call failed.
-    fn reset(&mut self) -> Result<(), CallError>;
-    /// See [`Client::own_cluster`].
-    fn own_cluster(&mut self) -> Option<String>;
-    /// See [`Client::conf`].
-    ///
-    /// # Errors
-    /// The call failed.
-    fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError>;
-    /// See [`Client::operator`].
-    fn operator(&mut self) -> Option<bool>;
-    /// What `request` wants of the cluster itself.
-    ///
-    /// # Errors
-    /// A call failed.
-    fn load(&mut self, request: &Request) -> Result<Reply, CallError>;
-}
-
-impl Rpcs for Client {
-    fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        self.statistics(rpc)
-    }
-
-    fn reset(&mut self) -> Result<(), CallError> {
-        self.reset()
-    }
-
-    fn own_cluster(&mut self) -> Option<String> {
-        self.own_cluster()
-    }
-
-    fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
-        self.conf(since)
-    }
-
-    fn operator(&mut self) -> Option<bool> {
-        self.operator()
-    }
-
-    fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
-        let reply = match *request {
-            Request::Jobs { since, accounts, qos, users, .. } => {
-                self.jobs(Wishes { since, accounts, qos, users })?
-            }
-            Request::Nodes { since, partitions, rows, .. } => self.nodes(since, partitions, rows)?,
-            Request::Licenses { since, .. } => self.licenses(since)?,
-            Request::Reservations { since, .. } => self.reservations(since)?,
-            Request::Controllers { .. } => Some(self.controllers()),
-            Request::Statistics { .. } | Request::Reset { .. } => None,
-        };
-        Ok(reply.unwrap_or(Reply::Unchanged))
-    }
-}
 
 /// Serves requests until `input` ends.
 ///
@@ -129,7 +66,7 @@ impl<R: Rpcs> Server<'_, R> {
         match self.reading(request) {
             Ok(reading) => Answer::Reading(Box::new(reading)),
             Err(CallError { call, errno, text }) => Answer::Failure(Failure {
-                id: request.id(),
+                id: request.id,
                 call: call.to_owned(),
                 errno,
                 text,
@@ -142,25 +79,24 @@ impl<R: Rpcs> Server<'_, R> {
         let visibility = self.visibility(request)?;
         let before = Instant::now();
         let (mut statistics, mut reply) = (None, None);
-        match *request {
-            Request::Statistics { rpc, .. } => statistics = Some(self.rpcs.statistics(rpc)?),
-            Request::Reset { .. } => self.rpcs.reset()?,
+        match request.reply {
+            ReplyKind::Statistics => statistics = Some(self.rpcs.statistics(request.options.rpc)?),
+            ReplyKind::Reset => self.rpcs.reset()?,
             _ => reply = Some(self.rpcs.load(request)?),
         }
         let elapsed = before.elapsed();
         // Right behind each other: the daemon holds them against each other to see that the first was set.
         let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
-        match (request, &mut statistics, &mut reply) {
-            (Request::Statistics { names: true, .. }, Some(Statistics { rpc: Some(tables), .. }), _) => {
+        if request.options.users {
+            if let Some(Statistics { rpc: Some(tables), .. }) = &mut statistics {
                 self.users.fill(&mut tables.users, Instant::now());
             }
-            (Request::Jobs { names: true, .. }, _, Some(Reply::Jobs(jobs))) => {
+            if let Some(Reply::Jobs(jobs)) = &mut reply {
                 self.users.fill(&mut jobs.users, Instant::now());
             }
-            _ => {}
         }
         Ok(Reading {
-            id: request.id(),
+            id: request.id,
             time: time.as_secs_f64(),
             uptime: Some(uptime),
             elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
@@ -178,7 +114,7 @@ impl<R: Rpcs> Server<'_, R> {
     /// Where libslurm's own configuration has no ClusterName, slurmctld is asked for it: behind an answer, because it may
     /// take long, and while slurmctld answers, because it would be in vain.
     fn answered(&mut self, request: &Request, answer: &Answer) {
-        if let (Request::Statistics { .. }, Answer::Reading(_)) = (request, answer)
+        if let (ReplyKind::Statistics, Answer::Reading(_)) = (request.reply, answer)
             && let Err(error) = self.known.learn_cluster(self.rpcs)
         {
             log(&error);
@@ -187,15 +123,7 @@ impl<R: Rpcs> Server<'_, R> {
 
     /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first.
     fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
-        match request {
-            Request::Jobs { .. } | Request::Nodes { .. } | Request::Reservations { .. } => {
-                self.known.visibility(self.rpcs)
-            }
-            Request::Statistics { .. }
-            | Request::Reset { .. }
-            | Request::Licenses { .. }
-            | Request::Controllers { .. } => Ok(None),
-        }
+        request.reply.row().private.map_or(Ok(None), |_| self.known.visibility(self.rpcs))
     }
 }
 

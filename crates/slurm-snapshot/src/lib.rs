@@ -6,27 +6,29 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
-mod cluster;
 mod endpoint;
 mod exit;
 pub mod gres;
 mod jobs;
 mod line;
+mod lists;
 mod nodes;
 mod release;
+mod replies;
 mod rpc;
 mod shares;
 mod statistics;
 
-pub use cluster::{Controller, License, Licenses, Reply, Reservation, Reservations, Visibility};
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
 pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,
 };
+pub use lists::*;
 pub use nodes::{Memory, NODE_STATES, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
 pub use release::{Release, ReleaseError};
+pub use replies::*;
 pub use rpc::rpc_name;
 pub use shares::Shares;
 pub use statistics::{DumpedRpcs, Means, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};

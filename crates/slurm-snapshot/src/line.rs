@@ -4,10 +4,13 @@
 //! [`Answer::Failure`] for each [`Request`], in order and with the request's `id`. A recording is a file of such
 //! answers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{Reply, Visibility};
+use crate::lists::Visibility;
 use crate::release::Release;
+use crate::replies::{Reply, ReplyKind, ReplyOptions};
 use crate::statistics::Statistics;
 
 /// The version of this line format. A daemon refuses a reader that speaks another; a recording has no version, and
@@ -15,89 +18,53 @@ use crate::statistics::Statistics;
 ///
 /// 2: the requests for the cluster itself; beside a reading its `uptime`, `reply` and `visibility`, and of a user in it
 /// `looking_up`.
-pub const PROTOCOL: u32 = 2;
+/// 3: requests have their `options` in a table of their own.
+pub const PROTOCOL: u32 = 3;
 
 /// The exit status of a reader that the dynamic loader gave another libslurm than the one it is built for.
 pub const WRONG_LIBRARY: u8 = 69;
 
-/// What the daemon asks: one RPC, or the few that make one reply.
-///
-/// `since` is the `last_update` of the last reply of the same kind that the daemon still holds: where nothing has
-/// changed, the answer is [`Reply::Unchanged`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
-    /// `slurm_get_statistics`.
-    Statistics {
-        /// Comes back with the answer.
-        id: u64,
-        /// Copy the RPC tables too.
-        #[serde(default)]
-        rpc: bool,
-        /// Resolve the user names in them.
-        #[serde(default)]
-        names: bool,
-    },
-    /// `slurm_reset_statistics`: needs an operator of the cluster.
-    Reset {
-        /// Comes back with the answer.
-        id: u64,
-    },
-    /// `slurm_load_jobs`.
-    Jobs {
-        /// Comes back with the answer.
-        id: u64,
-        /// What the daemon holds; also the beginning of the time in which jobs have started.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        since: Option<i64>,
-        /// Count by account too.
-        #[serde(default)]
-        accounts: bool,
-        /// Count by QOS too.
-        #[serde(default)]
-        qos: bool,
-        /// Count by user too.
-        #[serde(default)]
-        users: bool,
-        /// Resolve the users' names.
-        #[serde(default)]
-        names: bool,
-    },
-    /// `slurm_load_node`, and `slurm_load_partitions` where partitions are wanted.
-    Nodes {
-        /// Comes back with the answer.
-        id: u64,
-        /// What the daemon holds: the older `last_update` of the two, with the same wishes as now.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        since: Option<i64>,
-        /// Count by partition too.
-        #[serde(default)]
-        partitions: bool,
-        /// Each node by itself too.
-        #[serde(default)]
-        rows: bool,
-    },
-    /// `slurm_load_licenses`.
-    Licenses {
-        /// Comes back with the answer.
-        id: u64,
-        /// What the daemon holds.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        since: Option<i64>,
-    },
-    /// `slurm_load_reservations`.
-    Reservations {
-        /// Comes back with the answer.
-        id: u64,
-        /// What the daemon holds.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        since: Option<i64>,
-    },
-    /// `slurm_ping` of each controller.
-    Controllers {
-        /// Comes back with the answer.
-        id: u64,
-    },
+/// What the daemon asks: one RPC, or the few that make one reply. On the line `{"jobs":{"id":7,"options":{"qos":true}}}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<ReplyKind, Body>", into = "BTreeMap<ReplyKind, Body>")]
+pub struct Request {
+    /// Comes back with the answer.
+    pub id: u64,
+    /// What for.
+    pub reply: ReplyKind,
+    /// The `last_update` of the last reply of the kind that the daemon still holds, with the same options: where nothing
+    /// has changed, the answer is [`Reply::Unchanged`]. Also the beginning of the time in which jobs have started.
+    pub since: Option<i64>,
+    /// What it must hold.
+    pub options: ReplyOptions,
+}
+
+/// A request without its kind.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    id: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<i64>,
+    #[serde(default)]
+    options: ReplyOptions,
+}
+
+impl TryFrom<BTreeMap<ReplyKind, Body>> for Request {
+    type Error = &'static str;
+
+    fn try_from(mut line: BTreeMap<ReplyKind, Body>) -> Result<Self, Self::Error> {
+        match (line.pop_first(), line.is_empty()) {
+            (Some((reply, Body { id, since, options })), true) => Ok(Self { id, reply, since, options }),
+            _ => Err("a line is one request"),
+        }
+    }
+}
+
+impl From<Request> for BTreeMap<ReplyKind, Body> {
+    fn from(Request { id, reply, since, options }: Request) -> Self {
+        Self::from([(reply, Body { id, since, options })])
+    }
 }
 
 /// What a reader says.
@@ -153,8 +120,7 @@ pub struct Reading {
     /// The reply to a request for the cluster itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<Reply>,
-    /// What that reply may lack: beside every answer to [`Request::Jobs`], [`Request::Nodes`] and
-    /// [`Request::Reservations`]. Asked of slurmctld before the reply; where it does not tell, the request fails.
+    /// What that reply may lack, where the table of replies has a word of PrivateData for it. Asked of slurmctld before the reply; where it does not tell, the request fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility: Option<Visibility>,
     /// How slurmrestd was asked; `None` of a reader of libslurm.
@@ -257,41 +223,18 @@ impl Answer {
 }
 
 impl Request {
+    /// The whole reply, with these options.
+    #[must_use]
+    pub const fn new(reply: ReplyKind, options: ReplyOptions) -> Self {
+        Self { id: 0, reply, since: None, options }
+    }
+
     /// Reads one line, with or without its newline.
     ///
     /// # Errors
     /// The line is not JSON or not of this format.
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
         serde_json::from_slice(line).map_err(|source| LineError::Format { start: start_of(line), source })
-    }
-
-    /// The same request under another number.
-    #[must_use]
-    pub const fn with_id(mut self, number: u64) -> Self {
-        match &mut self {
-            Self::Statistics { id, .. }
-            | Self::Reset { id }
-            | Self::Jobs { id, .. }
-            | Self::Nodes { id, .. }
-            | Self::Licenses { id, .. }
-            | Self::Reservations { id, .. }
-            | Self::Controllers { id } => *id = number,
-        }
-        self
-    }
-
-    /// The number that the answer will carry.
-    #[must_use]
-    pub const fn id(&self) -> u64 {
-        match self {
-            Self::Statistics { id, .. }
-            | Self::Reset { id }
-            | Self::Jobs { id, .. }
-            | Self::Nodes { id, .. }
-            | Self::Licenses { id, .. }
-            | Self::Reservations { id, .. }
-            | Self::Controllers { id } => *id,
-        }
     }
 }
 
@@ -312,12 +255,13 @@ fn start_of(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replies::REPLIES;
 
     #[test]
     fn a_request_may_leave_out_what_it_does_not_want() {
         let request = Request::parse(br#"{"statistics":{"id":7}}"#).unwrap();
-        assert_eq!(request, Request::Statistics { id: 7, rpc: false, names: false });
-        assert_eq!(request.id(), 7);
+        let whole = Request::new(ReplyKind::Statistics, ReplyOptions::default());
+        assert_eq!(request, Request { id: 7, ..whole });
     }
 
     #[test]
@@ -337,12 +281,25 @@ mod tests {
     }
 
     #[test]
-    fn requests_for_the_cluster_need_no_more_than_their_number() {
-        for kind in ["jobs", "nodes", "licenses", "reservations", "controllers"] {
-            let request = Request::parse(format!("{{\"{kind}\":{{\"id\":9}}}}").as_bytes()).unwrap();
-            assert_eq!(request.id(), 9);
-            let line = serde_json::to_vec(&request).unwrap();
-            assert_eq!(Request::parse(&line).unwrap(), request);
+    fn a_request_of_each_kind_needs_no_more_than_its_number_and_comes_back_as_it_was_sent() {
+        for row in REPLIES {
+            let request = Request::parse(format!("{{\"{}\":{{\"id\":9}}}}", row.name).as_bytes()).unwrap();
+            assert_eq!((request.id, request.reply), (9, row.kind));
+            let options = ReplyOptions { qos: true, rows: true, ..ReplyOptions::default() };
+            let request = Request { since: Some(5), options, ..request };
+            assert_eq!(Request::parse(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_no_single_request_is_refused() {
+        for line in [
+            "{}",
+            "{\"jobs\":{\"id\":1},\"nodes\":{\"id\":2}}",
+            "{\"job\":{\"id\":1}}",
+            "{\"jobs\":{\"id\":1,\"x\":2}}",
+        ] {
+            assert!(Request::parse(line.as_bytes()).is_err(), "{line}");
         }
     }
 

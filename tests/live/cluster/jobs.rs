@@ -71,7 +71,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     wait::until("jobs with every reason", wait::LIMIT, || missing("reason", &REASONS) == "[]")
         .with_context(|| missing("reason", &REASONS))?;
 
-    let request = r#"{"jobs":{"id":1,"accounts":true,"qos":true,"users":true,"names":true,"since":1}}"#;
+    let request = r#"{"jobs":{"id":1,"since":1,"options":{"accounts":true,"qos":true,"users":true}}}"#;
     let (rows, reply) = between(cast, request, || oracle::jobs(&cast.slurm))?;
     let Reply::Jobs(jobs) = reply else { anyhow::bail!("{reply:?}") };
     ensure!(rows.len() >= 90, "only {} jobs", rows.len());

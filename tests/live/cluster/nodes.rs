@@ -67,7 +67,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
     })
     .with_context(|| format!("{:?}", look().map(|(rows, _)| rows)))?;
 
-    let request = r#"{"nodes":{"id":1,"partitions":true,"rows":true}}"#;
+    let request = r#"{"nodes":{"id":1,"options":{"partitions":true,"rows":true}}}"#;
     let ((rows, states), reply) = between(cast, request, look)?;
     let Reply::Nodes(nodes) = reply else { anyhow::bail!("{reply:?}") };
     let shown = u64::try_from(states.len())?;

@@ -160,7 +160,7 @@ fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
 }
 
 const REQUESTS: &str = "\
-{\"nodes\":{\"id\":1,\"partitions\":true,\"rows\":true}}
+{\"nodes\":{\"id\":1,\"options\":{\"partitions\":true,\"rows\":true}}}
 {\"licenses\":{\"id\":2}}
 {\"reservations\":{\"id\":3}}
 {\"controllers\":{\"id\":4}}

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use sandbox::{Daemon, Slurmrestd, Way, slurm_graphite, wait};
-use slurm_snapshot::{Answer, JobTally, Jobs, Reply};
+use slurm_snapshot::{Answer, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::{SOON, cluster};
 
@@ -21,7 +21,7 @@ fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
     })
     .unwrap();
 
-    let refused = ask(over_rest(&rest, &[]));
+    let refused = ask(over_rest(&rest), false);
     assert!(refused.as_ref().is_err_and(|text| text.contains("makes slurmrestd grow")), "{refused:?}");
 
     let lists = |name: &str| {
@@ -29,7 +29,7 @@ fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
         rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
     };
     let before = lists("REQUEST_JOB_INFO");
-    let told = ask(over_rest(&rest, &["--job-states"]));
+    let told = ask(over_rest(&rest), true);
     let mut daemon = Daemon::start_surveying(&folder, &rest.toml(), STATES_ONLY).unwrap();
     if slurm.release().unwrap().get(..5).unwrap() < "24.05" {
         let words = "no /jobs/state in v0.0.41 to v0.0.45 of its API; it takes Slurm 24.05 or newer";
@@ -60,23 +60,25 @@ fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
         let mut of_libslurm = slurm.reader(None).unwrap();
         of_libslurm.arg("--conf").arg(slurm.conf());
         assert_eq!(lists("REQUEST_JOB_INFO"), before, "a list of jobs was asked for");
-        assert_eq!(told.unwrap(), states_of(ask(of_libslurm).unwrap()));
+        assert_eq!(told.unwrap(), states_of(ask(of_libslurm, false).unwrap()));
     }
     daemon.stop().unwrap();
 }
 
-fn over_rest(rest: &Slurmrestd, more: &[&str]) -> Command {
+fn over_rest(rest: &Slurmrestd) -> Command {
     let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader");
     let mut command = sandbox::command(std::path::Path::new("/"), &program);
-    command.args(["--rest", &rest.url]).args(more);
+    command.args(["--rest", &rest.url]);
     command
 }
 
 /// What a reader tells of jobs, or why it does not.
-fn ask(mut reader: Command) -> Result<Jobs, String> {
+fn ask(mut reader: Command, states_only: bool) -> Result<Jobs, String> {
     reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = reader.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"{\"jobs\":{\"id\":1,\"qos\":true}}\n").unwrap();
+    let request = Request::new(ReplyKind::Jobs, ReplyOptions { states_only, ..ReplyOptions::default() });
+    let line = serde_json::to_string(&request).unwrap() + "\n";
+    child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let mut lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
     match Answer::parse(lines.next_back().unwrap()).unwrap() {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::{Slurm, proc};
-use slurm_snapshot::{Answer, Reading, Reply, Request};
+use slurm_snapshot::{Answer, Reading, Reply, ReplyKind, ReplyOptions, Request};
 
 use crate::cluster;
 
@@ -43,7 +43,7 @@ impl Reader {
         };
         let mut reader = Self { child, stdin, stdout: BufReader::new(stdout), seen: (0, 0) };
         ensure!(matches!(reader.read()?, Answer::Hello(_)), "no hello");
-        reader.ask(&Request::Statistics { id: 1, rpc: false, names: false })?;
+        reader.ask(&Request::new(ReplyKind::Statistics, ReplyOptions::default()))?;
         Ok(reader)
     }
 
@@ -69,17 +69,17 @@ impl Reader {
 
     fn survey(&mut self, since: Option<(i64, i64)>, unchanged: bool) -> Result<(f64, f64)> {
         let (before, start) = (self.cpu()?, Instant::now());
-        let id = 2;
         let since = (since.map(|seen| seen.0), since.map(|seen| seen.1));
-        let nodes = self.ask(&Request::Nodes { id, since: since.0, partitions: true, rows: false })?;
-        let jobs = self.ask(&Request::Jobs {
-            id,
-            since: since.1,
+        let options = ReplyOptions {
+            rpc: false,
+            users: true,
             accounts: true,
             qos: true,
-            users: true,
-            names: true,
-        })?;
+            partitions: true,
+            rows: false,
+        };
+        let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, options) })?;
+        let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, options) })?;
         let cost = ((self.cpu()? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
         match (nodes.reply, jobs.reply) {
             (Some(Reply::Nodes(nodes)), Some(Reply::Jobs(jobs))) if !unchanged => {

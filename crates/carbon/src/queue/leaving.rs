@@ -25,34 +25,31 @@ impl State {
     /// A batch leaves the queue: points that a destination never had are lost, and those that it may not have read are
     /// remembered until it is known.
     pub(super) fn drop_batch(&mut self, id: u64, reason: Reason) {
+        self.publish(id);
         let Some(held) = self.batches.get(&id) else { return };
-        let (points, bytes, published) = (held.points, held.bytes, held.published);
-        if self.is_given(id, held) {
-            self.told.forget.push(id);
-        }
-        let mut is_short = false;
+        let (points, mut is_short) = (held.points, false);
+        self.told.append.retain(|kept| kept.id != id);
+        self.told.forget.push(id);
         for (name, destination) in &mut self.destinations {
-            let removed = destination.ledger.remove(id);
-            if removed.is_some() {
-                destination.bytes = destination.bytes.saturating_sub(bytes);
-            }
-            let Dropped { full, age, damaged } = &mut destination.dropped;
-            let counter = match (removed, reason) {
-                (None, _) if published || !destination.configured => continue,
+            let Some(removed) = destination.ledger.remove(id) else { continue };
+            let Dropped { full, age, damaged } = &mut destination.status.dropped;
+            let (counter, points) = match (removed, reason) {
                 // Nobody publishes what its ledger counts.
-                _ if !destination.configured => &mut self.status.dropped_removed,
-                (Some(Removed::Counted), _) => continue,
-                (Some(Removed::Written), _) => {
+                (Removed::Unwritten(left), _) if !destination.configured => {
+                    (&mut self.status.dropped_removed, left)
+                }
+                _ if !destination.configured => (&mut self.status.dropped_removed, points),
+                (Removed::Counted, _) => continue,
+                (Removed::Written, _) => {
                     is_short |= reason == Reason::Full;
                     self.told.evicted.push((Arc::clone(name), id, points));
                     continue;
                 }
-                (_, Reason::Full) => full,
-                (_, Reason::Age) => age,
-                (_, Reason::Damaged) => damaged,
+                (Removed::Unwritten(left), Reason::Full) => (full, left),
+                (Removed::Unwritten(left), Reason::Age) => (age, left),
+                (Removed::Unwritten(left), Reason::Damaged) => (damaged, left),
             };
-            let left = if let Some(Removed::Unwritten(left)) = removed { left } else { points };
-            *counter = counter.saturating_add(left);
+            *counter = counter.saturating_add(points);
         }
         if is_short && !std::mem::replace(&mut self.said_short, true) {
             warn!(
@@ -83,11 +80,12 @@ impl State {
     /// A destination has another name, and is another peer: all that it is not done with is due.
     pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
         let Some(mut destination) = self.destinations.remove(from) else { return };
-        let done = destination.ledger.lost();
+        destination.ledger.lost();
         destination.news.notify_one();
         self.destinations.insert(Arc::clone(to), destination);
         self.told.rename(from, to);
-        self.finish(to, &done);
+        self.told.moved.push((Arc::clone(from), Arc::clone(to)));
+        self.finish(to);
     }
 
     /// Keeps memory within its bounds: frames that are on disk need not be here, and where there is no disk the oldest

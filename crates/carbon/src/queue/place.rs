@@ -1,14 +1,13 @@
 //! One destination's place in the queue: what its sender asks and tells.
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tracing::{debug, error};
 
 use super::leaving::Reason;
-use super::state::Destination;
 use super::{COMMIT_PATIENCE, Dropped, Shared};
 use crate::ledger::Ledger;
 use crate::store::StoreError;
@@ -20,6 +19,8 @@ pub(crate) struct Turn {
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) backlog: bool,
+    /// Frames that need not be written.
+    pub(crate) written: usize,
     pub(super) frames: Option<Arc<[Frame]>>,
 }
 
@@ -36,26 +37,65 @@ pub(crate) enum Loaded {
     Frames(Arc<[Frame]>),
     /// The batch is gone, and counted.
     Lost,
-    /// The disk does not answer, or there is no file now.
+    /// The disk does not give it now.
     NotNow,
-    /// The disk has an error where the batch is.
-    Refused,
 }
 
-/// What is seen of one destination's share.
+/// Where a destination stands. Counters run over changes of its settings.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Share {
-    pub(crate) dropped: Dropped,
-    /// Points that were written, could not be proved read, and cannot be written again.
-    pub(crate) unproved: u64,
-    pub(crate) due: usize,
-    /// Ticks written and not read, as far as is known.
-    pub(crate) unread: usize,
-    pub(crate) oldest_due: Option<i64>,
-    pub(crate) held: usize,
-    pub(crate) bytes: usize,
-    /// The file has not been opened: what an earlier run has kept is not among them.
-    pub(crate) unopened: bool,
+pub struct Status {
+    /// Whether a connection stands.
+    pub connected: bool,
+    /// Connections that were made after there was none.
+    pub connects: u64,
+    /// Connections that were renewed, and whose end proved that everything before it was read.
+    pub renewals: u64,
+    /// Points written, each counted once.
+    pub sent: u64,
+    /// Points written again after a loss.
+    pub resent: u64,
+    /// Points that the queue has lost.
+    pub dropped: Dropped,
+    /// Points written that could not be proved read before a loss, and that cannot be written again.
+    pub unproved: u64,
+    /// Whether nothing shows that the peer reads.
+    pub in_doubt: bool,
+    /// Bytes written that the peer's kernel has not acknowledged.
+    pub unacked: u64,
+    /// When a whole batch was last written, Unix seconds.
+    pub last_delivery: Option<u64>,
+    /// Batches that are due.
+    pub due: usize,
+    /// Batches written and not read, as far as is known.
+    pub unread: usize,
+    /// Timestamp of the oldest batch that is due, Unix seconds.
+    pub oldest_due: Option<i64>,
+    /// Batches held: due, or written and not yet done.
+    pub held: usize,
+    /// Bytes held.
+    pub bytes: usize,
+    /// The queue's file has not been opened: what an earlier run has kept is not among them.
+    pub unopened: bool,
+}
+
+impl Status {
+    /// Whether the receiver has read everything. Whether it has stored it, nobody knows.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.due == 0 && self.unread == 0 && !self.unopened
+    }
+}
+
+impl fmt::Display for Status {
+    /// What is left at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.due, self.unread) {
+            (0, 0) => f.write_str("every tick was read by the receiver")?,
+            (unsent, unread) => write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?,
+        }
+        let unopened = "; the queue's file was not opened, and keeps what an earlier run left";
+        f.write_str(if self.unopened { unopened } else { "" })
+    }
 }
 
 /// One destination's place in the queue.
@@ -75,122 +115,77 @@ impl Place {
     /// The batch whose turn it is.
     pub(crate) fn next(&self) -> Option<Turn> {
         let state = self.shared.state();
-        let (id, backlog) = state.destinations.get(&self.name)?.ledger.next()?;
-        state.turn(id, backlog)
+        let ledger = &state.destinations.get(&self.name)?.ledger;
+        let (id, backlog) = ledger.next()?;
+        let held = state.batches.get(&id)?;
+        let (points, written, frames) = (held.points, ledger.frames_written(id), held.frames.clone());
+        Some(Turn { id, points, backlog, written, frames })
     }
 
-    /// The batch's frames, from memory or from the file. Those that are lost are counted, and `turn` has the points that
-    /// are left; a disk that does not answer, or not now, keeps what it has.
-    pub(crate) async fn frames(&self, turn: &mut Turn) -> Loaded {
+    /// The batch's frames, from memory or from the file; `given_up`: whether a batch that the disk refuses is lost.
+    pub(crate) async fn frames(&self, turn: &Turn, given_up: bool) -> Loaded {
         if let Some(frames) = &turn.frames {
             return Loaded::Frames(Arc::clone(frames));
         }
-        let mut loaded = self.load(turn.id, false).await;
-        // A disk that is busy says nothing of the batch; one that refuses it, time and again, does.
-        if let Err(error @ StoreError::Io { .. }) = &loaded
-            && self.shared.state().refused(&self.name, turn.id, error)
-        {
-            loaded = self.load(turn.id, true).await;
-        }
-        match loaded {
-            Ok(frames) => {
-                turn.points = points(&frames);
-                self.shared.state().loaded(turn.id, turn.points);
-                Loaded::Frames(frames)
+        let loaded = match &self.shared.store {
+            Some(store) => {
+                timeout(COMMIT_PATIENCE, store.load(turn.id)).await.unwrap_or(Err(StoreError::Gone))
             }
-            Err(error @ StoreError::Damaged { .. }) => {
-                error!(destination = %self.name, %error, "a kept tick cannot be read, and is lost");
+            None => Err(StoreError::Gone),
+        };
+        match loaded {
+            Ok(frames) if points(&frames) == turn.points => Loaded::Frames(frames),
+            Err(error)
+                if matches!(error, StoreError::Gone)
+                    || (!given_up && matches!(error, StoreError::Io { .. })) =>
+            {
+                debug!(destination = %self.name, %error, "a kept tick cannot be read now");
+                Loaded::NotNow
+            }
+            damaged => {
+                let error = damaged.err().map(|error| error.to_string());
+                error!(destination = %self.name, error, "a kept tick is damaged, and is lost");
                 self.shared.state().drop_batch(turn.id, Reason::Damaged);
                 Loaded::Lost
             }
-            Err(error) => {
-                debug!(destination = %self.name, %error, "a kept tick cannot be read now");
-                if matches!(error, StoreError::Io { .. }) { Loaded::Refused } else { Loaded::NotNow }
-            }
         }
     }
 
-    async fn load(&self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
-        let Some(store) = &self.shared.store else { return Err(StoreError::Gone) };
-        timeout(COMMIT_PATIENCE, store.load(id, anyway)).await.unwrap_or(Err(StoreError::Gone))
-    }
-
-    /// How long after it was read a tick is done.
-    pub(crate) fn resend_window(&self) -> Duration {
-        self.shared.state().limits.resend_window
-    }
-
-    /// How many frames of a due batch need not be written.
-    pub(crate) fn frames_written(&self, id: u64) -> usize {
-        let state = self.shared.state();
-        state.destinations.get(&self.name).map_or(0, |to| to.ledger.frames_written(id))
-    }
-
-    /// A frame of the batch has been written on the connection of this number.
-    pub(crate) fn frame_written(&self, id: u64, connection: u64, points: u64) {
-        self.change(|ledger| {
-            ledger.frame_written(id, connection, points);
-            Vec::new()
-        });
-    }
-
-    /// The whole batch has been written on the connection of this number. Returns whether it had been before.
-    pub(crate) fn written(&self, id: u64, connection: u64) -> bool {
-        let mut again = false;
-        self.change(|ledger| {
-            let written = ledger.written(id, connection);
-            again = written.is_some_and(|written| written.again);
-            if written.is_some_and(|written| written.done) { vec![id] } else { Vec::new() }
-        });
-        again
-    }
-
-    /// The connection of this number has answered, `after` our half-close.
-    pub(crate) fn answered(&self, connection: u64, last_write: Option<Instant>, after: Duration) {
-        self.change(|ledger| ledger.answered(connection, last_write, after, Instant::now()));
-    }
-
-    /// It has answered too late to prove anything.
-    pub(crate) fn answered_too_late(&self, connection: u64) {
-        self.change(|ledger| ledger.answered_too_late(connection));
-    }
-
-    /// The peer has read nothing for a while, until now.
-    pub(crate) fn doubt_ended(&self) {
-        self.change(|ledger| {
-            ledger.doubt_ended(Instant::now());
-            Vec::new()
-        });
-    }
-
-    /// The connection was lost.
-    pub(crate) fn lost(&self) {
-        self.change(Ledger::lost);
-    }
-
-    /// Changes the ledger, and lets go of what it says is done.
-    fn change(&self, change: impl FnOnce(&mut Ledger) -> Vec<u64>) {
+    /// Changes the ledger, and lets go of what is done.
+    pub(crate) fn ledger<T: Default>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut state = self.shared.state();
-        let Some(destination) = state.destinations.get_mut(&self.name) else { return };
-        let done = change(&mut destination.ledger);
-        state.finish(&self.name, &done);
+        let Some(destination) = state.destinations.get_mut(&self.name) else { return T::default() };
+        let changed = change(&mut destination.ledger);
+        state.finish(&self.name);
+        changed
+    }
+
+    /// Changes the counters.
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Status)) {
+        if let Some(destination) = self.shared.state().destinations.get_mut(&self.name) {
+            change(&mut destination.status);
+        }
     }
 
     /// Where it stands.
-    pub(crate) fn share(&self) -> Share {
+    pub(crate) fn status(&self) -> Status {
         let state = self.shared.state();
-        let Some(Destination { ledger, dropped, bytes, .. }) = state.destinations.get(&self.name) else {
-            return Share::default();
-        };
-        Share {
-            dropped: *dropped,
+        let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };
+        let ledger = &destination.ledger;
+        Status {
             unproved: ledger.unproved(),
             due: ledger.due(),
             unread: ledger.unread(),
             oldest_due: ledger.oldest_due(),
             held: ledger.held(),
-            bytes: *bytes,
+            bytes: state
+                .batches
+                .iter()
+                .filter(|(id, _)| ledger.holds(**id))
+                .map(|(_, held)| held.bytes)
+                .sum(),
             unopened: self.shared.store.is_some() && !state.restored,
+            ..destination.status
         }
     }
 }

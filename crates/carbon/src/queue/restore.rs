@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::{error, info, warn};
 
-use super::state::{Destination, Held, Refusals, State};
+use super::state::{Destination, Held, State};
 use crate::store::Restored;
 
 impl State {
@@ -23,7 +23,7 @@ impl State {
         for (name, points) in restored.lost {
             error!(destination = %name, points, "these points were kept for the destination and are lost");
             match self.destinations.get_mut(&name) {
-                Some(to) => to.dropped.damaged = to.dropped.damaged.saturating_add(points),
+                Some(to) => to.status.dropped.damaged = to.status.dropped.damaged.saturating_add(points),
                 None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
             }
         }
@@ -46,9 +46,8 @@ impl State {
                 bytes: summary.bytes,
                 frames: None,
                 durable: true,
-                published: true,
+                waits_until: None,
                 waiting: 0,
-                refusals: Refusals::default(),
             };
             self.batches.insert(id, held);
         }
@@ -73,25 +72,10 @@ impl State {
         let destination = self.destinations.entry(Arc::clone(name)).or_insert_with(removed);
         if let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) {
             held.waiting += 1;
-            destination.bytes = destination.bytes.saturating_add(held.bytes);
-            destination.ledger.restore(id, held.timestamp, held.points);
+            destination.ledger.insert(id, held.timestamp, held.points, false);
             destination.news.notify_one();
         }
         destination.configured
-    }
-
-    /// Only `readable` points of a batch are left in the file: the destinations that did not have the others lose them.
-    pub(super) fn shrink_batch(&mut self, id: u64, readable: u64) {
-        let Some(held) = self.batches.get_mut(&id) else { return };
-        let missing = held.points.saturating_sub(readable);
-        held.points = readable;
-        if missing == 0 {
-            return;
-        }
-        error!(timestamp = held.timestamp, points = missing, "a part of a kept tick is damaged, and is lost");
-        for destination in self.destinations.values_mut().filter(|to| to.ledger.is_due(id)) {
-            destination.dropped.damaged = destination.dropped.damaged.saturating_add(missing);
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! At most one connection is half-closed at a time. No answer is no loss: the peer is in doubt until it comes.
 
+use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -15,23 +16,18 @@ use crate::connection::{ConnectionError, Stream, Timeouts};
 const RENEW_EVERY: Duration = Duration::from_secs(60);
 const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// How long a new connection must live before the old one is half-closed: a receiver that allows one closes the next at once.
+/// One that has answered since the last loss allows two.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
 
-/// The connection that is written to.
-pub(super) struct Current<C> {
+/// A connection that is written to, or that was and whose end is waited for.
+pub(super) struct Link<C> {
     pub(super) stream: C,
     /// In the order in which connections were opened.
     pub(super) number: u64,
-    pub(super) began: Instant,
-    pub(super) last_write: Option<Instant>,
-}
-
-/// The connection before, whose end is waited for.
-pub(super) struct HalfClosed<C> {
-    pub(super) stream: C,
-    pub(super) number: u64,
+    /// When it was opened, or half-closed.
     pub(super) since: Instant,
     pub(super) last_write: Option<Instant>,
+    /// It is half-closed, and did not answer in time.
     pub(super) in_doubt: bool,
 }
 
@@ -39,14 +35,16 @@ pub(super) type Opening<C> = Pin<Box<dyn Future<Output = Result<C, ConnectionErr
 
 /// The connections to one destination, from one loss to the next.
 pub(super) struct Links<C> {
-    pub(super) current: Current<C>,
+    pub(super) current: Link<C>,
     /// When the first tick had been written.
     pub(super) delivered: Option<Instant>,
-    pub(super) half_closed: Option<HalfClosed<C>>,
+    pub(super) half_closed: Option<Link<C>>,
     pub(super) opening: Option<Opening<C>>,
     /// The next connection, since this moment.
     pub(super) next: Option<(C, Instant)>,
     pub(super) renew_at: Instant,
+    /// The peer has answered on another connection than the newest.
+    pub(super) takes_two: bool,
     pub(super) renewals_fail_since: Option<Instant>,
     /// When the name was last looked up.
     pub(super) looked_up: Instant,
@@ -59,14 +57,14 @@ impl<C> Links<C> {
 
     /// How long nothing has been written on the connection.
     pub(super) fn idle(&self) -> Duration {
-        self.current.last_write.unwrap_or(self.current.began).elapsed()
+        self.current.last_write.unwrap_or(self.current.since).elapsed()
     }
 }
 
 impl Task {
     /// How old a connection becomes.
     pub(super) fn period(&self) -> Duration {
-        let window = self.shared.place.resend_window();
+        let window = self.place.ledger(|ledger| ledger.resend_window());
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
         let idle = self.closes_idle_after.map(|after| after / 2);
         [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
@@ -91,13 +89,15 @@ impl Task {
         }
         let by_name = links.renewals_fail_since.is_some()
             || self.to.reconnect_every.is_some_and(|every| links.looked_up.elapsed() >= every);
+        let lives_after = if links.takes_two { Duration::ZERO } else { LIVES_AFTER };
         if by_name {
             links.looked_up = Instant::now();
             let (address, timeouts) = (self.to.address.clone(), self.to.timeouts);
-            links.opening = Some(Box::pin(async move { lives(C::open(&address, timeouts).await?).await }));
+            links.opening =
+                Some(Box::pin(async move { lives(C::open(&address, timeouts).await?, lives_after).await }));
         } else {
             let open = links.current.stream.open_again();
-            links.opening = Some(Box::pin(async move { lives(open.await?).await }));
+            links.opening = Some(Box::pin(async move { lives(open.await?, lives_after).await }));
         }
     }
 
@@ -126,12 +126,20 @@ impl Task {
         let since = *links.renewals_fail_since.get_or_insert(now);
         debug!(destination = %self.to.name, %error, "no second connection");
         self.budget.unasked();
+        links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
-        let window = self.shared.place.resend_window();
-        if now.duration_since(since) < self.to.timeouts.pause
+        let window = self.place.ledger(|ledger| ledger.resend_window());
+        // A host that is gone refuses nothing.
+        let is_refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
+        let is_gone = matches!(&error, ConnectionError::Connect { source, .. } if !is_refused(source));
+        let patience = if is_gone { self.to.timeouts.stall } else { self.to.timeouts.pause };
+        if now.duration_since(since) < patience
             || self.gave_way.is_some_and(|last| now.duration_since(last) < window)
         {
             return Ok(());
+        }
+        if is_gone {
+            return Err(error);
         }
         warn!(destination = %self.to.name, %error, "the receiver takes no second connection, so that nothing proves that it reads; allow it two connections from this host");
         self.gave_way = Some(now);
@@ -141,7 +149,7 @@ impl Task {
     /// Goes over to the next connection where it is time. Right before a live tick is the best moment, for then the peer had
     /// the longest time to read what came before.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
-        let is_asked = self.budget.is_over() && self.shared.place.share().due > 0;
+        let is_asked = self.budget.is_over() && self.place.status().due > 0;
         match &links.next {
             Some((_, since)) if is_asked || since.elapsed() >= self.period() / 2 => self.switch(links),
             _ => Ok(()),
@@ -155,52 +163,51 @@ impl Task {
             return self.not_opened(links, end);
         }
         links.renewals_fail_since = None;
-        let current = self.current(stream);
-        let since = current.began;
-        links.renew_at = since + self.opens_after();
-        let Current { stream, number, last_write, .. } = std::mem::replace(&mut links.current, current);
-        stream.half_close()?;
-        links.half_closed = Some(HalfClosed { stream, number, since, last_write, in_doubt: false });
+        let current = self.link(stream);
+        links.renew_at = current.since + self.opens_after();
+        let half = Link { since: current.since, ..std::mem::replace(&mut links.current, current) };
+        half.stream.half_close()?;
+        links.half_closed = Some(half);
         Ok(())
     }
 
     /// What the end of the half-closed connection proves, or that it did not come in time.
     pub(super) fn half_closed<C: Stream>(
         &mut self,
-        current: &Current<C>,
-        half_closed: &mut Option<HalfClosed<C>>,
+        current: &Link<C>,
+        half_closed: &mut Option<Link<C>>,
         end: Option<ConnectionError>,
     ) -> Result<(), ConnectionError> {
         let Some(mut half) = half_closed.take() else { return Ok(()) };
         match end {
-            None if half.in_doubt => Err(ConnectionError::Unanswered(self.to.timeouts.pause)),
+            None if half.in_doubt => Err(ConnectionError::Unread(self.to.timeouts.pause)),
             None => {
                 half.in_doubt = true;
                 *half_closed = Some(half);
                 self.doubt();
                 Ok(())
             }
-            Some(end) if !half.stream.is_clean(&end) => Err(end),
-            Some(_) => {
+            Some(ConnectionError::Closed) => {
                 // A peer that has died closes an old connection as cleanly as one that answers.
                 current.stream.has_ended().map_or(Ok(()), Err)?;
                 self.answered(&half);
                 Ok(())
             }
+            Some(end) => Err(end),
         }
     }
 
-    fn answered<C>(&mut self, half: &HalfClosed<C>) {
+    fn answered<C>(&mut self, half: &Link<C>) {
         let after = half.since.elapsed();
         // Also where nobody looked at the time: this process may have been stopped.
         if half.in_doubt || after > self.to.timeouts.stall {
-            self.shared.place.answered_too_late(half.number);
+            self.place.ledger(|ledger| ledger.answered_too_late(half.number));
             return self.trust();
         }
-        self.shared.place.answered(half.number, half.last_write, after);
+        let now = Instant::now();
+        self.place.ledger(|ledger| ledger.answered(half.number, half.last_write, after, now));
         self.budget.answered(after, self.to.timeouts.stall);
-        let mut counters = self.shared.counters();
-        counters.renewals = counters.renewals.saturating_add(1);
+        self.place.count(|status| status.renewals = status.renewals.saturating_add(1));
     }
 
     /// Nothing shows that the peer reads. That is no loss.
@@ -208,7 +215,7 @@ impl Task {
         self.budget.doubted();
         if self.doubt_since.is_none() {
             self.doubt_since = Some(Instant::now());
-            self.shared.counters().in_doubt = true;
+            self.place.count(|status| status.in_doubt = true);
             let stall = in_words(self.to.timeouts.stall);
             warn!(destination = %self.to.name, "nothing has shown for {stall} that it reads: does it hang, or is its cache full? Live ticks go on, the backlog waits");
         }
@@ -217,17 +224,17 @@ impl Task {
     /// The peer reads again.
     pub(super) fn trust(&mut self) {
         if let Some(since) = self.doubt_since.take() {
-            self.shared.counters().in_doubt = false;
-            self.shared.place.doubt_ended();
-            let (due, after) = (self.shared.place.share().due, in_words(since.elapsed()));
+            self.place.count(|status| status.in_doubt = false);
+            self.place.ledger(|ledger| ledger.doubt_ended(Instant::now()));
+            let (due, after) = (self.place.status().due, in_words(since.elapsed()));
             info!(destination = %self.to.name, due, "reads again after {after}");
         }
     }
 }
 
 /// The new connection, if it lives.
-pub(super) async fn lives<C: Stream>(stream: C) -> Result<C, ConnectionError> {
-    match timeout(LIVES_AFTER, stream.ended()).await {
+async fn lives<C: Stream>(stream: C, after: Duration) -> Result<C, ConnectionError> {
+    match timeout(after, stream.ended()).await {
         Ok(end) => Err(end),
         Err(_) => Ok(stream),
     }
@@ -241,7 +248,7 @@ pub(super) async fn opened<C>(opening: &mut Option<Opening<C>>) -> Result<C, Con
 }
 
 pub(super) async fn half_closed_event<C: Stream>(
-    half_closed: Option<&HalfClosed<C>>,
+    half_closed: Option<&Link<C>>,
     timeouts: Timeouts,
 ) -> Option<ConnectionError> {
     let Some(half) = half_closed else { return std::future::pending().await };

@@ -7,15 +7,17 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::renewal::{Current, Links, half_closed_event, in_words, opened};
-use super::{Destination, Shared};
+use super::Destination;
+use super::renewal::{Link, Links, half_closed_event, in_words, opened};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::connection::{ConnectionError, Stream};
-use crate::queue::{Loaded, Turn};
+use crate::ledger::Ledger;
+use crate::queue::{Loaded, Place, Turn};
 use crate::rate::Rate;
 use crate::wire::Frame;
 
@@ -43,7 +45,10 @@ enum Woken<C> {
 /// The task: one destination and what is known of it.
 pub(super) struct Task {
     pub(super) to: Destination,
-    pub(super) shared: Arc<Shared>,
+    pub(super) place: Place,
+    drain: Arc<Notify>,
+    /// It ends when everything was read, or the connection is lost.
+    draining: bool,
     rate: Rate,
     pub(super) budget: Budget,
     pub(super) backoff: Backoff,
@@ -53,21 +58,22 @@ pub(super) struct Task {
     /// After how long the peer closes what is idle, where it has done so.
     pub(super) closes_idle_after: Option<Duration>,
     closed_at_once: u32,
-    /// The last loss was the one that makes the protocol doubtful.
-    is_closed_at_once: bool,
     /// When a connection was last given up to make the next one.
     pub(super) gave_way: Option<Instant>,
     /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
     load_again: Option<Instant>,
+    /// Since when the disk has given nothing.
+    refused_since: Option<Instant>,
 }
 
 impl Task {
-    pub(super) fn new(to: Destination, shared: Arc<Shared>) -> Self {
-        let rate = Rate::new(to.replay_rate);
+    pub(super) fn new(to: Destination, place: Place, drain: Arc<Notify>) -> Self {
         Self {
+            rate: Rate::new(to.replay_rate),
             to,
-            shared,
-            rate,
+            place,
+            drain,
+            draining: false,
             budget: Budget::new(),
             backoff: Backoff::default(),
             connections: 0,
@@ -75,101 +81,99 @@ impl Task {
             doubt_since: None,
             closes_idle_after: None,
             closed_at_once: 0,
-            is_closed_at_once: false,
             gave_way: None,
             load_again: None,
+            refused_since: None,
         }
     }
 
-    /// Connects for ever, until the destination is drained.
+    /// Connects for ever. To drain, it tries once where something is due and no connection stands.
     pub(super) async fn run<C: Stream>(mut self) {
         // How long the connection was idle that the peer closed, if it takes the next one at once.
         let mut closed_idle = None;
-        loop {
+        while !self.draining || self.place.status().due > 0 {
             let opened = tokio::select! {
                 opened = C::open(&self.to.address, self.to.timeouts) => opened,
-                () = self.shared.draining.notified() => return self.last_attempt::<C>().await,
+                () = self.drain.notified() => {
+                    self.draining = true;
+                    continue;
+                }
             };
+            let idle = closed_idle.take();
+            let mut is_closed_at_once = false;
             let error = match opened {
                 Ok(stream) => {
-                    self.closes_idle_after = closed_idle.take().or(self.closes_idle_after);
+                    self.closes_idle_after = idle.or(self.closes_idle_after);
                     let mut links = self.connected(stream);
-                    match self.serve(&mut links).await {
-                        Ok(()) => return self.finish(links).await,
-                        Err(error) => {
-                            closed_idle = Some(links.idle())
-                                .filter(|&idle| idle >= IDLE_LEAST && links.current.stream.is_clean(&error))
-                                .filter(|_| links.current.stream.has_ended().is_some());
-                            self.lost(&links, &error);
-                            error
-                        }
+                    let Err(error) = self.serve(&mut links).await else { return };
+                    if !self.draining {
+                        closed_idle = Some(links.idle())
+                            .filter(|&idle| idle >= IDLE_LEAST && matches!(error, ConnectionError::Closed));
+                        is_closed_at_once = self.lost(&links, &error);
                     }
-                }
-                Err(error) => {
-                    closed_idle = None;
                     error
                 }
+                Err(error) => error,
             };
+            let (destination, due) = (&self.to.name, self.place.status().due);
+            if self.draining {
+                return warn!(%destination, %error, "nothing proves that it has read everything");
+            }
             let delay = self.backoff.next_delay();
-            let (destination, due) = (&self.to.name, self.shared.place.share().due);
-            if std::mem::take(&mut self.is_closed_at_once)
-                && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port())
-            {
+            if is_closed_at_once && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port()) {
                 warn!(%destination, %error, due, hint, "closes every connection right after a write");
             } else if self.away_since.is_some() {
                 debug!(%destination, %error, "still away; trying again in {delay:.1?}");
             } else {
                 warn!(%destination, %error, due, "away; ticks are kept, trying again");
             }
-            self.away_since.get_or_insert_with(Instant::now);
+            self.away_since.get_or_insert(self.doubt_since.take().unwrap_or_else(Instant::now));
             tokio::select! {
                 () = sleep(delay) => {}
-                () = self.shared.draining.notified() => return self.last_attempt::<C>().await,
+                () = self.drain.notified() => self.draining = true,
             }
         }
     }
 
     fn connected<C: Stream>(&mut self, stream: C) -> Links<C> {
-        let mut counters = self.shared.counters();
-        counters.connected = true;
-        counters.connects = counters.connects.saturating_add(1);
-        if counters.connects == 1 && self.away_since.is_none() {
+        self.place.count(|status| {
+            status.connected = true;
+            status.connects = status.connects.saturating_add(1);
+        });
+        if self.connections == 0 && self.away_since.is_none() {
             info!(destination = %self.to.name, "connected");
         } else {
             debug!(destination = %self.to.name, "connected again");
         }
-        drop(counters);
         self.budget = Budget::new();
-        let current = self.current(stream);
-        let renew_at = current.began + self.opens_after();
-        let looked_up = current.began;
+        let current = self.link(stream);
+        let looked_up = current.since;
         Links {
             current,
             delivered: None,
             half_closed: None,
             opening: None,
             next: None,
-            renew_at,
+            renew_at: looked_up + self.opens_after(),
+            takes_two: false,
             renewals_fail_since: None,
             looked_up,
         }
     }
 
-    pub(super) fn current<C>(&mut self, stream: C) -> Current<C> {
+    pub(super) fn link<C>(&mut self, stream: C) -> Link<C> {
         self.connections = self.connections.saturating_add(1);
-        let (number, began) = (self.connections, Instant::now());
-        Current { stream, number, began, last_write: None }
+        Link { stream, number: self.connections, since: Instant::now(), last_write: None, in_doubt: false }
     }
 
-    /// Everything that is not done is due again.
-    fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) {
-        self.shared.place.lost();
-        if let Some(since) = self.doubt_since.take() {
+    /// Everything that is not done is due again. Returns whether the protocol is doubtful since now.
+    fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) -> bool {
+        self.place.ledger(Ledger::lost);
+        self.place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
+        if let Some(since) = self.doubt_since {
             let after = in_words(since.elapsed());
             warn!(destination = %self.to.name, "given up after {after} in which nothing showed that it reads; what it may not have read will be sent again");
         }
-        let mut counters = self.shared.counters();
-        (counters.connected, counters.in_doubt, counters.unacked) = (false, false, 0);
         if links.have_lived() {
             self.backoff.reset();
             self.closed_at_once = 0;
@@ -177,23 +181,31 @@ impl Task {
             && matches!(error, ConnectionError::Closed | ConnectionError::Socket(_))
         {
             self.closed_at_once = self.closed_at_once.saturating_add(1);
-            self.is_closed_at_once = self.closed_at_once == CLOSED_AT_ONCE;
+            return self.closed_at_once == CLOSED_AT_ONCE;
         }
+        false
     }
 
-    /// Until the connection is lost, or `Ok` to drain.
+    /// Until the connection is lost; to drain, until everything was read.
     async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
         loop {
             // Never cancelled half-way, not even to drain: the stream would be out of step.
             let pause = self.write_some(links).await?;
-            if links.have_lived()
+            let status = self.place.status();
+            if self.draining {
+                if links.half_closed.is_none() && status.unread == 0 {
+                    return Ok(());
+                }
+                self.switch(links)?;
+                links.renew_at = Instant::now();
+            } else if links.have_lived()
                 && let Some(since) = self.away_since.take()
             {
-                let (due, after) = (self.shared.place.share().due, in_words(since.elapsed()));
-                info!(destination = %self.to.name, due, "back after {after}; sending what was kept");
+                let after = in_words(since.elapsed());
+                info!(destination = %self.to.name, due = status.due, "back after {after}; sending what was kept");
             }
             let unacked = links.current.stream.unacked()?;
-            self.shared.counters().unacked = unacked;
+            self.place.count(|status| status.unacked = unacked);
             self.renew_if_due(links);
             self.switch_if_due(links)?;
             // Where all is acknowledged and nothing waits there is nothing to look at before the next tick.
@@ -201,11 +213,14 @@ impl Task {
             match self.wait(links, look, pause).await {
                 Woken::Look => {}
                 Woken::Ended(error) => return Err(error),
+                Woken::Opened(Err(error)) if self.draining => return Err(error),
                 Woken::Opened(opened) => self.opened(links, opened)?,
                 Woken::HalfClosed(end) => {
                     self.half_closed(&links.current, &mut links.half_closed, end)?;
+                    links.takes_two = self.doubt_since.is_none();
                 }
-                Woken::Drain => return Ok(()),
+                // The deadline of the drain is the only bound now.
+                Woken::Drain => (self.draining, self.load_again) = (true, None),
             }
         }
     }
@@ -225,9 +240,9 @@ impl Task {
             error = current.stream.ended() => Woken::Ended(error),
             end = half_closed_event(half_closed.as_ref(), self.to.timeouts) => Woken::HalfClosed(end),
             opened = opened(opening) => Woken::Opened(opened),
-            () = self.shared.place.news() => Woken::Look,
-            () = maybe_sleep_until(look) => Woken::Look,
-            () = self.shared.draining.notified() => Woken::Drain,
+            () = self.place.news() => Woken::Look,
+            () = sleep_until(look.unwrap_or_else(Instant::now)), if look.is_some() => Woken::Look,
+            () = self.drain.notified() => Woken::Drain,
         }
     }
 
@@ -238,11 +253,14 @@ impl Task {
     ) -> Result<Option<Instant>, ConnectionError> {
         loop {
             let now = Instant::now();
-            let Some(mut turn) = self.shared.place.next() else { return Ok(None) };
-            if let Some(until) = self.disk_rests().filter(|_| !turn.is_in_memory()) {
+            let Some(turn) = self.place.next() else { return Ok(None) };
+            if let Some(until) = self.load_again.filter(|&again| again > now && !turn.is_in_memory()) {
                 return Ok(Some(until));
             }
-            if turn.backlog {
+            if !turn.backlog {
+                self.switch(links)?;
+                self.rate.live(turn.points, now);
+            } else if !self.draining {
                 if let Some(until) = self.rate.wait(now) {
                     return Ok(Some(until));
                 }
@@ -254,41 +272,45 @@ impl Task {
                 }
                 self.rate.spend(turn.points, now);
                 self.budget.spend();
-            } else {
-                self.switch(links)?;
-                self.rate.live(turn.points, now);
             }
-            if !self.write_tick(links, &mut turn).await? {
+            if !self.write_tick(links, &turn).await? {
                 return Ok(self.load_again);
             }
         }
     }
 
-    /// Writes a tick. Returns whether the disk has given it.
+    /// Writes a tick. Returns whether the disk is of use.
     async fn write_tick<C: Stream>(
         &mut self,
         links: &mut Links<C>,
-        turn: &mut Turn,
+        turn: &Turn,
     ) -> Result<bool, ConnectionError> {
-        let frames = match self.shared.place.frames(turn).await {
+        let now = Instant::now();
+        let refused =
+            self.refused_since.is_some_and(|since| now.duration_since(since) >= self.to.timeouts.pause);
+        let frames = match self.place.frames(turn, refused).await {
             Loaded::Frames(frames) => frames,
-            Loaded::Lost => return Ok(true),
-            Loaded::NotNow | Loaded::Refused => {
+            Loaded::Lost if !refused => return Ok(true),
+            Loaded::Lost | Loaded::NotNow => {
+                self.refused_since.get_or_insert(now);
                 self.load_again = Some(Instant::now() + LOAD_AGAIN_AFTER);
                 return Ok(false);
             }
         };
-        for frame in frames.iter().skip(self.shared.place.frames_written(turn.id)) {
+        self.refused_since = self.refused_since.filter(|_| turn.is_in_memory());
+        for frame in frames.iter().skip(turn.written) {
             self.write_frame(links, frame).await?;
             links.current.last_write = Some(Instant::now());
-            self.shared.place.frame_written(turn.id, links.current.number, frame.points.into());
+            let (connection, points) = (links.current.number, frame.points.into());
+            self.place.ledger(|ledger| ledger.frame_written(turn.id, connection, points));
         }
-        let again = self.shared.place.written(turn.id, links.current.number);
+        let again = self.place.ledger(|ledger| ledger.written(turn.id, links.current.number));
         links.delivered.get_or_insert_with(Instant::now);
-        let mut counters = self.shared.counters();
-        let counter = if again { &mut counters.resent } else { &mut counters.sent };
-        *counter = counter.saturating_add(turn.points);
-        counters.last_delivery = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
+        self.place.count(|status| {
+            let counter = if again { &mut status.resent } else { &mut status.sent };
+            *counter = counter.saturating_add(turn.points);
+            status.last_delivery = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
+        });
         Ok(true)
     }
 
@@ -329,59 +351,5 @@ impl Task {
                 () = sleep_until(doubt_at), if self.doubt_since.is_none() => self.doubt(),
             }
         }
-    }
-
-    /// Until when the disk is not asked.
-    fn disk_rests(&self) -> Option<Instant> {
-        self.load_again.filter(|&again| again > Instant::now())
-    }
-
-    /// The end with a connection: what is due goes out, and the peer is asked whether it has read it.
-    async fn finish<C: Stream>(&mut self, mut links: Links<C>) {
-        // The deadline of the drain is the only bound now.
-        (self.rate, self.budget, self.load_again) = (Rate::new(Some(u32::MAX)), Budget::unlimited(), None);
-        let proved = async {
-            loop {
-                self.write_some(&mut links).await?;
-                if links.half_closed.is_none() && self.shared.place.share().unread == 0 {
-                    return Ok(());
-                }
-                self.switch(&mut links)?;
-                links.renew_at = Instant::now();
-                self.renew_if_due(&mut links);
-                let happened = match self.wait(&mut links, None, None).await {
-                    Woken::Look | Woken::Drain => Ok(()),
-                    Woken::Ended(error) | Woken::Opened(Err(error)) => Err(error),
-                    Woken::Opened(opened) => self.opened(&mut links, opened),
-                    Woken::HalfClosed(end) => self.half_closed(&links.current, &mut links.half_closed, end),
-                };
-                happened?;
-            }
-        };
-        let proved: Result<(), ConnectionError> = proved.await;
-        if let Err(error) = proved {
-            warn!(destination = %self.to.name, %error, "nothing proves that it has read everything");
-        }
-    }
-
-    /// The end without a connection: one attempt, where there is something to send.
-    async fn last_attempt<C: Stream>(&mut self) {
-        if self.shared.place.share().due == 0 {
-            return;
-        }
-        match C::open(&self.to.address, self.to.timeouts).await {
-            Ok(stream) => {
-                let links = self.connected(stream);
-                self.finish(links).await;
-            }
-            Err(error) => warn!(destination = %self.to.name, %error, "away at the end"),
-        }
-    }
-}
-
-async fn maybe_sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use self::world::{Kind, Order, Process, SimulatedStream};
 use super::*;
 use crate::point::Batch;
-use crate::queue::Limits;
+use crate::queue::{Dropped, Limits};
 
 const WINDOW: Duration = Duration::from_secs(600);
 
@@ -33,7 +33,7 @@ fn queue(resend_window: Duration) -> Queue {
 }
 
 fn start(queue: &Queue) -> Sender {
-    Sender::go_on::<SimulatedStream>(destination(), queue, Status::default())
+    Sender::start_on::<SimulatedStream>(destination(), queue)
 }
 
 fn tick(timestamp: i64, points: u32) -> Batch {
@@ -187,7 +187,7 @@ async fn nothing_is_lost(seed: u64) {
             }
             Event::Ended => {
                 sender.drain(seconds(5)).await;
-                queue.place("a").lost();
+                queue.place("a").ledger(Ledger::lost);
                 sender = start(&queue);
             }
             Event::Moved => {
@@ -198,7 +198,7 @@ async fn nothing_is_lost(seed: u64) {
             }
             Event::RestartedThenKilled(after) => {
                 sender.drain(seconds(5)).await;
-                queue.place("a").lost();
+                queue.place("a").ledger(Ledger::lost);
                 sender = start(&queue);
                 sleep(after).await;
                 world::set(at, Process::Down);
@@ -278,7 +278,7 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
         sleep(seconds(60 + wait)).await;
         let left = sender.drain(seconds(5)).await;
         assert!(left.is_complete(), "after {wait} s: {left}");
-        queue.place("a").lost();
+        queue.place("a").ledger(Ledger::lost);
     }
 }
 

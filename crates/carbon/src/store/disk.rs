@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::StoreError;
+#[cfg(test)]
+use super::tests::faults;
 
 /// The file that a daemon has locked as long as it uses the folder, with its process id.
 const LOCK: &str = "queue.lock";
@@ -63,20 +65,18 @@ pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// All of a segment. With `anyway` zeros stand for what the disk refuses to read, if there is anything that it does read.
+/// All of a segment. With `anyway` zeros stand for the pages that the disk refuses to read.
 pub(super) fn read(path: &Path, anyway: bool) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let mut bytes = Vec::new();
-    let Err(error) = file.read_to_end(&mut bytes) else { return Ok(bytes) };
-    if !anyway {
-        return Err(error);
+    match file.read_to_end(&mut bytes) {
+        Err(_) if anyway => bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)],
+        read => return read.map(|_| bytes),
     }
-    bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
-    let mut any = false;
     for (page, at) in bytes.chunks_mut(PAGE).zip((0..).step_by(PAGE)) {
-        any |= file.read_exact_at(page, at).is_ok();
+        let _ = file.read_exact_at(page, at);
     }
-    if any { Ok(bytes) } else { Err(error) }
+    Ok(bytes)
 }
 
 /// Writes all of it, as one write where the kernel takes it.
@@ -101,66 +101,4 @@ pub(super) fn sync(file: &File) -> io::Result<()> {
     #[cfg(test)]
     faults::sync()?;
     file.sync_data()
-}
-
-#[cfg(test)]
-pub(super) mod faults {
-    //! What the disk of this thread refuses.
-
-    use std::cell::Cell;
-    use std::io;
-
-    thread_local! {
-        static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
-        static SYNCS: Cell<Option<u32>> = const { Cell::new(None) };
-        static WITHOUT_BOOT: Cell<bool> = const { Cell::new(false) };
-        static KEEPS_FILES: Cell<bool> = const { Cell::new(false) };
-    }
-
-    /// It has room for so many bytes more.
-    pub(in crate::store) fn set_room(bytes: Option<usize>) {
-        ROOM.set(bytes);
-    }
-
-    /// It syncs so many times more.
-    pub(in crate::store) fn set_syncs(times: Option<u32>) {
-        SYNCS.set(times);
-    }
-
-    /// The kernel does not tell which start of the host this is.
-    pub(in crate::store) fn set_without_boot(without: bool) {
-        WITHOUT_BOOT.set(without);
-    }
-
-    pub(super) fn is_without_boot() -> bool {
-        WITHOUT_BOOT.get()
-    }
-
-    /// It refuses to remove a file.
-    pub(in crate::store) fn set_keeps_files(keeps: bool) {
-        KEEPS_FILES.set(keeps);
-    }
-
-    pub(super) fn remove() -> io::Result<()> {
-        if KEEPS_FILES.get() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
-    }
-
-    /// How many of `bytes` are written before the injected fault, where there is one.
-    pub(super) fn room(bytes: usize) -> Option<usize> {
-        let room = ROOM.get()?;
-        let taken = room.min(bytes);
-        ROOM.set(Some(room - taken));
-        Some(taken)
-    }
-
-    pub(super) fn sync() -> io::Result<()> {
-        match SYNCS.get() {
-            Some(0) => Err(io::Error::from_raw_os_error(5)),
-            Some(times) => {
-                SYNCS.set(Some(times - 1));
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
 }

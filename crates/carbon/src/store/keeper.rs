@@ -44,7 +44,6 @@ impl Keeper {
         destinations: Vec<Arc<str>>,
         said: mpsc::UnboundedSender<Event>,
     ) -> Self {
-        let owed = Changes::default();
         Self {
             dir,
             max_bytes,
@@ -54,7 +53,7 @@ impl Keeper {
             tried: None,
             refused: 0,
             is_newer: false,
-            owed,
+            owed: Changes::default(),
             said,
         }
     }
@@ -65,48 +64,32 @@ impl Keeper {
         commands: &Receiver<Command>,
         locked: oneshot::Sender<Result<(), StoreError>>,
     ) {
-        let start = Instant::now();
-        loop {
-            match disk::lock(&self.dir) {
-                Err(StoreError::Locked { .. }) if start.elapsed() < LOCK_PATIENCE => {
-                    std::thread::park_timeout(LOCK_PAUSE);
-                }
-                Err(error @ StoreError::Locked { .. }) => {
-                    let _ = locked.send(Err(error));
-                    self.tried = Some(Instant::now());
-                    break;
-                }
-                other => {
-                    self.lock = other.ok();
-                    let _ = locked.send(Ok(()));
-                    self.open();
-                    break;
-                }
-            }
+        let (start, mut lock) = (Instant::now(), disk::lock(&self.dir));
+        while matches!(lock, Err(StoreError::Locked { .. })) && start.elapsed() < LOCK_PATIENCE {
+            std::thread::park_timeout(LOCK_PAUSE);
+            lock = disk::lock(&self.dir);
+        }
+        if let Err(error @ StoreError::Locked { .. }) = lock {
+            let _ = locked.send(Err(error));
+            self.tried = Some(Instant::now());
+        } else {
+            self.lock = lock.ok();
+            let _ = locked.send(Ok(()));
+            self.open();
         }
         while let Ok(command) = commands.recv() {
             match command {
                 Command::Apply(changes) => drop(self.apply(changes)),
-                Command::Load { id, anyway, reply } => {
-                    let frames = self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.load(id, anyway));
+                Command::Load { id, reply } => {
+                    let frames = self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.load(id));
                     let _ = reply.send(frames);
-                }
-                Command::Reconfigure { destinations, moved, max_bytes } => {
-                    if let Some((from, to)) = &moved {
-                        self.owed.rename(from, to);
-                    }
-                    if let Some(log) = &mut self.log {
-                        log.configure(&destinations, moved.as_ref(), max_bytes);
-                    }
-                    (self.destinations, self.max_bytes) = (destinations, max_bytes);
                 }
                 Command::Close { changes, closed } => {
                     // There is no later time.
                     self.tried = None;
-                    let dropped: Vec<_> = changes.into_iter().map(|changes| self.apply(changes)).collect();
+                    let dropped = self.apply(changes);
                     (self.log, self.lock) = (None, None);
-                    let dropped: Option<Vec<_>> = dropped.into_iter().collect();
-                    let _ = closed.send(dropped.map(|dropped| dropped.concat()));
+                    let _ = closed.send(dropped);
                     return;
                 }
             }
@@ -122,7 +105,7 @@ impl Keeper {
         self.tried = Some(Instant::now());
         match self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok) {
             Ok(lock) => self.lock = Some(lock),
-            Err(error) => return self.say(Event::Unavailable(error)),
+            Err(error) => return self.say(Event::Failed { appended: Vec::new(), error }),
         }
         match Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES) {
             Ok((log, restored)) => {
@@ -136,40 +119,74 @@ impl Keeper {
             Err(error) => {
                 self.refused += u32::from(matches!(error, StoreError::Io { .. }));
                 self.is_newer = matches!(error, StoreError::Newer { .. });
-                self.say(Event::Unavailable(error));
+                self.say(Event::Failed { appended: Vec::new(), error });
             }
         }
     }
 
     /// Returns the batches that had to make room; `None` where the changes are not on disk.
     fn apply(&mut self, changes: Changes) -> Option<Vec<u64>> {
+        if let Some((names, max_bytes)) = &changes.configured {
+            (self.destinations, self.max_bytes) = (names.clone(), *max_bytes);
+        }
         let is_time = self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER);
         if self.log.is_none() && !self.is_newer && is_time {
             self.open();
         }
-        let appended: Vec<u64> = changes.append.iter().map(|kept| kept.id).collect();
-        let mut changes = std::mem::take(&mut self.owed).and(changes);
-        let committed = self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.commit(&changes));
-        match committed {
-            Ok(dropped) => {
-                let file_bytes = self.log.as_ref().map_or(0, Log::bytes);
-                self.say(Event::Committed { appended, dropped: dropped.clone(), file_bytes });
-                Some(dropped)
-            }
-            Err(error) => {
-                // Left out they would be sent again by the next run.
-                changes.append.clear();
-                self.owed = changes;
-                self.say(Event::Failed { appended, error });
-                None
+        let mut all_dropped = Vec::new();
+        let mut pieces = std::mem::take(&mut self.owed).and(changes).pieces(self.max_bytes).into_iter();
+        while let Some(piece) = pieces.next() {
+            let appended = |changes: &Changes| changes.append.iter().map(|kept| kept.id).collect();
+            match self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.commit(&piece)) {
+                Ok(dropped) => {
+                    let file_bytes = self.log.as_ref().map_or(0, Log::bytes);
+                    all_dropped.extend(&dropped);
+                    self.say(Event::Committed { appended: appended(&piece), dropped, file_bytes });
+                }
+                Err(error) => {
+                    self.owed = pieces.fold(piece, Changes::and);
+                    self.say(Event::Failed { appended: appended(&self.owed), error });
+                    return None;
+                }
             }
         }
+        Some(all_dropped)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
+    use super::super::tests::faults;
     use super::*;
+    use crate::store::Kept;
+    use crate::wire::Frame;
+
+    #[test]
+    fn what_the_disk_refused_goes_with_the_next_commits_but_not_what_was_done_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let (said, mut events) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
+        let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 200 << 10] }].into();
+        let kept =
+            |id| Kept { id, timestamp: 0, pushed: 0, frames: Arc::clone(&frames), due: vec!["a".into()] };
+        let append = |ids: Range<u64>| Changes { append: ids.map(kept).collect(), ..Changes::default() };
+        faults::set_room(Some(0));
+        assert_eq!(keeper.apply(append(1..4)), None);
+        let done = vec![("a".into(), 1)];
+        assert_eq!(keeper.apply(Changes { done, forget: vec![2], ..append(4..7) }), None);
+        faults::set_room(None);
+        assert_eq!(keeper.apply(append(7..8)), Some(vec![]));
+        let mut commits = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            if let Event::Committed { appended, .. } = event {
+                commits.push(appended);
+            }
+        }
+        // No more than a segment at once.
+        assert_eq!(commits, [vec![3, 4], vec![5, 6], vec![7]]);
+    }
 
     #[test]
     fn a_lock_that_is_refused_gives_nothing_of_the_log_up() {
@@ -185,7 +202,7 @@ mod tests {
         keeper.open();
         assert_eq!(keeper.refused, 1);
         while let Ok(event) = events.try_recv() {
-            assert!(matches!(event, Event::Unavailable(StoreError::Io { .. })), "{event:?}");
+            assert!(matches!(event, Event::Failed { error: StoreError::Io { .. }, .. }), "{event:?}");
         }
     }
 }

@@ -10,14 +10,12 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::record::{self, Content, Done, Evicted, FrameHead, Head, Renamed, Totals, as_u32};
+use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
 use crate::wire::{Frame, points};
 
 /// The largest segment, but for one batch that is larger.
 const MOST_SEGMENT: u64 = 4 << 20;
-/// Memory that is kept from one commit to the next.
-const MOST_BUFFER: usize = 64 << 10;
 
 /// A batch in the log.
 #[derive(Clone, Debug)]
@@ -46,7 +44,8 @@ pub(super) struct Log {
     pub(super) max_bytes: u64,
     pub(super) boot: [u8; 16],
     pub(super) configured: Vec<Arc<str>>,
-    pub(super) renamed: Vec<Renamed>,
+    /// For the next segment to say.
+    pub(super) moved: Vec<(Arc<str>, Arc<str>)>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, Entry>,
     /// The newest of each name, with its segment.
@@ -62,8 +61,6 @@ pub(super) struct Log {
     pub(super) totals: Totals,
     /// It, where more may be written to it.
     pub(super) newest: Option<File>,
-    pub(super) read: Option<(u64, File)>,
-    pub(super) buffer: Vec<u8>,
 }
 
 /// The largest segment within this bound.
@@ -77,27 +74,18 @@ impl Log {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
 
-    /// These destinations are configured from now on, and `moved` has another name.
-    pub(super) fn configure(
-        &mut self,
-        names: &[Arc<str>],
-        moved: Option<&(Arc<str>, Arc<str>)>,
-        max_bytes: u64,
-    ) {
-        if let Some((from, to)) = moved {
-            let renamed = Renamed { from: Arc::clone(from), to: Arc::clone(to), number: self.number };
-            self.rename(&renamed);
-            self.renamed.push(renamed);
-        }
+    /// These destinations are configured from now on, and those that have `moved` have another name.
+    pub(super) fn configure(&mut self, names: &[Arc<str>], moved: &[(Arc<str>, Arc<str>)], max_bytes: u64) {
+        moved.iter().for_each(|(from, to)| self.rename(from, to));
+        self.moved.extend_from_slice(moved);
         (self.configured, self.max_bytes) = (names.to_vec(), max_bytes);
         // The next segment begins with their names.
         self.newest = None;
     }
 
     /// A destination has another name.
-    pub(super) fn rename(&mut self, Renamed { from, to, number }: &Renamed) {
-        let batches = self.batches.values_mut().filter(|entry| entry.number < *number);
-        let due = batches.flat_map(|entry| &mut entry.due).filter(|name| *name == from);
+    pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        let due = self.batches.values_mut().flat_map(|entry| &mut entry.due).filter(|name| *name == from);
         due.for_each(|name| *name = Arc::clone(to));
         let evicted = std::mem::take(&mut self.evicted).into_iter();
         let today = |name: Arc<str>| if name == *from { Arc::clone(to) } else { name };
@@ -106,6 +94,9 @@ impl Log {
 
     /// Makes the changes durable: one write, one sync. Returns the batches that went to make room.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
+        if let Some((names, max_bytes)) = &changes.configured {
+            self.configure(names, &changes.moved, *max_bytes);
+        }
         let frames = changes.append.iter().flat_map(|kept| kept.frames.iter());
         let sizes =
             frames.map(|frame| frame.body.len()).chain(changes.states.values().map(|bytes| bytes.len()));
@@ -117,24 +108,20 @@ impl Log {
         let gone = self.leaving(segment, size);
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
-        // Once, not by doubling.
-        buffer.reserve(usize::try_from(size).unwrap_or(0).saturating_add(4096));
+        let mut buffer = Vec::with_capacity(usize::try_from(size).unwrap_or(0).saturating_add(4096));
         if newest.is_none() {
-            let oldest = self.segments.keys().next().copied().unwrap_or(u64::MAX);
-            self.renamed.retain(|renamed| renamed.number > oldest);
-            let (configured, renamed) = (self.configured.clone(), self.renamed.clone());
-            let content = Content::Begin { previous: self.last, boot: self.boot, configured, renamed };
+            let (configured, moved) = (self.configured.clone(), self.moved.clone());
+            let content = Content::Begin { previous: self.last, boot: self.boot, configured, moved };
             record::put(
                 &mut buffer,
                 &Head { number, totals: std::mem::take(&mut totals), body: 0, content },
                 [],
             );
         }
-        let mut put = |content, totals: &Totals, body: &mut dyn Iterator<Item = &[u8]>, bytes| {
+        let mut put = |content, totals: &Totals, body: Vec<&[u8]>| {
             let offset = before + u64::from(as_u32(buffer.len()));
-            let head = Head { number, totals: totals.clone(), body: as_u32(bytes), content };
+            let bytes = as_u32(body.iter().map(|part| part.len()).sum());
+            let head = Head { number, totals: totals.clone(), body: bytes, content };
             let length = record::put(&mut buffer, &head, body);
             number += 1;
             (number - 1, offset, length)
@@ -143,58 +130,45 @@ impl Log {
         for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
             let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
             let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let content = Content::Batch {
-                id,
-                timestamp: kept.timestamp,
-                pushed: kept.pushed,
-                due: due.clone(),
-                frames,
-            };
-            let mut bodies = kept.frames.iter().map(|frame| frame.body.as_slice());
-            let bytes = bodies.clone().map(<[u8]>::len).sum();
-            let (number, offset, length) = put(content, &totals, &mut bodies, bytes);
+            let (timestamp, pushed) = (kept.timestamp, kept.pushed);
+            let content = Content::Batch { id, timestamp, pushed, due: due.clone(), frames };
+            let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
+            let (number, offset, length) = put(content, &totals, body);
             due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);
             appended.insert(id, Entry { segment, offset, length, number, points, due });
         }
         let done = self.done(&appended, changes);
         if !done.is_empty() {
-            put(Content::Done(done.clone()), &totals, &mut std::iter::empty(), 0);
+            put(Content::Done(done.clone()), &totals, Vec::new());
         }
         // What is newest of what goes comes along.
-        let copied = self.states.iter().filter(|(_, (from, _))| gone.contains(from));
-        let mut states: BTreeMap<&String, &Arc<[u8]>> =
-            copied.map(|(name, (_, bytes))| (name, bytes)).collect();
-        states.extend(&changes.states);
+        let mut states = changes.states.clone();
+        for (name, (_, bytes)) in self.states.iter().filter(|(_, (from, _))| gone.contains(from)) {
+            states.entry(name.clone()).or_insert_with(|| Arc::clone(bytes));
+        }
         for (name, bytes) in &states {
-            let content = Content::State { name: (*name).clone(), sum: crc32fast::hash(bytes) };
-            put(content, &totals, &mut std::iter::once(&***bytes), bytes.len());
+            let content = Content::State { name: name.clone(), sum: crc32fast::hash(bytes) };
+            put(content, &totals, vec![bytes]);
         }
         let is_done = |to: &Arc<str>, id| done.iter().any(|done| done.to == *to && done.id == id);
-        let copied =
-            self.evicted.iter().filter(|((to, id), (from, _))| gone.contains(from) && !is_done(to, *id));
-        let evicted = copied.map(|((to, id), (_, points))| (to, *id, *points));
-        let evicted = evicted.chain(changes.evicted.iter().map(|(to, id, points)| (to, *id, *points)));
-        let evicted: Vec<_> =
-            evicted.map(|(to, id, points)| Evicted { to: Arc::clone(to), id, points }).collect();
+        let copied = self.evicted.iter().filter(|(_, (from, _))| gone.contains(from));
+        let copied = copied.filter(|((to, id), _)| !is_done(to, *id));
+        let copied = copied.map(|((to, id), (_, points))| (Arc::clone(to), *id, *points));
+        let evicted: Vec<_> = copied.chain(changes.evicted.iter().cloned()).collect();
         if !evicted.is_empty() {
-            put(Content::Evicted(evicted.clone()), &totals, &mut std::iter::empty(), 0);
+            put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }
-        let states: Vec<_> =
-            states.into_iter().map(|(name, bytes)| (name.clone(), Arc::clone(bytes))).collect();
 
         let bytes = before.saturating_add(u64::from(as_u32(buffer.len())));
         let written = self.write(newest, segment, &buffer);
-        buffer.truncate(MOST_BUFFER);
-        buffer.shrink_to(MOST_BUFFER);
-        self.buffer = buffer;
         self.newest = Some(written?);
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = bytes;
-        self.settled.clear();
+        (self.settled, self.moved) = (Vec::new(), Vec::new());
         appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
         done.iter().for_each(|done| self.finish(done));
         self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));
-        let evicted = evicted.into_iter().map(|Evicted { to, id, points }| ((to, id), (segment, points)));
+        let evicted = evicted.into_iter().map(|(to, id, points)| ((to, id), (segment, points)));
         self.evicted.extend(evicted);
         Ok(self.remove(&gone))
     }
@@ -289,36 +263,31 @@ impl Log {
         dropped
     }
 
-    /// The frames of a batch; what can be read of them `anyway`, whatever the disk says of the others.
-    pub(super) fn load(&mut self, id: u64, anyway: bool) -> Result<Arc<[Frame]>, StoreError> {
+    /// The frames of a batch that are what was written.
+    pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let Entry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
         let path = disk::segment(&self.dir, segment);
         let damaged = || StoreError::Damaged { path: path.clone() };
         let refused = |source: io::Error| match source.kind() {
             ErrorKind::NotFound | ErrorKind::UnexpectedEof => damaged(),
-            _ if anyway => damaged(),
             _ => StoreError::Io { path: path.clone(), source },
         };
-        let file = self.read.take().filter(|(read, _)| *read == segment);
-        let file = file.map_or_else(|| File::open(&path).map_err(refused), |(_, file)| Ok(file))?;
+        let file = File::open(&path).map_err(refused)?;
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         file.read_exact_at(&mut bytes, offset).map_err(refused)?;
         let record = record::first(&bytes).and_then(Result::ok).ok_or_else(damaged)?;
-        let Content::Batch { id: found, frames: heads, .. } = record.head.content else {
-            return Err(damaged());
-        };
+        let Content::Batch { frames: heads, .. } = record.head.content else { return Err(damaged()) };
         let mut at = offset.saturating_add(length.into());
         let mut frames = Vec::with_capacity(heads.len());
-        for head in heads.iter().filter(|_| found == id) {
+        for head in heads {
             let mut body = vec![0; usize::try_from(head.bytes).unwrap_or(0)];
-            match file.read_exact_at(&mut body, at).map_err(refused) {
-                Err(error @ StoreError::Io { .. }) => return Err(error),
+            match file.read_exact_at(&mut body, at) {
+                Err(error) if error.kind() != ErrorKind::UnexpectedEof => return Err(refused(error)),
                 Ok(()) if head.fits(id, &body) => frames.push(Frame { points: head.points, body }),
                 _ => {}
             }
             at = at.saturating_add(head.bytes.into());
         }
-        self.read = Some((segment, file));
-        if frames.is_empty() { Err(damaged()) } else { Ok(frames.into()) }
+        Ok(frames.into())
     }
 }

@@ -50,12 +50,13 @@ pub(super) struct Head {
 /// What a record says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The NUMBER of the segment before, the boot id, the destinations that are configured, and those that had another name.
+    /// The NUMBER of the segment before, the boot id, the destinations that are configured, and from whose name to whose those
+    /// in all records before have moved since then.
     Begin {
         previous: u64,
         boot: [u8; 16],
         configured: Vec<Arc<str>>,
-        renamed: Vec<Renamed>,
+        moved: Vec<(Arc<str>, Arc<str>)>,
     },
     /// `pushed`: CLOCK_BOOTTIME in milliseconds; `due`: destinations. The body is the frames.
     Batch {
@@ -71,15 +72,9 @@ pub(super) enum Content {
         name: String,
         sum: u32,
     },
-    Evicted(Vec<Evicted>),
-}
-
-/// In records below `number`, `from` is `to`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Renamed {
-    pub(super) from: Arc<str>,
-    pub(super) to: Arc<str>,
-    pub(super) number: u64,
+    /// Destination, id and points of batches that were written and not proved when `max_bytes` or `max_age` took them; a later
+    /// done for the id cancels it.
+    Evicted(Vec<(Arc<str>, u64, u64)>),
 }
 
 /// `to` is done with a batch, whose record has `number`. With an id of 0, points of that record are lost, and counted.
@@ -87,14 +82,6 @@ pub(super) struct Renamed {
 pub(super) struct Done {
     pub(super) to: Arc<str>,
     pub(super) number: u64,
-    pub(super) id: u64,
-    pub(super) points: u64,
-}
-
-/// A batch that was written to `to` and not proved when `max_bytes` or `max_age` took it; a later done for the id cancels it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Evicted {
-    pub(super) to: Arc<str>,
     pub(super) id: u64,
     pub(super) points: u64,
 }

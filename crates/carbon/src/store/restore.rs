@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::log::{Entry, Log, Segment};
-use super::record::{self, Content, Done, Evicted, Head, Record, Renamed, Totals};
+use super::record::{self, Content, Done, Head, Record, Totals};
 use super::{Restored, StoreError, Summary, disk, moved};
 
 /// Records that are gone, and the points that each destination has lost with them.
@@ -24,10 +24,8 @@ struct Scan {
     gaps: Vec<Gap>,
     /// By segment: the numbers between its last record and the next segment, and what it has had.
     ends: BTreeMap<u64, Gap>,
-    /// By the number of the batch's record: destination, id, points.
-    done: BTreeMap<u64, BTreeSet<(Arc<str>, u64, u64)>>,
-    /// One copy of each name is enough.
-    names: BTreeSet<Arc<str>>,
+    /// The number of the batch's record, destination, id, points.
+    done: BTreeSet<(u64, Arc<str>, u64, u64)>,
 }
 
 impl Log {
@@ -73,7 +71,7 @@ impl Log {
                 points.extend(its.map(|points| (Arc::clone(to), points)));
             }
         }
-        log.configure(names, restored.moved.as_ref(), max_bytes);
+        log.configure(names, restored.moved.as_slice(), max_bytes);
         Ok((log, restored))
     }
 }
@@ -90,12 +88,9 @@ impl Scan {
         while let Some(record) = records.next() {
             let Record { offset, length, head, body } = record?;
             let Head { number, totals, content, .. } = head;
-            if let Content::Begin { previous, boot, configured, renamed } = content {
+            if let Content::Begin { previous, boot, configured, moved } = content {
                 self.boot = Some(boot);
                 self.log.configured = configured;
-                let known = std::mem::replace(&mut self.log.renamed, renamed.clone());
-                let news = renamed.iter().filter(|new| known.iter().all(|known| known.number != new.number));
-                news.for_each(|new| self.log.rename(new));
                 if !self.log.segments.is_empty() {
                     if previous != self.log.last && self.ends.contains_key(&previous) {
                         self.void(previous);
@@ -105,6 +100,7 @@ impl Scan {
                     let (numbers, had) = before.unwrap_or_else(|| (end..segment, Totals::new()));
                     self.gap(numbers, &totals, &had);
                 }
+                moved.iter().for_each(|(from, to)| self.rename(from, to));
                 continue;
             }
             has_records = true;
@@ -149,6 +145,19 @@ impl Scan {
         }
     }
 
+    /// A destination has another name than in the records so far.
+    fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
+        self.log.rename(from, to);
+        let today = |name| if name == *from { Arc::clone(to) } else { name };
+        let done = std::mem::take(&mut self.done).into_iter();
+        self.done = done.map(|(number, name, id, points)| (number, today(name), id, points)).collect();
+        for (_, lost) in &mut self.gaps {
+            if let Some(points) = lost.remove(from) {
+                *lost.entry(Arc::clone(to)).or_default() += points;
+            }
+        }
+    }
+
     fn record(&mut self, mut entry: Entry, content: Content, mut body: &[u8], is_last: bool) {
         let number = entry.number;
         match content {
@@ -179,8 +188,7 @@ impl Scan {
                     self.log.settled.extend(torn);
                     return;
                 }
-                (entry.points, entry.due) =
-                    (summary.points, due.into_iter().map(|to| self.intern(to)).collect());
+                (entry.points, entry.due) = (summary.points, due);
                 self.log.batches.insert(id, entry);
                 self.summaries.insert(id, summary);
                 self.damaged.remove(&id);
@@ -192,8 +200,7 @@ impl Scan {
                     if let Some(entry) = self.log.batches.get_mut(&id) {
                         entry.due.retain(|other| *other != to);
                     }
-                    let to = self.intern(to);
-                    self.done.entry(number).or_default().insert((to, id, points));
+                    self.done.insert((number, to, id, points));
                 }
             }
             Content::State { name, sum } if crc32fast::hash(body) == sum => {
@@ -202,62 +209,40 @@ impl Scan {
             Content::State { .. } if is_last => {}
             Content::State { .. } => self.gaps.push((number..number.saturating_add(1), Totals::new())),
             Content::Evicted(entries) => {
-                let its =
-                    entries.into_iter().map(|Evicted { to, id, points }| ((to, id), (entry.segment, points)));
+                let its = entries.into_iter().map(|(to, id, points)| ((to, id), (entry.segment, points)));
                 self.log.evicted.extend(its);
             }
         }
     }
 
-    fn intern(&mut self, name: Arc<str>) -> Arc<str> {
-        if let Some(known) = self.names.get(&name) {
-            return Arc::clone(known);
-        }
-        self.names.insert(Arc::clone(&name));
-        name
-    }
-
-    /// The log and what it has: names are today's, what is lost is counted, and counted only once.
+    /// The log and what it has: what is lost is counted, and counted only once.
     fn take(self) -> (Log, Restored) {
         let Self { mut log, summaries, damaged, gaps, done, .. } = self;
-        let renamed = log.renamed.clone();
-        let today = |name: &Arc<str>, number: u64| {
-            let step = |name: Arc<str>, step: &Renamed| {
-                if number < step.number && name == step.from { Arc::clone(&step.to) } else { name }
-            };
-            renamed.iter().fold(Arc::clone(name), step)
-        };
         let mut restored = Restored {
             states: log.states.iter().map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect(),
             damaged: gaps.iter().map(|(numbers, _)| numbers.end.saturating_sub(numbers.start)).sum(),
             ..Restored::default()
         };
-        for (numbers, lost) in gaps {
-            for (to, points) in lost {
-                let name = today(&to, numbers.start);
-                let its = done
-                    .range(numbers.clone())
-                    .flat_map(|(&number, its)| its.iter().map(move |its| (number, its)));
-                let its = its.filter(|(number, (other, ..))| today(other, *number) == name);
-                let points = points.saturating_sub(its.map(|(_, (_, _, points))| points).sum());
-                if points > 0 {
-                    *restored.lost.entry(name).or_default() += points;
-                    log.settled.push(Done { to, number: numbers.start, id: 0, points });
-                }
+        // Without those that an earlier start has counted, and those that were done before they went.
+        let mut settled = Vec::new();
+        let mut count = |to: Arc<str>, numbers: Range<u64>, points: u64, only: Option<u64>| {
+            let first = (numbers.start, Arc::from(""), 0, 0);
+            let its = done.range(first..).take_while(|(number, ..)| numbers.contains(number));
+            let its = its.filter(|(_, name, id, _)| *name == to && only.is_none_or(|only| only == *id));
+            let points = points.saturating_sub(its.map(|(.., points)| points).sum());
+            if points > 0 {
+                *restored.lost.entry(Arc::clone(&to)).or_default() += points;
+                settled.push(Done { to, number: numbers.start, id: 0, points });
             }
+        };
+        for (numbers, lost) in gaps {
+            lost.into_iter().for_each(|(to, points)| count(to, numbers.clone(), points, None));
         }
         for (id, entry) in std::mem::take(&mut log.batches) {
             let damaged = damaged.get(&id).copied().unwrap_or(0);
             restored.damaged += u64::from(damaged > 0 && !entry.due.is_empty());
-            for to in entry.due.iter().filter(|_| damaged > 0) {
-                let its = done.get(&entry.number).into_iter().flatten();
-                let counted: u64 =
-                    its.filter(|(other, id, _)| other == to && *id == 0).map(|its| its.2).sum();
-                let points = damaged.saturating_sub(counted);
-                if points > 0 {
-                    *restored.lost.entry(Arc::clone(to)).or_default() += points;
-                    log.settled.push(Done { to: Arc::clone(to), number: entry.number, id: 0, points });
-                }
+            for to in &entry.due {
+                count(Arc::clone(to), entry.number..entry.number.saturating_add(1), damaged, Some(0));
             }
             if entry.points > 0 && !entry.due.is_empty() {
                 restored.due.extend(entry.due.iter().map(|to| (Arc::clone(to), id)));
@@ -265,6 +250,7 @@ impl Scan {
                 log.keep(id, entry);
             }
         }
+        log.settled.append(&mut settled);
         // Nobody will know now.
         for ((to, id), (_, points)) in std::mem::take(&mut log.evicted) {
             *restored.unproved.entry(Arc::clone(&to)).or_default() += points;

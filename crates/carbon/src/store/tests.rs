@@ -1,9 +1,11 @@
 //! The log's tests: every bit flipped, every byte cut, every write and sync refused.
 
+pub(super) mod faults;
+
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
-use super::disk::faults;
 use super::log::Log;
 use super::*;
 
@@ -12,19 +14,17 @@ const POINTS: u64 = 10;
 impl Store {
     /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
     pub(crate) fn hung() -> (Self, impl Sized) {
-        let (commands, unheard) = channel();
+        let (commands, unheard) = sync_channel(MOST_UNANSWERED);
         (Self { commands }, unheard)
     }
 
     /// One whose disk gives batches as `load` says.
-    pub(crate) fn loading(
-        load: impl Fn(u64, bool) -> Result<Arc<[Frame]>, StoreError> + Send + 'static,
-    ) -> Self {
-        let (commands, received) = channel();
+    pub(crate) fn loading(load: impl Fn(u64) -> Result<Arc<[Frame]>, StoreError> + Send + 'static) -> Self {
+        let (commands, received) = sync_channel(MOST_UNANSWERED);
         std::thread::spawn(move || {
             for command in received {
-                if let Command::Load { id, anyway, reply } = command {
-                    let _ = reply.send(load(id, anyway));
+                if let Command::Load { id, reply } = command {
+                    let _ = reply.send(load(id));
                 }
             }
         });
@@ -75,7 +75,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
 fn due(log: &mut Log, restored: &Restored) -> BTreeMap<(String, u64), u64> {
     let mut due = BTreeMap::new();
     for (to, id) in &restored.due {
-        let frames = log.load(*id, false).unwrap();
+        let frames = log.load(*id).unwrap();
         assert!(frames.iter().all(|found| (0..2).any(|part| *found == frame(*id, part))), "a wrong value");
         let points = crate::wire::points(&frames);
         assert_eq!((points, id.cast_signed()), (restored.batches[id].points, restored.batches[id].timestamp));
@@ -249,7 +249,7 @@ fn a_disk_that_is_full_at_any_byte_loses_nothing_that_was_there_and_goes_on_when
 /// What has been committed is there, a batch that was refused goes in with the next, and so the next run finds it.
 fn assert_goes_on(mut log: Log, dir: &Path, there: &[u64], at: usize) {
     for &id in there {
-        assert!(log.load(id, false).is_ok(), "{at}: {id} is not there");
+        assert!(log.load(id).is_ok(), "{at}: {id} is not there");
     }
     log.commit(&append([9])).unwrap();
     log.commit(&append([10])).unwrap();
@@ -340,9 +340,9 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
         let append = ids.map(|id| Kept { frames: Arc::clone(&frames), ..kept(id, &["a"]) }).collect();
         Changes { append, ..state("seen", b"last") }
     };
-    let start = || Store::start(dir.path(), max_bytes, vec![name("a")]).unwrap().0;
-    assert_eq!(start().close(batches(1..=2), max_bytes).await, Some(vec![]));
-    assert_eq!(start().close(batches(3..=10), max_bytes).await, Some(vec![]));
+    let start = || Store::start(dir.path().to_owned(), max_bytes, vec![name("a")]).0;
+    assert_eq!(start().close(batches(1..=2)).await, Some(vec![]));
+    assert_eq!(start().close(batches(3..=10)).await, Some(vec![]));
     let (log, restored) = open_as(dir.path(), max_bytes, &["a"]);
     assert!(restored.batches.into_keys().eq(1..=10) && log.bytes() < max_bytes);
     assert_eq!(*restored.states["seen"], *b"last");
@@ -490,9 +490,9 @@ async fn a_newer_format_is_refused_and_left_alone() {
     assert!(matches!(error, StoreError::Newer { version: 2, .. }), "{error}");
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
     // Nor is it read again and again: the last commit would be the time for it.
-    let (store, _lock, mut events) = Store::start(dir.path(), 64 << 20, vec![name("a")]).unwrap();
-    assert_eq!(store.close(append([1]), 64 << 20).await, None);
-    assert!(matches!(events.recv().await, Some(Event::Unavailable(StoreError::Newer { .. }))));
+    let (store, _lock, mut events) = Store::start(dir.path().to_owned(), 64 << 20, vec![name("a")]);
+    assert_eq!(store.close(append([1])).await, None);
+    assert!(matches!(events.recv().await, Some(Event::Failed { error: StoreError::Newer { .. }, .. })));
     assert!(matches!(events.recv().await, Some(Event::Failed { .. })));
 }
 

@@ -1,28 +1,26 @@
 //! `slurm_controllers`: whether the primary slurmctld and its backups answer, and how fast.
 
-use slurm_snapshot::Controller;
+use slurm_snapshot::{Controller, Reply, ReplyKind};
 
-use super::{Collect, Collector, Paths, Round};
+use super::{Collector, Paths, Start, SurveyCollector};
 use crate::figure::{Figure, Points, Rollup, count};
-use crate::survey::{Findings, Needs};
+use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "controllers",
+    comment: "Whether the primary slurmctld and its backups answer: slurm_controllers.",
+    settings: &[],
     paths: &[Paths {
         below: "slurm_controllers.<controller>",
         about: "Each SlurmctldHost, asked as `scontrol ping` does: `primary`, `backup1` and so on. \
                 `[collectors.controllers]`, off by default. A backup that is down is noticed when it is needed, or here.",
         leaves: &FIGURES,
     }],
-    start: |settings| {
-        let config = settings.collectors.controllers;
-        config.enabled.then(|| Box::new(Controllers { every: config.interval(settings.interval) }) as _)
-    },
+    replies: &[ReplyKind::Controllers],
+    start: Start::Survey(|_| Box::new(Controllers)),
 };
 
-struct Controllers {
-    every: u32,
-}
+struct Controllers;
 
 #[rustfmt::skip]
 const FIGURES: &[Figure<Controller>] = &[
@@ -32,17 +30,10 @@ const FIGURES: &[Figure<Controller>] = &[
         meaning: "how long its answer took; none when there was none" },
 ];
 
-impl Collect for Controllers {
-    fn needs(&self) -> Needs {
-        Needs { controllers: true, ..Needs::default() }
-    }
-
-    fn every(&self) -> u32 {
-        self.every
-    }
-
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        for controller in round.findings.and_then(Findings::controllers).unwrap_or_default() {
+impl SurveyCollector for Controllers {
+    fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Controllers(controllers)) = replies.get(ReplyKind::Controllers) else { return };
+        for controller in controllers {
             let name = match controller.index {
                 0 => "primary".to_owned(),
                 index => format!("backup{index}"),
@@ -63,8 +54,12 @@ mod tests {
     fn a_controller_that_is_down_has_no_answer_time() {
         let of = |index, up, elapsed| Controller { host: "ctl".to_owned(), index, up, elapsed };
         let all = vec![of(0, true, 340), of(2, false, 10_000_000)];
-        let mut collector = started(&COLLECTOR, "[collectors.controllers]\nenabled = true").unwrap();
-        let points = surveyed(&mut *collector, 60, &Findings::of(Reply::Controllers(all)));
+        let mut collector = started(&COLLECTOR, &[]);
+        let points = surveyed(
+            &mut *collector,
+            60,
+            &SurveyReplies::of(ReplyKind::Controllers, Reply::Controllers(all)),
+        );
         let expected = ["primary.gauge-up 1", "primary.gauge-answer_time 340", "backup2.gauge-up 0"];
         assert_eq!(points, expected.map(|point| format!("c.slurm_controllers.{point}")));
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, Statistics};
+use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
-use super::{Collect, Collector, Paths, Round};
+use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive;
 use crate::figure::{Figure, Points, Rollup, count};
 
@@ -12,6 +12,8 @@ const FAMILY: &str = "slurm_health";
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "health",
+    comment: "Figures to put an alert on: slurm_health.",
+    settings: &[],
     paths: &[Paths {
         below: FAMILY,
         about: "Figures to put an alert on, each with the threshold that an experienced administrator would begin \
@@ -20,10 +22,8 @@ pub(super) const COLLECTOR: Collector = Collector {
                 `main_mean_cycle`, `main_busy_fraction`.",
         leaves: &FIGURES,
     }],
-    start: |settings| {
-        let enabled = settings.collectors.health.enabled;
-        enabled.then(|| Box::new(Health { tick: settings.interval, before: None, last: None }) as _)
-    },
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|begin| Box::new(Health { tick: begin.interval, before: None, last: None })),
 };
 
 struct Health {
@@ -44,11 +44,12 @@ struct Known {
     dbd_agent_queue_per_minute: Option<f64>,
 }
 
-impl Collect for Health {
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let known = match round.reading.and_then(|reading| Some((reading, reading.statistics.as_ref()?))) {
+impl TickCollector for Health {
+    fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
+        let known = match outcome.reading().and_then(|reading| Some((reading, reading.statistics.as_ref()?)))
+        {
             Some((reading, statistics)) => {
-                self.last = Some(round.timestamp);
+                self.last = Some(timestamp);
                 let before = self.before.replace(Arc::clone(reading));
                 let unbroken =
                     before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
@@ -66,10 +67,10 @@ impl Collect for Health {
                 }
             }
             None => Known {
-                up: (!round.given_up).then_some(false),
+                up: (!matches!(outcome, TickOutcome::GivenUp)).then_some(false),
                 seconds_since_reading: self
                     .last
-                    .and_then(|last| count(derive::seconds_since(last, round.timestamp))),
+                    .and_then(|last| count(derive::seconds_since(last, timestamp))),
                 ..Known::default()
             },
         };
@@ -99,7 +100,11 @@ mod tests {
 
     fn lines(health: &mut Health, timestamp: i64, reading: Option<&Arc<Reading>>) -> String {
         let mut batch = Batch::new(timestamp);
-        health.collect(&Round::tick(timestamp, reading), &mut Points::new("c", &mut batch));
+        health.collect(
+            timestamp,
+            &reading.cloned().map_or(TickOutcome::Failed, TickOutcome::Reading),
+            &mut Points::new("c", &mut batch),
+        );
         carbon::lines(&batch)
     }
 
@@ -146,7 +151,7 @@ mod tests {
         let mut health = Health { tick: 30, before: None, last: None };
         lines(&mut health, 990, Some(&reading(990.0, 64, 0)));
         let mut batch = Batch::new(1020);
-        health.collect(&Round::given_up(1020), &mut Points::new("c", &mut batch));
+        health.collect(1020, &TickOutcome::GivenUp, &mut Points::new("c", &mut batch));
         assert_eq!(carbon::lines(&batch), "c.slurm_health.gauge-seconds_since_reading 30 1020\n");
     }
 

@@ -6,20 +6,39 @@
 use std::collections::BTreeMap;
 
 use carbon::path;
-use slurm_snapshot::{JobTallies, JobTally, Jobs, Moments, Started, UserJobs, Waiting};
+use slurm_snapshot::{
+    JobTallies, JobTally, Jobs, Moments, Reply, ReplyKind, ReplyOptions, Started, UserJobs, Waiting,
+};
 
-use super::{Collect, Collector, Paths, Round, Settings};
+use super::{Begin, Collector, Paths, Start, SurveyCollector};
 use crate::derive::seconds_since;
 use crate::figure::{Figure, Points, Rollup, count};
 use crate::members::{Candidate, Members};
-use crate::survey::{Findings, Needs};
+use crate::replies::SurveyReplies;
+use crate::settings::{STATES_ONLY, Setting, Value};
 use crate::words::Words;
+
+const ACCOUNTS: Setting = Setting {
+    key: "accounts",
+    default: Value::Flag(false),
+    comment: "By account too: four paths for each account and state that its jobs were ever in, 20 to 30 for most.",
+};
+const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
+const USERS: Setting = Setting {
+    key: "users",
+    default: Value::Users(0),
+    comment: "\
+By user too: the first so many by CPUs get paths of their own, and root and slurm with them; 0 for none, at most 200.
+Bounded as rpc_stats' are: within 30 days 5 * users of them, each with four files for each state of his jobs.",
+};
 
 /// A queue has these, also when it is empty.
 const ALWAYS: &[&str] = &["pending", "running"];
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "jobs",
+    comment: "The queue: jobs by state, partition, QOS and reason, and how long they wait: slurm_jobs.",
+    settings: &[ACCOUNTS, QOS, USERS, STATES_ONLY],
     paths: &[
         Paths {
             below: "slurm_jobs.total",
@@ -83,33 +102,12 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &TALLY,
         },
     ],
-    start,
+    replies: &[ReplyKind::Jobs],
+    start: Start::Survey(|begin| Box::new(JobsCollector::new(begin))),
 };
 
-fn start(settings: &Settings<'_>) -> Option<Box<dyn Collect>> {
-    let config = settings.collectors.jobs;
-    config.survey.enabled.then(|| {
-        Box::new(JobsCollector {
-            needs: Needs {
-                jobs: true,
-                accounts: config.accounts,
-                qos: config.qos,
-                users: config.users > 0,
-                ..Needs::default()
-            },
-            every: config.survey.interval(settings.interval),
-            words: Words::default(),
-            user_words: Words::default(),
-            members: (config.users > 0).then(|| Members::new(config.users, settings.memory)),
-            timestamp: 0,
-            last_update: None,
-        }) as _
-    })
-}
-
 struct JobsCollector {
-    needs: Needs,
-    every: u32,
+    options: ReplyOptions,
     words: Words,
     /// Of users: whose time as a member is up has his jobs among the others', and no zeroes.
     user_words: Words,
@@ -180,17 +178,13 @@ const WAITING: &[Figure<Waits>] = &[
         meaning: "the longest that one of those had waited" },
 ];
 
-impl Collect for JobsCollector {
-    fn needs(&self) -> Needs {
-        self.needs
+impl SurveyCollector for JobsCollector {
+    fn options(&self) -> ReplyOptions {
+        self.options
     }
 
-    fn every(&self) -> u32 {
-        self.every
-    }
-
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(jobs) = round.findings.and_then(Findings::jobs) else { return };
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs) else { return };
         if jobs.states_only {
             points.push("slurm_jobs.total", ALL_JOBS, jobs);
             self.words.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, JOBS);
@@ -202,9 +196,9 @@ impl Collect for JobsCollector {
             submitted: waiting.submitted,
             eligible: waiting.eligible,
             started: started.filter(|_| is_new),
-            now: round.timestamp,
+            now: timestamp,
         };
-        points.push("slurm_jobs.total", TOTAL, jobs);
+        points.push("slurm_jobs.total", TOTAL, &**jobs);
         self.words.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, TALLY);
         self.words.push(points, "slurm_jobs.reason", &[], &jobs.pending_reasons, TALLY);
         points.push("slurm_jobs.waiting", WAITING, &waits(&jobs.waiting, jobs.started));
@@ -215,7 +209,7 @@ impl Collect for JobsCollector {
         }
         self.push_names(points, "qos", &jobs.qos);
         self.push_names(points, "account", &jobs.accounts);
-        self.timestamp = round.timestamp;
+        self.timestamp = timestamp;
         self.push_users(points, &jobs.users);
         self.words.end(points, TALLY);
     }
@@ -226,6 +220,24 @@ impl Collect for JobsCollector {
 }
 
 impl JobsCollector {
+    fn new(Begin { settings, memory, .. }: &Begin<'_>) -> Self {
+        let users = settings.users().filter(|users| *users > 0);
+        Self {
+            options: ReplyOptions {
+                accounts: settings.flag(&ACCOUNTS),
+                qos: settings.flag(&QOS),
+                states_only: settings.flag(&STATES_ONLY),
+                users: users.is_some(),
+                ..ReplyOptions::default()
+            },
+            words: Words::default(),
+            user_words: Words::default(),
+            members: users.map(|users| Members::new(users, *memory)),
+            timestamp: 0,
+            last_update: None,
+        }
+    }
+
     fn push_names(&mut self, points: &mut Points<'_>, kind: &str, names: &BTreeMap<String, JobTallies>) {
         for (name, states) in names {
             let level = match name.as_str() {
@@ -295,7 +307,6 @@ mod tests {
 
     use super::super::{started, surveyed};
     use super::*;
-    use crate::survey::Findings;
 
     fn tallies(jobs: &[(&str, u64)]) -> JobTallies {
         jobs.iter()
@@ -324,18 +335,15 @@ mod tests {
         }
     }
 
-    #[test]
-    fn it_is_off_unless_asked_for() {
-        assert!(started(&COLLECTOR, "").is_none());
-    }
-
     /// CPUs of 0 would be a figure.
     #[test]
     fn where_states_alone_are_known_nothing_else_has_a_point() {
-        let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true").unwrap();
-        let states = tallies(&[("pending", 3), ("completing", 1)]);
-        let of = |states| Jobs { states, states_only: true, ..Jobs::default() };
-        let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Jobs(Box::new(of(states)))));
+        let mut collector = started(&COLLECTOR, &[]);
+        let of = |jobs: &[(&str, u64)]| {
+            let jobs = Jobs { states: tallies(jobs), states_only: true, ..Jobs::default() };
+            SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
+        };
+        let points = surveyed(&mut *collector, 1000, &of(&[("pending", 3), ("completing", 1)]));
         let expected = [
             "total.gauge-jobs 4",
             "total.gauge-unparsed 0",
@@ -344,15 +352,18 @@ mod tests {
             "state.running.gauge-jobs 0",
         ];
         assert_eq!(points, expected.map(|point| format!("c.slurm_jobs.{point}")));
-        let points =
-            surveyed(&mut *collector, 1060, &Findings::of(Reply::Jobs(Box::new(of(JobTallies::new())))));
+        let points = surveyed(&mut *collector, 1060, &of(&[]));
         assert!(points.contains(&"c.slurm_jobs.state.completing.gauge-jobs 0".to_owned()), "{points:?}");
     }
 
     #[test]
     fn a_queue_becomes_paths_by_state_reason_and_partition() {
-        let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true").unwrap();
-        let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Jobs(Box::new(queue()))));
+        let mut collector = started(&COLLECTOR, &[]);
+        let points = surveyed(
+            &mut *collector,
+            1000,
+            &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue()))),
+        );
         for expected in [
             "c.slurm_jobs.total.gauge-jobs 4",
             "c.slurm_jobs.state.completing.gauge-jobs 1",
@@ -388,8 +399,9 @@ mod tests {
         };
         let users = vec![user(1, Some("ann"), 9), user(2, Some("bob"), 5), user(3, None, 700)];
         let jobs = Jobs { users, ..Jobs::default() };
-        let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true\nusers = 2").unwrap();
-        let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Jobs(Box::new(jobs))));
+        let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
+        let points =
+            surveyed(&mut *collector, 1000, &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs))));
         let users: Vec<&String> =
             points.iter().filter(|p| p.contains(".user.") && p.contains("pending.gauge-cpus")).collect();
         assert_eq!(
@@ -402,7 +414,11 @@ mod tests {
             "{points:#?}"
         );
         assert!(collector.changed_memory().unwrap().contains("ann"));
-        let later = surveyed(&mut *collector, 1000 + 3 * 86_400, &Findings::of(Reply::Jobs(Box::default())));
+        let later = surveyed(
+            &mut *collector,
+            1000 + 3 * 86_400,
+            &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default())),
+        );
         assert!(
             !later.iter().any(|point| point.contains(".user.")),
             "no zero for jobs that are counted elsewhere"
@@ -411,8 +427,8 @@ mod tests {
 
     #[test]
     fn the_same_reply_again_tells_of_no_new_start_and_of_longer_waits() {
-        let mut collector = started(&COLLECTOR, "[collectors.jobs]\nenabled = true").unwrap();
-        let findings = Findings::of(Reply::Jobs(Box::new(queue())));
+        let mut collector = started(&COLLECTOR, &[]);
+        let findings = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue())));
         surveyed(&mut *collector, 1000, &findings);
         let again = surveyed(&mut *collector, 1060, &findings);
         assert!(again.contains(&"c.slurm_jobs.waiting.gauge-wait_max 960".to_owned()), "{again:#?}");

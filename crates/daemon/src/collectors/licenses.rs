@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use carbon::path;
-use slurm_snapshot::License;
+use slurm_snapshot::{License, Reply, ReplyKind};
 
-use super::{Collect, Collector, Paths, Round};
+use super::{Collector, Paths, Start, SurveyCollector};
 use crate::figure::{Figure, Points, Rollup};
-use crate::survey::{Findings, Needs};
+use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "licenses",
+    comment: "Each licence: slurm_licenses.",
+    settings: &[],
     paths: &[
         Paths {
             below: "slurm_licenses.<license>",
@@ -25,15 +27,11 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &FIGURES,
         },
     ],
-    start: |settings| {
-        let config = settings.collectors.licenses;
-        config.enabled.then(|| Box::new(Licenses { every: config.interval(settings.interval) }) as _)
-    },
+    replies: &[ReplyKind::Licenses],
+    start: Start::Survey(|_| Box::new(Licenses)),
 };
 
-struct Licenses {
-    every: u32,
-}
+struct Licenses;
 
 #[rustfmt::skip]
 const FIGURES: &[Figure<License>] = &[
@@ -47,17 +45,9 @@ const FIGURES: &[Figure<License>] = &[
         meaning: "set aside by reservations" },
 ];
 
-impl Collect for Licenses {
-    fn needs(&self) -> Needs {
-        Needs { licenses: true, ..Needs::default() }
-    }
-
-    fn every(&self) -> u32 {
-        self.every
-    }
-
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(licenses) = round.findings.and_then(Findings::licenses) else { return };
+impl SurveyCollector for Licenses {
+    fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Licenses(licenses)) = replies.get(ReplyKind::Licenses) else { return };
         for (level, license) in by_level(&licenses.licenses) {
             if let Some(license) = license {
                 points.push(&level, FIGURES, license);
@@ -107,8 +97,8 @@ mod tests {
 
     fn points(licenses: Vec<License>) -> Vec<String> {
         let all = slurm_snapshot::Licenses { last_update: 1, licenses };
-        let mut collector = started(&COLLECTOR, "[collectors.licenses]\nenabled = true").unwrap();
-        surveyed(&mut *collector, 60, &Findings::of(Reply::Licenses(all)))
+        let mut collector = started(&COLLECTOR, &[]);
+        surveyed(&mut *collector, 60, &SurveyReplies::of(ReplyKind::Licenses, Reply::Licenses(all)))
     }
 
     fn layer(nodes: Option<&str>, total: Option<u32>, used: u32) -> License {

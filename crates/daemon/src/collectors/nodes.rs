@@ -3,19 +3,28 @@
 //! A node counts once here, whatever partitions it is in; FUTURE nodes only as `future`.
 
 use carbon::path;
-use slurm_snapshot::{NodeRow, NodeTally, Nodes, Shares};
+use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares};
 
-use super::{Collect, Collector, Paths, Round, Settings};
+use super::{Collector, Paths, Start, SurveyCollector};
 use crate::figure::{Figure, Points, Rollup, count};
+use crate::replies::SurveyReplies;
+use crate::settings::{Setting, Value};
 use crate::shares::SHARES;
-use crate::survey::{Findings, Needs};
 use crate::words::Words;
+
+const EACH: Setting = Setting {
+    key: "each",
+    default: Value::Flag(false),
+    comment: "Each node by itself too: some twenty paths for each node.",
+};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "nodes",
+    comment: "Nodes by state, CPUs, memory, GPUs: slurm_nodes.",
+    settings: &[EACH],
     paths: &[
         Paths {
             below: "slurm_nodes.total",
@@ -63,21 +72,14 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths { below: "slurm_nodes.node_state.<node>", about: "Beside those, of each node.", leaves: &ROW },
     ],
-    start: |settings: &Settings<'_>| {
-        let config = settings.collectors.nodes;
-        config.survey.enabled.then(|| {
-            Box::new(NodesCollector {
-                each: config.each,
-                every: config.survey.interval(settings.interval),
-                words: Words::default(),
-            }) as _
-        })
-    },
+    replies: &[ReplyKind::Nodes],
+    start: Start::Survey(|begin| {
+        Box::new(NodesCollector { each: begin.settings.flag(&EACH), words: Words::default() })
+    }),
 };
 
 struct NodesCollector {
     each: bool,
-    every: u32,
     words: Words,
 }
 
@@ -141,18 +143,14 @@ const ROW: &[Figure<NodeRow>] = &[
         meaning: "load average of its last minute" },
 ];
 
-impl Collect for NodesCollector {
-    fn needs(&self) -> Needs {
-        Needs { nodes: true, node_rows: self.each, ..Needs::default() }
+impl SurveyCollector for NodesCollector {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { rows: self.each, ..ReplyOptions::default() }
     }
 
-    fn every(&self) -> u32 {
-        self.every
-    }
-
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(nodes) = round.findings.and_then(Findings::nodes) else { return };
-        let now = round.timestamp;
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
+        let now = timestamp;
         points.push("slurm_nodes.total", SHARES, &nodes.total);
         points.push("slurm_nodes.records", RECORDS, nodes);
         self.words.push(points, "slurm_nodes.state", &[], &nodes.states, TALLY);
@@ -194,7 +192,6 @@ mod tests {
 
     use super::super::{started, surveyed};
     use super::*;
-    use crate::survey::Findings;
 
     #[test]
     fn each_node_has_as_many_paths_as_the_documentation_says() {
@@ -206,8 +203,12 @@ mod tests {
             ..NodeRow::default()
         };
         let nodes = Nodes { rows: vec![row], ..Nodes::default() };
-        let mut collector = started(&COLLECTOR, "[collectors.nodes]\nenabled = true\neach = true").unwrap();
-        let points = surveyed(&mut *collector, 60, &Findings::of(Reply::Nodes(Box::new(nodes))));
+        let mut collector = started(&COLLECTOR, &[(EACH.key, Value::Flag(true))]);
+        let points = surveyed(
+            &mut *collector,
+            60,
+            &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
+        );
         let of_it: Vec<&String> = points.iter().filter(|point| point.contains(".n1.")).collect();
         let about =
             COLLECTOR.paths.iter().find(|paths| paths.below == "slurm_nodes.node.<node>").unwrap().about;
@@ -227,8 +228,12 @@ mod tests {
             drain_since: vec![0, 9 * DAY, 10 * DAY - HOUR],
             ..Nodes::default()
         };
-        let mut collector = started(&COLLECTOR, "[collectors.nodes]\nenabled = true").unwrap();
-        let points = surveyed(&mut *collector, 10 * DAY, &Findings::of(Reply::Nodes(Box::new(nodes))));
+        let mut collector = started(&COLLECTOR, &[]);
+        let points = surveyed(
+            &mut *collector,
+            10 * DAY,
+            &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
+        );
         for expected in [
             "c.slurm_nodes.total.gauge-nodes_allocated 1",
             "c.slurm_nodes.total.gauge-nodes_idle 2",

@@ -3,15 +3,17 @@
 //! A node in two partitions counts in each.
 
 use carbon::path;
-use slurm_snapshot::{JobTally, Partition, PartitionJobs};
+use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
 
-use super::{Collect, Collector, Paths, Round};
+use super::{Collector, Paths, Start, SurveyCollector};
 use crate::figure::{Figure, Points, Rollup, count};
+use crate::replies::SurveyReplies;
 use crate::shares::SHARES;
-use crate::survey::{Findings, Needs};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "partitions",
+    comment: "Each partition: slurm_partitions. Wants the replies of both of the above.",
+    settings: &[],
     paths: &[
         Paths {
             below: "slurm_partitions.<partition>",
@@ -30,15 +32,11 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &JOBS,
         },
     ],
-    start: |settings| {
-        let config = settings.collectors.partitions;
-        config.enabled.then(|| Box::new(Partitions { every: config.interval(settings.interval) }) as _)
-    },
+    replies: &[ReplyKind::Nodes, ReplyKind::Jobs],
+    start: Start::Survey(|_| Box::new(Partitions)),
 };
 
-struct Partitions {
-    every: u32,
-}
+struct Partitions;
 
 #[rustfmt::skip]
 const STATE: &[Figure<Partition>] = &[
@@ -64,26 +62,21 @@ const JOBS: &[Figure<PartitionJobs>] = &[
         meaning: "CPUs that running jobs have" },
 ];
 
-impl Collect for Partitions {
-    fn needs(&self) -> Needs {
-        Needs { jobs: true, partitions: true, ..Needs::default() }
+impl SurveyCollector for Partitions {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { partitions: true, ..ReplyOptions::default() }
     }
 
-    fn every(&self) -> u32 {
-        self.every
-    }
-
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(partitions) =
-            round.findings.and_then(Findings::nodes).and_then(|nodes| nodes.partitions.as_ref())
-        else {
-            return;
-        };
+    fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
+        let Some(partitions) = &nodes.partitions else { return };
         for partition in &partitions.partitions {
             let below = format!("slurm_partitions.{}", path::component(&partition.name));
             points.push(&below, STATE, partition);
             points.push(&below, SHARES, &partition.total);
-            if let Some(jobs) = round.findings.and_then(Findings::jobs).filter(|jobs| !jobs.states_only) {
+            if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
+                && !jobs.states_only
+            {
                 let none = PartitionJobs::default();
                 points.push(&below, JOBS, jobs.partitions.get(&partition.name).unwrap_or(&none));
             }
@@ -106,7 +99,6 @@ mod tests {
 
     use super::super::{started, surveyed};
     use super::*;
-    use crate::survey::Kind;
 
     fn partition(name: &str, state: &str, total: NodeTally) -> Partition {
         Partition { name: name.to_owned(), state: state.to_owned(), total, ..Partition::default() }
@@ -117,9 +109,9 @@ mod tests {
         Reply::Nodes(Box::new(Nodes { partitions, ..Nodes::default() }))
     }
 
-    fn points(findings: &Findings) -> Vec<String> {
-        let mut collector = started(&COLLECTOR, "[collectors.partitions]\nenabled = true").unwrap();
-        surveyed(&mut *collector, 60, findings)
+    fn points(replies: &SurveyReplies) -> Vec<String> {
+        let mut collector = started(&COLLECTOR, &[]);
+        surveyed(&mut *collector, 60, replies)
     }
 
     #[test]
@@ -135,8 +127,8 @@ mod tests {
         let states = [("pending".to_owned(), tally(11, 44)), ("running".to_owned(), tally(12, 48))].into();
         let queued = PartitionJobs { states, ..PartitionJobs::default() };
         let jobs = Jobs { partitions: [("gpu".to_owned(), queued)].into(), ..Jobs::default() };
-        let mut findings = Findings::of(nodes(vec![partition("gpu", "drain", total)]));
-        findings.add(Kind::Jobs, Reply::Jobs(Box::new(jobs)));
+        let mut replies = SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "drain", total)]));
+        replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)));
         let expected = [
             "up 0",
             "down 0",
@@ -162,15 +154,15 @@ mod tests {
             "jobs_cpus_pending 44",
             "jobs_cpus_running 48",
         ];
-        assert_eq!(points(&findings), expected.map(|point| format!("c.slurm_partitions.gpu.gauge-{point}")));
+        assert_eq!(points(&replies), expected.map(|point| format!("c.slurm_partitions.gpu.gauge-{point}")));
     }
 
     #[test]
     fn each_state_is_told_apart_and_a_partition_without_jobs_has_none_of_them() {
         let named = |state| partition(state, state, NodeTally::default());
         let all = ["up", "down", "drain", "inactive"];
-        let mut findings = Findings::of(nodes(all.map(named).into()));
-        let without = points(&findings);
+        let mut replies = SurveyReplies::of(ReplyKind::Nodes, nodes(all.map(named).into()));
+        let without = points(&replies);
         for state in all {
             for other in all {
                 let point = format!("c.slurm_partitions.{state}.gauge-{other} {}", u8::from(state == other));
@@ -178,15 +170,17 @@ mod tests {
             }
         }
         assert!(!without.iter().any(|point| point.contains("gauge-jobs_")), "no jobs were read");
-        findings.add(Kind::Jobs, Reply::Jobs(Box::default()));
-        assert!(points(&findings).contains(&"c.slurm_partitions.up.gauge-jobs_pending 0".to_owned()));
+        replies.add(ReplyKind::Jobs, Reply::Jobs(Box::default()));
+        assert!(points(&replies).contains(&"c.slurm_partitions.up.gauge-jobs_pending 0".to_owned()));
     }
 
     #[test]
     fn what_slurmrestd_does_not_tell_is_no_zero() {
-        let mut findings = Findings::of(nodes(vec![partition("gpu", "", NodeTally::default())]));
-        findings.add(Kind::Jobs, Reply::Jobs(Box::new(Jobs { states_only: true, ..Jobs::default() })));
-        let points = points(&findings);
+        let mut replies =
+            SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "", NodeTally::default())]));
+        let states = Jobs { states_only: true, ..Jobs::default() };
+        replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(states)));
+        let points = points(&replies);
         let wrong = ["gauge-jobs_", "gauge-up ", "gauge-down ", "gauge-drain ", "gauge-inactive "];
         assert!(!points.iter().any(|point| wrong.iter().any(|leaf| point.contains(leaf))), "{points:#?}");
         assert!(!points.is_empty());

@@ -1,13 +1,15 @@
 //! `slurm_reservations`: what is set aside, now and soon.
 
-use slurm_snapshot::Reservation;
+use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
-use super::{Collect, Collector, Paths, Round};
+use super::{Collector, Paths, Start, SurveyCollector};
 use crate::figure::{Figure, Points, Rollup, count};
-use crate::survey::{Findings, Needs};
+use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "reservations",
+    comment: "Reservations, and when the next maintenance begins: slurm_reservations.",
+    settings: &[],
     paths: &[
         Paths {
             below: "slurm_reservations.all",
@@ -21,15 +23,11 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &FIGURES,
         },
     ],
-    start: |settings| {
-        let config = settings.collectors.reservations;
-        config.enabled.then(|| Box::new(Reservations { every: config.interval(settings.interval) }) as _)
-    },
+    replies: &[ReplyKind::Reservations],
+    start: Start::Survey(|_| Box::new(Reservations)),
 };
 
-struct Reservations {
-    every: u32,
-}
+struct Reservations;
 
 /// Some reservations at one moment.
 struct Seen {
@@ -53,18 +51,10 @@ const FIGURES: &[Figure<Seen>] = &[
         meaning: "until the next active one ends; none when none is active" },
 ];
 
-impl Collect for Reservations {
-    fn needs(&self) -> Needs {
-        Needs { reservations: true, ..Needs::default() }
-    }
-
-    fn every(&self) -> u32 {
-        self.every
-    }
-
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(all) = round.findings.and_then(Findings::reservations) else { return };
-        let now = round.timestamp;
+impl SurveyCollector for Reservations {
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
+        let now = timestamp;
         let maint = all.reservations.iter().filter(|reservation| reservation.maint).cloned().collect();
         points.push("slurm_reservations.all", FIGURES, &Seen { reservations: all.reservations.clone(), now });
         points.push("slurm_reservations.maint", FIGURES, &Seen { reservations: maint, now });
@@ -100,7 +90,6 @@ mod tests {
 
     use super::super::{started, surveyed};
     use super::*;
-    use crate::survey::Findings;
 
     #[test]
     fn the_next_maintenance_is_told_apart() {
@@ -115,8 +104,12 @@ mod tests {
             reservations: vec![of(100, 5000, false), of(4000, 9000, true), of(100, 900, false)],
             ..slurm_snapshot::Reservations::default()
         };
-        let mut collector = started(&COLLECTOR, "[collectors.reservations]\nenabled = true").unwrap();
-        let points = surveyed(&mut *collector, 1000, &Findings::of(Reply::Reservations(all)));
+        let mut collector = started(&COLLECTOR, &[]);
+        let points = surveyed(
+            &mut *collector,
+            1000,
+            &SurveyReplies::of(ReplyKind::Reservations, Reply::Reservations(all)),
+        );
         for expected in [
             "c.slurm_reservations.all.gauge-count 3",
             "c.slurm_reservations.all.gauge-active 1",

@@ -10,16 +10,25 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, RpcUser, rpc_name};
+use slurm_snapshot::{Reading, Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, RpcUser, rpc_name};
 
-use super::{Collect, Collector, Paths, Round, Settings};
+use super::{Begin, Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive::{self, Calls, Reset, Tables};
 use crate::figure::{Figure, Points, Rollup, count};
 use crate::members::{Candidate, Members};
-use crate::source::Wanted;
+use crate::settings::{Setting, Value};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "rpc_stats",
+    comment: "slurmctld's RPC tables, where an overloaded slurmctld is diagnosed: slurm_rpc_stats. Up to 100 message types.",
+    settings: &[Setting {
+        key: "users",
+        default: Value::Users(0),
+        comment: "\
+The first so many users by RPC time of an interval get paths of their own, and root and slurm with them; 0 for none,
+at most 200. In Graphite a path is a file for ever: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10
+users. Have the rules of `slurm-graphite storage-schemas` in place first, and set queue.dir, which remembers who they are.",
+    }],
     paths: &[
         Paths {
             below: "slurm_rpc_stats.type.<type>",
@@ -66,13 +75,11 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &PENDING_TOTAL,
         },
     ],
-    start,
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|Begin { interval, settings, memory }| {
+        Box::new(RpcStats::new(*interval, settings.users().unwrap_or(0), *memory))
+    }),
 };
-
-fn start(settings: &Settings<'_>) -> Option<Box<dyn Collect>> {
-    let config = settings.collectors.rpc_stats;
-    config.enabled.then(|| Box::new(RpcStats::new(settings.interval, config.users, settings.memory)) as _)
-}
 
 struct RpcStats {
     interval: u32,
@@ -150,14 +157,14 @@ impl RpcStats {
     }
 }
 
-impl Collect for RpcStats {
-    fn wanted(&self) -> Wanted {
-        Wanted { rpc: true, names: self.members.is_some(), ..Wanted::default() }
+impl TickCollector for RpcStats {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { rpc: true, users: self.members.is_some(), ..ReplyOptions::default() }
     }
 
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        self.timestamp = round.timestamp;
-        let Some(reading) = round.reading else { return };
+    fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
+        self.timestamp = timestamp;
+        let Some(reading) = outcome.reading() else { return };
         let Some(rpc) = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref()) else {
             return;
         };
@@ -165,7 +172,7 @@ impl Collect for RpcStats {
         let growth = self.growth(reading, &tables);
         push_types(reading.release, rpc, &tables, growth.as_ref(), points);
         if let Some(members) = &mut self.members {
-            push_users(members, round.timestamp, rpc, &tables, growth.as_ref(), points);
+            push_users(members, timestamp, rpc, &tables, growth.as_ref(), points);
         }
         push_pending(reading.release, rpc, points);
         self.before = Some(Before { reading: Arc::clone(reading), tables });

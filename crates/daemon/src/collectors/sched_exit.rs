@@ -5,14 +5,16 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, Statistics, bf_exit_name, schedule_exit_name};
+use slurm_snapshot::{Reading, ReplyKind, Statistics, bf_exit_name, schedule_exit_name};
 
-use super::{Collect, Collector, Paths, Round};
+use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive;
 use crate::figure::{Figure, Points, Rollup};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",
+    comment: "Why their cycles ended, from Slurm 23.11 on: slurm_sched_exit.",
+    settings: &[],
     paths: &[
         Paths {
             below: "slurm_sched_exit.main.<reason>",
@@ -31,10 +33,8 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &FIGURES,
         },
     ],
-    start: |settings| {
-        let enabled = settings.collectors.sched_exit.enabled;
-        enabled.then(|| Box::new(SchedExit { tick: settings.interval, before: None }) as _)
-    },
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|begin| Box::new(SchedExit { tick: begin.interval, before: None })),
 };
 
 struct SchedExit {
@@ -66,9 +66,9 @@ const SCHEDULERS: [Scheduler; 2] = [
     Scheduler { below: "slurm_sched_exit.bf", reason: bf_exit_name, exits: |s| s.bf_exit.as_deref() },
 ];
 
-impl Collect for SchedExit {
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let Some(reading) = round.reading else { return };
+impl TickCollector for SchedExit {
+    fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
+        let Some(reading) = outcome.reading() else { return };
         let Some(new) = &reading.statistics else { return };
         let before = self.before.replace(Arc::clone(reading));
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
@@ -123,7 +123,7 @@ mod tests {
 
     fn points(exits: &mut SchedExit, reading: &Arc<Reading>) -> Vec<String> {
         let mut batch = Batch::new(60);
-        exits.collect(&Round::tick(60, Some(reading)), &mut Points::new("c", &mut batch));
+        exits.collect(60, &TickOutcome::Reading(Arc::clone(reading)), &mut Points::new("c", &mut batch));
         carbon::lines(&batch).lines().map(|line| line.trim_end_matches(" 60").to_owned()).collect()
     }
 

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, Statistics};
+use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
-use super::{Collect, Collector, Paths, Round};
+use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive::{self, Interval, Reset};
 use crate::figure::{Figure, Points, Rollup, count};
 
@@ -14,6 +14,8 @@ const FAMILY: &str = "slurm_sched_interval";
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_interval",
+    comment: "What they did since the last reading, exactly: slurm_sched_interval.",
+    settings: &[],
     paths: &[Paths {
         below: FAMILY,
         about: "What the schedulers did since the last reading, from the growth of slurmctld's counters: exact, not \
@@ -23,10 +25,8 @@ pub(super) const COLLECTOR: Collector = Collector {
                 so that single busy fractions may be above 1 while their mean over time is right.",
         leaves: &FIGURES,
     }],
-    start: |settings| {
-        let enabled = settings.collectors.sched_interval.enabled;
-        enabled.then(|| Box::new(SchedInterval::new(settings.interval)) as _)
-    },
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|begin| Box::new(SchedInterval::new(begin.interval))),
 };
 
 struct SchedInterval {
@@ -85,9 +85,10 @@ impl SchedInterval {
     }
 }
 
-impl Collect for SchedInterval {
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        let known = match round.reading.and_then(|reading| Some((reading, reading.statistics.as_ref()?))) {
+impl TickCollector for SchedInterval {
+    fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
+        let known = match outcome.reading().and_then(|reading| Some((reading, reading.statistics.as_ref()?)))
+        {
             Some((reading, statistics)) => {
                 let known = self.look(reading, statistics);
                 self.before = Some(Arc::clone(reading));

@@ -2,9 +2,9 @@
 //!
 //! Every figure equals sdiag's, digit for digit; where sdiag prints no line there is no point.
 
-use slurm_snapshot::{Means, Statistics};
+use slurm_snapshot::{Means, ReplyKind, Statistics};
 
-use super::{Collect, Collector, Paths, Round};
+use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive;
 use crate::figure::{Figure, Points, Rollup, count};
 
@@ -12,6 +12,8 @@ const FAMILY: &str = "slurm_sched_stats";
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_stats",
+    comment: "What sdiag prints of the schedulers: slurm_sched_stats.",
+    settings: &[],
     paths: &[Paths {
         below: FAMILY,
         about: "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
@@ -19,14 +21,15 @@ pub(super) const COLLECTOR: Collector = Collector {
                 start or `sdiag --reset`, whichever came last.",
         leaves: &FIGURES,
     }],
-    start: |settings| settings.collectors.sched_stats.enabled.then(|| Box::new(SchedStats) as _),
+    replies: &[ReplyKind::Statistics],
+    start: Start::Tick(|_| Box::new(SchedStats)),
 };
 
 struct SchedStats;
 
-impl Collect for SchedStats {
-    fn collect(&mut self, round: &Round<'_>, points: &mut Points<'_>) {
-        if let Some(statistics) = round.reading.and_then(|reading| reading.statistics.as_ref()) {
+impl TickCollector for SchedStats {
+    fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
+        if let Some(statistics) = outcome.reading().and_then(|reading| reading.statistics.as_ref()) {
             points.push(FAMILY, FIGURES, statistics);
         }
     }

@@ -19,11 +19,11 @@ use anyhow::{Result, bail};
 use carbon::Batch;
 use slurm_snapshot::Reading;
 
-pub(crate) use self::read_back::Url;
 use super::once::Ticks;
 use super::{block_on, load, log_errors, print, slot};
 use crate::cli::Options;
 use crate::config::Config;
+use crate::url::Url;
 use crate::{health, naming};
 
 pub(super) fn check(options: &Options) -> Result<()> {
@@ -40,7 +40,10 @@ pub(super) fn connect(
     log_errors(options, &config);
     let report = block_on(async {
         let mut report = Report::default();
-        let reading = slurm::look(&config, &mut report).await?;
+        let reading = match &config.slurm.rest.endpoint {
+            Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
+            None => slurm::look(&config, &mut report).await?,
+        };
         delivery::queue(&config, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;

@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow};
 use super::once::Ticks;
 use super::{IMPATIENT, block_on, load, log_errors, print};
 use crate::cli::Options;
-use crate::collectors::{Published, fits, published};
+use crate::collectors::{Paths, fits};
 use crate::config::Config;
 use crate::health;
 use crate::source::Source;
@@ -37,7 +37,7 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
     let mut source = Source::start(config.slurm.clone(), IMPATIENT);
     let mut paths = BTreeSet::new();
     for is_first in [true, false] {
-        source.ask(ticks.wanted());
+        source.ask(ticks.request());
         let reading =
             source.outcome().await.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))?;
         let mut batch = ticks.batch(*reading)?;
@@ -54,14 +54,14 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
 /// Adds what a survey has points for only later, such as the waits of jobs that start between two rounds: every figure of
 /// a level that it has a path at, and of a level with a name of its own beside such.
 fn complete(config: &Config, paths: &mut BTreeSet<String>) {
-    let surveys: Vec<Published> =
-        published(config).into_iter().filter(|collector| !collector.needs.is_empty()).collect();
+    let surveys = config.collectors.enabled().filter(|(collector, _)| collector.is_survey());
+    let surveys: Vec<&Paths> = surveys.flat_map(|(collector, _)| collector.paths).collect();
     let mut more = BTreeSet::new();
     for path in &*paths {
         let Some((path, _)) = path.rsplit_once(".gauge-") else { continue };
         // A prefix may look like a family.
         for (prefix, below) in path.match_indices("slurm_").filter_map(|(at, _)| path.split_at_checked(at)) {
-            for documented in surveys.iter().flat_map(|collector| collector.paths) {
+            for documented in &surveys {
                 let Some(level) = level(documented.below, below) else { continue };
                 let leaves = documented.leaves.leaves().into_iter();
                 more.extend(leaves.map(|leaf| format!("{prefix}{level}.gauge-{}", leaf.leaf)));
@@ -89,7 +89,10 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
         let counted = families.entry(family).or_default();
         *counted = counted.saturating_add(1);
     }
-    families.insert("slurm_graphite", health::series(config));
+    families.insert(
+        "slurm_graphite",
+        health::series(config.carbon.len(), config.collectors.survey_replies().len()),
+    );
     let total = families.values().fold(0_usize, |sum, more| sum.saturating_add(*more));
     let mut text: String =
         families.iter().map(|(family, series)| format!("{series:>8} {family}\n")).collect();

@@ -11,7 +11,7 @@ use slurm_snapshot::{Answer, Reading};
 use super::stats::{Compared, document};
 use super::watch::draw_somehow;
 use crate::collecting::Collecting;
-use crate::collectors::Round;
+use crate::collectors::TickOutcome;
 use crate::config::Collectors;
 
 const TICK: u32 = 30;
@@ -191,9 +191,9 @@ proptest! {
             let Ok(Answer::Reading(reading)) = Answer::parse(&line) else { continue };
             let reading: Arc<Reading> = Arc::from(reading);
             let timestamp = super::slot(reading.time, tick);
-            for reading in [Some(&reading), None] {
+            for outcome in [TickOutcome::Reading(Arc::clone(&reading)), TickOutcome::Failed] {
                 let mut batch = carbon::Batch::new(timestamp);
-                collecting.collect(&Round::tick(timestamp, reading), "cluster", &mut batch);
+                collecting.collect(timestamp, &outcome, "cluster", &mut batch);
                 prop_assert!(batch.points().all(|point| point.value().is_finite()));
             }
             let compared = before.as_deref().and_then(|before| Compared::new(before, &reading, tick));

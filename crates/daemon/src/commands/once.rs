@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use carbon::{Batch, Queue, Sender};
-use slurm_snapshot::Reading;
+use slurm_snapshot::{Reading, ReplyKind, Request};
 
 use super::{block_on, load, log_errors, no_cluster, note, print, read_or_advise, slot};
 use crate::cli::Options;
 use crate::collecting::{Collecting, Due};
-use crate::collectors::Round;
+use crate::collectors::TickOutcome;
 use crate::config::{Collectors, Config};
 use crate::naming;
-use crate::source::{Wanted, recording};
+use crate::source::recording;
 use crate::survey::Survey;
 
 pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
@@ -25,7 +25,7 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
     }
     block_on(async {
         let mut ticks = Ticks::new(&config);
-        let reading = read_or_advise(config.slurm.clone(), ticks.wanted()).await?;
+        let reading = read_or_advise(config.slurm.clone(), ticks.request()).await?;
         let mut batch = ticks.batch(*reading)?;
         ticks.survey(&mut batch).await;
         print_lines(&batch)?;
@@ -48,21 +48,18 @@ impl<'a> Ticks<'a> {
         Self { config, collecting, prefix: String::new() }
     }
 
-    /// What a reading must hold.
-    pub(super) fn wanted(&self) -> Wanted {
-        self.collecting.wanted()
+    /// The request for a reading.
+    pub(super) fn request(&self) -> Request {
+        Request::new(ReplyKind::Statistics, self.collecting.options())
     }
 
     /// Adds what the collectors of the cluster itself have to say, whenever they would be due.
     pub(super) async fn survey(&mut self, batch: &mut Batch) {
-        let needs = self.collecting.needs();
-        if needs.is_empty() {
-            return;
-        }
+        let Some(needs) = self.collecting.needs() else { return };
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
-        let findings = Survey::start(&self.config.slurm, max_duty, max_threads).whole(needs).await;
-        let round = Round::survey(batch.timestamp(), &findings);
-        self.collecting.collect_survey(Due::Always, needs, batch.timestamp(), &round, &self.prefix, batch);
+        let survey = Survey::start(&self.config.slurm, max_duty, max_threads);
+        let done = survey.whole(batch.timestamp(), needs).await;
+        self.collecting.collect_survey(Due::Always, &done, batch.timestamp(), &self.prefix, batch);
     }
 
     /// The tick of the next reading.
@@ -71,9 +68,8 @@ impl<'a> Ticks<'a> {
         self.prefix = self.config.prefix.fill(cluster, &naming::host()).ok_or_else(no_cluster)?;
         let timestamp = slot(reading.time, self.config.interval);
         let mut batch = Batch::new(timestamp);
-        let reading = Arc::new(reading);
-        let round = Round::tick(timestamp, Some(&reading));
-        self.collecting.collect(&round, &self.prefix, &mut batch);
+        let outcome = TickOutcome::Reading(Arc::new(reading));
+        self.collecting.collect(timestamp, &outcome, &self.prefix, &mut batch);
         Ok(batch)
     }
 }

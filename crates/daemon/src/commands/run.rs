@@ -7,12 +7,11 @@ mod reload;
 mod signals;
 mod surveying;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use carbon::{Batch, Destination, Queue, Sender};
-use slurm_snapshot::Reading;
+use slurm_snapshot::{ReplyKind, Request};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, trace, warn};
 
@@ -23,7 +22,7 @@ use super::{block_on, load};
 use crate::cli::Options;
 use crate::clock::{self, Alarm};
 use crate::collecting::Collecting;
-use crate::collectors::Round;
+use crate::collectors::TickOutcome;
 use crate::config::Config;
 use crate::grid::{Grid, Tick};
 use crate::health::{DestinationHealth, Health};
@@ -102,15 +101,6 @@ struct Daemon {
     /// The log says that points cannot be sent, because the prefix needs the cluster's name.
     said_nameless: bool,
     loading: Option<Loading>,
-}
-
-/// What a tick's request has come to.
-enum Got {
-    Reading(Arc<Reading>),
-    /// It failed, or took too long.
-    Nothing,
-    /// A reload has cut it short.
-    GivenUp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -199,11 +189,11 @@ impl Daemon {
         if self.asked {
             // The slot of the tick that asked is over, and this one must not ask again.
             if let Some(timestamp) = self.pending.take() {
-                self.emit(timestamp, Got::Nothing);
+                self.emit(timestamp, TickOutcome::Failed);
             }
             self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
-            self.emit(tick.timestamp, Got::Nothing);
-        } else if self.source.ask(self.collecting.wanted()) {
+            self.emit(tick.timestamp, TickOutcome::Failed);
+        } else if self.source.ask(Request::new(ReplyKind::Statistics, self.collecting.options())) {
             self.asked = true;
             self.pending = Some(tick.timestamp);
         }
@@ -268,9 +258,10 @@ impl Daemon {
             Ok(_) => {}
         }
         match (self.pending.take(), outcome) {
-            (Some(timestamp), outcome) => {
-                self.emit(timestamp, outcome.map_or(Got::Nothing, |reading| Got::Reading(reading.into())))
-            }
+            (Some(timestamp), outcome) => self.emit(
+                timestamp,
+                outcome.map_or(TickOutcome::Failed, |reading| TickOutcome::Reading(reading.into())),
+            ),
             (None, Ok(_)) => {
                 self.health.ticks_late += 1;
                 debug!("a reading came after its tick and is thrown away");
@@ -281,31 +272,26 @@ impl Daemon {
     }
 
     /// Makes the tick's batch and hands it to every destination: without a reading it has the daemon's own figures.
-    fn emit(&mut self, timestamp: i64, got: Got) {
-        let is_known = !matches!(got, Got::GivenUp);
-        let reading: Option<Arc<Reading>> = match got {
-            Got::Reading(reading) => Some(reading),
-            Got::Nothing | Got::GivenUp => None,
-        };
+    fn emit(&mut self, timestamp: i64, outcome: TickOutcome) {
+        let reading = outcome.reading();
         self.health.ticks_run += 1;
-        self.health.slurmctld_up = is_known.then_some(reading.is_some());
-        self.health.reading_duration = reading.as_ref().map(|reading| reading.elapsed);
+        self.health.slurmctld_up = match outcome {
+            TickOutcome::GivenUp => None,
+            _ => Some(reading.is_some()),
+        };
+        self.health.reading_duration = reading.map(|reading| reading.elapsed);
         self.health.reader_restarts = self.restarts_before.saturating_add(self.restarts());
         self.health.token_expires_in = self.expiry.left(unix_now());
         let second_reader = self.survey.as_ref().and_then(Survey::pid);
         self.health.look_at_memory(self.source.pid(), second_reader);
-        if let Some(cluster) = reading.as_ref().and_then(|reading| reading.cluster.as_ref()) {
+        if let Some(cluster) = reading.and_then(|reading| reading.cluster.as_ref()) {
             self.know_cluster(cluster);
         }
         let prefix = self.config.prefix.fill(self.cluster.as_deref(), &self.host);
         self.say_nameless(prefix.is_none());
         let Some(prefix) = prefix else { return };
         let mut batch = Batch::new(timestamp);
-        let round = match is_known {
-            true => Round::tick(timestamp, reading.as_ref()),
-            false => Round::given_up(timestamp),
-        };
-        self.collecting.collect(&round, &prefix, &mut batch);
+        self.collecting.collect(timestamp, &outcome, &prefix, &mut batch);
         let destinations: Vec<(String, DestinationHealth)> = self
             .senders
             .iter()
@@ -318,11 +304,10 @@ impl Daemon {
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
-        if !is_known {
-            return;
+        if !matches!(outcome, TickOutcome::GivenUp) {
+            let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
+            self.begin_survey(timestamp, statistics.map(|statistics| statistics.server_thread_count));
         }
-        let statistics = reading.as_ref().and_then(|reading| reading.statistics.as_ref());
-        self.begin_survey(timestamp, statistics.map(|statistics| statistics.server_thread_count));
     }
 
     /// Readers started again by the present sources.
@@ -363,7 +348,7 @@ impl Daemon {
                 match drained {
                     Ok((destination, left)) if left.is_complete() => info!(%destination, "{left}"),
                     Ok((destination, left)) => {
-                        warn!(%destination, since = left.oldest.map(clock_time), "{left}")
+                        warn!(%destination, since = left.oldest_due.map(clock_time), "{left}")
                     }
                     Err(error) => error!(%error, "a destination's end failed"),
                 }

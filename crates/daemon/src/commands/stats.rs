@@ -4,21 +4,34 @@ mod compared;
 mod document;
 
 use anyhow::Result;
-use slurm_snapshot::Answer;
+use slurm_snapshot::{Answer, ReplyKind, ReplyOptions, Request};
 
 pub(super) use self::compared::{Compared, Row, type_name, user_name};
 pub(super) use self::document::document;
 use super::{block_on, load, log_errors, print, read_or_advise};
 use crate::cli::Options;
-use crate::source::Wanted;
 
 /// All that sdiag shows.
-pub(super) const ALL: Wanted = Wanted { rpc: true, names: true, reset: false };
+pub(super) const ALL: Request = Request {
+    id: 0,
+    reply: ReplyKind::Statistics,
+    since: None,
+    options: ReplyOptions {
+        rpc: true,
+        users: true,
+        accounts: false,
+        qos: false,
+        partitions: false,
+        rows: false,
+        states_only: false,
+    },
+};
 
 pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
     let config = load(options)?;
     log_errors(options, &config);
-    let reading = block_on(async { read_or_advise(config.slurm, Wanted { reset, ..ALL }).await })?;
+    let request = if reset { Request::new(ReplyKind::Reset, ReplyOptions::default()) } else { ALL };
+    let reading = block_on(read_or_advise(config.slurm, request))?;
     if reset {
         return print("The statistics of slurmctld have been reset.\n");
     }

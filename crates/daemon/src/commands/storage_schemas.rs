@@ -22,9 +22,14 @@ pub(super) fn document(config: &Config) -> String {
         );
     };
     // Users come and go, and each has files of his own: a month of them is enough.
-    rule("_users", r"rpc_stats\.user\.", month(interval));
-    let jobs = config.collectors.jobs.survey.interval(interval);
-    rule("_users_jobs", r"jobs\.user\.", month(jobs));
+    for (collector, settings) in config.collectors.all().filter(|(_, settings)| settings.users().is_some()) {
+        let family = collector.name;
+        let (name, step) = match collector.is_survey() {
+            true => (format!("_users_{family}"), settings.interval(interval)),
+            false => ("_users".to_owned(), interval),
+        };
+        rule(&name, &format!(r"{family}\.user\."), month(step));
+    }
     for (step, families) in surveys(config) {
         let name = format!("_every_{}", self::step(step));
         rule(&name, &format!(r"({})\.", families.join("|")), years(step));
@@ -38,8 +43,8 @@ pub(super) fn document(config: &Config) -> String {
 /// The families of surveys by their interval, s; those that are off too, for the day when they are on.
 fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     let mut surveys: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    for (name, survey) in config.collectors.surveys() {
-        surveys.entry(survey.interval(config.interval)).or_default().push(name);
+    for (collector, settings) in config.collectors.all().filter(|(collector, _)| collector.is_survey()) {
+        surveys.entry(settings.interval(config.interval)).or_default().push(collector.name);
     }
     surveys
 }

@@ -1,220 +1,138 @@
-//! `[collectors]`: which figures are published, how often, and what for each of them is bounded.
+//! `[collectors]`: which metrics are published, how often, and what for each of them is bounded. The keys are those that the
+//! collectors declare.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slurm_snapshot::ReplyKind;
 
 use super::problem::{Place, Problem};
 use super::section::Section;
 use super::value::interval;
+use crate::collectors::{COLLECTORS, Collector};
 use crate::members::MOST_USERS;
+use crate::settings::{STATES_ONLY, Settings, Value};
 
-/// Which figures are published: `[collectors.NAME]`.
+/// Which metrics are published: `[collectors.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collectors {
     /// Of all time, the share that slurmctld may spend on one expensive reply: more than 0, at most 1.
     pub(crate) max_duty: f64,
     /// More threads than these at work in slurmctld, and it is not asked for an expensive reply.
     pub(crate) max_threads: u32,
-    pub(crate) sched_stats: OnOff,
-    pub(crate) sched_interval: OnOff,
-    pub(crate) sched_exit: OnOff,
-    pub(crate) rpc_stats: RpcStats,
-    pub(crate) health: OnOff,
-    pub(crate) jobs: Jobs,
-    pub(crate) nodes: Nodes,
-    pub(crate) partitions: Survey,
-    pub(crate) licenses: Survey,
-    pub(crate) reservations: Survey,
-    pub(crate) controllers: Survey,
-}
-
-/// A collector that has no more to it than being on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OnOff {
-    pub(crate) enabled: bool,
-}
-
-/// slurmctld's RPC tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RpcStats {
-    pub(crate) enabled: bool,
-    /// How many users of an interval get paths of their own; 0: no path for any user.
-    pub(crate) users: usize,
-}
-
-/// A collector whose replies cost slurmctld something: off unless asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Survey {
-    pub(crate) enabled: bool,
-    /// Seconds: a multiple of the daemon's interval; `None`: the first one from a minute on.
-    interval: Option<u32>,
-}
-
-/// The queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Jobs {
-    pub(crate) survey: Survey,
-    /// By account too.
-    pub(crate) accounts: bool,
-    /// By QOS too.
-    pub(crate) qos: bool,
-    /// How many users get paths of their own; 0: no path for any user.
-    pub(crate) users: usize,
-    /// How many jobs are in each state, and no more: all that slurmrestd is asked for.
-    pub(crate) states_only: bool,
-}
-
-/// The nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Nodes {
-    pub(crate) survey: Survey,
-    /// Each node by itself too.
-    pub(crate) each: bool,
+    settings: BTreeMap<&'static str, Settings>,
 }
 
 impl Default for Collectors {
     fn default() -> Self {
-        let on = OnOff { enabled: true };
-        Self {
-            max_duty: 0.05,
-            max_threads: 100,
-            sched_stats: on,
-            sched_interval: on,
-            sched_exit: on,
-            rpc_stats: RpcStats { enabled: true, users: 0 },
-            health: on,
-            jobs: Jobs {
-                survey: Survey::default(),
-                accounts: false,
-                qos: true,
-                users: 0,
-                states_only: false,
-            },
-            nodes: Nodes::default(),
-            partitions: Survey::default(),
-            licenses: Survey::default(),
-            reservations: Survey::default(),
-            controllers: Survey::default(),
-        }
+        let settings = |collector: &Collector| Settings::new(!collector.is_survey(), collector.settings);
+        let settings = COLLECTORS.iter().map(|collector| (collector.name, settings(collector)));
+        Self { max_duty: 0.05, max_threads: 100, settings: settings.collect() }
     }
 }
 
 impl Collectors {
-    /// Whether the collector `name` has the same settings in both.
-    pub(crate) fn is_same(&self, other: &Self, name: &str) -> bool {
-        match name {
-            "sched_stats" => self.sched_stats == other.sched_stats,
-            "sched_interval" => self.sched_interval == other.sched_interval,
-            "sched_exit" => self.sched_exit == other.sched_exit,
-            "rpc_stats" => self.rpc_stats == other.rpc_stats,
-            "health" => self.health == other.health,
-            "jobs" => self.jobs == other.jobs,
-            "nodes" => self.nodes == other.nodes,
-            "partitions" => self.partitions == other.partitions,
-            "licenses" => self.licenses == other.licenses,
-            "reservations" => self.reservations == other.reservations,
-            "controllers" => self.controllers == other.controllers,
-            _ => false,
-        }
+    /// Every collector that there is, on or off.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static Collector, &Settings)> {
+        COLLECTORS.iter().filter_map(|collector| Some((collector, self.settings.get(collector.name)?)))
     }
 
-    /// The collectors that have something to remember across restarts of the daemon.
+    /// Those that are on.
+    pub(crate) fn enabled(&self) -> impl Iterator<Item = (&'static Collector, &Settings)> {
+        self.all().filter(|(_, settings)| settings.enabled)
+    }
+
+    /// The replies that a survey asks for.
+    pub(crate) fn survey_replies(&self) -> BTreeSet<ReplyKind> {
+        let surveys = self.enabled().filter(|(collector, _)| collector.is_survey());
+        surveys.flat_map(|(collector, _)| collector.replies.iter().copied()).collect()
+    }
+
+    /// Whether the collector `name` has the same settings in both.
+    pub(crate) fn is_same(&self, other: &Self, name: &str) -> bool {
+        self.settings.get(name) == other.settings.get(name)
+    }
+
+    /// The collectors that have something to remember across restarts of the daemon: which users have paths.
     pub(crate) fn remembering(&self) -> Vec<&'static str> {
-        let all = [
-            ("rpc_stats", self.rpc_stats.enabled && self.rpc_stats.users > 0),
-            ("jobs", self.jobs.survey.enabled && self.jobs.users > 0),
-        ];
-        all.into_iter().filter_map(|(name, remembers)| remembers.then_some(name)).collect()
+        let remembering = self.enabled().filter(|(_, settings)| settings.users() > Some(0));
+        remembering.map(|(collector, _)| collector.name).collect()
     }
 
     pub(super) fn apply(&mut self, mut all: Section<'_, '_>) {
         all.set("max_duty", percent, &mut self.max_duty);
         all.set_number("max_threads", positive, &mut self.max_threads);
-        for (name, on_off) in [
-            ("sched_stats", &mut self.sched_stats),
-            ("sched_interval", &mut self.sched_interval),
-            ("sched_exit", &mut self.sched_exit),
-            ("health", &mut self.health),
-        ] {
-            if let Some(mut table) = all.section(name) {
-                table.set_flag("enabled", &mut on_off.enabled);
-                table.end();
-            }
-        }
-        if let Some(mut rpc_stats) = all.section("rpc_stats") {
-            rpc_stats.set_flag("enabled", &mut self.rpc_stats.enabled);
-            rpc_stats.set_number("users", users, &mut self.rpc_stats.users);
-            rpc_stats.end();
-        }
-        if let Some(mut jobs) = all.section("jobs") {
-            jobs.set_flag("accounts", &mut self.jobs.accounts);
-            jobs.set_flag("qos", &mut self.jobs.qos);
-            jobs.set_number("users", users, &mut self.jobs.users);
-            jobs.set_flag("states_only", &mut self.jobs.states_only);
-            self.jobs.survey.apply(jobs);
-        }
-        if let Some(mut nodes) = all.section("nodes") {
-            nodes.set_flag("each", &mut self.nodes.each);
-            self.nodes.survey.apply(nodes);
-        }
-        for (name, survey) in [
-            ("partitions", &mut self.partitions),
-            ("licenses", &mut self.licenses),
-            ("reservations", &mut self.reservations),
-            ("controllers", &mut self.controllers),
-        ] {
-            if let Some(table) = all.section(name) {
-                survey.apply(table);
+        for collector in COLLECTORS {
+            if let Some(table) = all.section(collector.name)
+                && let Some(settings) = self.settings.get_mut(collector.name)
+            {
+                apply(collector, settings, table);
             }
         }
         all.end();
     }
 
-    /// The surveys by name, whether they are enabled or not.
-    pub(crate) fn surveys(&self) -> [(&'static str, Survey); 6] {
-        [
-            ("jobs", self.jobs.survey),
-            ("nodes", self.nodes.survey),
-            ("partitions", self.partitions),
-            ("licenses", self.licenses),
-            ("reservations", self.reservations),
-            ("controllers", self.controllers),
-        ]
-    }
-
-    /// That surveys fall on ticks, of which one comes every `base` seconds.
-    pub(super) fn check_intervals(&self, base: u32, problems: &mut Vec<Problem>) {
-        for (name, survey) in self.surveys() {
-            if let Some(seconds) = survey.interval.filter(|seconds| seconds % base.max(1) != 0) {
-                let text = format!("{seconds} s is no multiple of interval, which is {base} s");
-                let key = format!("collectors.{name}.interval");
-                problems.push(Problem { place: Place::Whole, key, text });
+    /// That surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that it
+    /// would suffer from.
+    pub(super) fn check(&self, tick: u32, over_rest: bool, problems: &mut Vec<Problem>) {
+        let mut problem = |key: String, text: String| {
+            problems.push(Problem { place: Place::Whole, key, text });
+        };
+        for (collector, settings) in self.all() {
+            let name = collector.name;
+            if let Some(seconds) = settings.interval.filter(|seconds| seconds % tick.max(1) != 0) {
+                let text = format!("{seconds} s is no multiple of interval, which is {tick} s");
+                problem(format!("collectors.{name}.interval"), text);
             }
         }
-        let (jobs, partitions) = (self.jobs.survey, self.partitions);
-        let (often, seldom) = (jobs.interval(base), partitions.interval(base));
-        // Otherwise jobs that start between two of its rounds would be told of to the partitions alone.
-        if jobs.enabled && partitions.enabled && seldom % often.max(1) != 0 {
-            let text = format!(
-                "{seldom} s is no multiple of that of collectors.jobs, which is {often} s and whose reply it shares"
-            );
-            problems.push(Problem {
-                place: Place::Whole,
-                key: "collectors.partitions.interval".into(),
-                text,
-            });
+        for (collector, settings) in self.enabled() {
+            let name = collector.name;
+            // Otherwise what has happened between two of its owner's rounds would be told to this collector alone.
+            for owner in
+                collector.replies.iter().filter(|reply| reply.row().tells_news).map(|reply| reply.name())
+            {
+                let theirs = self.settings.get(owner).filter(|theirs| theirs.enabled);
+                let (seldom, often) =
+                    (settings.interval(tick), theirs.map_or(1, |theirs| theirs.interval(tick)));
+                if seldom % often.max(1) != 0 {
+                    let text = format!(
+                        "{seldom} s is no multiple of that of collectors.{owner}, which is {often} s and whose reply it shares"
+                    );
+                    problem(format!("collectors.{name}.interval"), text);
+                }
+            }
+            let refused = collector.replies.iter().map(|reply| reply.row().not_over_rest);
+            if let (true, Some(Some(why))) = (over_rest, refused.reduce(Option::and)) {
+                let key = STATES_ONLY.key;
+                if !settings.values.contains_key(key) {
+                    let text = format!("is not read over REST: {why}; disable it, or use libslurm");
+                    problem(format!("collectors.{name}"), text);
+                } else if !settings.flag(&STATES_ONLY) {
+                    let text = format!(
+                        "is not read over REST: {why}; disable it, use libslurm, or add {key} = true (Slurm 24.05 or newer)"
+                    );
+                    problem(format!("collectors.{name}"), text);
+                }
+            }
+            if !over_rest && settings.flag(&STATES_ONLY) {
+                let text = "is for [slurm] rest: libslurm tells all of a job".to_owned();
+                problem(format!("collectors.{name}.{}", STATES_ONLY.key), text);
+            }
         }
     }
 }
 
-impl Survey {
-    /// Seconds between two of its readings, where the daemon has a tick every `interval`.
-    pub(crate) fn interval(self, interval: u32) -> u32 {
-        self.interval.unwrap_or(60).max(1).next_multiple_of(interval.max(1))
+fn apply(collector: &Collector, settings: &mut Settings, mut table: Section<'_, '_>) {
+    table.set_flag("enabled", &mut settings.enabled);
+    if collector.is_survey() {
+        table.set_some("interval", interval, &mut settings.interval);
     }
-
-    fn apply(&mut self, mut table: Section<'_, '_>) {
-        table.set_flag("enabled", &mut self.enabled);
-        table.set_some("interval", interval, &mut self.interval);
-        table.end();
+    for (key, value) in &mut settings.values {
+        match value {
+            Value::Flag(flag) => table.set_flag(key, flag),
+            Value::Users(count) => table.set_number(key, users, count),
+        }
     }
+    table.end();
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -237,4 +155,89 @@ fn users(number: i64) -> Result<usize, String> {
     usize::try_from(number).ok().filter(|&users| users <= MOST_USERS).ok_or_else(|| {
         format!("{number} is not from 0 to {MOST_USERS}; in Graphite a path is a file for ever")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/slurm-graphite.toml");
+
+    /// A collector's table as the shipped configuration has it: every key with its default.
+    fn table(collector: &Collector) -> String {
+        let comment = |text: &str| text.lines().map(|line| format!("# {line}\n")).collect::<String>();
+        let settings = collector.settings.iter().map(|setting| {
+            let default = match setting.default {
+                Value::Flag(flag) => flag.to_string(),
+                Value::Users(users) => users.to_string(),
+            };
+            format!("{}{} = {default}\n", comment(setting.comment), setting.key)
+        });
+        let interval = if collector.is_survey() { "#interval = \"60s\"\n" } else { "" };
+        let enabled = !collector.is_survey();
+        let head = format!("[collectors.{}]\nenabled = {enabled}\n{interval}", collector.name);
+        comment(collector.comment) + &head + &settings.collect::<String>()
+    }
+
+    #[test]
+    fn the_shipped_file_has_the_table_of_each_collector_as_it_declares_it() {
+        let shipped = std::fs::read_to_string(SHIPPED).unwrap();
+        let mut paragraphs: Vec<String> = shipped.trim_end().split("\n\n").map(str::to_owned).collect();
+        for collector in COLLECTORS {
+            let table = table(collector).trim_end().to_owned();
+            let is_its = |head: &str, paragraph: &String| paragraph.lines().any(|line| line == head);
+            let head = format!("[collectors.{}]", collector.name);
+            match paragraphs.iter().position(|paragraph| is_its(&head, paragraph)) {
+                Some(place) => paragraphs[place] = table,
+                None => paragraphs.insert(paragraphs.len() - 1, table),
+            }
+        }
+        let made = paragraphs.join("\n\n") + "\n";
+        if std::env::var_os("UPDATE_GOLDEN").is_some() && made != shipped {
+            std::fs::write(SHIPPED, made).unwrap();
+        } else {
+            assert!(made == shipped, "config/slurm-graphite.toml is old; run `make golden`:\n{made}");
+        }
+    }
+
+    #[test]
+    fn a_reload_restarts_only_what_has_other_settings() {
+        let old = Config::default().collectors;
+        for collector in COLLECTORS {
+            let change = if collector.is_survey() { "interval = \"5m\"" } else { "enabled = false" };
+            let settings = collector.settings.iter().map(|setting| match setting.default {
+                Value::Flag(flag) => format!("{} = {}", setting.key, !flag),
+                Value::Users(users) => format!("{} = {}", setting.key, users + 1),
+            });
+            for change in settings.chain([change.to_owned()]) {
+                let new = Config::of(&format!("[collectors.{}]\n{change}", collector.name)).collectors;
+                for other in COLLECTORS {
+                    let is_other = other.name != collector.name;
+                    assert_eq!(new.is_same(&old, other.name), is_other, "{} {change}", other.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_paths_is_remembered_where_users_have_any() {
+        let remembering = |toml: &str| Config::of(toml).collectors.remembering();
+        assert_eq!(remembering("[collectors.jobs]\nusers = 3"), [""; 0], "it is off");
+        assert_eq!(remembering("[collectors.rpc_stats]\nusers = 3"), ["rpc_stats"]);
+    }
+
+    #[test]
+    fn a_survey_asks_for_the_replies_of_what_is_on() {
+        let replies = |toml: &str| Config::of(toml).collectors.survey_replies();
+        assert!(replies("").is_empty());
+        let partitions = replies("[collectors.partitions]\nenabled = true");
+        assert!(partitions.into_iter().eq([ReplyKind::Nodes, ReplyKind::Jobs]));
+    }
+
+    #[test]
+    fn a_survey_comes_every_minute_or_at_the_first_multiple_after_it() {
+        let settings = Settings::new(true, &[]);
+        assert_eq!([1, 30, 45, 60, 300].map(|tick| settings.interval(tick)), [60, 60, 90, 60, 300]);
+    }
 }

@@ -7,14 +7,9 @@ use std::time::Duration;
 
 use slurm_snapshot::Endpoint;
 
-use super::collectors::Collectors;
 use super::problem::{Place, Problem};
 use super::section::Section;
 use super::value::path;
-
-/// Why there is no collector of jobs.
-const NO_JOBS: &str = "is not read over REST: one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it keeps; \
-                       disable it, use libslurm, or add states_only = true (Slurm 24.05 or newer)";
 
 /// slurmrestd; nothing where libslurm is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,8 +22,6 @@ pub(crate) struct Rest {
     ca_file: Option<PathBuf>,
     /// The token may leave this host in the clear.
     insecure: bool,
-    /// slurmrestd may be asked for the states of jobs, and never for more of them: `[collectors.jobs] states_only`.
-    pub(crate) job_states: bool,
 }
 
 impl Rest {
@@ -40,17 +33,14 @@ impl Rest {
         slurm.set_flag("insecure", &mut self.insecure);
     }
 
-    /// That its keys fit each other, and that nothing is collected that slurmrestd would suffer from.
-    pub(super) fn check(&self, has_conf: bool, collectors: &Collectors, problems: &mut Vec<Problem>) {
+    /// That its keys fit each other.
+    pub(super) fn check(&self, has_conf: bool, problems: &mut Vec<Problem>) {
         let mut problem = |key: &str, text: &str| {
             problems.push(Problem { place: Place::Whole, key: key.to_owned(), text: text.to_owned() });
         };
         let Some(endpoint) = &self.endpoint else {
             if self.token_file.is_some() || self.user.is_some() || self.ca_file.is_some() || self.insecure {
                 problem("slurm.rest", "is missing: token_file, user, ca_file and insecure belong to it");
-            }
-            if collectors.jobs.states_only {
-                problem("collectors.jobs.states_only", "is for [slurm] rest: libslurm tells all of a job");
             }
             return;
         };
@@ -76,9 +66,6 @@ impl Rest {
         {
             problem("slurm.user", "is not the name of a user");
         }
-        if collectors.jobs.survey.enabled && !self.job_states {
-            problem("collectors.jobs", NO_JOBS);
-        }
     }
 
     /// The reader's arguments; it gives up before it would be killed.
@@ -97,8 +84,8 @@ impl Rest {
         add("--token-file", self.token_file.clone().map(Into::into));
         add("--user", self.user.clone().map(Into::into));
         add("--ca-file", self.ca_file.clone().map(Into::into));
-        for (flag, is_set) in [("--insecure", self.insecure), ("--job-states", self.job_states)] {
-            arguments.extend(is_set.then(|| flag.into()));
+        if self.insecure {
+            arguments.push("--insecure".into());
         }
         Some(arguments)
     }

@@ -182,7 +182,7 @@ fn the_shipped_file_names_every_key_with_its_default() {
         let is_left_out = |line: &&str| keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
         uncommented.lines().filter(|line| !is_left_out(line)).map(|line| format!("{line}\n")).collect()
     };
-    let rest = ["rest", "token_file", "user", "ca_file", "insecure", "states_only"];
+    let rest = ["rest", "token_file", "user", "ca_file", "insecure"];
     assert_eq!(problems(&without(&["conf"])), [""; 0]);
     assert_eq!(problems(&without(&rest)), [""; 0]);
     for key in rest.into_iter().chain([
@@ -220,12 +220,6 @@ fn a_survey_falls_on_ticks_whichever_of_file_and_flags_has_the_last_word() {
     assert_eq!(problems(text), ["collectors.jobs.interval: 10 s is no multiple of interval, which is 30 s"]);
     let flags = Flags { interval: Some("5s".to_owned()), ..Flags::default() };
     assert!(Config::parse(text, &flags).is_ok());
-}
-
-#[test]
-fn a_survey_comes_every_minute_or_at_the_first_multiple_after_it() {
-    let of = |interval| Config::default().collectors.nodes.survey.interval(interval);
-    assert_eq!([1, 30, 45, 60, 300].map(of), [60, 60, 90, 60, 300]);
 }
 
 #[test]

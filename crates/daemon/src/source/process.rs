@@ -209,11 +209,11 @@ impl Process {
             return Err(ProcessError::Silent { deadline, said: self.stderr.said() });
         };
         match answer? {
-            Answer::Reading(reading) if reading.id == request.id() => {
+            Answer::Reading(reading) if reading.id == request.id => {
                 self.stderr.heard.forget();
                 Ok(Answer::Reading(reading))
             }
-            Answer::Failure(failure) if failure.id == request.id() => Ok(Answer::Failure(failure)),
+            Answer::Failure(failure) if failure.id == request.id => Ok(Answer::Failure(failure)),
             hello @ Answer::Hello(_) => Ok(hello),
             _ => Err(ProcessError::Nonsense("an answer to another question".to_owned())),
         }

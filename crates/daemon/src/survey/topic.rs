@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slurm_snapshot::{Reading, Reply};
+use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 use tracing::{info, warn};
 
-use super::needs::{Kind, Needs};
 use super::pace::Pace;
 use crate::source::Outcome;
 
@@ -62,20 +61,16 @@ impl Topic {
 
     /// What may be left out of the answer if it has not changed.
     pub(super) fn since(&self) -> Option<i64> {
-        match self.kept.as_ref()?.reply.as_ref()? {
-            Reply::Jobs(jobs) => Some(jobs.last_update),
-            Reply::Nodes(nodes) => {
-                let partitions = nodes.partitions.as_ref().map(|partitions| partitions.last_update);
-                Some(partitions.unwrap_or(i64::MAX).min(nodes.last_update))
-            }
-            Reply::Licenses(licenses) => Some(licenses.last_update),
-            Reply::Reservations(reservations) => Some(reservations.last_update),
-            Reply::Controllers(_) | Reply::Unchanged => None,
-        }
+        self.kept.as_ref()?.reply.as_ref()?.last_update()
     }
 
-    /// What the outcome of a request for `needs` is worth: a reading to publish, or nothing.
-    pub(super) fn take(&mut self, kind: Kind, needs: Needs, outcome: Outcome) -> Option<Arc<Reading>> {
+    /// What the outcome of a request is worth: a reading to publish, or nothing.
+    pub(super) fn take(
+        &mut self,
+        kind: ReplyKind,
+        options: ReplyOptions,
+        outcome: Outcome,
+    ) -> Option<Arc<Reading>> {
         let mut reading = match outcome {
             Ok(reading) => reading,
             Err(error) => {
@@ -92,12 +87,12 @@ impl Topic {
         };
         one_more(&mut self.vitals.readings_ok);
         self.vitals.duration = Some(reading.elapsed);
-        let said = self.hide(kind, needs, &mut reading);
+        let said = self.hide(kind, options, &mut reading);
         if said != self.said {
             say(kind, said, &reading);
             self.said = said;
         }
-        if said == Said::NotTold || (said == Said::Hidden && kind.is_hidden(&reading)) {
+        if said == Said::NotTold || (said == Said::Hidden && is_hidden(kind, &reading)) {
             return None;
         }
         if !matches!(reading.reply, Some(Reply::Unchanged)) {
@@ -110,20 +105,27 @@ impl Topic {
     }
 
     /// Takes out what may be a part only.
-    fn hide(&mut self, kind: Kind, needs: Needs, reading: &mut Reading) -> Said {
-        let (Some(_), visibility) = (kind.private(), &reading.visibility) else { return Said::Good };
+    fn hide(&mut self, kind: ReplyKind, options: ReplyOptions, reading: &mut Reading) -> Said {
+        let (Some(_), visibility) = (kind.row().private, &reading.visibility) else { return Said::Good };
         let Some(visibility) = visibility else { return Said::NotTold };
         // Whatever the reply is: of one in which nothing has changed they were taken out before.
-        let no_partitions = kind == Kind::Nodes && needs.partitions && visibility.may_hide("partitions");
+        let no_partitions =
+            kind == ReplyKind::Nodes && options.partitions && visibility.may_hide("partitions");
         if let (true, Some(Reply::Nodes(nodes))) = (no_partitions, &mut reading.reply) {
             nodes.partitions = None;
         }
-        self.vitals.hidden = no_partitions || kind.is_hidden(reading);
+        self.vitals.hidden = no_partitions || is_hidden(kind, reading);
         if self.vitals.hidden { Said::Hidden } else { Said::Good }
     }
 }
 
-fn say(kind: Kind, said: Said, reading: &Reading) {
+/// Whether slurmctld may keep some of the reply from us.
+fn is_hidden(kind: ReplyKind, reading: &Reading) -> bool {
+    let visibility = reading.visibility.as_ref();
+    kind.row().private.is_some_and(|word| visibility.is_some_and(|visibility| visibility.may_hide(word)))
+}
+
+fn say(kind: ReplyKind, said: Said, reading: &Reading) {
     let reply = kind.name();
     match said {
         Said::Hidden => warn!(
@@ -181,20 +183,20 @@ mod tests {
 
     #[test]
     fn hidden_partitions_stay_hidden_while_nothing_changes() {
-        let needs = Needs { nodes: true, partitions: true, ..Needs::default() };
+        let options = ReplyOptions { partitions: true, ..ReplyOptions::default() };
         let whole = Nodes { partitions: Some(Partitions::default()), ..Nodes::default() };
         let whole = Reply::Nodes(Box::new(whole));
         let mut topic = Topic::default();
         for (round, reply) in
             [whole.clone(), Reply::Unchanged, whole, Reply::Unchanged].into_iter().enumerate()
         {
-            topic.kept = topic.take(Kind::Nodes, needs, nodes(reply));
+            topic.kept = topic.take(ReplyKind::Nodes, options, nodes(reply));
             let reply = topic.kept.as_ref().and_then(|kept| kept.reply.clone());
             assert_eq!(reply, Some(Reply::Nodes(Box::default())), "the nodes, and no partition");
             assert_eq!((topic.said, topic.vitals.hidden), (Said::Hidden, true), "round {round}");
         }
-        let needs = Needs { nodes: true, ..Needs::default() };
-        topic.take(Kind::Nodes, needs, nodes(Reply::Unchanged));
+        let options = ReplyOptions::default();
+        topic.take(ReplyKind::Nodes, options, nodes(Reply::Unchanged));
         assert_eq!((topic.said, topic.vitals.hidden), (Said::Good, false), "nobody wants partitions");
     }
 }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use slurm_snapshot::{Controller, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
 
 use super::*;
+use crate::conf::Conf;
 
 /// slurmctld, as a list of what it will say.
 #[derive(Default)]
@@ -64,12 +65,12 @@ impl Rpcs for Script {
 
     fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
         self.loaded += 1;
-        Ok(match request {
-            Request::Jobs { .. } => {
+        Ok(match request.reply {
+            ReplyKind::Jobs => {
                 let users = vec![UserJobs::default()];
                 Reply::Jobs(Box::new(Jobs { users, ..Jobs::default() }))
             }
-            Request::Controllers { .. } => Reply::Controllers(vec![Controller::default()]),
+            ReplyKind::Controllers => Reply::Controllers(vec![Controller::default()]),
             _ => Reply::Unchanged,
         })
     }
@@ -110,8 +111,7 @@ fn cluster(answer: &Answer) -> Option<&str> {
 fn hello_then_one_answer_for_each_request_in_order() {
     let (statistics, own_cluster) = (vec![false, true], Some("sandbox"));
     let mut script = Script { statistics, own_cluster, ..Script::default() };
-    let input =
-        "{\"statistics\":{\"id\":1}}\n{\"statistics\":{\"id\":2,\"rpc\":true}}\n{\"reset\":{\"id\":3}}";
+    let input = "{\"statistics\":{\"id\":1}}\n{\"statistics\":{\"id\":2,\"options\":{\"rpc\":true}}}\n{\"reset\":{\"id\":3}}";
     let (answers, end) = answers(&mut script, input);
     assert!(end.is_ok());
     let [hello, failure, reading, reset] = answers.as_slice() else { panic!("{answers:?}") };
@@ -147,8 +147,7 @@ fn the_cluster_is_asked_for_behind_an_answer_and_never_before_one() {
 #[test]
 fn names_are_resolved_only_on_request() {
     let mut script = Script { own_cluster: Some("sandbox"), ..Script::default() };
-    let input =
-        "{\"statistics\":{\"id\":1,\"rpc\":true}}\n{\"statistics\":{\"id\":2,\"rpc\":true,\"names\":true}}\n";
+    let input = "{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true}}}\n{\"statistics\":{\"id\":2,\"options\":{\"rpc\":true,\"users\":true}}}\n";
     let (answers, _) = answers(&mut script, input);
     let names: Vec<Vec<Option<String>>> = answers
         .into_iter()
@@ -173,7 +172,7 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
     assert_eq!((refused.len(), script.loaded), (4, 0));
 
     let mut script = Script { cluster: vec![true], ..Script::default() };
-    let input = "{\"jobs\":{\"id\":1}}\n{\"jobs\":{\"id\":2,\"names\":true}}\n{\"licenses\":{\"id\":3}}\n";
+    let input = "{\"jobs\":{\"id\":1}}\n{\"jobs\":{\"id\":2,\"options\":{\"users\":true}}}\n{\"licenses\":{\"id\":3}}\n";
     let (answers, _) = answers(&mut script, input);
     let readings: Vec<_> = answers
         .into_iter()
@@ -206,7 +205,7 @@ fn a_name_service_that_never_answers_holds_up_no_answer() {
         }
     });
     let mut script = Script { cluster: vec![true], ..Script::default() };
-    let input = "{\"statistics\":{\"id\":1,\"rpc\":true,\"names\":true}}\n".repeat(3);
+    let input = "{\"statistics\":{\"id\":1,\"options\":{\"rpc\":true,\"users\":true}}}\n".repeat(3);
     let mut output = Vec::new();
     serve_with(&mut script, hung, HELLO, input.as_bytes(), &mut output).unwrap();
     let text = String::from_utf8(output).unwrap();

@@ -1,6 +1,7 @@
 //! What leaves a queue undelivered: by age under clocks that jump, by size, and with a destination that is removed or moves.
 
 use super::*;
+use crate::ledger::Ledger;
 use crate::queue::clock::Clock;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -32,7 +33,7 @@ async fn a_tick_under_a_clock_that_is_a_day_ahead_drops_nothing() {
     (0..100).for_each(|n| queue.push(&batch(now - 50 + n)));
     queue.push(&batch(now + DAY));
     queue.push(&batch(now));
-    let share = queue.place("a").share();
+    let share = queue.place("a").status();
     assert_eq!((share.due, share.dropped), (102, Dropped::default()));
 }
 
@@ -43,9 +44,9 @@ async fn a_tick_of_a_clock_that_was_a_day_ahead_or_behind_expires_when_its_time_
     queue.push(&batch(now + DAY));
     queue.push(&batch(now - DAY));
     queue.shared.state().expire(later(HOUR - Duration::from_secs(10)));
-    assert_eq!(queue.place("a").share().due, 2);
+    assert_eq!(queue.place("a").status().due, 2);
     queue.shared.state().expire(later(HOUR + Duration::from_secs(10)));
-    assert_eq!((queue.place("a").share().due, queue.place("a").share().dropped.age), (0, 2));
+    assert_eq!((queue.place("a").status().due, queue.place("a").status().dropped.age), (0, 2));
 }
 
 #[tokio::test]
@@ -56,9 +57,9 @@ async fn the_age_of_a_tick_goes_on_over_a_restart_of_the_daemon() {
     assert_eq!(queue.close().await, 1);
     let again = Queue::open(Some(dir.path().to_owned()), an_hour(), &NAMES.map(str::to_owned));
     until(&again, |state| state.restored).await;
-    assert_eq!(again.place("a").share().due, 1, "its timestamp is of 1970");
+    assert_eq!(again.place("a").status().due, 1, "its timestamp is of 1970");
     again.shared.state().expire(later(HOUR + Duration::from_secs(10)));
-    assert_eq!(again.place("a").share().dropped.age, 1);
+    assert_eq!(again.place("a").status().dropped.age, 1);
 }
 
 #[tokio::test]
@@ -79,7 +80,7 @@ async fn after_a_reboot_nothing_expires_until_the_wall_clock_is_plausible() {
     let at = |minutes: u64, wall: i64| {
         let boot = Duration::from_secs(60 * minutes);
         queue.shared.state().expire(Moment { boot, wall: wall + 60 * minutes.cast_signed() });
-        queue.place("a").share().due
+        queue.place("a").status().due
     };
     // Behind what is known to have been, however steadily.
     assert!((0..30).all(|minute| at(minute, 15 * DAY) == 2));
@@ -88,7 +89,7 @@ async fn after_a_reboot_nothing_expires_until_the_wall_clock_is_plausible() {
     // Right, and for ten minutes: one is 10 days old, the other not an hour.
     assert!((39..49).all(|minute| at(minute, 20 * DAY) == 2));
     assert_eq!(at(49, 20 * DAY), 1);
-    assert_eq!(queue.place("a").share().dropped.age, 3);
+    assert_eq!(queue.place("a").status().dropped.age, 3);
 }
 
 #[test]
@@ -111,15 +112,16 @@ async fn what_max_bytes_takes_from_the_resend_window_is_counted_when_it_cannot_b
         let mut batch = Batch::new(timestamp);
         (0..1000).for_each(|n| batch.push(format!("cluster.some_figure_{n}"), 1.0));
         queue.push(&batch);
-        place.written(place.next().unwrap().id, 1);
+        let id = place.next().unwrap().id;
+        place.ledger(|ledger| ledger.written(id, 1));
     }
-    let left = place.share().held as u64;
+    let left = place.status().held as u64;
     assert!((1..40).contains(&left) && queue.status().window_short, "{left}");
-    assert_eq!(place.share().unproved, 0, "Carbon may well have them");
-    place.lost();
-    assert_eq!(place.share().unproved, (40 - left) * 1000);
-    place.lost();
-    assert_eq!((place.share().unproved, place.share().due as u64), ((40 - left) * 1000, left), "twice");
+    assert_eq!(place.status().unproved, 0, "Carbon may well have them");
+    place.ledger(Ledger::lost);
+    assert_eq!(place.status().unproved, (40 - left) * 1000);
+    place.ledger(Ledger::lost);
+    assert_eq!((place.status().unproved, place.status().due as u64), ((40 - left) * 1000, left), "twice");
 }
 
 #[tokio::test]
@@ -129,18 +131,19 @@ async fn what_was_evicted_and_is_proved_later_is_not_counted() {
     queue.push(&batch(1));
     let id = queue.shared.state().next_id - 1;
     queue.shared.state().apply(Event::Committed { appended: vec![id], dropped: Vec::new(), file_bytes: 0 });
-    place.written(id, 1);
+    place.ledger(|ledger| ledger.written(id, 1));
     queue.shared.state().apply(Event::Committed { appended: Vec::new(), dropped: vec![id], file_bytes: 0 });
     assert_eq!(queue.shared.state().told.evicted, [(Arc::from("a"), id, 1)]);
-    place.answered(1, None, Duration::ZERO);
-    place.answered(2, Some(Instant::now() + limits().resend_window), Duration::ZERO);
+    place.ledger(|ledger| ledger.answered(1, None, Duration::ZERO, Instant::now()));
+    let later = Instant::now() + limits().resend_window;
+    place.ledger(|ledger| ledger.answered(2, Some(later), Duration::ZERO, later));
     assert_eq!(
         queue.shared.state().told.done,
         [(Arc::from("a"), id)],
         "the file would count it at the next start"
     );
-    place.lost();
-    assert_eq!(place.share().unproved, 0);
+    place.ledger(Ledger::lost);
+    assert_eq!(place.status().unproved, 0);
 }
 
 #[tokio::test]
@@ -149,14 +152,15 @@ async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_co
     queue.push(&batch(1));
     assert_eq!(reconfigure(&queue, &["a"]), None, "b has a name");
     queue.push(&batch(2));
-    queue.place("a").written(queue.place("a").next().unwrap().id, 1);
+    let id = queue.place("a").next().unwrap().id;
+    queue.place("a").ledger(|ledger| ledger.written(id, 1));
     // It is configured again, and gets what there was until then.
     assert_eq!(reconfigure(&queue, &["a", "b"]), None);
-    assert_eq!(queue.place("b").share().due, 1);
+    assert_eq!(queue.place("b").status().due, 1);
     reconfigure(&queue, &["a"]);
     queue.shared.state().expire(later(HOUR * 2));
     assert_eq!(queue.status().dropped_removed, 1);
-    assert_eq!(queue.place("a").share().dropped.age, 1);
+    assert_eq!(queue.place("a").status().dropped.age, 1);
     assert!(queue.shared.state().batches.is_empty() && queue.shared.state().destinations.len() == 1);
 }
 
@@ -167,18 +171,19 @@ async fn a_new_address_without_a_name_takes_the_backlog_along() {
     let queue = Queue::open(Some(dir.path().to_owned()), an_hour(), &old);
     until(&queue, |state| state.restored).await;
     (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
-    until(&queue, |state| state.unanswered == 0).await;
+    until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
     let place = queue.place("dead:2004");
-    place.written(place.next().unwrap().id, 1);
+    let id = place.next().unwrap().id;
+    place.ledger(|ledger| ledger.written(id, 1));
     let moved = reconfigure(&queue, &["right:2004", "b"]);
     assert_eq!(moved, Some(("dead:2004".to_owned(), "right:2004".to_owned())));
-    let share = queue.place("right:2004").share();
+    let share = queue.place("right:2004").status();
     assert_eq!((share.due, share.held), (3, 3), "what the dead one was sent goes to the right one too");
     // Two that come are two others, and so is one for two.
     assert_eq!(reconfigure(&queue, &["x:2004", "y:2004", "b"]), None);
-    assert_eq!(queue.place("x:2004").share().due, 0);
+    assert_eq!(queue.place("x:2004").status().due, 0);
     assert_eq!(queue.close().await, 3);
     let again = Queue::open(Some(dir.path().to_owned()), an_hour(), &["right:2004".to_owned()]);
     until(&again, |state| state.restored).await;
-    assert_eq!(again.place("right:2004").share().due, 3);
+    assert_eq!(again.place("right:2004").status().due, 3);
 }

@@ -419,7 +419,7 @@ impl Stream for SimulatedStream {
             }
             let wait = self.timeouts.pause.saturating_sub(progress.elapsed());
             if tokio::time::timeout(wait, read).await.is_err() {
-                return Err(ConnectionError::Paused(self.timeouts.pause));
+                return Err(ConnectionError::Unread(self.timeouts.pause));
             }
         }
     }
@@ -441,10 +441,6 @@ impl Stream for SimulatedStream {
 
     fn has_ended(&self) -> Option<ConnectionError> {
         self.end()
-    }
-
-    fn is_clean(&self, end: &ConnectionError) -> bool {
-        matches!(end, ConnectionError::Closed)
     }
 
     fn unacked(&self) -> Result<u64, ConnectionError> {

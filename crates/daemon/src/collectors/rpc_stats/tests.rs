@@ -9,7 +9,7 @@ use std::sync::Arc;
 use carbon::Batch;
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, RpcUser, Statistics};
 
-use super::{Collect, Round, RpcStats};
+use super::{RpcStats, TickCollector, TickOutcome};
 use crate::figure::Points;
 
 /// Seconds between two ticks.
@@ -53,9 +53,8 @@ fn reading(moment: i64, since: i64, rpc: RpcTables) -> Reading {
 /// One tick; every point is taken and none is there twice.
 fn collect(collector: &mut RpcStats, timestamp: i64, reading: Option<Reading>) -> Found {
     let mut batch = Batch::new(timestamp);
-    let reading = reading.map(Arc::new);
-    let round = Round::tick(timestamp, reading.as_ref());
-    collector.collect(&round, &mut Points::new("cluster", &mut batch));
+    let outcome = reading.map_or(TickOutcome::Failed, |reading| TickOutcome::Reading(Arc::new(reading)));
+    collector.collect(timestamp, &outcome, &mut Points::new("cluster", &mut batch));
     assert_eq!(batch.refused(), 0);
     let mut found = Found::new();
     for point in batch.points() {

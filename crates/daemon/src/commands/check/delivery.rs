@@ -42,7 +42,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     let passed = match Connection::open(&to.address, to.timeouts).await {
         Ok(connection) => tokio::time::timeout(to.timeouts.connect + REFUSAL, send(connection, to, canary))
             .await
-            .unwrap_or(Err(ConnectionError::Stalled(to.timeouts.connect))),
+            .unwrap_or(Err(ConnectionError::Unread(to.timeouts.connect))),
         Err(error) => Err(error),
     };
     let what = if canary.is_some() { "connections and points" } else { "connections" };
@@ -60,7 +60,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             }
             return Ok(true);
         }
-        Err(ConnectionError::Stalled(_)) => (
+        Err(ConnectionError::Unread(_)) => (
             "takes connections, and does not read them".to_owned(),
             "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
         ),
@@ -106,7 +106,7 @@ async fn send(
     }
     connection.half_close()?;
     let end = connection.ended().await;
-    if connection.is_clean(&end) && next.has_ended().is_none() { Ok(()) } else { Err(end) }
+    if matches!(end, ConnectionError::Closed) && next.has_ended().is_none() { Ok(()) } else { Err(end) }
 }
 
 /// Whether the daemon can write there, and has the room that it may take.

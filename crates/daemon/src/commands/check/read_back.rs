@@ -2,7 +2,6 @@
 //!
 //! Only http is spoken, without a password: graphite-web can be asked on its own host and port.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
@@ -12,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Report;
+use crate::url::Url;
 
 /// carbon-cache makes a new file within a second or two, unless it has much else to do.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,34 +20,6 @@ const LIMIT: Duration = Duration::from_secs(5);
 const ASK_EVERY: Duration = Duration::from_millis(500);
 /// Far over an answer of one series of ten minutes.
 const LONGEST_ANSWER: u64 = 1 << 20;
-
-/// Where graphite-web is: `http://HOST[:PORT][/BELOW]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Url {
-    /// What is connected to; port 80 where none is said.
-    address: String,
-    /// Without a slash at its end.
-    below: String,
-}
-
-impl FromStr for Url {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not such as http://graphite.example.org; only http is spoken");
-        let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
-        let (host, below) = rest.split_once('/').unwrap_or((rest, ""));
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
-        let address = if has_port { host.to_owned() } else { format!("{host}:80") };
-        let odd = |c: char| c.is_whitespace() || c.is_control() || "?#@".contains(c);
-        if address.parse::<carbon::Address>().is_err() || below.contains(odd) {
-            return Err(wrong());
-        }
-        let below = below.trim_end_matches('/');
-        let below = if below.is_empty() { String::new() } else { format!("/{below}") };
-        Ok(Self { address, below })
-    }
-}
 
 /// Asks until the canary is there.
 pub(super) async fn look(url: &Url, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
@@ -114,23 +86,6 @@ fn values(answer: &[u8]) -> Result<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_http_without_a_password_is_taken() {
-        let url = |text: &str| text.parse::<Url>().map(|url| (url.address, url.below));
-        let is = |address: &str, below: &str| Ok((address.to_owned(), below.to_owned()));
-        assert_eq!(url("http://graphite.example.org"), is("graphite.example.org:80", ""));
-        assert_eq!(
-            url("http://graphite.example.org:8080/graphite/"),
-            is("graphite.example.org:8080", "/graphite")
-        );
-        assert_eq!(url("http://[::1]"), is("[::1]:80", ""));
-        assert_eq!(url("http://[::1]:8080"), is("[::1]:8080", ""));
-        for text in ["https://a", "a", "http://", "http://u:p@a", "http://a:x", "http://a/b c", "http://a/?x"]
-        {
-            assert!(url(text).is_err_and(|error| error.contains("only http")), "{text}");
-        }
-    }
 
     #[test]
     fn what_graphite_web_says_is_understood_or_said() {

@@ -19,7 +19,7 @@ pub(super) async fn look(
     endpoint: &Endpoint,
     report: &mut Report,
 ) -> Result<Option<Reading>> {
-    match read_once(config.slurm.clone(), Ticks::new(config).wanted()).await {
+    match read_once(config.slurm.clone(), Ticks::new(config).request()).await {
         Ok(reading) => {
             let rest = reading.rest.clone().unwrap_or_default();
             before(Stage::Slurmctld, endpoint, &rest, report)?;

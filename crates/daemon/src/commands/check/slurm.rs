@@ -55,9 +55,6 @@ impl Munge {
 
 /// The lines, and the reading that slurmctld gave.
 pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<Reading>> {
-    if let Some(endpoint) = &config.slurm.rest.endpoint {
-        return super::rest::look(config, endpoint, report).await;
-    }
     let Some(conf) = slurm_conf(config, report).await? else {
         report.unknown("munge, slurmctld: not asked without a slurm.conf")?;
         return Ok(None);
@@ -68,7 +65,7 @@ pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<
         report.unknown("slurmctld: not asked, for libslurm would wait for munged")?;
         return Ok(None);
     }
-    match read_once(config.slurm.clone(), Ticks::new(config).wanted()).await {
+    match read_once(config.slurm.clone(), Ticks::new(config).request()).await {
         Ok(reading) => {
             report.good(&format!("libslurm: release {}", reading.release))?;
             if conf.munge {

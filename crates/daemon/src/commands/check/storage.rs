@@ -12,7 +12,7 @@ use super::ini::Ini;
 use super::place::{Place, usual};
 use super::rules::{self, Archives, Rule};
 use super::{Report, dry_tick};
-use crate::collectors::{Paths, fits, published, replies};
+use crate::collectors::{Paths, fits};
 use crate::config::Config;
 use crate::figure::Rollup;
 use crate::{health, naming};
@@ -58,7 +58,6 @@ pub(super) async fn look(
 fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
     let host = naming::host();
     let prefix = config.prefix.fill(reading.and_then(|reading| reading.cluster.as_deref()), &host)?;
-    let documented = published(config);
     let mut series = Series::new();
     let mut add_every = |paths: &Paths, below: &str, every: u32| {
         let is_exact = !below.contains('<');
@@ -68,13 +67,14 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
         }
     };
     // What varies in a tick is in the dry one; of a survey the documentation's words stand for it.
-    let has_users = config.collectors.jobs.users > 0;
-    for collector in &documented {
-        let is_survey = !collector.needs.is_empty();
+    for (collector, settings) in config.collectors.enabled() {
+        let is_survey = collector.is_survey();
+        let every = if is_survey { settings.interval(config.interval) } else { config.interval };
+        let has_users = settings.users() > Some(0);
         let may_vary = |paths: &&Paths| is_survey && (has_users || !paths.below.contains("<user>"));
         let wanted = |paths: &&Paths| !paths.below.contains('<') || may_vary(paths);
         let paths = collector.paths.iter().filter(wanted);
-        paths.for_each(|paths| add_every(paths, paths.below, collector.every));
+        paths.for_each(|paths| add_every(paths, paths.below, every));
     }
     let mut add = |paths: &Paths, below: &str| add_every(paths, below, config.interval);
     let host = path::component(&host);
@@ -85,7 +85,8 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
             continue;
         }
         if below.contains("<reply>") {
-            replies(config).for_each(|reply| add(paths, &below.replace("<reply>", reply)));
+            let replies = config.collectors.survey_replies().into_iter();
+            replies.for_each(|reply| add(paths, &below.replace("<reply>", reply.name())));
             continue;
         }
         for to in &config.carbon {
@@ -93,8 +94,8 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
         }
     }
     for point in reading.and_then(|reading| dry_tick(config, reading)).iter().flat_map(|tick| tick.points()) {
-        let known = documented.iter().flat_map(|collector| collector.paths);
-        let rollup = known.into_iter().find_map(|paths| rollup(paths, &prefix, point.path()));
+        let mut known = config.collectors.enabled().flat_map(|(collector, _)| collector.paths);
+        let rollup = known.find_map(|paths| rollup(paths, &prefix, point.path()));
         let rollup = rollup.unwrap_or(Rollup::Average);
         series.insert(point.path().to_owned(), Sent { rollup, every: config.interval, is_exact: true });
     }
@@ -267,7 +268,7 @@ fn creates(config: &Config, place: &Place, series: &Series, report: &mut Report)
             .count(),
         None => exact(series).count(),
     };
-    let more = match config.collectors.surveys().iter().any(|(_, survey)| survey.enabled) {
+    let more = match config.collectors.enabled().any(|(collector, _)| collector.is_survey()) {
         true => {
             "; those of each state, partition and so on are not among them: see `slurm-graphite metrics --count`"
         }

@@ -6,9 +6,10 @@ use carbon::Sender;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
-use super::{Daemon, Got, START_DEADLINE, Said, load, names, start_survey};
+use super::{Daemon, START_DEADLINE, Said, load, names, start_survey};
 use crate::cli::Options;
 use crate::clock;
+use crate::collectors::TickOutcome;
 use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::source::Source;
@@ -80,7 +81,7 @@ impl Daemon {
         if (config.interval, &config.slurm) != (self.config.interval, &self.config.slurm)
             && let Some(timestamp) = self.pending.take()
         {
-            self.emit(timestamp, Got::GivenUp);
+            self.emit(timestamp, TickOutcome::GivenUp);
         }
         if config.interval != self.config.interval {
             self.grid = Grid::new(config.interval, clock::now());
@@ -112,7 +113,7 @@ impl Daemon {
         self.collecting =
             std::mem::take(&mut self.collecting).restart(new.interval, &new.collectors, stays, recall);
         let before = self.survey.as_ref().map_or(0, Survey::restarts);
-        let survey = self.survey.take().filter(|_| !is_another && !self.collecting.needs().is_empty());
+        let survey = self.survey.take().filter(|_| !is_another && self.collecting.needs().is_some());
         if let Some(mut survey) = survey {
             if all_anew || new.collectors != old.collectors {
                 survey.reconfigure(new.collectors.max_duty, new.collectors.max_threads);
@@ -139,7 +140,10 @@ impl Daemon {
         for to in &config.carbon {
             let sender = match kept.remove(&to.name) {
                 Some((old, sender)) if old == *to => sender,
-                Some((_, sender)) => sender.change(to.clone(), &self.queue),
+                Some((_, sender)) => {
+                    sender.stop();
+                    Sender::start(to.clone(), &self.queue)
+                }
                 None => Sender::start(to.clone(), &self.queue),
             };
             self.senders.push((to.clone(), sender));

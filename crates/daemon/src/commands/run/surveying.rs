@@ -5,7 +5,6 @@ use carbon::Batch;
 use super::Daemon;
 use crate::clock;
 use crate::collecting::{Collecting, Due};
-use crate::collectors::Round;
 use crate::config::{Collectors, Config};
 use crate::source::Outcome;
 use crate::survey::{Done, Survey};
@@ -15,7 +14,8 @@ impl Daemon {
     pub(super) fn begin_survey(&mut self, timestamp: i64, threads: Option<u32>) {
         let due = self.collecting.survey(Due::At(timestamp));
         let Some(survey) = self.survey.as_mut().filter(|_| !due.is_empty()) else { return };
-        let done = survey.begin(timestamp, &due, self.collecting.needs(), threads, clock::now());
+        let Some(needs) = self.collecting.needs() else { return };
+        let done = survey.begin(timestamp, &due, &needs, threads, clock::now());
         self.emit_survey(done);
     }
 
@@ -26,14 +26,13 @@ impl Daemon {
 
     /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
     fn emit_survey(&mut self, done: Option<Done>) {
-        let Some(Done { timestamp, asked, findings }) = done else { return };
+        let Some(Done { timestamp, asked, replies }) = done else { return };
         let cluster = self.cluster.as_deref();
         let Some(prefix) = self.config.prefix.fill(cluster, &self.host) else { return };
         let mut batch = Batch::new(timestamp);
-        let findings = findings.only_of(cluster);
-        let round = Round::survey(timestamp, &findings);
+        let done = Done { timestamp, asked, replies: replies.only_of(cluster) };
         let now = i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX);
-        self.collecting.collect_survey(Due::At(timestamp), asked, now, &round, &prefix, &mut batch);
+        self.collecting.collect_survey(Due::At(timestamp), &done, now, &prefix, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
     }
@@ -42,7 +41,7 @@ impl Daemon {
 /// A survey, where a collector needs one.
 pub(super) fn start_survey(config: &Config, collecting: &Collecting) -> Option<Survey> {
     let Collectors { max_duty, max_threads, .. } = config.collectors;
-    (!collecting.needs().is_empty()).then(|| Survey::start(&config.slurm, max_duty, max_threads))
+    collecting.needs().map(|_| Survey::start(&config.slurm, max_duty, max_threads))
 }
 
 /// The outcome of what a survey asked last; never, where there is none.

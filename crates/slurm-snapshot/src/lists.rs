@@ -1,29 +1,8 @@
-//! Licences, reservations, controllers, and what slurmctld keeps from whom.
+//! Lists: licences, reservations and controllers; and what slurmctld keeps from whom.
 //!
 //! Lists are bounded where a cluster may have any number of something; the count beside them is not.
 
 use serde::{Deserialize, Serialize};
-
-use crate::jobs::Jobs;
-use crate::nodes::Nodes;
-
-/// The reply to a request for the cluster itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Reply {
-    /// Nothing has changed since the moment that the request named: the last reading still holds.
-    Unchanged,
-    /// To [`crate::Request::Jobs`].
-    Jobs(Box<Jobs>),
-    /// To [`crate::Request::Nodes`].
-    Nodes(Box<Nodes>),
-    /// To [`crate::Request::Licenses`].
-    Licenses(Licenses),
-    /// To [`crate::Request::Reservations`].
-    Reservations(Reservations),
-    /// To [`crate::Request::Controllers`].
-    Controllers(Vec<Controller>),
-}
 
 /// Licences that slurmctld hands out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,58 @@
+//! What the disk of this thread refuses.
+
+use std::cell::Cell;
+use std::io;
+
+thread_local! {
+    static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
+    static SYNCS: Cell<Option<u32>> = const { Cell::new(None) };
+    static WITHOUT_BOOT: Cell<bool> = const { Cell::new(false) };
+    static KEEPS_FILES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// It has room for so many bytes more.
+pub(in crate::store) fn set_room(bytes: Option<usize>) {
+    ROOM.set(bytes);
+}
+
+/// It syncs so many times more.
+pub(in crate::store) fn set_syncs(times: Option<u32>) {
+    SYNCS.set(times);
+}
+
+/// The kernel does not tell which start of the host this is.
+pub(in crate::store) fn set_without_boot(without: bool) {
+    WITHOUT_BOOT.set(without);
+}
+
+pub(in crate::store) fn is_without_boot() -> bool {
+    WITHOUT_BOOT.get()
+}
+
+/// It refuses to remove a file.
+pub(in crate::store) fn set_keeps_files(keeps: bool) {
+    KEEPS_FILES.set(keeps);
+}
+
+pub(in crate::store) fn remove() -> io::Result<()> {
+    if KEEPS_FILES.get() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+}
+
+/// How many of `bytes` are written before the injected fault, where there is one.
+pub(in crate::store) fn room(bytes: usize) -> Option<usize> {
+    let room = ROOM.get()?;
+    let taken = room.min(bytes);
+    ROOM.set(Some(room - taken));
+    Some(taken)
+}
+
+pub(in crate::store) fn sync() -> io::Result<()> {
+    match SYNCS.get() {
+        Some(0) => Err(io::Error::from_raw_os_error(5)),
+        Some(times) => {
+            SYNCS.set(Some(times - 1));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}

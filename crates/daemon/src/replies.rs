@@ -1,0 +1,66 @@
+//! What collectors need of slurmctld, and what a survey gives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
+
+/// Which replies, and what those must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    pub(crate) replies: BTreeSet<ReplyKind>,
+    pub(crate) options: ReplyOptions,
+}
+
+impl Needs {
+    /// What two need.
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.replies.extend(&other.replies);
+        self.options = self.options | other.options;
+        self
+    }
+}
+
+/// The replies of a survey's round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);
+
+impl SurveyReplies {
+    /// The reply of this kind, where it has come.
+    pub(crate) fn get(&self, kind: ReplyKind) -> Option<&Reply> {
+        self.0.get(&kind).and_then(|reading| reading.reply.as_ref())
+    }
+
+    pub(crate) fn insert(&mut self, kind: ReplyKind, reading: Arc<Reading>) {
+        self.0.insert(kind, reading);
+    }
+
+    /// Those of another part of the round, too.
+    pub(crate) fn extend(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
+    /// Without those of another cluster than `cluster`: slurm.conf was replaced, which one reader notices before the other.
+    pub(crate) fn only_of(mut self, cluster: Option<&str>) -> Self {
+        self.0.retain(|_, reading| {
+            cluster.zip(reading.cluster.as_deref()).is_none_or(|(cluster, its)| cluster == its)
+        });
+        self
+    }
+
+    /// One reply, as if a round had no other.
+    #[cfg(test)]
+    pub(crate) fn of(kind: ReplyKind, reply: Reply) -> Self {
+        let mut replies = Self::default();
+        replies.add(kind, reply);
+        replies
+    }
+
+    /// The same with one more.
+    #[cfg(test)]
+    pub(crate) fn add(&mut self, kind: ReplyKind, reply: Reply) {
+        let line = r#"{"id":0,"time":0.0,"elapsed":0,"release":"22.05"}"#;
+        let reading = Reading { reply: Some(reply), ..serde_json::from_str(line).unwrap() };
+        self.insert(kind, Arc::new(reading));
+    }
+}

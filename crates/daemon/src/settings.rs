@@ -1,0 +1,63 @@
+//! A collector's settings: how the collector declares them, and what the configuration says of them.
+
+use std::collections::BTreeMap;
+
+/// One key of a collector's table in the configuration, beyond those that every collector has.
+pub(crate) struct Setting {
+    pub(crate) key: &'static str,
+    pub(crate) default: Value,
+    /// What the shipped configuration says of it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
+    pub(crate) comment: &'static str,
+}
+
+/// Of jobs: the setting with which slurmrestd may be asked for them.
+pub(crate) const STATES_ONLY: Setting = Setting {
+    key: "states_only",
+    default: Value::Flag(false),
+    comment: "\
+With [slurm] rest: how many jobs are in each state, and no more. Without it jobs are refused there: a list of 5,000 makes
+slurmrestd grow by up to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 45 MB); each task of an array
+counts for that. Slurm 24.05 or newer.",
+};
+
+/// What a setting may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Flag(bool),
+    /// How many users have paths of their own, at most [`crate::members::MOST_USERS`]; 0: no path for any user.
+    Users(usize),
+}
+
+/// What the configuration says of one collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) enabled: bool,
+    /// Of a survey collector, seconds: a multiple of the daemon's interval; `None`: the first one from a minute on.
+    pub(crate) interval: Option<u32>,
+    pub(crate) values: BTreeMap<&'static str, Value>,
+}
+
+impl Settings {
+    pub(crate) fn new(enabled: bool, settings: &[Setting]) -> Self {
+        let values = settings.iter().map(|setting| (setting.key, setting.default)).collect();
+        Self { enabled, interval: None, values }
+    }
+
+    pub(crate) fn flag(&self, setting: &Setting) -> bool {
+        self.values.get(setting.key) == Some(&Value::Flag(true))
+    }
+
+    /// How many users have paths of their own, where a collector has such a setting.
+    pub(crate) fn users(&self) -> Option<usize> {
+        self.values.values().find_map(|value| match value {
+            Value::Users(users) => Some(*users),
+            Value::Flag(_) => None,
+        })
+    }
+
+    /// Seconds between two rounds of a survey collector, where the daemon has a tick every `tick`.
+    pub(crate) fn interval(&self, tick: u32) -> u32 {
+        self.interval.unwrap_or(60).max(1).next_multiple_of(tick.max(1))
+    }
+}

@@ -1,0 +1,60 @@
+//! The calls that requests are carried out with: tests have others in their place.
+
+use slurm_snapshot::{Reply, Request, Statistics};
+
+use crate::client::{CallError, Client};
+use crate::conf::Conf;
+
+/// The calls that requests are carried out with.
+pub trait Rpcs {
+    /// See [`Client::statistics`].
+    ///
+    /// # Errors
+    /// The call failed.
+    fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
+    /// See [`Client::reset`].
+    ///
+    /// # Errors
+    /// The call failed.
+    fn reset(&mut self) -> Result<(), CallError>;
+    /// See [`Client::own_cluster`].
+    fn own_cluster(&mut self) -> Option<String>;
+    /// See [`Client::conf`].
+    ///
+    /// # Errors
+    /// The call failed.
+    fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError>;
+    /// See [`Client::operator`].
+    fn operator(&mut self) -> Option<bool>;
+    /// The reply to a survey's `request`.
+    ///
+    /// # Errors
+    /// A call failed.
+    fn load(&mut self, request: &Request) -> Result<Reply, CallError>;
+}
+
+impl Rpcs for Client {
+    fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
+        self.statistics(rpc)
+    }
+
+    fn reset(&mut self) -> Result<(), CallError> {
+        self.reset()
+    }
+
+    fn own_cluster(&mut self) -> Option<String> {
+        self.own_cluster()
+    }
+
+    fn conf(&mut self, since: i64) -> Result<Option<Conf>, CallError> {
+        self.conf(since)
+    }
+
+    fn operator(&mut self) -> Option<bool> {
+        self.operator()
+    }
+
+    fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
+        self.load(request)
+    }
+}

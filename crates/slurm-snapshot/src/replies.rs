@@ -1,0 +1,233 @@
+//! The one table of replies: everything that slurmctld can be asked for is a row of it.
+//!
+//! Daemon and readers share it. A collector names the rows that it needs and the [`ReplyOptions`] that it wants in them;
+//! these go unchanged to the request line, and the reader takes them from there.
+
+use std::ops::BitOr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::jobs::Jobs;
+use crate::lists::{Controller, Licenses, Reservations};
+use crate::nodes::Nodes;
+
+/// What slurmctld can be asked for. A survey asks in this order: cheap replies first, and the controllers last, because one
+/// that hangs is waited for (MessageTimeout, 10 s).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplyKind {
+    /// `slurm_get_statistics`.
+    Statistics,
+    /// `slurm_reset_statistics`: needs an operator of the cluster, and has an empty reply.
+    Reset,
+    /// `slurm_load_licenses`.
+    Licenses,
+    /// `slurm_load_reservations`.
+    Reservations,
+    /// `slurm_load_node`, and `slurm_load_partitions` with [`ReplyOptions::partitions`].
+    Nodes,
+    /// `slurm_load_jobs`.
+    Jobs,
+    /// `slurm_ping` of each controller.
+    Controllers,
+}
+
+/// What is to be known of a reply before it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyRow {
+    /// Its request.
+    pub kind: ReplyKind,
+    /// In request lines, logs and metric paths.
+    pub name: &'static str,
+    /// Which reader asks.
+    pub role: Role,
+    /// What it costs slurmctld.
+    pub cost: Cost,
+    /// Whether slurmctld can say that it has not changed.
+    pub unchanged: bool,
+    /// Whether it tells what has happened since the reply before. Then other collectors share it only in the rounds of the
+    /// collector that bears its name.
+    pub tells_news: bool,
+    /// Who may see it: the word of slurm.conf's PrivateData that keeps some of it from all but operators.
+    pub private: Option<&'static str>,
+    /// Why slurmrestd is not asked for it.
+    pub not_over_rest: Option<&'static str>,
+}
+
+/// A reader process and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The reader that every tick waits for.
+    Statistics,
+    /// The reader whose replies may be late.
+    Surveys,
+}
+
+/// What a reply costs slurmctld.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    /// None of its locks.
+    None,
+    /// Its locks, while it walks all of something.
+    Locks,
+}
+
+/// The table, in the order of [`ReplyKind`].
+pub const REPLIES: [ReplyRow; 7] = [
+    ReplyRow {
+        kind: ReplyKind::Statistics,
+        name: "statistics",
+        role: Role::Statistics,
+        cost: Cost::None,
+        ..ROW
+    },
+    ReplyRow { kind: ReplyKind::Reset, name: "reset", role: Role::Statistics, cost: Cost::None, ..ROW },
+    ReplyRow { kind: ReplyKind::Licenses, name: "licenses", unchanged: true, ..ROW },
+    ReplyRow {
+        kind: ReplyKind::Reservations,
+        name: "reservations",
+        unchanged: true,
+        private: Some("reservations"),
+        ..ROW
+    },
+    ReplyRow { kind: ReplyKind::Nodes, name: "nodes", unchanged: true, private: Some("nodes"), ..ROW },
+    ReplyRow {
+        kind: ReplyKind::Jobs,
+        name: "jobs",
+        unchanged: true,
+        tells_news: true,
+        private: Some("jobs"),
+        not_over_rest: Some("one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it keeps"),
+        ..ROW
+    },
+    ReplyRow { kind: ReplyKind::Controllers, name: "controllers", cost: Cost::None, ..ROW },
+];
+
+/// What most rows have.
+const ROW: ReplyRow = ReplyRow {
+    kind: ReplyKind::Statistics,
+    name: "",
+    role: Role::Surveys,
+    cost: Cost::Locks,
+    unchanged: false,
+    tells_news: false,
+    private: None,
+    not_over_rest: None,
+};
+
+impl ReplyKind {
+    /// Its row of the table.
+    #[must_use]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "each kind has a row, in the same order: a test compares them"
+    )]
+    pub const fn row(self) -> &'static ReplyRow {
+        const TABLE: &[ReplyRow] = &REPLIES;
+        &TABLE[self as usize]
+    }
+
+    /// Its name in request lines, logs and metric paths.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+/// What replies must hold beyond their totals; a reply takes those that concern it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReplyOptions {
+    /// Statistics: the RPC tables too.
+    pub rpc: bool,
+    /// Jobs by user too; of those users, and of the ones in the RPC tables, their names.
+    pub users: bool,
+    /// Jobs by account too.
+    pub accounts: bool,
+    /// Jobs by QOS too.
+    pub qos: bool,
+    /// Nodes by partition too.
+    pub partitions: bool,
+    /// Each node by itself too.
+    pub rows: bool,
+    /// Of jobs how many are in each state, and no more: all that slurmrestd is asked for.
+    pub states_only: bool,
+}
+
+impl BitOr for ReplyOptions {
+    type Output = Self;
+
+    /// What either of two wants.
+    fn bitor(self, other: Self) -> Self {
+        Self {
+            rpc: self.rpc || other.rpc,
+            users: self.users || other.users,
+            accounts: self.accounts || other.accounts,
+            qos: self.qos || other.qos,
+            partitions: self.partitions || other.partitions,
+            rows: self.rows || other.rows,
+            states_only: self.states_only || other.states_only,
+        }
+    }
+}
+
+/// A survey's reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Reply {
+    /// Nothing has changed since the moment that the request named: the last reading still holds.
+    Unchanged,
+    /// To [`ReplyKind::Jobs`].
+    Jobs(Box<Jobs>),
+    /// To [`ReplyKind::Nodes`].
+    Nodes(Box<Nodes>),
+    /// To [`ReplyKind::Licenses`].
+    Licenses(Licenses),
+    /// To [`ReplyKind::Reservations`].
+    Reservations(Reservations),
+    /// To [`ReplyKind::Controllers`].
+    Controllers(Vec<Controller>),
+}
+
+impl Reply {
+    /// When slurmctld wrote it, Unix seconds on its clock: the `since` of the next request.
+    #[must_use]
+    pub fn last_update(&self) -> Option<i64> {
+        match self {
+            Self::Jobs(jobs) => Some(jobs.last_update),
+            // The older one of the two.
+            Self::Nodes(nodes) => {
+                let partitions = nodes.partitions.as_ref().map(|partitions| partitions.last_update);
+                Some(partitions.unwrap_or(i64::MAX).min(nodes.last_update))
+            }
+            Self::Licenses(licenses) => Some(licenses.last_update),
+            Self::Reservations(reservations) => Some(reservations.last_update),
+            Self::Controllers(_) | Self::Unchanged => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_own_row_and_is_called_alike_there_and_on_the_line() {
+        for (index, row) in REPLIES.iter().enumerate() {
+            assert_eq!(row.kind as usize, index);
+            assert_eq!(serde_json::to_value(row.kind).unwrap(), row.name);
+            assert_eq!(row.kind.row().name, row.name);
+        }
+        let no_more = serde_json::from_str::<ReplyKind>("\"\"").unwrap_err().to_string();
+        assert_eq!(no_more.matches('`').count() / 2 - 1, REPLIES.len(), "{no_more}");
+    }
+
+    #[test]
+    fn what_either_of_two_wants_is_asked_for() {
+        let (rpc, rows) = (
+            ReplyOptions { rpc: true, ..Default::default() },
+            ReplyOptions { rows: true, ..Default::default() },
+        );
+        assert_eq!(rpc | rows, ReplyOptions { rpc: true, rows: true, ..Default::default() });
+    }
+}
