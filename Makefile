@@ -1,30 +1,12 @@
 # The one entry point: what a person types, CI runs too.
 
 PREFIX ?= /usr/local
-SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 # The folder with the three programs that `make install` installs.
 BUILT ?= $(TARGET)/release
 
-BIN = $(PREFIX)/bin
-LIBEXEC = $(PREFIX)/libexec/slurm-graphite
-READER ?= slurm-graphite-reader
-REST_READER = slurm-graphite-rest-reader
-DOC = $(PREFIX)/share/doc/slurm-graphite
-SHARE = $(PREFIX)/share/slurm-graphite
-MAN = $(PREFIX)/share/man
-ZSH ?= $(PREFIX)/share/zsh/site-functions
-CONFIG = $(SYSCONFDIR)/slurm-graphite
-UNITS ?= $(PREFIX)/lib/systemd/system
-UNIT = $(UNITS)/slurm-graphite.service
-# What is written for a package under /usr and /etc, for another prefix; manual pages have a backslash before a hyphen.
-ADAPT = sed -i -e 's|/usr/bin/slurm\\*-graphite|$(BIN)/slurm-graphite|g' \
-	-e 's|/usr/libexec/slurm\\*-graphite|$(LIBEXEC)|g' \
-	-e 's|/usr/share/slurm\\*-graphite|$(SHARE)|g' \
-	-e 's|/etc/slurm\\*-graphite|$(CONFIG)|g'
-
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm packages-test demo test headers releases bench bench-scale soak loss-long golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm dist packages-test demo test headers releases bench bench-scale soak loss-long golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -50,6 +32,10 @@ rpm: ## the same as RPMs
 	@sh tests/packages.sh rpm
 	@$(MAKE) --no-print-directory build
 	@sh packaging/rpm.sh $(BUILT) $(TARGET)/rpm
+
+dist: ## one tarball for every distribution, with a reader for each Slurm release: Debian's, and those of SLURM_HEADERS=DIR
+	@sh tests/packages.sh build
+	@sh packaging/dist.sh
 
 # Needs root, for chroots, and Debian's mirror.
 packages-test: packages deb rpm ## the packages, installed, upgraded and removed in a clean Debian
@@ -109,29 +95,9 @@ screenshots: packages ## draw docs/images anew: five minutes of a busy cluster, 
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin screenshots
 
-install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
-	@test -x $(BUILT)/slurm-graphite || { echo 'nothing is built yet: run `make build` first' >&2; exit 1; }
-	install -D -m 755 $(BUILT)/slurm-graphite $(DESTDIR)$(BIN)/slurm-graphite
-	install -D -m 755 $(BUILT)/slurm-graphite-reader $(DESTDIR)$(LIBEXEC)/$(READER)
-	install -D -m 755 $(BUILT)/$(REST_READER) $(DESTDIR)$(LIBEXEC)/$(REST_READER)
-	test -e $(DESTDIR)$(CONFIG)/slurm-graphite.toml || { \
-		install -D -m 644 config/slurm-graphite.toml $(DESTDIR)$(CONFIG)/slurm-graphite.toml && \
-		$(ADAPT) $(DESTDIR)$(CONFIG)/slurm-graphite.toml; }
-	install -D -m 644 systemd/slurm-graphite.service $(DESTDIR)$(UNIT)
-	install -D -m 644 systemd/slurm-graphite.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/slurm-graphite.conf
-	install -D -m 644 systemd/slurm-graphite.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/slurm-graphite.conf
-	install -D -m 644 $(BUILT)/manual/slurm-graphite.1 $(DESTDIR)$(MAN)/man1/slurm-graphite.1
-	install -D -m 644 $(BUILT)/manual/slurm-graphite.toml.5 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
-	install -D -m 644 $(BUILT)/manual/slurm-graphite.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/slurm-graphite
-	install -D -m 644 $(BUILT)/manual/slurm-graphite.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/slurm-graphite.fish
-	install -D -m 644 $(BUILT)/manual/_slurm-graphite $(DESTDIR)$(ZSH)/_slurm-graphite
-	find config/carbon config/grafana config/supervisor -type f 2>/dev/null | while read -r file; do \
-		install -D -m 644 $$file $(DESTDIR)$(SHARE)/$${file#config/} || exit 1; done
-	install -d $(DESTDIR)$(DOC)
-	install -m 644 config/slurm-graphite.toml README.md CHANGELOG.md LICENSE \
-		$(filter-out docs/code-structure.md docs/promises.md,$(wildcard docs/*.md)) $(DESTDIR)$(DOC)
-	find $(DESTDIR)$(SHARE) $(DESTDIR)$(DOC) -type f -exec $(ADAPT) {} +
-	$(ADAPT) $(DESTDIR)$(UNIT) $(DESTDIR)$(MAN)/man1/slurm-graphite.1 $(DESTDIR)$(MAN)/man5/slurm-graphite.toml.5
+install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=, SYSCONFDIR=, UNITS=, ZSH=
+	@DESTDIR='$(DESTDIR)' SYSCONFDIR='$(SYSCONFDIR)' UNITS='$(UNITS)' ZSH='$(ZSH)' BUILT='$(BUILT)' \
+		sh packaging/install.sh --prefix '$(PREFIX)'
 
 clean: ## remove what was built
 	cargo clean

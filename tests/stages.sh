@@ -7,7 +7,8 @@
 set -u
 cd "$(dirname "$0")/.."
 
-ALONE='loss::flow::a_full_cache
+ALONE='loss::caps::
+loss::flow::a_full_cache
 loss::hangs::a_hang_with_10_000
 loss::memory::a_window_shortened
 rest::imitated::whatever_a_server'

@@ -74,6 +74,31 @@ fn an_edited_configuration_stays() {
     assert_eq!(fs::read_to_string(configuration).unwrap(), "interval = \"10s\"\n");
 }
 
+#[test]
+fn what_is_removed_is_everything_but_an_edited_configuration() {
+    let folder = Folder::new().unwrap();
+    let root = install(&folder, "/usr").unwrap();
+    // Cargo's lists of dependencies are no programs.
+    fs::write(folder.path().join("built/slurm-graphite-reader.d"), "").unwrap();
+    let installed = files(&root).unwrap();
+    let named = script(&folder, &["--prefix", "/usr", "--dry-run"]).unwrap();
+    let mut named: Vec<PathBuf> = named.lines().map(PathBuf::from).collect();
+    // The configuration is there already, and stays.
+    named.push(root.join("etc/slurm-graphite/slurm-graphite.toml"));
+    named.sort();
+    assert_eq!(named, installed);
+    script(&folder, &["--prefix", "/usr", "--uninstall"]).unwrap();
+    assert_eq!(files(&root).unwrap(), [] as [PathBuf; 0]);
+
+    install(&folder, "/usr").unwrap();
+    let configuration = root.join("etc/slurm-graphite/slurm-graphite.toml");
+    fs::write(&configuration, "interval = \"10s\"\n").unwrap();
+    script(&folder, &["--prefix", "/usr", "--uninstall"]).unwrap();
+    assert_eq!(files(&root).unwrap(), [configuration]);
+    let error = script(&folder, &["--prefx=/usr"]).unwrap_err().to_string();
+    assert!(error.contains("--prefx=/usr is no option"), "{error}");
+}
+
 /// As lintian does it.
 #[test]
 fn manual_pages_render_without_a_warning() {
@@ -185,6 +210,18 @@ fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
     Ok(root)
 }
 
+/// The installer as the tarball has it, on what [`install`] has made.
+fn script(folder: &Folder, args: &[&str]) -> Result<String> {
+    let mut command = sandbox::command(folder.path(), &find_program("sh")?);
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/install.sh")).args(args);
+    let output = command
+        .env("BUILT", folder.path().join("built"))
+        .env("DESTDIR", folder.path().join("root"))
+        .output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 fn make(folder: &Folder, args: &[&str]) -> Result<()> {
     let mut command = sandbox::command(folder.path(), &find_program("make")?);
     let output = command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../..")]).args(args).output()?;
@@ -218,6 +255,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
         let path = entry?.path();
         if path.is_dir() { files.extend(self::files(&path)?) } else { files.push(path) }
     }
+    files.sort();
     Ok(files)
 }
 

@@ -42,6 +42,8 @@ struct Tick {
 pub struct Findings {
     /// Ticks that were collected.
     pub ticks: usize,
+    /// The first and the last of them.
+    pub span: Option<(u64, u64)>,
     /// Datapoints that were looked for.
     pub checked: u64,
     /// Datapoints that are not there: by timestamp, the paths.
@@ -149,8 +151,9 @@ impl Collected {
     /// # Errors
     /// As [`Collected::look`].
     pub fn compare(&mut self, carbons: &[&Carbon]) -> Result<Findings> {
-        let mut findings = Findings::default();
         let due: Vec<u64> = self.counted().map(|(at, _)| at).collect();
+        let span = due.first().copied().zip(due.last().copied());
+        let mut findings = Findings { span, ..Findings::default() };
         let mut stored = BTreeMap::new();
         for (path, file) in carbons.iter().flat_map(|carbon| carbon.paths()) {
             // One that is just being made has no header yet.
@@ -202,6 +205,9 @@ impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (lost, wrong) = (self.missing(), self.wrong.len());
         write!(f, "{} ticks, {} datapoints, {lost} lost, {wrong} wrong", self.ticks, self.checked)?;
+        if let Some((first, last)) = self.span.filter(|_| lost > 0) {
+            write!(f, "; the ticks are {first} to {last}")?;
+        }
         for (at, paths) in self.lost.iter().take(10) {
             let leaf = paths.first().and_then(|path| path.rsplit('.').next()).unwrap_or_default();
             write!(f, "\n  lost at {at}: {}, such as {leaf}", paths.len())?;

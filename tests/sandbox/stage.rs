@@ -238,7 +238,7 @@ impl Stage {
             if state.0 != before.0 || state.1 > before.1 + 50 {
                 (since, before) = (Instant::now(), state);
             }
-            if before.0 == 0 || since.elapsed() > Duration::from_secs(4) || start.elapsed() > 5 * PATIENCE {
+            if before.0 == 0 || since.elapsed() > Duration::from_secs(8) || start.elapsed() > 5 * PATIENCE {
                 return Ok(findings);
             }
             // To look into thousands of files again and again would keep Carbon from writing them.

@@ -82,3 +82,27 @@ impl Budget {
         *self = Self { round: 1, left: 0, rests: true, patience: PATIENCE, last: Duration::MAX };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_hung_once_is_at_full_speed_again_after_forty_quick_answers() {
+        let mut budget = Budget::new();
+        budget.doubted();
+        let answers = (0..100).take_while(|_| {
+            budget.answered(Duration::from_millis(1), Duration::from_secs(30));
+            budget.is_patient()
+        });
+        assert_eq!(answers.count(), 39);
+        // And no round is left out.
+        for _ in 0..3 {
+            while budget.allows() {
+                budget.spend();
+            }
+            assert!(budget.is_over());
+            budget.answered(Duration::from_millis(1), Duration::from_secs(30));
+        }
+    }
+}

@@ -78,22 +78,22 @@ pub enum ConnectionError {
     Socket(#[from] io::Error),
 }
 
+/// What a connection is asked to do.
+pub(crate) type Result<T = (), E = ConnectionError> = std::result::Result<T, E>;
+
 /// A connection to a receiver: [`Connection`], or one that a test imitates.
 pub trait Stream: Sized + Send + Sync + 'static {
     /// Looks `address` up and tries every address it has, in the resolver's order.
     ///
     /// # Errors
     /// The name cannot be looked up, or no address takes the connection.
-    fn open(
-        address: &Address,
-        timeouts: Timeouts,
-    ) -> impl Future<Output = Result<Self, ConnectionError>> + Send;
+    fn open(address: &Address, timeouts: Timeouts) -> impl Future<Output = Result<Self>> + Send;
 
     /// Another connection to the same IP address and port.
     ///
     /// # Errors
     /// It takes none.
-    fn open_again(&self) -> impl Future<Output = Result<Self, ConnectionError>> + Send + use<Self>;
+    fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<Self>;
 
     /// The peer's IP address and port.
     fn peer(&self) -> SocketAddr;
@@ -102,13 +102,13 @@ pub trait Stream: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The connection is lost: closed, broken or stalled.
-    fn write(&self, frame: &[u8]) -> impl Future<Output = Result<(), ConnectionError>> + Send;
+    fn write(&self, frame: &[u8]) -> impl Future<Output = Result> + Send;
 
     /// Closes our end. The peer closes its own only after it has read every byte before.
     ///
     /// # Errors
     /// The socket's.
-    fn half_close(&self) -> Result<(), ConnectionError>;
+    fn half_close(&self) -> Result;
 
     /// Waits for the end of the connection, which is the only thing that Carbon ever says. It is [`ConnectionError::Closed`] where
     /// the peer has read every byte: an end of file, no error behind it (there is one where bytes were left unread), and
@@ -122,7 +122,7 @@ pub trait Stream: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// The socket's.
-    fn unacked(&self) -> Result<u64, ConnectionError>;
+    fn unacked(&self) -> Result<u64>;
 }
 
 /// A TCP connection.
@@ -136,7 +136,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    async fn to(peer: SocketAddr, timeouts: Timeouts) -> Result<Self, ConnectionError> {
+    async fn to(peer: SocketAddr, timeouts: Timeouts) -> Result<Self> {
         let stream = timeout(timeouts.connect, TcpStream::connect(peer))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -147,7 +147,7 @@ impl Connection {
     }
 
     /// Reads what is there and throws it away.
-    fn try_read(&self) -> Result<(), ConnectionError> {
+    fn try_read(&self) -> Result {
         let mut ignored = [0_u8; 512];
         match self.stream.try_read(&mut ignored) {
             Ok(0) if self.unacked()? > 0 => {
@@ -163,7 +163,7 @@ impl Connection {
 }
 
 impl Stream for Connection {
-    async fn open(address: &Address, timeouts: Timeouts) -> Result<Self, ConnectionError> {
+    async fn open(address: &Address, timeouts: Timeouts) -> Result<Self> {
         let lookup_error = |source| ConnectionError::Lookup { host: address.host.clone(), source };
         let addresses = timeout(timeouts.connect, lookup_host((address.host.as_str(), address.port)))
             .await
@@ -179,7 +179,7 @@ impl Stream for Connection {
         Err(last)
     }
 
-    fn open_again(&self) -> impl Future<Output = Result<Self, ConnectionError>> + Send + use<> {
+    fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         Self::to(self.peer, self.timeouts)
     }
 
@@ -187,7 +187,7 @@ impl Stream for Connection {
         self.peer
     }
 
-    async fn write(&self, frame: &[u8]) -> Result<(), ConnectionError> {
+    async fn write(&self, frame: &[u8]) -> Result {
         let mut rest = frame;
         self.unfinished.store(true, Ordering::Relaxed);
         while !rest.is_empty() {
@@ -212,7 +212,7 @@ impl Stream for Connection {
         Ok(())
     }
 
-    fn half_close(&self) -> Result<(), ConnectionError> {
+    fn half_close(&self) -> Result {
         Ok(SockRef::from(&self.stream).shutdown(std::net::Shutdown::Write)?)
     }
 
@@ -232,7 +232,7 @@ impl Stream for Connection {
     }
 
     #[expect(unsafe_code, reason = "no crate that is kept asks for SIOCOUTQ; docs/code-structure.md")]
-    fn unacked(&self) -> Result<u64, ConnectionError> {
+    fn unacked(&self) -> Result<u64> {
         let mut bytes: libc::c_int = 0;
         // SAFETY: the descriptor is open while it is borrowed, and of a connected socket SIOCOUTQ, which tcp(7) has as TIOCOUTQ,
         // writes one int.

@@ -47,7 +47,6 @@ pub(crate) struct Ledger {
     entries: BTreeMap<u64, Entry>,
     /// Never written as a whole, or to be written again: those go later.
     due: BTreeSet<(bool, u64)>,
-    evicted: usize,
     /// Ticks that need nothing more, until somebody takes them.
     done: Vec<u64>,
     /// With a window of zero: points written on each connection that has not answered.
@@ -204,7 +203,6 @@ impl Ledger {
             return Some(Removed::Counted);
         }
         entry.evicted = true;
-        self.evicted += 1;
         Some(Removed::Written)
     }
 
@@ -224,8 +222,8 @@ impl Ledger {
     }
 
     /// Whether ticks left the queue that a loss would make due.
-    pub(crate) const fn is_window_short(&self) -> bool {
-        self.evicted > 0
+    pub(crate) fn is_window_short(&self) -> bool {
+        self.entries.values().any(|entry| entry.evicted)
     }
 
     /// The timestamp of the oldest tick that is due, Unix seconds.
@@ -242,7 +240,7 @@ impl Ledger {
 
     /// Ticks held: due, or written and not done.
     pub(crate) fn held(&self) -> usize {
-        self.entries.len().saturating_sub(self.evicted)
+        self.entries.values().filter(|entry| !entry.evicted).count()
     }
 
     /// Ticks held that were written, and not read as far as is known.
@@ -252,14 +250,9 @@ impl Ledger {
     }
 
     fn finish(&mut self, which: impl Fn(&Entry) -> bool) {
-        self.entries.retain(|&batch, entry| {
-            let is_done = which(entry);
-            if is_done {
-                self.done.push(batch);
-                self.evicted = self.evicted.saturating_sub(usize::from(entry.evicted));
-            }
-            !is_done
-        });
+        let done = self.entries.iter().filter(|(_, entry)| which(entry)).map(|(&batch, _)| batch);
+        self.done.extend(done);
+        self.entries.retain(|_, entry| !which(entry));
     }
 
     /// What has become done.

@@ -205,8 +205,7 @@ impl Queue {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
         // The commits under way name the destinations of until now.
-        let committing: Vec<u64> = state.unpublished().map(|(id, _)| id).collect();
-        committing.into_iter().for_each(|id| state.publish(id));
+        state.publish_all();
         let moved = moved(&state.configured(), &names, |name| state.destinations.contains_key(name));
         let resend_window = limits.resend_window;
         state.limits = limits;
@@ -228,6 +227,11 @@ impl Queue {
         state.expire(Moment::now());
         state.told.configured = Some((names, state.limits.max_bytes));
         moved.map(|(from, to)| (from.to_string(), to.to_string()))
+    }
+
+    /// Gives the senders what waits for its commit, so that they drain it too.
+    pub fn publish(&self) {
+        self.shared.state().publish_all();
     }
 
     /// Puts on disk what is not there yet, makes the last changes and closes the file, unless the disk takes too long. Returns

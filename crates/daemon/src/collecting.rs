@@ -7,9 +7,9 @@ use slurm_snapshot::{ReplyKind, ReplyOptions};
 
 use crate::collectors::{Begin, Start, SurveyCollector, TickCollector, TickOutcome};
 use crate::config::Collectors;
-use crate::figure::Points;
+use crate::metric::Points;
 use crate::replies::Needs;
-use crate::survey::Done;
+use crate::survey::RoundResult;
 
 /// The collectors of a configuration.
 #[derive(Default)]
@@ -82,12 +82,12 @@ impl Collecting {
     pub(crate) fn collect_survey(
         &mut self,
         due: Due,
-        done: &Done,
+        done: &RoundResult,
         now: i64,
         prefix: &str,
         batch: &mut Batch,
     ) {
-        let Done { timestamp, asked, replies } = done;
+        let RoundResult { timestamp, asked, replies } = done;
         let mut points = Points::new(prefix, batch);
         for running in &mut self.surveys {
             let was_asked = running.needs().and(asked) == *asked;
@@ -281,7 +281,7 @@ mod tests {
         let controller = |index| Controller { host: "ctl".to_owned(), index, ..Controller::default() };
         replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
         let mut batch = Batch::new(60);
-        let done = Done { timestamp: 60, asked: collecting.needs().unwrap(), replies };
+        let done = RoundResult { timestamp: 60, asked: collecting.needs().unwrap(), replies };
         collecting.collect_survey(Due::Always, &done, 60, "c", &mut batch);
         assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
         assert_eq!(repeated(&batch), None);
@@ -295,7 +295,7 @@ mod tests {
         let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));
         let mut points = |asked| {
             let mut batch = Batch::new(60);
-            let done = Done { timestamp: 60, asked, replies: replies.clone() };
+            let done = RoundResult { timestamp: 60, asked, replies: replies.clone() };
             collecting.collect_survey(Due::At(60), &done, 61, "c", &mut batch);
             batch.points().len()
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, ReplyKind, ReplyOptions};
 
-use crate::figure::{Leaves, Points};
+use crate::metric::{Leaves, Points};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Settings};
 

@@ -1,9 +1,10 @@
 //! What each command does: one file a command, and what they share.
 
+#[cfg(test)]
+#[path = "../tests/inside/any_recording.rs"]
+mod any_recording;
 mod check;
 mod count;
-#[cfg(test)]
-mod fuzz;
 mod manual;
 mod metrics;
 mod once;

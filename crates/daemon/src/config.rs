@@ -1,7 +1,7 @@
 //! The configuration: what every key may be, and what it is when it is left out.
 //!
 //! A file and flags are read together, and *all* that is wrong with them is reported at once, each problem with
-//! its place; nothing is started over a configuration with a problem. Defaults are nowhere else.
+//! its location; nothing is started over a configuration with a problem. Defaults are nowhere else.
 
 mod collectors;
 mod problem;
@@ -16,13 +16,13 @@ use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
 pub(crate) use self::problem::Problems;
-use self::problem::{Place, Problem};
-pub(crate) use self::rest::Rest;
+use self::problem::{KeyLocation, Problem};
+pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
 use self::value::{
     between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
 };
-use crate::naming::Prefix;
+use crate::prefix::Prefix;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -39,15 +39,15 @@ pub(crate) struct Config {
     /// How long the end may take to send what is left.
     pub(crate) drain_timeout: Duration,
     pub(crate) slurm: Slurm,
-    pub(crate) queue: Queue,
+    pub(crate) queue: QueueSettings,
     pub(crate) carbon: Vec<Destination>,
     pub(crate) collectors: Collectors,
-    pub(crate) log: Log,
+    pub(crate) log: LogSettings,
 }
 
 /// What keeps ticks until every destination is done with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Queue {
+pub(crate) struct QueueSettings {
     /// `None`: in memory.
     pub(crate) dir: Option<PathBuf>,
     pub(crate) limits: Limits,
@@ -63,14 +63,14 @@ pub(crate) struct Slurm {
     /// The reader program; `None`: the one installed with this program that fits the host's libslurm, or slurmrestd's.
     pub(crate) reader: Option<PathBuf>,
     /// slurmrestd instead of libslurm.
-    pub(crate) rest: Rest,
+    pub(crate) rest: RestSettings,
     /// How long a reader may be silent before it is killed.
     pub(crate) timeout: Duration,
 }
 
 /// What is logged, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Log {
+pub(crate) struct LogSettings {
     pub(crate) level: tracing::level_filters::LevelFilter,
     pub(crate) format: LogFormat,
 }
@@ -105,10 +105,10 @@ impl Default for Config {
             slurm: Slurm {
                 conf: None,
                 reader: None,
-                rest: Rest::default(),
+                rest: RestSettings::default(),
                 timeout: Duration::from_secs(30),
             },
-            queue: Queue {
+            queue: QueueSettings {
                 dir: None,
                 limits: Limits {
                     max_bytes: 256 << 20,
@@ -119,7 +119,7 @@ impl Default for Config {
             },
             carbon: Vec::new(),
             collectors: Collectors::default(),
-            log: Log { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
+            log: LogSettings { level: tracing::level_filters::LevelFilter::INFO, format: LogFormat::Text },
         }
     }
 }
@@ -130,7 +130,7 @@ impl Config {
         let text = match file {
             Some(path) => std::fs::read_to_string(path).map_err(|error| {
                 let text = format!("cannot be read: {error}");
-                vec![Problem { place: Place::Whole, key: path.display().to_string(), text }]
+                vec![Problem { location: KeyLocation::Whole, key: path.display().to_string(), text }]
             })?,
             None => String::new(),
         };
@@ -148,8 +148,9 @@ impl Config {
         let mut config = Self::default();
         let (table, errors) = toml::de::DeTable::parse_recoverable(text);
         for error in errors {
-            let place = error.span().map_or(Place::Whole, |span| Place::Line(line_of(text, span.start)));
-            problems.push(Problem { place, key: "not TOML".into(), text: error.message().to_owned() });
+            let location =
+                error.span().map_or(KeyLocation::Whole, |span| KeyLocation::Line(line_of(text, span.start)));
+            problems.push(Problem { location, key: "not TOML".into(), text: error.message().to_owned() });
         }
         // What follows a syntax error was read as something else: complaints about it would mislead.
         if problems.is_empty() {
@@ -235,7 +236,7 @@ impl Config {
 
     fn apply_flags(&mut self, flags: &Flags, problems: &mut Vec<Problem>) {
         let mut problem = |key: &str, text: String| {
-            problems.push(Problem { place: Place::Flag, key: key.to_owned(), text });
+            problems.push(Problem { location: KeyLocation::Flag, key: key.to_owned(), text });
         };
         macro_rules! set {
             ($key:literal, $text:expr, $parse:expr, $target:expr) => {
@@ -293,7 +294,7 @@ impl Config {
             let longest = self.prefix.longest_path(&to.name);
             if let Err(error) = carbon::path::check(&longest) {
                 let text = format!("is too long for the path {longest}: {error}");
-                problems.push(Problem { place: Place::Whole, key: "prefix".into(), text });
+                problems.push(Problem { location: KeyLocation::Whole, key: "prefix".into(), text });
                 return;
             }
         }
@@ -307,7 +308,7 @@ impl Config {
                 "a file needs {}MiB or more: its log alone takes 2MiB; smaller ones are for a queue in memory",
                 least >> 20
             );
-            problems.push(Problem { place: Place::Whole, key: "queue.max_bytes".into(), text });
+            problems.push(Problem { location: KeyLocation::Whole, key: "queue.max_bytes".into(), text });
         }
     }
 
@@ -315,7 +316,12 @@ impl Config {
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file";
-            return Err(vec![Problem { place: Place::Whole, key: "carbon".into(), text: text.into() }].into());
+            return Err(vec![Problem {
+                location: KeyLocation::Whole,
+                key: "carbon".into(),
+                text: text.into(),
+            }]
+            .into());
         }
         Ok(self)
     }

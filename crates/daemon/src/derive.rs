@@ -10,7 +10,7 @@ mod span;
 use slurm_snapshot::{Means, Reading, Release, Statistics};
 
 pub(crate) use self::growth::{Calls, Tables};
-pub(crate) use self::interval::{Cycles, Interval, Jobs, whole};
+pub(crate) use self::interval::{Cycles, Interval, JobCounts, exact_f64};
 pub(crate) use self::span::{Reset, reset, span, unbroken};
 
 /// The mean of `sum` over `count`, truncated; `None` when nothing was counted.

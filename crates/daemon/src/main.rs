@@ -7,27 +7,28 @@
 mod cli;
 mod clock;
 mod collecting;
+mod collector_memory;
 mod collectors;
 mod commands;
 mod config;
+#[cfg(test)]
+#[path = "../tests/inside/counter_model.rs"]
+mod counter_model;
 mod derive;
-mod figure;
 mod grid;
-mod health;
-mod members;
-mod memory;
-mod naming;
+mod metric;
+mod node_metrics;
 mod notify;
+mod prefix;
 mod replies;
+mod self_metrics;
 mod settings;
-mod shares;
 mod source;
 mod survey;
 mod telemetry;
 mod url;
-#[cfg(test)]
-mod walks;
-mod words;
+mod user_paths;
+mod zero_fill;
 
 use std::io::Write;
 use std::process::ExitCode;

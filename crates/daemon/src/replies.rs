@@ -59,8 +59,6 @@ impl SurveyReplies {
     /// The same with one more.
     #[cfg(test)]
     pub(crate) fn add(&mut self, kind: ReplyKind, reply: Reply) {
-        let line = r#"{"id":0,"time":0.0,"elapsed":0,"release":"22.05"}"#;
-        let reading = Reading { reply: Some(reply), ..serde_json::from_str(line).unwrap() };
-        self.insert(kind, Arc::new(reading));
+        self.insert(kind, Arc::new(Reading { reply: Some(reply), ..Reading::default() }));
     }
 }

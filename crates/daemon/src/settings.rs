@@ -25,7 +25,7 @@ counts for that. Slurm 24.05 or newer.",
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Flag(bool),
-    /// How many users have paths of their own, at most [`crate::members::MOST_USERS`]; 0: no path for any user.
+    /// How many users have paths of their own, at most [`crate::user_paths::MOST_USERS`]; 0: no path for any user.
     Users(usize),
 }
 

@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-use self::conf::Watch;
-use self::process::{Heard, Process, ProcessError, Said, Speaker};
+use self::conf::ConfWatch;
+use self::process::{LastLines, LogDedup, Process, ProcessError, Speaker};
 use crate::config::Slurm;
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
@@ -39,7 +39,7 @@ pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
 pub(crate) enum SourceError {
     /// libslurm's own answer, with the lines that it printed meanwhile.
     #[error("{}", refused(.0, .1))]
-    Refused(Failure, Said),
+    Refused(Failure, LastLines),
     #[error("{} is not there; say where slurm.conf is with --slurm-conf, [slurm] conf or SLURM_CONF", .0.display())]
     NoConf(PathBuf),
     #[error("{0}")]
@@ -115,7 +115,7 @@ impl SourceError {
 /// not resolve.
 const SLURMS_ERRNO: i32 = 1000;
 
-fn refused(failure: &Failure, said: &Said) -> String {
+fn refused(failure: &Failure, said: &LastLines) -> String {
     let Failure { call, errno, .. } = failure;
     if said.is_empty() || !(0..SLURMS_ERRNO).contains(errno) {
         return format!("{failure}{said}");
@@ -128,13 +128,13 @@ fn refused(failure: &Failure, said: &Said) -> String {
 pub(crate) struct Source {
     requests: mpsc::Sender<Request>,
     outcomes: mpsc::Receiver<Outcome>,
-    vitals: Arc<Vitals>,
+    status: Arc<ReaderStatus>,
     task: tokio::task::JoinHandle<()>,
 }
 
 /// What is seen of the reader from outside.
 #[derive(Debug, Default)]
-struct Vitals {
+struct ReaderStatus {
     restarts: AtomicU64,
     pid: AtomicU32,
 }
@@ -145,23 +145,27 @@ impl Source {
     pub(crate) fn start(slurm: Slurm, start_deadline: Duration) -> Self {
         let (requests, asked) = mpsc::channel(1);
         let (answered, outcomes) = mpsc::channel(1);
-        let vitals = Arc::new(Vitals::default());
-        let keeper = Keeper {
-            conf: Watch::new(slurm.conf.clone()),
-            heard: Heard::of(if slurm.rest.endpoint.is_some() { Speaker::Reader } else { Speaker::Libslurm }),
+        let status = Arc::new(ReaderStatus::default());
+        let supervisor = ReaderSupervisor {
+            conf: ConfWatch::new(slurm.conf.clone()),
+            dedup: LogDedup::of(if slurm.rest.endpoint.is_some() {
+                Speaker::Reader
+            } else {
+                Speaker::Libslurm
+            }),
             slurm,
             start_deadline,
-            vitals: Arc::clone(&vitals),
+            status: Arc::clone(&status),
             reader: None,
             backoff: Backoff::default(),
-            rest: None,
+            pause: None,
             started_before: false,
             unanswered_since: None,
             troubled: false,
             id: 0,
         };
-        let task = tokio::spawn(keeper.run(asked, answered));
-        Self { requests, outcomes, vitals, task }
+        let task = tokio::spawn(supervisor.run(asked, answered));
+        Self { requests, outcomes, status, task }
     }
 
     /// Hands a request over, whose number is given here. There must be no other on its way: `false` then, and
@@ -181,12 +185,12 @@ impl Source {
 
     /// Readers started again so far, after the first.
     pub(crate) fn restarts(&self) -> u64 {
-        self.vitals.restarts.load(Ordering::Relaxed)
+        self.status.restarts.load(Ordering::Relaxed)
     }
 
     /// The reader's process id, while there is one.
     pub(crate) fn pid(&self) -> Option<u32> {
-        Some(self.vitals.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
+        Some(self.status.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
     }
 }
 
@@ -198,24 +202,24 @@ impl Drop for Source {
 }
 
 /// The task: owner of at most one reader.
-struct Keeper {
+struct ReaderSupervisor {
     slurm: Slurm,
     start_deadline: Duration,
-    vitals: Arc<Vitals>,
+    status: Arc<ReaderStatus>,
     reader: Option<Process>,
-    conf: Watch,
+    conf: ConfWatch,
     backoff: Backoff,
-    rest: Option<Rest>,
+    pause: Option<Pause>,
     started_before: bool,
     unanswered_since: Option<Instant>,
     /// A reader was lost and none has read since: that is said once, not at every try.
     troubled: bool,
-    heard: Heard,
+    dedup: LogDedup,
     id: u64,
 }
 
 /// No reader until then, and why.
-struct Rest {
+struct Pause {
     until: Instant,
     error: Arc<SourceError>,
 }
@@ -223,18 +227,18 @@ struct Rest {
 enum Event {
     Asked(Option<Request>),
     Gone(ProcessError),
-    Rested,
+    PauseOver,
 }
 
-impl Keeper {
+impl ReaderSupervisor {
     async fn run(mut self, mut asked: mpsc::Receiver<Request>, answered: mpsc::Sender<Outcome>) {
         self.start_ahead().await;
         loop {
-            let rested = self.rest.as_ref().map(|rest| rest.until);
+            let pause_end = self.pause.as_ref().map(|pause| pause.until);
             let event = tokio::select! {
                 request = asked.recv() => Event::Asked(request),
                 error = gone(self.reader.as_mut()) => Event::Gone(error),
-                () = sleep_until(rested.unwrap_or_else(Instant::now)), if rested.is_some() => Event::Rested,
+                () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => Event::PauseOver,
             };
             match event {
                 Event::Asked(Some(request)) => {
@@ -252,8 +256,8 @@ impl Keeper {
                     }
                     self.lose_reader(error.into());
                 }
-                Event::Rested => {
-                    self.rest = None;
+                Event::PauseOver => {
+                    self.pause = None;
                     self.start_ahead().await;
                 }
             }
@@ -285,7 +289,7 @@ impl Keeper {
                 self.unanswered_since.get_or_insert_with(Instant::now);
                 let said = match &self.reader {
                     Some(reader) => reader.said().await,
-                    None => Said::default(),
+                    None => LastLines::default(),
                 };
                 Err(SourceError::Refused(failure, said))
             }
@@ -306,8 +310,8 @@ impl Keeper {
     }
 
     async fn start_another(&mut self) -> Result<Process, SourceError> {
-        if let Some(rest) = &self.rest {
-            return Err(SourceError::Resting(Arc::clone(&rest.error)));
+        if let Some(pause) = &self.pause {
+            return Err(SourceError::Resting(Arc::clone(&pause.error)));
         }
         let started = match self.note_conf().await {
             Ok(()) => self.start().await,
@@ -316,10 +320,10 @@ impl Keeper {
         match started {
             Ok(reader) => {
                 if self.started_before {
-                    self.vitals.restarts.fetch_add(1, Ordering::Relaxed);
+                    self.status.restarts.fetch_add(1, Ordering::Relaxed);
                 }
                 self.started_before = true;
-                self.vitals.pid.store(reader.pid(), Ordering::Relaxed);
+                self.status.pid.store(reader.pid(), Ordering::Relaxed);
                 Ok(reader)
             }
             Err(error) => Err(self.lose_reader(error)),
@@ -336,7 +340,7 @@ impl Keeper {
         let mut unfit = Vec::new();
         for program in programs {
             let arguments = arguments(&self.slurm);
-            match Process::start(&program, &arguments, self.start_deadline, &self.heard).await {
+            match Process::start(&program, &arguments, self.start_deadline, &self.dedup).await {
                 Ok(reader) => {
                     let (path, pid) = (program.display(), reader.pid());
                     let whose = match reader.release() {
@@ -362,10 +366,10 @@ impl Keeper {
     fn lose_reader(&mut self, error: SourceError) -> SourceError {
         self.reader = None;
         self.troubled = true;
-        self.vitals.pid.store(0, Ordering::Relaxed);
+        self.status.pid.store(0, Ordering::Relaxed);
         let error = Arc::new(error);
-        self.rest =
-            Some(Rest { until: Instant::now() + self.backoff.next_delay(), error: Arc::clone(&error) });
+        self.pause =
+            Some(Pause { until: Instant::now() + self.backoff.next_delay(), error: Arc::clone(&error) });
         SourceError::Resting(error)
     }
 
@@ -398,8 +402,8 @@ impl Keeper {
 
     fn replace_reader(&mut self) {
         self.reader = None;
-        self.rest = None;
-        self.vitals.pid.store(0, Ordering::Relaxed);
+        self.pause = None;
+        self.status.pid.store(0, Ordering::Relaxed);
     }
 }
 

@@ -8,8 +8,8 @@
 //! nothing, but where one of them hangs it takes long, so that it comes last and nothing else waits for it. What slurmctld
 //! may keep from us is not used at all: a part must not look like the whole.
 
-mod pace;
-mod topic;
+mod duty;
+mod reply_state;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use slurm_snapshot::{Cost, ReplyKind, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use self::topic::Topic;
-pub(crate) use self::topic::Vitals;
+pub(crate) use self::reply_state::ReplyCounters;
+use self::reply_state::ReplyState;
 use crate::clock;
 use crate::config::Slurm;
 use crate::replies::{Needs, SurveyReplies};
@@ -45,7 +45,7 @@ struct Round {
 
 /// What a round has found out: of one that is over, or all of one in which only the controllers are still asked.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct RoundResult {
     /// Its tick, Unix seconds.
     pub(crate) timestamp: i64,
     /// What replies were asked for with: a reload may have changed since what the next round is for.
@@ -61,13 +61,13 @@ pub(crate) struct Survey {
     over_rest: bool,
     max_duty: f64,
     max_threads: u32,
-    topics: BTreeMap<ReplyKind, Topic>,
+    states: BTreeMap<ReplyKind, ReplyState>,
     /// What all collectors together need: replies are asked for with all of it, whoever is due, so that one reply can be
     /// held against the next.
     needs: Needs,
     round: Option<Round>,
     asked: Option<Asked>,
-    said_busy: bool,
+    logged_busy: bool,
 }
 
 /// What is under way.
@@ -87,11 +87,11 @@ impl Survey {
             source: Source::start(slurm, START_DEADLINE),
             max_duty,
             max_threads,
-            topics: BTreeMap::new(),
+            states: BTreeMap::new(),
             needs: Needs::default(),
             round: None,
             asked: None,
-            said_busy: false,
+            logged_busy: false,
         }
     }
 
@@ -99,7 +99,7 @@ impl Survey {
     /// again. What is under way goes on, and so do the counters.
     pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
         (self.max_duty, self.max_threads) = (max_duty, max_threads);
-        self.topics.values_mut().for_each(|topic| topic.kept = None);
+        self.states.values_mut().for_each(|state| state.kept = None);
     }
 
     /// A tick that is due for some collectors: what each of them needs, and every how many seconds; `needs` is what all
@@ -112,7 +112,7 @@ impl Survey {
         needs: &Needs,
         threads: Option<u32>,
         now: Duration,
-    ) -> Option<Done> {
+    ) -> Option<RoundResult> {
         let over_rest = self.over_rest;
         let mut wanted = BTreeMap::new();
         for (kind, every) in
@@ -125,25 +125,27 @@ impl Survey {
         }
         if self.round.is_some() {
             debug!("the last round is still under way; this one is left out");
-            wanted.into_keys().for_each(|kind| topic::one_more(&mut self.topic(kind).vitals.skipped_round));
+            wanted
+                .into_keys()
+                .for_each(|kind| reply_state::one_more(&mut self.state(kind).counters.skipped_round));
             return None;
         }
         if *needs != self.needs {
             self.needs = needs.clone();
-            self.topics.values_mut().for_each(|topic| topic.kept = None);
+            self.states.values_mut().for_each(|state| state.kept = None);
         }
         let busy = threads.is_none_or(|threads| threads > self.max_threads);
-        self.say_busy(busy, threads);
+        self.log_busy(busy, threads);
         let mut left = Vec::new();
         for (kind, every) in wanted {
-            let topic = self.topic(kind);
+            let state = self.state(kind);
             let is_expensive = kind.row().cost != Cost::None;
             if busy && is_expensive {
-                topic::one_more(&mut topic.vitals.skipped_busy);
-            } else if topic.pace.allows(now) || !is_expensive {
+                reply_state::one_more(&mut state.counters.skipped_busy);
+            } else if state.duty.allows(now) || !is_expensive {
                 left.push((kind, timestamp.saturating_add(every.into())));
             } else {
-                topic::one_more(&mut topic.vitals.skipped_duty);
+                reply_state::one_more(&mut state.counters.skipped_duty);
             }
         }
         left.reverse();
@@ -160,22 +162,22 @@ impl Survey {
     }
 
     /// Takes an outcome, and goes on to the next reply or ends the round.
-    pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<Done> {
+    pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
         let (Some(Asked { kind, until, at }), Some(mut round)) = (self.asked.take(), self.round.take())
         else {
             return None;
         };
         let (max_duty, options) = (self.max_duty, self.needs.options);
-        let topic = self.topic(kind);
-        topic.pace.answered(topic::cost(&outcome, at.elapsed()), max_duty);
-        let reading = topic.take(kind, options, outcome);
+        let state = self.state(kind);
+        state.duty.answered(reply_state::cost(&outcome, at.elapsed()), max_duty);
+        let reading = state.take(kind, options, outcome);
         if reading.is_some() && is_over(until, now) {
-            topic::one_more(&mut topic.vitals.readings_late);
+            reply_state::one_more(&mut state.counters.readings_late);
             debug!(reply = kind.name(), "it came after its slot and is thrown away");
         } else {
             // One that is thrown away is none that the next can be held against.
             if let Some(reading) = reading {
-                topic.kept = kind.row().unchanged.then(|| Arc::clone(&reading));
+                state.kept = kind.row().unchanged.then(|| Arc::clone(&reading));
                 round.replies.insert(kind, reading);
             }
         }
@@ -184,7 +186,7 @@ impl Survey {
     }
 
     /// A whole round, for a command that ends afterwards.
-    pub(crate) async fn whole(mut self, timestamp: i64, needs: Needs) -> Done {
+    pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> RoundResult {
         let mut replies = SurveyReplies::default();
         let mut done = self.begin(i64::MAX, &[(needs.clone(), 0)], &needs, Some(0), clock::now());
         loop {
@@ -192,7 +194,7 @@ impl Survey {
                 replies.extend(done.replies);
             }
             if self.round.is_none() {
-                return Done { timestamp, asked: needs, replies };
+                return RoundResult { timestamp, asked: needs, replies };
             }
             let outcome = self.outcome().await;
             done = self.answered(outcome, clock::now());
@@ -200,9 +202,9 @@ impl Survey {
     }
 
     /// How each kind is doing that was ever asked for.
-    pub(crate) fn vitals(&self) -> impl Iterator<Item = (ReplyKind, Vitals)> + '_ {
-        let known = self.topics.iter().filter(|(_, topic)| topic.is_known());
-        known.map(|(kind, topic)| (*kind, topic.vitals))
+    pub(crate) fn counters(&self) -> impl Iterator<Item = (ReplyKind, ReplyCounters)> + '_ {
+        let known = self.states.iter().filter(|(_, state)| state.is_known());
+        known.map(|(kind, state)| (*kind, state.counters))
     }
 
     /// Readers started again so far, after the first.
@@ -215,18 +217,18 @@ impl Survey {
         self.source.pid()
     }
 
-    fn go_on(&mut self, now: Duration) -> Option<Done> {
+    fn go_on(&mut self, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
         while let Some((kind, until)) = round.left.pop() {
             let options = self.needs.options;
-            let topic = self.topic(kind);
+            let state = self.state(kind);
             if is_over(until, now) {
                 // Its answer could only come too late: slurmctld is spared it.
-                topic::one_more(&mut topic.vitals.skipped_round);
+                reply_state::one_more(&mut state.counters.skipped_round);
                 continue;
             }
-            let request = Request { since: topic.since(), ..Request::new(kind, options) };
-            topic.pace.ask(now);
+            let request = Request { since: state.since(), ..Request::new(kind, options) };
+            state.duty.ask(now);
             if self.source.ask(request) {
                 self.asked = Some(Asked { kind, until, at: Instant::now() });
                 let done = (kind == ReplyKind::Controllers).then(|| self.done(&mut round));
@@ -238,30 +240,30 @@ impl Survey {
     }
 
     /// What `round` has found out by now.
-    fn done(&self, round: &mut Round) -> Done {
+    fn done(&self, round: &mut Round) -> RoundResult {
         let replies = std::mem::take(&mut round.replies);
-        Done { timestamp: round.timestamp, asked: self.needs.clone(), replies }
+        RoundResult { timestamp: round.timestamp, asked: self.needs.clone(), replies }
     }
 
-    fn topic(&mut self, kind: ReplyKind) -> &mut Topic {
-        self.topics.entry(kind).or_default()
+    fn state(&mut self, kind: ReplyKind) -> &mut ReplyState {
+        self.states.entry(kind).or_default()
     }
 
-    fn say_busy(&mut self, busy: bool, threads: Option<u32>) {
+    fn log_busy(&mut self, busy: bool, threads: Option<u32>) {
         if threads.is_none() {
-            // That it does not answer has been said.
+            // That it does not answer has been logged.
             return;
         }
-        if busy && !self.said_busy {
+        if busy && !self.logged_busy {
             warn!(
                 threads,
                 limit = self.max_threads,
                 "slurmctld is busy; it is asked for its statistics alone until it is not"
             );
-        } else if !busy && self.said_busy {
+        } else if !busy && self.logged_busy {
             info!(threads, "slurmctld is no longer busy; it is asked for everything again");
         }
-        self.said_busy = busy;
+        self.logged_busy = busy;
     }
 }
 

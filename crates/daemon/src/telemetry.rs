@@ -10,7 +10,7 @@ use tracing_subscriber::registry::Registry;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::{Log, LogFormat};
+use crate::config::{LogFormat, LogSettings};
 
 type Boxed = Box<dyn Layer<Registry> + Send + Sync>;
 
@@ -19,14 +19,14 @@ pub(crate) struct Logging(reload::Handle<Filtered<Boxed, LevelFilter, Registry>,
 
 impl Logging {
     /// Starts logging; once a process.
-    pub(crate) fn start(log: Log) -> Self {
+    pub(crate) fn start(log: LogSettings) -> Self {
         let (layer, handle) = reload::Layer::new(layer(log).with_filter(log.level));
         tracing_subscriber::registry().with(layer).init();
         Self(handle)
     }
 
     /// Goes on with other settings.
-    pub(crate) fn change(&self, log: Log) {
+    pub(crate) fn change(&self, log: LogSettings) {
         // It fails only when the subscriber is gone, and nobody is there to be told.
         let _ = self.0.modify(|filtered| {
             // Not another Filtered: only the first one was given an id by the registry, and without one it panics.
@@ -36,7 +36,7 @@ impl Logging {
     }
 }
 
-fn layer(log: Log) -> Boxed {
+fn layer(log: LogSettings) -> Boxed {
     let base = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     match log.format {
         LogFormat::Json => base.json().flatten_event(true).boxed(),

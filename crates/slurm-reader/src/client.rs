@@ -13,7 +13,7 @@ use slurm_snapshot::Statistics;
 use slurm_sys::{slurm_conf_t, stats_info_request_msg_t, stats_info_response_msg_t};
 
 use crate::conf::{self, Conf};
-use crate::raw::{Freed, NoReply, Reply, SUCCESS, last_errno, text};
+use crate::raw::{Freed, NoReply, RawReply, SUCCESS, last_errno, text};
 use crate::stats;
 
 /// An initialized libslurm. It has static state, so there is one, in one thread.
@@ -69,7 +69,7 @@ impl Client {
             unsafe { slurm_sys::slurm_get_statistics(out, &raw mut request) }
         };
         // SAFETY: slurm_get_statistics leaves NULL or a reply that its caller frees with its FREE.
-        let reply = unsafe { Reply::receive(call) };
+        let reply = unsafe { RawReply::receive(call) };
         let reply = reply.map_err(|error| failure("slurm_get_statistics", &error))?;
         // SAFETY: libslurm unpacks every array together with its count, or leaves it NULL.
         Ok(unsafe { stats::from_reply(reply.get(), rpc) })
@@ -131,14 +131,14 @@ impl Freed for slurm_conf_t {
 /// Makes a call; no reply where nothing has changed since then. 0 is no moment: to that "unchanged" is no answer.
 ///
 /// # Safety
-/// As of [`Reply::receive`].
+/// As of [`RawReply::receive`].
 pub(crate) unsafe fn receive<T: Freed>(
     name: &'static str,
     since: i64,
     call: impl FnOnce(&mut *mut T) -> c_int,
-) -> Result<Option<Reply<T>>, CallError> {
+) -> Result<Option<RawReply<T>>, CallError> {
     // SAFETY: the caller's promise.
-    match unsafe { Reply::receive(call) } {
+    match unsafe { RawReply::receive(call) } {
         Ok(reply) => Ok(Some(reply)),
         Err(NoReply::Errno(NO_CHANGE)) if since != 0 => Ok(None),
         Err(error) => Err(failure(name, &error)),
@@ -201,7 +201,7 @@ mod tests {
             SUCCESS
         };
         // SAFETY: leaves a StandIn that only its FREE frees.
-        let reply = unsafe { Reply::receive(call) }.unwrap();
+        let reply = unsafe { RawReply::receive(call) }.unwrap();
         // SAFETY: every array is NULL.
         let statistics = unsafe { stats::from_reply(&reply.get().0, true) };
         drop(reply);
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(statistics.rpc, Some(empty));
     }
 
-    fn unchanged(since: i64) -> Result<Option<Reply<StandIn>>, CallError> {
+    fn unchanged(since: i64) -> Result<Option<RawReply<StandIn>>, CallError> {
         let call = |_: &mut *mut StandIn| {
             Errno::set_raw(NO_CHANGE);
             -1

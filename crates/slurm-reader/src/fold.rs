@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use slurm_snapshot::{JobTallies, JobTally, Jobs, PartitionJobs, ReplyOptions, Started, UserJobs, Waiting};
 
 use crate::job::Job;
+use crate::slurm_names;
 use crate::waits::Waits;
-use crate::words;
 
 /// Tallies by the number of the state's word.
 type Row = Vec<JobTally>;
@@ -63,7 +63,7 @@ impl Fold {
         self.records = self.records.saturating_add(1);
         self.unparsed = self.unparsed.saturating_add(job.unparsed);
         let word = self.states.add(job.state, job.tally);
-        if words::is_waiting(job.state) {
+        if slurm_names::is_waiting(job.state) {
             self.reasons.entry(job.reason).or_default().add(job.tally);
         }
         let started = self.started(job);
@@ -87,8 +87,8 @@ impl Fold {
     /// A pending job has a start time too, the expected one, and one cancelled before its start that of its end. While its
     /// nodes are being booted a job has that of its allocation, which slurmctld replaces when they are up.
     fn started(&self, job: &Job<'_>) -> bool {
-        let is_booting = job.state & words::JOB_POWER_UP_NODE != 0;
-        let has_started = words::job_base(job.state) != 0 && job.has_nodes && !is_booting;
+        let is_booting = job.state & slurm_names::JOB_POWER_UP_NODE != 0;
+        let has_started = slurm_names::job_base(job.state) != 0 && job.has_nodes && !is_booting;
         has_started && self.since.is_some_and(|since| since <= job.start_time && job.start_time < self.now)
     }
 
@@ -107,7 +107,7 @@ impl Fold {
             ..Jobs::default()
         };
         for (reason, tally) in self.reasons {
-            jobs.pending_reasons.entry(words::reason(reason)).or_default().add(tally);
+            jobs.pending_reasons.entry(slurm_names::reason(reason)).or_default().add(tally);
         }
         for (name, (row, times)) in self.partitions.rows {
             let (waiting, started) = times.finish(self.now, since);
@@ -127,7 +127,7 @@ impl Fold {
 impl Times {
     fn add(&mut self, job: &Job<'_>, now: i64, started: bool) {
         let jobs = job.tally.jobs;
-        if words::is_waiting(job.state) {
+        if slurm_names::is_waiting(job.state) {
             self.submitted.add(job.submit_time, now, jobs);
             if !job.held && (1..=now).contains(&job.eligible_time) {
                 self.eligible.add(job.eligible_time, now, jobs);
@@ -158,7 +158,7 @@ impl States {
     /// The place of the state's word.
     fn add(&mut self, state: u32, tally: JobTally) -> usize {
         let (word, sum) = self.known.entry(state).or_insert_with(|| {
-            let word = words::job_state(state);
+            let word = slurm_names::job_state(state);
             let place = self.words.iter().position(|known| *known == word).unwrap_or_else(|| {
                 self.words.push(word);
                 self.words.len().saturating_sub(1)
@@ -173,8 +173,8 @@ impl States {
         for (state, (place, tally)) in self.known {
             let word = self.words.get(place).cloned().unwrap_or_default();
             jobs.states.entry(word).or_default().add(tally);
-            jobs.base_states.entry(words::job_base_state(state)).or_default().add(tally);
-            for flag in words::job_flags(state) {
+            jobs.base_states.entry(slurm_names::job_base_state(state)).or_default().add(tally);
+            for flag in slurm_names::job_flags(state) {
                 jobs.flags.entry(flag).or_default().add(tally);
             }
         }

@@ -11,7 +11,7 @@ use crate::fold::Fold;
 use crate::job::Job;
 use crate::raw::{bytes, number, slice, wide};
 
-use crate::words;
+use crate::slurm_names;
 
 /// Counts the reply; jobs have started from `since` on.
 ///
@@ -91,7 +91,7 @@ unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     // SAFETY: the caller promises NULL or a string.
     let gpus = |text| unsafe { bytes(text) };
     let gpus = |text| gres::gpus(gpus(text));
-    if words::job_base(record.job_state) != 0 {
+    if slurm_names::job_base(record.job_state) != 0 {
         for text in [record.tres_alloc_str, record.gres_total] {
             if let Some(count) = gpus(text)? {
                 return Ok(count);

@@ -6,12 +6,11 @@
 
 pub mod args;
 pub mod client;
-mod cluster;
 pub mod conf;
+mod conf_cache;
 mod fold;
 mod job;
 mod jobs;
-mod known;
 mod lists;
 mod names;
 mod nodes;
@@ -21,7 +20,8 @@ mod raw;
 mod rpc;
 pub mod rpcs;
 pub mod serve;
+mod slurm_names;
 mod stats;
+mod survey_calls;
 pub mod version;
 mod waits;
-mod words;

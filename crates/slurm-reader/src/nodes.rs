@@ -7,7 +7,7 @@ use slurm_snapshot::{Memory, NodeRow, NodeTally, Nodes, Shares, gres};
 use slurm_sys::{node_info_msg_t, node_info_t};
 
 use crate::raw::{bytes, moment, number, number64, slice, text};
-use crate::words;
+use crate::slurm_names;
 
 /// What its partitions need of a node.
 #[derive(Clone, Copy, Debug)]
@@ -59,24 +59,24 @@ impl Walked {
             return None;
         }
         let state = record.node_state;
-        if words::node_base(state) == words::NODE_FUTURE {
+        if slurm_names::node_base(state) == slurm_names::NODE_FUTURE {
             nodes.future = Some(nodes.future.unwrap_or(0).saturating_add(1));
             return None;
         }
         // SAFETY: the caller's promise.
         let tally = unsafe { tally(record, nodes) };
-        let word = words::node_state(state);
+        let word = slurm_names::node_state(state);
         nodes.total.add(&tally);
-        nodes.base_states.entry(words::node_base_state(state)).or_default().add(&tally);
-        let flags = words::node_flags(state);
+        nodes.base_states.entry(slurm_names::node_base_state(state)).or_default().add(&tally);
+        let flags = slurm_names::node_flags(state);
         for flag in &flags {
             nodes.flags.entry(flag.clone()).or_default().add(&tally);
         }
         if let Some(since) = moment(record.reason_time) {
             // A drained node that goes down keeps its reason, and with it the time.
-            if state & words::NODE_DRAIN != 0 {
+            if state & slurm_names::NODE_DRAIN != 0 {
                 nodes.drain_since.push(since);
-            } else if words::node_base(state) == words::NODE_DOWN {
+            } else if slurm_names::node_base(state) == slurm_names::NODE_DOWN {
                 nodes.down_since.push(since);
             }
         }
@@ -104,7 +104,7 @@ unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: Node
     NodeRow {
         name: name.unwrap_or_default(),
         state: state.to_owned(),
-        base_state: words::node_base_state(record.node_state),
+        base_state: slurm_names::node_base_state(record.node_state),
         flags,
         tally,
         cpu_load: number(record.cpu_load),
@@ -118,12 +118,12 @@ unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: Node
 /// # Safety
 /// As of [`from_reply`], for one record.
 unsafe fn tally(record: &node_info_t, nodes: &mut Nodes) -> NodeTally {
-    let base = words::node_base(record.node_state);
+    let base = slurm_names::node_base(record.node_state);
     // As sinfo has it: who still cleans up after a job is allocated, and who fails or is reserved is not out of reach.
-    let has_jobs = matches!(base, words::NODE_ALLOCATED | words::NODE_MIXED)
-        || record.node_state & words::NODE_COMPLETING != 0;
+    let has_jobs = matches!(base, slurm_names::NODE_ALLOCATED | slurm_names::NODE_MIXED)
+        || record.node_state & slurm_names::NODE_COMPLETING != 0;
     // Also a node that has not told its state yet is idle to sinfo.
-    let usable = base != words::NODE_DOWN && record.node_state & words::NODE_DRAIN == 0;
+    let usable = base != slurm_names::NODE_DOWN && record.node_state & slurm_names::NODE_DRAIN == 0;
     // SAFETY: the caller's promise.
     let (cpus, memory) = unsafe { allocated(record) };
     NodeTally {
@@ -202,7 +202,12 @@ unsafe fn allocated(record: &node_info_t) -> (u64, u64) {
     let get = |what, into| {
         // SAFETY: not NULL, so that the caller promises it is libslurm's; `into` is as wide as `what` is.
         unsafe {
-            slurm_sys::slurm_get_select_nodeinfo(record.select_nodeinfo, what, words::NODE_ALLOCATED, into)
+            slurm_sys::slurm_get_select_nodeinfo(
+                record.select_nodeinfo,
+                what,
+                slurm_names::NODE_ALLOCATED,
+                into,
+            )
         }
     };
     // What fails leaves 0.

@@ -10,7 +10,7 @@ use slurm_sys::{
 };
 
 use crate::client::{CallError, Client, failure};
-use crate::raw::{Freed, Reply, bytes};
+use crate::raw::{Freed, RawReply, bytes};
 
 /// `ASSOC_MGR_INFO_FLAG_USERS`.
 const USERS: u32 = 1 << 1;
@@ -31,7 +31,7 @@ impl Client {
             unsafe { slurm_sys::slurm_load_assoc_mgr_info(&raw mut request, out) }
         };
         // SAFETY: slurm_load_assoc_mgr_info leaves NULL or a reply that its caller frees with its FREE.
-        let reply = unsafe { Reply::receive(call) };
+        let reply = unsafe { RawReply::receive(call) };
         // SAFETY: made above, and no more used.
         unsafe { slurm_sys::slurm_list_destroy(users) };
         let reply = reply.map_err(|error| failure("slurm_load_assoc_mgr_info", &error))?;

@@ -26,9 +26,9 @@ pub(crate) enum NoReply {
 
 /// The one owner of a reply.
 #[derive(Debug)]
-pub(crate) struct Reply<T: Freed>(NonNull<T>);
+pub(crate) struct RawReply<T: Freed>(NonNull<T>);
 
-impl<T: Freed> Reply<T> {
+impl<T: Freed> RawReply<T> {
     /// Makes a call that leaves its reply in an out pointer, which starts from NULL, and owns whatever it leaves
     /// there, after an error too. `errno` is cleared first: libslurm does not set it at every failure.
     ///
@@ -50,7 +50,7 @@ impl<T: Freed> Reply<T> {
     }
 }
 
-impl<T: Freed> Drop for Reply<T> {
+impl<T: Freed> Drop for RawReply<T> {
     fn drop(&mut self) {
         // SAFETY: `receive`'s caller promised that FREE takes this pointer and that nobody else frees it; it is
         // dropped once.
@@ -168,7 +168,7 @@ mod tests {
         const FREE: unsafe extern "C" fn(*mut Self) = free;
     }
 
-    fn receive(code: c_int, leaves_a_reply: bool) -> Result<Reply<StandIn>, NoReply> {
+    fn receive(code: c_int, leaves_a_reply: bool) -> Result<RawReply<StandIn>, NoReply> {
         let call = |out: &mut *mut StandIn| {
             assert!(out.is_null(), "the out pointer starts from NULL");
             if leaves_a_reply {
@@ -177,7 +177,7 @@ mod tests {
             code
         };
         // SAFETY: `make` gives a StandIn that only its FREE frees.
-        unsafe { Reply::receive(call) }
+        unsafe { RawReply::receive(call) }
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
             -1
         };
         // SAFETY: leaves NULL.
-        let error = unsafe { Reply::receive(call) }.unwrap_err();
+        let error = unsafe { RawReply::receive(call) }.unwrap_err();
         assert_eq!(error, NoReply::Errno(Errno::EPROTO as i32));
     }
 

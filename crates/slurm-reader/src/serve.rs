@@ -16,7 +16,7 @@ use slurm_snapshot::{
 };
 
 use crate::client::CallError;
-use crate::known::Known;
+use crate::conf_cache::ConfCache;
 use crate::names::{self, UserNames};
 use crate::rpcs::Rpcs;
 use crate::version;
@@ -42,9 +42,9 @@ fn serve_with(
     output: impl Write,
 ) -> Result<(), ServeError> {
     let mut daemon = Conversation::new(input, output);
-    let known = Known::new(rpcs.own_cluster(), Instant::now);
+    let conf_cache = ConfCache::new(rpcs.own_cluster(), Instant::now);
     let release = hello.release.unwrap_or_else(version::built_for);
-    let mut server = Server { rpcs, release, known, users };
+    let mut server = Server { rpcs, release, conf_cache, users };
     daemon.answer(&Answer::Hello(hello))?;
     while let Some(request) = daemon.request()? {
         let answer = server.answer(&request);
@@ -57,7 +57,7 @@ fn serve_with(
 struct Server<'a, R> {
     rpcs: &'a mut R,
     release: Release,
-    known: Known,
+    conf_cache: ConfCache,
     users: UserNames,
 }
 
@@ -101,7 +101,7 @@ impl<R: Rpcs> Server<'_, R> {
             uptime: Some(uptime),
             elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
             release: self.release,
-            cluster: self.known.cluster(),
+            cluster: self.conf_cache.cluster(),
             // slurmctld has such a limit (256, less where it may open fewer files) but tells nobody.
             max_server_threads: None,
             statistics,
@@ -115,7 +115,7 @@ impl<R: Rpcs> Server<'_, R> {
     /// take long, and while slurmctld answers, because it would be in vain.
     fn answered(&mut self, request: &Request, answer: &Answer) {
         if let (ReplyKind::Statistics, Answer::Reading(_)) = (request.reply, answer)
-            && let Err(error) = self.known.learn_cluster(self.rpcs)
+            && let Err(error) = self.conf_cache.learn_cluster(self.rpcs)
         {
             log(&error);
         }
@@ -123,7 +123,7 @@ impl<R: Rpcs> Server<'_, R> {
 
     /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first.
     fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
-        request.reply.row().private.map_or(Ok(None), |_| self.known.visibility(self.rpcs))
+        request.reply.row().private.map_or(Ok(None), |_| self.conf_cache.visibility(self.rpcs))
     }
 }
 

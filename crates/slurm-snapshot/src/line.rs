@@ -94,7 +94,7 @@ pub struct Hello {
 }
 
 /// A reading, with all that a recording needs to be read elsewhere.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
     /// The request's.

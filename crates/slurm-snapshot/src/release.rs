@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// assert!(old < Release::new(23, 11));
 /// # Ok::<(), slurm_snapshot::ReleaseError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Release {
     year: u8,

@@ -76,7 +76,9 @@ impl Stage {
             fs::write(etc.join("group"), format!("slurm-graphite:x:{group}:\n"))?;
         }
         // A checkout that nothing can be written into by mistake.
-        for name in ["Makefile", "config", "docs", "systemd", "README.md", "CHANGELOG.md", "LICENSE"] {
+        let needed =
+            ["Makefile", "config", "docs", "packaging", "systemd", "README.md", "CHANGELOG.md", "LICENSE"];
+        for name in needed {
             symlink(top().join(name).canonicalize()?, work.join(name))?;
         }
         Ok(Self { sandbox, graphite })

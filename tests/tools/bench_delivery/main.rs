@@ -51,11 +51,12 @@ async fn bench() -> Result<()> {
          | | points/s | compared with the bare loop |\n|---|---|---|\n"
     ))?;
     let sink = sink()?;
-    let [bare_sink, memory_sink, disk_sink] =
-        in_turn([Way::Bare, Way::Memory, Way::Disk], &sink, &folder, None).await?;
+    let [bare_sink, memory_sink, disk_sink, synced] =
+        in_turn([Way::Bare, Way::Memory, Way::Disk, Way::Synced], &sink, &folder, None).await?;
     bare_sink.row("a bare loop of ready frames into a sink", &bare_sink)?;
     memory_sink.row("queue in memory and sender into the sink", &bare_sink)?;
     disk_sink.row("queue on disk and sender into the sink", &bare_sink)?;
+    synced.row("a bare loop that writes each tick to a file and syncs it, and sends nothing", &bare_sink)?;
     // Carbon makes the files at the first tick: that is not what is measured.
     bare(&cache.address())?;
     let pid = cache.process.pid().context("carbon-cache has ended")?;
@@ -98,6 +99,8 @@ enum Way {
     Bare,
     Memory,
     Disk,
+    /// Only what the disk takes.
+    Synced,
 }
 
 /// Points a second, of each turn.
@@ -131,6 +134,7 @@ async fn in_turn<const N: usize>(
                 Way::Bare => bare(address)?,
                 Way::Memory => ours(address, None).await?,
                 Way::Disk => ours(address, Some(folder)).await?,
+                Way::Synced => synced(folder)?,
             });
         }
         tries.rotate_left(1);
@@ -160,13 +164,29 @@ fn cpu(pid: u32) -> Option<Duration> {
     Some(clock_gettime(clock).ok()?.into())
 }
 
+/// Ready frames, as one text for each tick.
+fn ready() -> Result<Vec<Vec<u8>>> {
+    let frames = |number| anyhow::Ok(carbon::frames(&tick(number, POINTS))?.into_iter());
+    (0..TICKS).map(|number| Ok(frames(number)?.flat_map(|frame| frame.body).collect())).collect()
+}
+
+/// The time in which ready frames can be written to a file, with a sync for each tick.
+fn synced(folder: &Folder) -> Result<f64> {
+    let (ticks, path) = (ready()?, folder.path().join("synced"));
+    let mut file = fs::File::create(&path)?;
+    let start = Instant::now();
+    for bytes in &ticks {
+        file.write_all(bytes)?;
+        file.sync_data()?;
+    }
+    let rate = rate(start.elapsed());
+    fs::remove_file(path)?;
+    Ok(rate)
+}
+
 /// The time in which ready frames can be written and are confirmed.
 fn bare(address: &str) -> Result<f64> {
-    let ticks: Vec<Vec<u8>> = (0..TICKS)
-        .map(|number| {
-            Ok(carbon::frames(&tick(number, POINTS))?.into_iter().flat_map(|frame| frame.body).collect())
-        })
-        .collect::<Result<_>>()?;
+    let ticks = ready()?;
     let mut stream = TcpStream::connect(address)?;
     let start = Instant::now();
     for bytes in &ticks {

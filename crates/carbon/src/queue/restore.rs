@@ -1,7 +1,5 @@
 //! What an earlier run has left in the file, and what is damaged of it.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{error, info, warn};
@@ -51,31 +49,22 @@ impl State {
             };
             self.batches.insert(id, held);
         }
-        let mut removed: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        let window = self.limits.resend_window;
+        let removed = || Destination { configured: false, ..Destination::new(window) };
         for (name, id) in restored.due {
-            if !self.restore_due(&name, id) {
-                *removed.entry(name).or_default() += 1;
+            let destination = self.destinations.entry(name).or_insert_with(removed);
+            if let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) {
+                held.waiting += 1;
+                destination.ledger.insert(id, held.timestamp, held.points, false);
+                destination.news.notify_one();
             }
         }
-        for (destination, ticks) in removed {
-            say_removed(&destination, ticks);
+        for (name, to) in self.destinations.iter().filter(|(_, to)| !to.configured) {
+            say_removed(name, to.ledger.held());
         }
         if ticks > 0 {
             info!(ticks, oldest, "ticks of an earlier run are in the queue");
         }
-    }
-
-    /// Returns whether the destination is configured.
-    fn restore_due(&mut self, name: &Arc<str>, id: u64) -> bool {
-        let window = self.limits.resend_window;
-        let removed = || Destination { configured: false, ..Destination::new(window) };
-        let destination = self.destinations.entry(Arc::clone(name)).or_insert_with(removed);
-        if let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) {
-            held.waiting += 1;
-            destination.ledger.insert(id, held.timestamp, held.points, false);
-            destination.news.notify_one();
-        }
-        destination.configured
     }
 }
 

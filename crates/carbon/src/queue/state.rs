@@ -102,6 +102,12 @@ impl State {
         }
     }
 
+    /// The same with every batch whose commit is under way.
+    pub(super) fn publish_all(&mut self) {
+        let committing: Vec<u64> = self.unpublished().map(|(id, _)| id).collect();
+        committing.into_iter().for_each(|id| self.publish(id));
+    }
+
     /// Lets go of what is done for `name`.
     pub(super) fn finish(&mut self, name: &Arc<str>) {
         let done = self.destinations.get_mut(name).map(|to| to.ledger.take_done());

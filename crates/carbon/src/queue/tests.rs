@@ -211,6 +211,20 @@ async fn an_end_before_the_file_has_been_read_does_not_say_that_everything_is_co
     }
 }
 
+/// The end said that everything was read, and left the last tick to the next start.
+#[tokio::test]
+async fn a_tick_whose_commit_is_under_way_at_the_end_is_sent_too() {
+    let (queue, _thread) = hung();
+    let (listener, to) = destination().await;
+    let sender = Sender::start(to, &queue);
+    let mut peer = listener.accept().await.unwrap().0;
+    let reads = tokio::spawn(async move { peer.read_to_end(&mut Vec::new()).await });
+    queue.push(&batch(1));
+    queue.publish();
+    sender.drain(PATIENCE).await;
+    assert!(reads.await.unwrap().unwrap() > 0);
+}
+
 #[tokio::test]
 async fn ticks_that_are_on_no_disk_at_the_end_are_not_told_as_kept() {
     let dir = tempfile::tempdir().unwrap();

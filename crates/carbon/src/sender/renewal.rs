@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::task::{DELIVERED_AFTER, Task};
-use crate::connection::{ConnectionError, Stream, Timeouts};
+use crate::connection::{ConnectionError, Result, Stream, Timeouts};
 
 /// A connection is renewed at this age, or sooner.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(super) struct Link<C> {
     pub(super) in_doubt: bool,
 }
 
-pub(super) type Opening<C> = Pin<Box<dyn Future<Output = Result<C, ConnectionError>> + Send>>;
+pub(super) type Opening<C> = Pin<Box<dyn Future<Output = Result<C>> + Send>>;
 
 /// The connections to one destination, from one loss to the next.
 pub(super) struct Links<C> {
@@ -89,7 +89,9 @@ impl Task {
         }
         let by_name = links.renewals_fail_since.is_some()
             || self.to.reconnect_every.is_some_and(|every| links.looked_up.elapsed() >= every);
-        let lives_after = if links.takes_two { Duration::ZERO } else { LIVES_AFTER };
+        // At the end there is nothing more that the old one could carry.
+        let is_safe = links.takes_two || self.draining;
+        let lives_after = if is_safe { Duration::ZERO } else { LIVES_AFTER };
         if by_name {
             links.looked_up = Instant::now();
             let (address, timeouts) = (self.to.address.clone(), self.to.timeouts);
@@ -102,11 +104,7 @@ impl Task {
     }
 
     /// The next connection is there, or it is not.
-    pub(super) fn opened<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        opened: Result<C, ConnectionError>,
-    ) -> Result<(), ConnectionError> {
+    pub(super) fn opened<C: Stream>(&mut self, links: &mut Links<C>, opened: Result<C>) -> Result {
         match opened {
             Ok(stream) if stream.peer() != links.current.stream.peer() => Err(ConnectionError::Moved),
             Ok(stream) => {
@@ -117,11 +115,7 @@ impl Task {
         }
     }
 
-    pub(super) fn not_opened<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        error: ConnectionError,
-    ) -> Result<(), ConnectionError> {
+    pub(super) fn not_opened<C: Stream>(&mut self, links: &mut Links<C>, error: ConnectionError) -> Result {
         let now = Instant::now();
         let since = *links.renewals_fail_since.get_or_insert(now);
         debug!(destination = %self.to.name, %error, "no second connection");
@@ -138,17 +132,17 @@ impl Task {
         {
             return Ok(());
         }
+        self.gave_way = Some(now);
         if is_gone {
             return Err(error);
         }
         warn!(destination = %self.to.name, %error, "the receiver takes no second connection, so that nothing proves that it reads; allow it two connections from this host");
-        self.gave_way = Some(now);
         Err(ConnectionError::Alone(error.to_string()))
     }
 
     /// Goes over to the next connection where it is time. Right before a live tick is the best moment, for then the peer had
     /// the longest time to read what came before.
-    pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
+    pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         let is_asked = self.budget.is_over() && self.place.status().due > 0;
         match &links.next {
             Some((_, since)) if is_asked || since.elapsed() >= self.period() / 2 => self.switch(links),
@@ -157,7 +151,7 @@ impl Task {
     }
 
     /// Goes over to the next connection, between two ticks, and half-closes the one before.
-    pub(super) fn switch<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
+    pub(super) fn switch<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         let Some((stream, _)) = links.next.take() else { return Ok(()) };
         if let Some(end) = stream.has_ended() {
             return self.not_opened(links, end);
@@ -177,7 +171,7 @@ impl Task {
         current: &Link<C>,
         half_closed: &mut Option<Link<C>>,
         end: Option<ConnectionError>,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result {
         let Some(mut half) = half_closed.take() else { return Ok(()) };
         match end {
             None if half.in_doubt => Err(ConnectionError::Unread(self.to.timeouts.pause)),
@@ -233,14 +227,14 @@ impl Task {
 }
 
 /// The new connection, if it lives.
-async fn lives<C: Stream>(stream: C, after: Duration) -> Result<C, ConnectionError> {
+async fn lives<C: Stream>(stream: C, after: Duration) -> Result<C> {
     match timeout(after, stream.ended()).await {
         Ok(end) => Err(end),
         Err(_) => Ok(stream),
     }
 }
 
-pub(super) async fn opened<C>(opening: &mut Option<Opening<C>>) -> Result<C, ConnectionError> {
+pub(super) async fn opened<C>(opening: &mut Option<Opening<C>>) -> Result<C> {
     let Some(future) = opening else { return std::future::pending().await };
     let opened = future.await;
     *opening = None;

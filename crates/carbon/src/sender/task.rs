@@ -15,7 +15,7 @@ use super::Destination;
 use super::renewal::{Link, Links, half_closed_event, in_words, opened};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
-use crate::connection::{ConnectionError, Stream};
+use crate::connection::{ConnectionError, Result, Stream};
 use crate::ledger::Ledger;
 use crate::queue::{Loaded, Place, Turn};
 use crate::rate::Rate;
@@ -36,7 +36,7 @@ enum Woken<C> {
     /// Something to write, or a moment that was waited for.
     Look,
     Ended(ConnectionError),
-    Opened(Result<C, ConnectionError>),
+    Opened(Result<C>),
     /// The end of the half-closed connection, or `None` when it was time for it.
     HalfClosed(Option<ConnectionError>),
     Drain,
@@ -48,7 +48,7 @@ pub(super) struct Task {
     pub(super) place: Place,
     drain: Arc<Notify>,
     /// It ends when everything was read, or the connection is lost.
-    draining: bool,
+    pub(super) draining: bool,
     rate: Rate,
     pub(super) budget: Budget,
     pub(super) backoff: Backoff,
@@ -187,7 +187,7 @@ impl Task {
     }
 
     /// Until the connection is lost; to drain, until everything was read.
-    async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Result<(), ConnectionError> {
+    async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         loop {
             // Never cancelled half-way, not even to drain: the stream would be out of step.
             let pause = self.write_some(links).await?;
@@ -247,10 +247,7 @@ impl Task {
     }
 
     /// Writes what is due, as far as the peer and the rate allow; returns when the rate allows more.
-    async fn write_some<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-    ) -> Result<Option<Instant>, ConnectionError> {
+    async fn write_some<C: Stream>(&mut self, links: &mut Links<C>) -> Result<Option<Instant>> {
         loop {
             let now = Instant::now();
             let Some(turn) = self.place.next() else { return Ok(None) };
@@ -280,11 +277,7 @@ impl Task {
     }
 
     /// Writes a tick. Returns whether the disk is of use.
-    async fn write_tick<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        turn: &Turn,
-    ) -> Result<bool, ConnectionError> {
+    async fn write_tick<C: Stream>(&mut self, links: &mut Links<C>, turn: &Turn) -> Result<bool> {
         let now = Instant::now();
         let refused =
             self.refused_since.is_some_and(|since| now.duration_since(since) >= self.to.timeouts.pause);
@@ -315,11 +308,7 @@ impl Task {
     }
 
     /// Writes a frame, and goes on watching the half-closed connection meanwhile.
-    async fn write_frame<C: Stream>(
-        &mut self,
-        links: &mut Links<C>,
-        frame: &Frame,
-    ) -> Result<(), ConnectionError> {
+    async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, frame: &Frame) -> Result {
         let bytes = match frame.bytes(self.to.protocol) {
             Ok(bytes) => bytes,
             Err(error) => {

@@ -18,9 +18,8 @@ struct Scan {
     log: Log,
     /// Of the segment that is read.
     boot: Option<[u8; 16]>,
-    summaries: BTreeMap<u64, Summary>,
-    /// Points of frames that are not what was written, of each batch that has such.
-    damaged: BTreeMap<u64, u64>,
+    /// Of each batch, with the points of frames that are not what was written.
+    summaries: BTreeMap<u64, (Summary, u64)>,
     gaps: Vec<Gap>,
     /// By segment: the numbers between its last record and the next segment, and what it has had.
     ends: BTreeMap<u64, Gap>,
@@ -190,9 +189,7 @@ impl Scan {
                 }
                 (entry.points, entry.due) = (summary.points, due);
                 self.log.batches.insert(id, entry);
-                self.summaries.insert(id, summary);
-                self.damaged.remove(&id);
-                self.damaged.extend((damaged > 0).then_some((id, damaged)));
+                self.summaries.insert(id, (summary, damaged));
             }
             Content::Done(entries) => {
                 for Done { to, number, id, points } in entries {
@@ -217,7 +214,7 @@ impl Scan {
 
     /// The log and what it has: what is lost is counted, and counted only once.
     fn take(self) -> (Log, Restored) {
-        let Self { mut log, summaries, damaged, gaps, done, .. } = self;
+        let Self { mut log, summaries, gaps, done, .. } = self;
         let mut restored = Restored {
             states: log.states.iter().map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect(),
             damaged: gaps.iter().map(|(numbers, _)| numbers.end.saturating_sub(numbers.start)).sum(),
@@ -239,14 +236,14 @@ impl Scan {
             lost.into_iter().for_each(|(to, points)| count(to, numbers.clone(), points, None));
         }
         for (id, entry) in std::mem::take(&mut log.batches) {
-            let damaged = damaged.get(&id).copied().unwrap_or(0);
+            let Some(&(summary, damaged)) = summaries.get(&id) else { continue };
             restored.damaged += u64::from(damaged > 0 && !entry.due.is_empty());
             for to in &entry.due {
                 count(Arc::clone(to), entry.number..entry.number.saturating_add(1), damaged, Some(0));
             }
             if entry.points > 0 && !entry.due.is_empty() {
                 restored.due.extend(entry.due.iter().map(|to| (Arc::clone(to), id)));
-                restored.batches.extend(summaries.get(&id).map(|summary| (id, *summary)));
+                restored.batches.insert(id, summary);
                 log.keep(id, entry);
             }
         }

@@ -3,7 +3,7 @@
 use slurm_snapshot::{Controller, Reply, ReplyKind};
 
 use super::{Collector, Paths, Start, SurveyCollector};
-use crate::figure::{Figure, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, count};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -14,23 +14,23 @@ pub(super) const COLLECTOR: Collector = Collector {
         below: "slurm_controllers.<controller>",
         about: "Each SlurmctldHost, asked as `scontrol ping` does: `primary`, `backup1` and so on. \
                 `[collectors.controllers]`, off by default. A backup that is down is noticed when it is needed, or here.",
-        leaves: &FIGURES,
+        leaves: &METRICS,
     }],
     replies: &[ReplyKind::Controllers],
-    start: Start::Survey(|_| Box::new(Controllers)),
+    start: Start::Survey(|_| Box::new(ControllersCollector)),
 };
 
-struct Controllers;
+struct ControllersCollector;
 
 #[rustfmt::skip]
-const FIGURES: &[Figure<Controller>] = &[
-    Figure { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| Some(u8::from(c.up).into()),
+const METRICS: &[Metric<Controller>] = &[
+    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| Some(u8::from(c.up).into()),
         meaning: "whether it answered" },
-    Figure { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| count(c.elapsed).filter(|_| c.up),
+    Metric { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| count(c.elapsed).filter(|_| c.up),
         meaning: "how long its answer took; none when there was none" },
 ];
 
-impl SurveyCollector for Controllers {
+impl SurveyCollector for ControllersCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Controllers(controllers)) = replies.get(ReplyKind::Controllers) else { return };
         for controller in controllers {
@@ -38,7 +38,7 @@ impl SurveyCollector for Controllers {
                 0 => "primary".to_owned(),
                 index => format!("backup{index}"),
             };
-            points.push(&format!("slurm_controllers.{name}"), FIGURES, controller);
+            points.push(&format!("slurm_controllers.{name}"), METRICS, controller);
         }
     }
 }

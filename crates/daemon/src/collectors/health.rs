@@ -6,7 +6,7 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
 use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive;
-use crate::figure::{Figure, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, count};
 
 const FAMILY: &str = "slurm_health";
 
@@ -20,7 +20,7 @@ pub(super) const COLLECTOR: Collector = Collector {
                 with. `up` and `seconds_since_reading` are there at every tick; that they are missing altogether means \
                 that the daemon or Carbon is away. See also `slurm_sched_interval`: `bf_last_cycle_age`, \
                 `main_mean_cycle`, `main_busy_fraction`.",
-        leaves: &FIGURES,
+        leaves: &METRICS,
     }],
     replies: &[ReplyKind::Statistics],
     start: Start::Tick(|begin| Box::new(Health { tick: begin.interval, before: None, last: None })),
@@ -36,7 +36,7 @@ struct Health {
 
 /// What is known of one tick.
 #[derive(Default)]
-struct Known {
+struct TickValues {
     up: Option<bool>,
     seconds_since_reading: Option<f64>,
     threads_fraction: Option<f64>,
@@ -58,7 +58,7 @@ impl TickCollector for Health {
                     let (old, seconds) = unbroken?;
                     Some((f64::from(of(statistics)) - f64::from(of(old))) * 60.0 / seconds)
                 };
-                Known {
+                TickValues {
                     up: Some(true),
                     seconds_since_reading: Some(0.0),
                     threads_fraction: derive::threads_fraction(reading, statistics),
@@ -66,29 +66,29 @@ impl TickCollector for Health {
                     dbd_agent_queue_per_minute: growth(|s| s.dbd_agent_queue_size),
                 }
             }
-            None => Known {
+            None => TickValues {
                 up: (!matches!(outcome, TickOutcome::GivenUp)).then_some(false),
                 seconds_since_reading: self
                     .last
                     .and_then(|last| count(derive::seconds_since(last, timestamp))),
-                ..Known::default()
+                ..TickValues::default()
             },
         };
-        points.push(FAMILY, FIGURES, &known);
+        points.push(FAMILY, METRICS, &known);
     }
 }
 
 #[rustfmt::skip]
-const FIGURES: &[Figure<Known>] = &[
-    Figure { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| Some(u8::from(k.up?).into()),
+const METRICS: &[Metric<TickValues>] = &[
+    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| Some(u8::from(k.up?).into()),
         meaning: "whether slurmctld answered at this tick; none where a reload of the configuration has cut the reading short. Alert: 0 for 3 ticks" },
-    Figure { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| k.seconds_since_reading,
+    Metric { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| k.seconds_since_reading,
         meaning: "since the last tick at which slurmctld answered, 0 when it did now; none before the first answer. Alert: above 300" },
-    Figure { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.threads_fraction,
+    Metric { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.threads_fraction,
         meaning: "server_thread_count by 256, slurmctld's limit up to Slurm 24.05; it is less where slurmctld may open few files. None from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, see slurm_rpc_stats for who it is; alert: above 0.9, new RPCs wait" },
-    Figure { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.agent_queue_per_minute,
+    Metric { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.agent_queue_per_minute,
         meaning: "growth of agent_queue_size, the messages that wait to be sent to nodes; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, nodes do not answer" },
-    Figure { leaf: "dbd_agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.dbd_agent_queue_per_minute,
+    Metric { leaf: "dbd_agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.dbd_agent_queue_per_minute,
         meaning: "growth of dbd_agent_queue_size; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, slurmdbd or its database is away or slow; accounting is lost when the queue reaches MaxDBDMsgs" },
 ];
 

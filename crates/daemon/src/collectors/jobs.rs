@@ -12,11 +12,11 @@ use slurm_snapshot::{
 
 use super::{Begin, Collector, Paths, Start, SurveyCollector};
 use crate::derive::seconds_since;
-use crate::figure::{Figure, Points, Rollup, count};
-use crate::members::{Candidate, Members};
+use crate::metric::{Metric, Points, Rollup, count};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
-use crate::words::Words;
+use crate::user_paths::{Candidate, UserPaths};
+use crate::zero_fill::SeenStates;
 
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
@@ -108,18 +108,18 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 struct JobsCollector {
     options: ReplyOptions,
-    words: Words,
+    states_seen: SeenStates,
     /// Of users: whose time as a member is up has his jobs among the others', and no zeroes.
-    user_words: Words,
+    user_states_seen: SeenStates,
     /// `None` where no user is wanted.
-    members: Option<Members>,
+    user_paths: Option<UserPaths>,
     timestamp: i64,
     /// That of the last round: the same reply again tells of no new start.
     last_update: Option<i64>,
 }
 
 /// The waits of one level at one moment.
-struct Waits {
+struct LevelWaits {
     submitted: Option<Moments>,
     eligible: Option<Moments>,
     started: Option<Started>,
@@ -127,54 +127,54 @@ struct Waits {
 }
 
 /// What of [`TALLY`] the states alone tell: the first.
-const JOBS: &[Figure<JobTally>] = TALLY.split_at(1).0;
+const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
 
 /// What of [`TOTAL`]: the first two.
-const ALL_JOBS: &[Figure<Jobs>] = TOTAL.split_at(2).0;
+const ALL_JOBS: &[Metric<Jobs>] = TOTAL.split_at(2).0;
 
 #[rustfmt::skip]
-const TALLY: &[Figure<JobTally>] = &[
-    Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| count(t.jobs),
+const TALLY: &[Metric<JobTally>] = &[
+    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| count(t.jobs),
         meaning: "jobs; each task of an array is one" },
-    Figure { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus),
+    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus),
         meaning: "CPUs that they have, or ask for while they wait" },
-    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes),
+    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes),
         meaning: "nodes that they have or ask for; a node that several share counts for each" },
-    Figure { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus),
+    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus),
         meaning: "GPUs that they have or ask for" },
 ];
 
 #[rustfmt::skip]
-const TOTAL: &[Figure<Jobs>] = &[
-    Figure { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(sum(&j.states)),
+const TOTAL: &[Metric<Jobs>] = &[
+    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(sum(&j.states)),
         meaning: "all jobs that slurmctld knows" },
-    Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| count(j.unparsed),
+    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| count(j.unparsed),
         meaning: "texts in the reply that could not be understood; not 0 means that GPUs or array tasks are missing above" },
-    Figure { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
+    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
         meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
 ];
 
 #[rustfmt::skip]
-const WAITING: &[Figure<Waits>] = &[
-    Figure { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p50),
+const WAITING: &[Metric<LevelWaits>] = &[
+    Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p50),
         meaning: "half of the pending jobs were submitted no longer ago" },
-    Figure { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p90),
+    Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p90),
         meaning: "nine tenths of the pending jobs were submitted no longer ago" },
-    Figure { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.submitted, |m| m.max),
+    Metric { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.submitted, |m| m.max),
         meaning: "how long ago the oldest pending job was submitted" },
-    Figure { leaf: "eligible_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p50),
+    Metric { leaf: "eligible_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p50),
         meaning: "half of the jobs that could run have waited no longer than this since they could" },
-    Figure { leaf: "eligible_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p90),
+    Metric { leaf: "eligible_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p90),
         meaning: "nine tenths of them have waited no longer" },
-    Figure { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
+    Metric { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
         meaning: "how long the one has waited that could run first" },
-    Figure { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| count(s.jobs)),
+    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| count(s.jobs)),
         meaning: "jobs that started since the last round; one whose nodes are booted for it starts when they are up. Too low where the interval is longer than MinJobAge" },
-    Figure { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
+    Metric { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
         meaning: "half of those had waited no longer than this since they could run" },
-    Figure { leaf: "started_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p90),
+    Metric { leaf: "started_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p90),
         meaning: "nine tenths of those had waited no longer" },
-    Figure { leaf: "started_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.had_waited(|s| s.max),
+    Metric { leaf: "started_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.had_waited(|s| s.max),
         meaning: "the longest that one of those had waited" },
 ];
 
@@ -187,35 +187,35 @@ impl SurveyCollector for JobsCollector {
         let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs) else { return };
         if jobs.states_only {
             points.push("slurm_jobs.total", ALL_JOBS, jobs);
-            self.words.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, JOBS);
-            self.words.end(points, JOBS);
+            self.states_seen.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, JOBS);
+            self.states_seen.end(points, JOBS);
             return;
         }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
-        let waits = |waiting: &Waiting, started: Option<Started>| Waits {
+        let waits = |waiting: &Waiting, started: Option<Started>| LevelWaits {
             submitted: waiting.submitted,
             eligible: waiting.eligible,
             started: started.filter(|_| is_new),
             now: timestamp,
         };
         points.push("slurm_jobs.total", TOTAL, &**jobs);
-        self.words.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, TALLY);
-        self.words.push(points, "slurm_jobs.reason", &[], &jobs.pending_reasons, TALLY);
+        self.states_seen.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, TALLY);
+        self.states_seen.push(points, "slurm_jobs.reason", &[], &jobs.pending_reasons, TALLY);
         points.push("slurm_jobs.waiting", WAITING, &waits(&jobs.waiting, jobs.started));
         for (name, partition) in &jobs.partitions {
             let level = format!("slurm_jobs.partition.{}", path::component(name));
-            self.words.push(points, &format!("{level}.state"), ALWAYS, &partition.states, TALLY);
+            self.states_seen.push(points, &format!("{level}.state"), ALWAYS, &partition.states, TALLY);
             points.push(&format!("{level}.waiting"), WAITING, &waits(&partition.waiting, partition.started));
         }
         self.push_names(points, "qos", &jobs.qos);
         self.push_names(points, "account", &jobs.accounts);
         self.timestamp = timestamp;
         self.push_users(points, &jobs.users);
-        self.words.end(points, TALLY);
+        self.states_seen.end(points, TALLY);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
-        self.members.as_mut()?.changed_memory(self.timestamp)
+        self.user_paths.as_mut()?.changed_memory(self.timestamp)
     }
 }
 
@@ -230,9 +230,9 @@ impl JobsCollector {
                 users: users.is_some(),
                 ..ReplyOptions::default()
             },
-            words: Words::default(),
-            user_words: Words::default(),
-            members: users.map(|users| Members::new(users, *memory)),
+            states_seen: SeenStates::default(),
+            user_states_seen: SeenStates::default(),
+            user_paths: users.map(|users| UserPaths::new(users, *memory)),
             timestamp: 0,
             last_update: None,
         }
@@ -245,12 +245,12 @@ impl JobsCollector {
                 "" => format!("slurm_jobs.no_{kind}.state"),
                 name => format!("slurm_jobs.{kind}.{}.state", path::component(name)),
             };
-            self.words.push(points, &level, ALWAYS, states, TALLY);
+            self.states_seen.push(points, &level, ALWAYS, states, TALLY);
         }
     }
 
     fn push_users(&mut self, points: &mut Points<'_>, users: &[UserJobs]) {
-        let Some(members) = &mut self.members else { return };
+        let Some(user_paths) = &mut self.user_paths else { return };
         let all = users.iter().fold(0_u64, |sum, user| sum.saturating_add(cpus(user)));
         let candidates: Vec<Candidate<'_>> = users
             .iter()
@@ -259,23 +259,23 @@ impl JobsCollector {
                 name: user.name.as_deref(),
                 looking_up: user.looking_up,
                 rank: Some((cpus(user), sum(&user.states))).filter(|(cpus, _)| *cpus > 0),
-                weighs: cpus(user) >= all.div_ceil(10),
+                is_heavy: cpus(user) >= all.div_ceil(10),
             })
             .collect();
-        members.update(self.timestamp, &candidates);
+        user_paths.update(self.timestamp, &candidates);
         let mut others = JobTallies::new();
         for (user, candidate) in users.iter().zip(&candidates) {
-            if let Some(path) = members.member(candidate, self.timestamp) {
+            if let Some(path) = user_paths.member(candidate, self.timestamp) {
                 let level = format!("slurm_jobs.user.{path}.state");
-                self.user_words.push(points, &level, ALWAYS, &user.states, TALLY);
+                self.user_states_seen.push(points, &level, ALWAYS, &user.states, TALLY);
             } else {
                 for (state, tally) in &user.states {
                     others.entry(state.clone()).or_default().add(*tally);
                 }
             }
         }
-        self.user_words.end_silently();
-        self.words.push(points, "slurm_jobs.others.state", ALWAYS, &others, TALLY);
+        self.user_states_seen.end_silently();
+        self.states_seen.push(points, "slurm_jobs.others.state", ALWAYS, &others, TALLY);
     }
 }
 
@@ -285,7 +285,7 @@ fn cpus(user: &UserJobs) -> u64 {
     waiting_or_running.fold(0, |sum, tally| sum.saturating_add(tally.cpus))
 }
 
-impl Waits {
+impl LevelWaits {
     fn since(&self, moments: Option<Moments>, which: fn(&Moments) -> i64) -> Option<f64> {
         let since = which(moments.as_ref().filter(|moments| moments.jobs > 0)?);
         // slurmctld's clock may be a little ahead of ours.

@@ -6,7 +6,7 @@ use carbon::path;
 use slurm_snapshot::{License, Reply, ReplyKind};
 
 use super::{Collector, Paths, Start, SurveyCollector};
-use crate::figure::{Figure, Points, Rollup};
+use crate::metric::{Metric, Points, Rollup};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -17,40 +17,40 @@ pub(super) const COLLECTOR: Collector = Collector {
         Paths {
             below: "slurm_licenses.<license>",
             about: "Each licence, as `scontrol show licenses` has it: `[collectors.licenses]`, off by default.",
-            leaves: &FIGURES,
+            leaves: &METRICS,
         },
         Paths {
             below: "slurm_licenses.<license>.layer.<nodes>",
             about: "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so that \
                     their sum means nothing. A libslurm older than 25.05 does not tell layers apart: a resource with several has \
                     no points then.",
-            leaves: &FIGURES,
+            leaves: &METRICS,
         },
     ],
     replies: &[ReplyKind::Licenses],
-    start: Start::Survey(|_| Box::new(Licenses)),
+    start: Start::Survey(|_| Box::new(LicensesCollector)),
 };
 
-struct Licenses;
+struct LicensesCollector;
 
 #[rustfmt::skip]
-const FIGURES: &[Figure<License>] = &[
-    Figure { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| l.total.map(f64::from),
+const METRICS: &[Metric<License>] = &[
+    Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| l.total.map(f64::from),
         meaning: "all there are; none where there is no limit" },
-    Figure { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| Some(l.used.into()),
+    Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| Some(l.used.into()),
         meaning: "held by jobs" },
-    Figure { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| l.free.map(f64::from),
+    Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| l.free.map(f64::from),
         meaning: "to be had; none where there is no limit" },
-    Figure { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| Some(l.reserved.into()),
+    Metric { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| Some(l.reserved.into()),
         meaning: "set aside by reservations" },
 ];
 
-impl SurveyCollector for Licenses {
+impl SurveyCollector for LicensesCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Licenses(licenses)) = replies.get(ReplyKind::Licenses) else { return };
         for (level, license) in by_level(&licenses.licenses) {
             if let Some(license) = license {
-                points.push(&level, FIGURES, license);
+                points.push(&level, METRICS, license);
             }
         }
     }

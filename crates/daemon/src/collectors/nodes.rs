@@ -6,11 +6,11 @@ use carbon::path;
 use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares};
 
 use super::{Collector, Paths, Start, SurveyCollector};
-use crate::figure::{Figure, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, count};
+use crate::node_metrics::SHARES;
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
-use crate::shares::SHARES;
-use crate::words::Words;
+use crate::zero_fill::SeenStates;
 
 const EACH: Setting = Setting {
     key: "each",
@@ -74,13 +74,13 @@ pub(super) const COLLECTOR: Collector = Collector {
     ],
     replies: &[ReplyKind::Nodes],
     start: Start::Survey(|begin| {
-        Box::new(NodesCollector { each: begin.settings.flag(&EACH), words: Words::default() })
+        Box::new(NodesCollector { each: begin.settings.flag(&EACH), states_seen: SeenStates::default() })
     }),
 };
 
 struct NodesCollector {
     each: bool,
-    words: Words,
+    states_seen: SeenStates,
 }
 
 /// Since when some nodes have been out, seen from a moment.
@@ -90,56 +90,56 @@ struct Out {
 }
 
 #[rustfmt::skip]
-const TALLY: &[Figure<NodeTally>] = &[
-    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.total),
+const TALLY: &[Metric<NodeTally>] = &[
+    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.total),
         meaning: "nodes" },
-    Figure { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.total),
+    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.total),
         meaning: "their CPUs" },
-    Figure { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.total),
+    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.total),
         meaning: "their GPUs" },
 ];
 
 #[rustfmt::skip]
-const RECORDS: &[Figure<Nodes>] = &[
-    Figure { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| n.future.and_then(count),
+const RECORDS: &[Metric<Nodes>] = &[
+    Metric { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| n.future.and_then(count),
         meaning: "FUTURE nodes: configured, and not there yet" },
-    Figure { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| count(n.blank),
+    Metric { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| count(n.blank),
         meaning: "records that slurmctld sent empty" },
-    Figure { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| count(n.unparsed),
+    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| count(n.unparsed),
         meaning: "texts in the reply that could not be understood; not 0 means that GPUs are missing" },
 ];
 
 #[rustfmt::skip]
-const GPUS: &[Figure<Shares>] = &[
-    Figure { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| count(s.allocated),
+const GPUS: &[Metric<Shares>] = &[
+    Metric { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| count(s.allocated),
         meaning: "GPUs that jobs have" },
-    Figure { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| count(s.idle),
+    Metric { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| count(s.idle),
         meaning: "GPUs that jobs could have" },
-    Figure { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| count(s.other),
+    Metric { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| count(s.other),
         meaning: "GPUs whose node is down or drained" },
-    Figure { leaf: "total", unit: "count", rollup: Rollup::Average, value: |s| count(s.total),
+    Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |s| count(s.total),
         meaning: "all of them" },
 ];
 
 #[rustfmt::skip]
-const OUT: &[Figure<Out>] = &[
-    Figure { leaf: "over_1h", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(HOUR),
+const OUT: &[Metric<Out>] = &[
+    Metric { leaf: "over_1h", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(HOUR),
         meaning: "nodes for over an hour" },
-    Figure { leaf: "over_1d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(DAY),
+    Metric { leaf: "over_1d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(DAY),
         meaning: "nodes for over a day" },
-    Figure { leaf: "over_7d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(7 * DAY),
+    Metric { leaf: "over_7d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(7 * DAY),
         meaning: "nodes for over a week" },
 ];
 
 #[rustfmt::skip]
-const ROW: &[Figure<NodeRow>] = &[
-    Figure { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.base_state == "down"),
+const ROW: &[Metric<NodeRow>] = &[
+    Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.base_state == "down"),
         meaning: "whether it is down, drained or not" },
-    Figure { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "drain")),
+    Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "drain")),
         meaning: "whether it is drained or draining" },
-    Figure { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "not_responding")),
+    Metric { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "not_responding")),
         meaning: "whether its slurmd does not respond" },
-    Figure { leaf: "cpu_load", unit: "load", rollup: Rollup::Average, value: |r| r.cpu_load.map(|load| f64::from(load) / 100.0),
+    Metric { leaf: "cpu_load", unit: "load", rollup: Rollup::Average, value: |r| r.cpu_load.map(|load| f64::from(load) / 100.0),
         meaning: "load average of its last minute" },
 ];
 
@@ -153,8 +153,8 @@ impl SurveyCollector for NodesCollector {
         let now = timestamp;
         points.push("slurm_nodes.total", SHARES, &nodes.total);
         points.push("slurm_nodes.records", RECORDS, nodes);
-        self.words.push(points, "slurm_nodes.state", &[], &nodes.states, TALLY);
-        self.words.push(points, "slurm_nodes.flag", &[], &nodes.flags, TALLY);
+        self.states_seen.push(points, "slurm_nodes.state", &[], &nodes.states, TALLY);
+        self.states_seen.push(points, "slurm_nodes.flag", &[], &nodes.flags, TALLY);
         for (kind, shares) in &nodes.gpus {
             match kind.as_str() {
                 "" => points.push("slurm_nodes.untyped_gpu", GPUS, shares),

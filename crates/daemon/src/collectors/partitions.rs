@@ -6,9 +6,9 @@ use carbon::path;
 use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
 
 use super::{Collector, Paths, Start, SurveyCollector};
-use crate::figure::{Figure, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, count};
+use crate::node_metrics::SHARES;
 use crate::replies::SurveyReplies;
-use crate::shares::SHARES;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "partitions",
@@ -33,36 +33,36 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
     ],
     replies: &[ReplyKind::Nodes, ReplyKind::Jobs],
-    start: Start::Survey(|_| Box::new(Partitions)),
+    start: Start::Survey(|_| Box::new(PartitionsCollector)),
 };
 
-struct Partitions;
+struct PartitionsCollector;
 
 #[rustfmt::skip]
-const STATE: &[Figure<Partition>] = &[
-    Figure { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "up"),
+const STATE: &[Metric<Partition>] = &[
+    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "up"),
         meaning: "takes jobs and starts them" },
-    Figure { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "down"),
+    Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "down"),
         meaning: "takes jobs and does not start them" },
-    Figure { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "drain"),
+    Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "drain"),
         meaning: "starts jobs and takes no new ones" },
-    Figure { leaf: "inactive", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "inactive"),
+    Metric { leaf: "inactive", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "inactive"),
         meaning: "neither takes nor starts jobs" },
 ];
 
 #[rustfmt::skip]
-const JOBS: &[Figure<PartitionJobs>] = &[
-    Figure { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.jobs),
+const JOBS: &[Metric<PartitionJobs>] = &[
+    Metric { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.jobs),
         meaning: "jobs pending" },
-    Figure { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.jobs),
+    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.jobs),
         meaning: "jobs running" },
-    Figure { leaf: "jobs_cpus_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.cpus),
+    Metric { leaf: "jobs_cpus_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.cpus),
         meaning: "CPUs that pending jobs ask for" },
-    Figure { leaf: "jobs_cpus_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.cpus),
+    Metric { leaf: "jobs_cpus_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.cpus),
         meaning: "CPUs that running jobs have" },
 ];
 
-impl SurveyCollector for Partitions {
+impl SurveyCollector for PartitionsCollector {
     fn options(&self) -> ReplyOptions {
         ReplyOptions { partitions: true, ..ReplyOptions::default() }
     }

@@ -3,7 +3,7 @@
 use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
 use super::{Collector, Paths, Start, SurveyCollector};
-use crate::figure::{Figure, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, count};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -15,19 +15,19 @@ pub(super) const COLLECTOR: Collector = Collector {
             below: "slurm_reservations.all",
             about: "All reservations together: `[collectors.reservations]`, off by default. Reservations come with new \
                     names, and a path for each would be a file for ever.",
-            leaves: &FIGURES,
+            leaves: &METRICS,
         },
         Paths {
             below: "slurm_reservations.maint",
             about: "Those with the flag MAINT alone: when the next maintenance begins.",
-            leaves: &FIGURES,
+            leaves: &METRICS,
         },
     ],
     replies: &[ReplyKind::Reservations],
-    start: Start::Survey(|_| Box::new(Reservations)),
+    start: Start::Survey(|_| Box::new(ReservationsCollector)),
 };
 
-struct Reservations;
+struct ReservationsCollector;
 
 /// Some reservations at one moment.
 struct Seen {
@@ -36,28 +36,28 @@ struct Seen {
 }
 
 #[rustfmt::skip]
-const FIGURES: &[Figure<Seen>] = &[
-    Figure { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| count(s.reservations.len().try_into().unwrap_or(u64::MAX)),
+const METRICS: &[Metric<Seen>] = &[
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| count(s.reservations.len().try_into().unwrap_or(u64::MAX)),
         meaning: "reservations, of at most 1,000" },
-    Figure { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().fold(0, |sum, _| sum + 1)),
+    Metric { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().fold(0, |sum, _| sum + 1)),
         meaning: "those that have begun and not ended" },
-    Figure { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.nodes)).sum()),
+    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.nodes)).sum()),
         meaning: "nodes of the active ones; a node in two counts twice" },
-    Figure { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.cores)).sum()),
+    Metric { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.cores)).sum()),
         meaning: "cores of the active ones" },
-    Figure { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
+    Metric { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
         meaning: "until the next one begins; none when none is to come" },
-    Figure { leaf: "seconds_to_end", unit: "s", rollup: Rollup::Average, value: |s| s.soonest_end(),
+    Metric { leaf: "seconds_to_end", unit: "s", rollup: Rollup::Average, value: |s| s.soonest_end(),
         meaning: "until the next active one ends; none when none is active" },
 ];
 
-impl SurveyCollector for Reservations {
+impl SurveyCollector for ReservationsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
         let now = timestamp;
         let maint = all.reservations.iter().filter(|reservation| reservation.maint).cloned().collect();
-        points.push("slurm_reservations.all", FIGURES, &Seen { reservations: all.reservations.clone(), now });
-        points.push("slurm_reservations.maint", FIGURES, &Seen { reservations: maint, now });
+        points.push("slurm_reservations.all", METRICS, &Seen { reservations: all.reservations.clone(), now });
+        points.push("slurm_reservations.maint", METRICS, &Seen { reservations: maint, now });
     }
 }
 

@@ -14,9 +14,9 @@ use slurm_snapshot::{Reading, Release, ReplyKind, ReplyOptions, RpcQueue, RpcTab
 
 use super::{Begin, Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive::{self, Calls, Reset, Tables};
-use crate::figure::{Figure, Points, Rollup, count};
-use crate::members::{Candidate, Members};
+use crate::metric::{Metric, Points, Rollup, count};
 use crate::settings::{Setting, Value};
+use crate::user_paths::{Candidate, UserPaths};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "rpc_stats",
@@ -85,7 +85,7 @@ struct RpcStats {
     interval: u32,
     before: Option<Before>,
     /// `None` where no user is wanted.
-    members: Option<Members>,
+    user_paths: Option<UserPaths>,
     timestamp: i64,
 }
 
@@ -106,10 +106,10 @@ impl Growth {
     fn of<'a, K>(
         growth: Option<&'a Growth>,
         table: impl Fn(&'a Tables) -> &'a BTreeMap<K, Calls>,
-    ) -> Option<(&'a BTreeMap<K, Calls>, Interval)> {
+    ) -> Option<(&'a BTreeMap<K, Calls>, RowGrowth)> {
         let &Growth { ref tables, seconds } = growth?;
         let rows = table(tables);
-        Some((rows, Interval { calls: Calls::default(), all: Calls::sum(rows.values()), seconds }))
+        Some((rows, RowGrowth { calls: Calls::default(), all: Calls::sum(rows.values()), seconds }))
     }
 }
 
@@ -117,13 +117,13 @@ impl Growth {
 #[derive(Default)]
 struct Row {
     calls: Calls,
-    interval: Option<Interval>,
+    interval: Option<RowGrowth>,
     queue: Option<RpcQueue>,
 }
 
 /// What a row grew by.
 #[derive(Clone, Copy)]
-struct Interval {
+struct RowGrowth {
     calls: Calls,
     /// What the whole table grew by.
     all: Calls,
@@ -143,8 +143,8 @@ struct Pending {
 
 impl RpcStats {
     fn new(interval: u32, users: usize, memory: Option<&str>) -> Self {
-        let members = (users > 0).then(|| Members::new(users, memory));
-        Self { interval, before: None, members, timestamp: 0 }
+        let user_paths = (users > 0).then(|| UserPaths::new(users, memory));
+        Self { interval, before: None, user_paths, timestamp: 0 }
     }
 
     /// What has grown since the last reading, unless something lies between.
@@ -159,7 +159,7 @@ impl RpcStats {
 
 impl TickCollector for RpcStats {
     fn options(&self) -> ReplyOptions {
-        ReplyOptions { rpc: true, users: self.members.is_some(), ..ReplyOptions::default() }
+        ReplyOptions { rpc: true, users: self.user_paths.is_some(), ..ReplyOptions::default() }
     }
 
     fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
@@ -171,15 +171,15 @@ impl TickCollector for RpcStats {
         let tables = Tables::of(rpc);
         let growth = self.growth(reading, &tables);
         push_types(reading.release, rpc, &tables, growth.as_ref(), points);
-        if let Some(members) = &mut self.members {
-            push_users(members, timestamp, rpc, &tables, growth.as_ref(), points);
+        if let Some(user_paths) = &mut self.user_paths {
+            push_users(user_paths, timestamp, rpc, &tables, growth.as_ref(), points);
         }
         push_pending(reading.release, rpc, points);
         self.before = Some(Before { reading: Arc::clone(reading), tables });
     }
 
     fn changed_memory(&mut self) -> Option<String> {
-        self.members.as_mut()?.changed_memory(self.timestamp)
+        self.user_paths.as_mut()?.changed_memory(self.timestamp)
     }
 }
 
@@ -194,7 +194,7 @@ fn push_types(
     let mut queues: BTreeMap<u16, &RpcQueue> =
         rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
     for (id, calls) in &tables.types {
-        let interval = grown.and_then(|(types, none)| Some(Interval { calls: *types.get(id)?, ..none }));
+        let interval = grown.and_then(|(types, none)| Some(RowGrowth { calls: *types.get(id)?, ..none }));
         let row = Row { calls: *calls, interval, queue: queues.remove(id).cloned() };
         let below = format!("slurm_rpc_stats.type.{}", type_name((*id).into(), release));
         points.push(&below, CALLS, &row);
@@ -202,7 +202,7 @@ fn push_types(
     }
     let row = Row {
         calls: Calls::sum(tables.types.values()),
-        interval: grown.map(|(_, none)| Interval { calls: none.all, ..none }),
+        interval: grown.map(|(_, none)| RowGrowth { calls: none.all, ..none }),
         queue: None,
     };
     let total = Total { row, types: tables.types.len(), users: tables.users.len() };
@@ -210,7 +210,7 @@ fn push_types(
 }
 
 fn push_users(
-    members: &mut Members,
+    user_paths: &mut UserPaths,
     now: i64,
     rpc: &RpcTables,
     tables: &Tables,
@@ -229,14 +229,14 @@ fn push_users(
         })
         .collect();
     let ranked: Vec<Candidate<'_>> = candidates.iter().map(|(user, _)| *user).collect();
-    members.update(now, &ranked);
+    user_paths.update(now, &ranked);
 
     let mut others = Row { interval: none, ..Row::default() };
     let mut without = 0_usize;
     for (user, grown) in &candidates {
         let (calls, grown) = (tables.users.get(&user.uid).copied().unwrap_or_default(), *grown);
-        if let Some(path) = members.member(user, now) {
-            let interval = none.and_then(|none| Some(Interval { calls: grown?, ..none }));
+        if let Some(path) = user_paths.member(user, now) {
+            let interval = none.and_then(|none| Some(RowGrowth { calls: grown?, ..none }));
             let row = Row { calls, interval, queue: None };
             points.push(&format!("slurm_rpc_stats.user.{path}"), CALLS, &row);
         } else {
@@ -251,7 +251,7 @@ fn push_users(
     points.push("slurm_rpc_stats.others", MEMBERS, &without);
 }
 
-/// By RPC time. Who keeps a thread of slurmctld at work for a tenth of the time weighs.
+/// By RPC time. Who keeps a thread of slurmctld at work for a tenth of the time is heavy.
 fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Candidate<'_> {
     let busy = |grown: Calls| {
         let seconds = seconds.unwrap_or(f64::INFINITY);
@@ -262,7 +262,7 @@ fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Cand
         name: user.name.as_deref(),
         looking_up: user.looking_up,
         rank: grown.filter(|grown| grown.time > 0).map(|grown| (grown.time, grown.count)),
-        weighs: grown.is_some_and(busy),
+        is_heavy: grown.is_some_and(busy),
     }
 }
 
@@ -286,68 +286,68 @@ fn type_name(id: u32, release: Release) -> String {
 }
 
 #[rustfmt::skip]
-const CALLS: &[Figure<Row>] = &[
-    Figure { leaf: "count", unit: "count", rollup: Rollup::Last, value: |r| count(r.calls.count),
+const CALLS: &[Metric<Row>] = &[
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |r| count(r.calls.count),
         meaning: "RPCs served since slurmctld's start or sdiag --reset" },
-    Figure { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| count(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
+    Metric { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| count(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
         meaning: "mean time of one of those, truncated: sdiag's ave_time" },
-    Figure { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| count(r.calls.time),
+    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| count(r.calls.time),
         meaning: "time of all of those" },
-    Figure { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
+    Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
         meaning: "RPCs served in the interval, per minute" },
-    Figure { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
+    Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
         meaning: "mean time of an RPC of the interval; none without an RPC" },
-    Figure { leaf: "time_share", unit: "0-1", rollup: Rollup::Average, value: time_share,
+    Metric { leaf: "time_share", unit: "0-1", rollup: Rollup::Average, value: time_share,
         meaning: "share of the time that slurmctld spent on all RPCs of the interval" },
 ];
 
 #[rustfmt::skip]
-const QUEUE: &[Figure<Row>] = &[
-    Figure { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.queued.into()),
+const QUEUE: &[Metric<Row>] = &[
+    Metric { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.queued.into()),
         meaning: "RPCs of this type in slurmctld's RPC queue; from Slurm 24.05, where enable_rpc_queue is set, as are the next three" },
-    Figure { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |r| r.queue.as_ref().and_then(|q| count(q.dropped)),
+    Metric { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |r| r.queue.as_ref().and_then(|q| count(q.dropped)),
         meaning: "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset" },
-    Figure { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.cycle_last.into()),
+    Metric { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.cycle_last.into()),
         meaning: "RPCs served in the last cycle of the queue" },
-    Figure { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |r| r.queue.as_ref().map(|q| q.cycle_max.into()),
+    Metric { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |r| r.queue.as_ref().map(|q| q.cycle_max.into()),
         meaning: "most RPCs served in a cycle of the queue" },
 ];
 
 #[rustfmt::skip]
-const TOTAL: &[Figure<Total>] = &[
-    Figure { leaf: "count", unit: "count", rollup: Rollup::Last, value: |t| count(t.row.calls.count),
+const TOTAL: &[Metric<Total>] = &[
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |t| count(t.row.calls.count),
         meaning: "RPCs served since slurmctld's start or sdiag --reset" },
-    Figure { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |t| count(t.row.calls.time),
+    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |t| count(t.row.calls.time),
         meaning: "time of all of those" },
-    Figure { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: |t| calls_per_minute(&t.row),
+    Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: |t| calls_per_minute(&t.row),
         meaning: "RPCs served in the interval, per minute" },
-    Figure { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: |t| interval_mean_time(&t.row),
+    Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: |t| interval_mean_time(&t.row),
         meaning: "mean time of an RPC of the interval" },
-    Figure { leaf: "busy", unit: "count", rollup: Rollup::Average, value: busy,
+    Metric { leaf: "busy", unit: "count", rollup: Rollup::Average, value: busy,
         meaning: "RPC time of the interval per time: how many RPCs were being served at once, on average" },
-    Figure { leaf: "types", unit: "count", rollup: Rollup::Average, value: |t| length(t.types),
+    Metric { leaf: "types", unit: "count", rollup: Rollup::Average, value: |t| length(t.types),
         meaning: "rows of the table of types; at 100 it is full, and further types are counted nowhere" },
-    Figure { leaf: "users", unit: "count", rollup: Rollup::Average, value: |t| length(t.users),
+    Metric { leaf: "users", unit: "count", rollup: Rollup::Average, value: |t| length(t.users),
         meaning: "rows of the table of users; at 200 it is full, and further users are counted nowhere" },
 ];
 
 #[rustfmt::skip]
-const MEMBERS: &[Figure<usize>] = &[
-    Figure { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| length(users),
+const MEMBERS: &[Metric<usize>] = &[
+    Metric { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| length(users),
         meaning: "how many users these are" },
 ];
 
 #[rustfmt::skip]
-const PENDING: &[Figure<u64>] = &[
-    Figure { leaf: "count", unit: "count", rollup: Rollup::Average, value: |&messages| count(messages),
+const PENDING: &[Metric<u64>] = &[
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |&messages| count(messages),
         meaning: "messages of this type that wait" },
 ];
 
 #[rustfmt::skip]
-const PENDING_TOTAL: &[Figure<Pending>] = &[
-    Figure { leaf: "count", unit: "count", rollup: Rollup::Average, value: |p| count(p.count),
+const PENDING_TOTAL: &[Metric<Pending>] = &[
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |p| count(p.count),
         meaning: "messages that wait; growing means that nodes do not answer" },
-    Figure { leaf: "dumped", unit: "count", rollup: Rollup::Average, value: |p| length(p.dumped),
+    Metric { leaf: "dumped", unit: "count", rollup: Rollup::Average, value: |p| length(p.dumped),
         meaning: "how many of them slurmctld shows with their nodes in `sdiag` and `slurm-graphite stats`: at most 25" },
 ];
 

@@ -9,7 +9,7 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics, bf_exit_name, schedule_exit
 
 use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive;
-use crate::figure::{Figure, Points, Rollup};
+use crate::metric::{Metric, Points, Rollup};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",
@@ -23,14 +23,14 @@ pub(super) const COLLECTOR: Collector = Collector {
                     `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and `exit_N` for what \
                     a newer slurmctld may add. From Slurm 23.11. Cycles that end otherwise than by `end` leave jobs \
                     unseen: for long more than a tenth of them means that the limit is too low for the queue.",
-            leaves: &FIGURES,
+            leaves: &METRICS,
         },
         Paths {
             below: "slurm_sched_exit.bf.<reason>",
             about: "The same of the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
                     (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
                     `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `exit_N`.",
-            leaves: &FIGURES,
+            leaves: &METRICS,
         },
     ],
     replies: &[ReplyKind::Statistics],
@@ -77,17 +77,17 @@ impl TickCollector for SchedExit {
             for (index, &count) in exits(new).unwrap_or_default().iter().enumerate() {
                 let before = before.and_then(|before| before.get(index));
                 let ended = Ended { count, interval_count: before.and_then(|&old| count.checked_sub(old)) };
-                points.push(&format!("{below}.{}", reason(index)), FIGURES, &ended);
+                points.push(&format!("{below}.{}", reason(index)), METRICS, &ended);
             }
         }
     }
 }
 
 #[rustfmt::skip]
-const FIGURES: &[Figure<Ended>] = &[
-    Figure { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| Some(e.count.into()),
+const METRICS: &[Metric<Ended>] = &[
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| Some(e.count.into()),
         meaning: "cycles that ended for this reason since the last reset" },
-    Figure { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| e.interval_count.map(f64::from),
+    Metric { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| e.interval_count.map(f64::from),
         meaning: "of those, the ones since the last reading" },
 ];
 
@@ -109,15 +109,10 @@ mod tests {
         Arc::new(Reading {
             id: 0,
             time,
-            uptime: None,
             elapsed: 400,
             release: Release::new(24, 11),
-            cluster: None,
-            max_server_threads: None,
             statistics: Some(statistics),
-            reply: None,
-            visibility: None,
-            rest: None,
+            ..Reading::default()
         })
     }
 

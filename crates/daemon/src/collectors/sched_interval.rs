@@ -8,7 +8,7 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
 use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive::{self, Interval, Reset};
-use crate::figure::{Figure, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, count};
 
 const FAMILY: &str = "slurm_sched_interval";
 
@@ -23,7 +23,7 @@ pub(super) const COLLECTOR: Collector = Collector {
                 counters began anew, in which a clock was set, or that is longer than three ticks, and no mean of no \
                 cycles. A cycle counts where it ends: one that is longer than the interval puts all its time there, \
                 so that single busy fractions may be above 1 while their mean over time is right.",
-        leaves: &FIGURES,
+        leaves: &METRICS,
     }],
     replies: &[ReplyKind::Statistics],
     start: Start::Tick(|begin| Box::new(SchedInterval::new(begin.interval))),
@@ -46,7 +46,7 @@ struct Resets {
 
 /// What is known of one tick.
 #[derive(Default)]
-struct Known {
+struct TickValues {
     interval: Option<Interval>,
     coverage: Option<f64>,
     bf_last_cycle_age: Option<f64>,
@@ -68,14 +68,14 @@ impl SchedInterval {
         *counter = counter.saturating_add(1);
     }
 
-    fn look(&mut self, now: &Reading, new: &Statistics) -> Known {
+    fn look(&mut self, now: &Reading, new: &Statistics) -> TickValues {
         let before = self.before.take();
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, now, self.tick));
         let interval = unbroken.map(|(old, seconds)| Interval::new(old, new, now.release, seconds));
         if let Some(reset) = before.as_deref().and_then(|before| derive::reset(before, now)) {
             self.count(reset);
         }
-        Known {
+        TickValues {
             interval,
             coverage: derive::bf_coverage(new),
             bf_last_cycle_age: age(new, new.bf_when_last_cycle),
@@ -94,73 +94,73 @@ impl TickCollector for SchedInterval {
                 self.before = Some(Arc::clone(reading));
                 known
             }
-            None => Known { resets: self.resets, ..Known::default() },
+            None => TickValues { resets: self.resets, ..TickValues::default() },
         };
-        points.push(FAMILY, FIGURES, &known);
+        points.push(FAMILY, METRICS, &known);
     }
 }
 
 #[rustfmt::skip]
-const FIGURES: &[Figure<Known>] = &[
-    Figure { leaf: "seconds", unit: "s", rollup: Rollup::Average, value: |k| Some(k.interval?.seconds),
+const METRICS: &[Metric<TickValues>] = &[
+    Metric { leaf: "seconds", unit: "s", rollup: Rollup::Average, value: |k| Some(k.interval?.seconds),
         meaning: "the real time between the two readings" },
-    Figure { leaf: "jobs_submitted_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.submitted),
+    Metric { leaf: "jobs_submitted_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.submitted),
         meaning: "jobs submitted" },
-    Figure { leaf: "jobs_started_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.started),
+    Metric { leaf: "jobs_started_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.started),
         meaning: "jobs started; for long far below those submitted means that the queue grows" },
-    Figure { leaf: "jobs_completed_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.completed),
+    Metric { leaf: "jobs_completed_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.completed),
         meaning: "jobs completed" },
-    Figure { leaf: "jobs_canceled_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.canceled),
+    Metric { leaf: "jobs_canceled_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.canceled),
         meaning: "jobs cancelled" },
-    Figure { leaf: "jobs_failed_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.failed),
+    Metric { leaf: "jobs_failed_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.failed),
         meaning: "jobs that slurmd could not run; more than single ones point at a broken node" },
-    Figure { leaf: "jobs_backfilled_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.backfilled),
+    Metric { leaf: "jobs_backfilled_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.backfilled),
         meaning: "jobs started by backfill" },
-    Figure { leaf: "job_states_age", unit: "s", rollup: Rollup::Average, value: |k| k.job_states_age,
+    Metric { leaf: "job_states_age", unit: "s", rollup: Rollup::Average, value: |k| k.job_states_age,
         meaning: "age of jobs_pending and jobs_running; above 60 slurmctld's background work is held up" },
-    Figure { leaf: "main_cycles", unit: "count", rollup: Rollup::Average, value: |k| Some(k.interval?.main.count.into()),
+    Metric { leaf: "main_cycles", unit: "count", rollup: Rollup::Average, value: |k| Some(k.interval?.main.count.into()),
         meaning: "main cycles that ended in the interval" },
-    Figure { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |k| k.interval?.main.mean_time(),
+    Metric { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |k| k.interval?.main.mean_time(),
         meaning: "mean of those cycles; for long above 1,000,000 users wait for squeue and sbatch meanwhile" },
-    Figure { leaf: "main_mean_depth", unit: "count", rollup: Rollup::Average, value: |k| k.interval?.main.mean_depth(),
+    Metric { leaf: "main_mean_depth", unit: "count", rollup: Rollup::Average, value: |k| k.interval?.main.mean_depth(),
         meaning: "mean number of jobs that such a cycle looked at" },
-    Figure { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.main.count),
+    Metric { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.main.count),
         meaning: "main cycles a minute; none while jobs wait means that the scheduler is stuck" },
-    Figure { leaf: "main_busy_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
+    Metric { leaf: "main_busy_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.interval.and_then(|i| i.busy_fraction(&i.main)),
         meaning: "time in the main scheduler by wall time; for long above 0.5 little is left for RPCs" },
-    Figure { leaf: "bf_cycles", unit: "count", rollup: Rollup::Average, value: |k| Some(k.interval?.bf.count.into()),
+    Metric { leaf: "bf_cycles", unit: "count", rollup: Rollup::Average, value: |k| Some(k.interval?.bf.count.into()),
         meaning: "backfill cycles that ended in the interval" },
-    Figure { leaf: "bf_last_cycle_age", unit: "s", rollup: Rollup::Average, value: |k| k.bf_last_cycle_age,
+    Metric { leaf: "bf_last_cycle_age", unit: "s", rollup: Rollup::Average, value: |k| k.bf_last_cycle_age,
         meaning: "since the last backfill cycle began; above 600 while jobs wait means that backfill no longer runs" },
-    Figure { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |k| k.interval?.bf.mean_time(),
+    Metric { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |k| k.interval?.bf.mean_time(),
         meaning: "mean of those cycles, without the time they slept; near bf_max_time they end before they are through" },
-    Figure { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |k| k.interval?.bf.mean_depth(),
+    Metric { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |k| k.interval?.bf.mean_depth(),
         meaning: "mean number of jobs that such a cycle looked at" },
-    Figure { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_depth_try),
+    Metric { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_depth_try),
         meaning: "mean number of jobs that such a cycle tried to start" },
-    Figure { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_queue_len),
+    Metric { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_queue_len),
         meaning: "mean number of entries in such a cycle's queue, see `bf_queue_length`; no point where a cycle was running at either reading" },
-    Figure { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_table_size),
+    Metric { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_table_size),
         meaning: "mean number of time slots that such a cycle planned with" },
-    Figure { leaf: "bf_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.bf.count),
+    Metric { leaf: "bf_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.bf.count),
         meaning: "backfill cycles a minute" },
-    Figure { leaf: "bf_busy_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
+    Metric { leaf: "bf_busy_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
         meaning: "time in the backfill scheduler, without its sleep, by wall time; for long above 0.8 it does little else than plan" },
-    Figure { leaf: "bf_coverage", unit: "ratio", rollup: Rollup::Average, value: |k| k.coverage,
+    Metric { leaf: "bf_coverage", unit: "ratio", rollup: Rollup::Average, value: |k| k.coverage,
         meaning: "tries of the last backfill cycle by entries of its queue: a job is one for each of its partitions, an array is one though each of its tasks is a try, so that it can be above 1; for long below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point while a cycle is running" },
-    Figure { leaf: "resets_midnight", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.midnight),
+    Metric { leaf: "resets_midnight", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.midnight),
         meaning: "times that slurmctld began to count anew at midnight UTC, as seen since the daemon's start" },
-    Figure { leaf: "resets_command", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.command),
+    Metric { leaf: "resets_command", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.command),
         meaning: "times that somebody ran sdiag --reset; another collector that does it at every reading spoils everybody's figures" },
-    Figure { leaf: "resets_restart", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.restart),
+    Metric { leaf: "resets_restart", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.restart),
         meaning: "times that slurmctld was started, by scontrol reconfigure too from Slurm 23.11 on, or another controller took over" },
 ];
 
-fn rate(known: &Known, of: fn(&Interval) -> u32) -> Option<f64> {
+fn rate(known: &TickValues, of: fn(&Interval) -> u32) -> Option<f64> {
     known.interval.map(|interval| interval.per_minute(of(&interval)))
 }
 
-fn mean(known: &Known, of: fn(&Interval) -> Option<u32>) -> Option<f64> {
+fn mean(known: &TickValues, of: fn(&Interval) -> Option<u32>) -> Option<f64> {
     let interval = known.interval?;
     interval.bf.mean_of(of(&interval)?)
 }
@@ -168,5 +168,5 @@ fn mean(known: &Known, of: fn(&Interval) -> Option<u32>) -> Option<f64> {
 /// How long ago a moment was on slurmctld's clock, s.
 fn age(statistics: &Statistics, moment: Option<i64>) -> Option<f64> {
     let age = statistics.req_time.checked_sub(moment?)?;
-    u64::try_from(age).ok().map(derive::whole)
+    u64::try_from(age).ok().map(derive::exact_f64)
 }

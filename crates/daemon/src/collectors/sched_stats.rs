@@ -6,7 +6,7 @@ use slurm_snapshot::{Means, ReplyKind, Statistics};
 
 use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive;
-use crate::figure::{Figure, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, count};
 
 const FAMILY: &str = "slurm_sched_stats";
 
@@ -19,7 +19,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         about: "What `sdiag` prints of slurmctld and its schedulers, digit for digit. A figure that sdiag does not \
                 print has no point: there is no mean of no cycles. \"The last reset\" is midnight UTC, slurmctld's \
                 start or `sdiag --reset`, whichever came last.",
-        leaves: &FIGURES,
+        leaves: &METRICS,
     }],
     replies: &[ReplyKind::Statistics],
     start: Start::Tick(|_| Box::new(SchedStats)),
@@ -30,108 +30,108 @@ struct SchedStats;
 impl TickCollector for SchedStats {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         if let Some(statistics) = outcome.reading().and_then(|reading| reading.statistics.as_ref()) {
-            points.push(FAMILY, FIGURES, statistics);
+            points.push(FAMILY, METRICS, statistics);
         }
     }
 }
 
 #[rustfmt::skip]
-const FIGURES: &[Figure<Statistics>] = &[
-    Figure { leaf: "server_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.server_thread_count.into()),
+const METRICS: &[Metric<Statistics>] = &[
+    Metric { leaf: "server_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.server_thread_count.into()),
         meaning: "RPCs that slurmctld is serving at this moment, one thread each; up to Slurm 24.05 new ones wait when there are 256" },
-    Figure { leaf: "agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_queue_size.into()),
+    Metric { leaf: "agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_queue_size.into()),
         meaning: "messages to nodes that wait for an agent" },
-    Figure { leaf: "agent_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_count.into()),
+    Metric { leaf: "agent_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_count.into()),
         meaning: "agents at work: groups of nodes being sent a message" },
-    Figure { leaf: "agent_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_thread_count.into()),
+    Metric { leaf: "agent_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_thread_count.into()),
         meaning: "threads of those agents" },
-    Figure { leaf: "dbd_agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.dbd_agent_queue_size.into()),
+    Metric { leaf: "dbd_agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.dbd_agent_queue_size.into()),
         meaning: "messages that wait for slurmdbd; growing means that it is away or slow" },
-    Figure { leaf: "gettimeofday_latency", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.gettimeofday_latency.into()),
+    Metric { leaf: "gettimeofday_latency", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.gettimeofday_latency.into()),
         meaning: "1,000 calls of gettimeofday on slurmctld's host, measured once, when slurmctld starts; high on a bad clock source" },
-    Figure { leaf: "req_time", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time)),
+    Metric { leaf: "req_time", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time)),
         meaning: "when slurmctld answered, on its clock" },
-    Figure { leaf: "req_time_start", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time_start)),
+    Metric { leaf: "req_time_start", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time_start)),
         meaning: "since when slurmctld counts: midnight UTC, its start or the last sdiag --reset" },
-    Figure { leaf: "jobs_submitted", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_submitted.into()),
+    Metric { leaf: "jobs_submitted", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_submitted.into()),
         meaning: "jobs submitted since the last reset" },
-    Figure { leaf: "jobs_started", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_started.into()),
+    Metric { leaf: "jobs_started", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_started.into()),
         meaning: "jobs started since the last reset" },
-    Figure { leaf: "jobs_completed", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_completed.into()),
+    Metric { leaf: "jobs_completed", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_completed.into()),
         meaning: "jobs completed since the last reset" },
-    Figure { leaf: "jobs_canceled", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_canceled.into()),
+    Metric { leaf: "jobs_canceled", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_canceled.into()),
         meaning: "jobs cancelled since the last reset" },
-    Figure { leaf: "jobs_failed", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_failed.into()),
+    Metric { leaf: "jobs_failed", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_failed.into()),
         meaning: "jobs failed since the last reset" },
-    Figure { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |s| Some(s.jobs_pending.into()),
+    Metric { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |s| Some(s.jobs_pending.into()),
         meaning: "jobs pending when they were last counted (job_states_ts)" },
-    Figure { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |s| Some(s.jobs_running.into()),
+    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |s| Some(s.jobs_running.into()),
         meaning: "jobs running when they were last counted (job_states_ts)" },
-    Figure { leaf: "job_states_ts", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(s.job_states_ts),
+    Metric { leaf: "job_states_ts", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(s.job_states_ts),
         meaning: "when slurmctld last counted pending and running jobs, up to about 30 s ago" },
-    Figure { leaf: "main_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.schedule_cycle_last.into()),
+    Metric { leaf: "main_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.schedule_cycle_last.into()),
         meaning: "last cycle of the main scheduler" },
-    Figure { leaf: "main_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| Some(s.schedule_cycle_max.into()),
+    Metric { leaf: "main_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| Some(s.schedule_cycle_max.into()),
         meaning: "longest cycle of the main scheduler since the last reset" },
-    Figure { leaf: "main_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.schedule_cycle_counter.into()),
+    Metric { leaf: "main_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.schedule_cycle_counter.into()),
         meaning: "cycles of the main scheduler since the last reset" },
-    Figure { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| s.schedule_cycle_sum.and_then(count),
+    Metric { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| s.schedule_cycle_sum.and_then(count),
         meaning: "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up to Slurm 25.05" },
-    Figure { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s, |m| m.schedule_cycle),
+    Metric { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s, |m| m.schedule_cycle),
         meaning: "mean cycle of the main scheduler since the last reset" },
-    Figure { leaf: "main_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| s.schedule_cycle_depth.map(f64::from),
+    Metric { leaf: "main_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| s.schedule_cycle_depth.map(f64::from),
         meaning: "jobs that the main scheduler looked at since the last reset" },
-    Figure { leaf: "main_mean_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.schedule_depth),
+    Metric { leaf: "main_mean_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.schedule_depth),
         meaning: "mean number of jobs that a main cycle looked at since the last reset" },
-    Figure { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: main_cycles_per_minute,
+    Metric { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: main_cycles_per_minute,
         meaning: "main cycles per whole minute since the last reset; from its second minute on" },
-    Figure { leaf: "main_last_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.schedule_queue_len.into()),
+    Metric { leaf: "main_last_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.schedule_queue_len.into()),
         meaning: "entries in the last main cycle's queue: a pending job is one for each of its partitions, an array is one" },
-    Figure { leaf: "bf_total_jobs_since_slurm_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_backfilled_jobs.into()),
+    Metric { leaf: "bf_total_jobs_since_slurm_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_backfilled_jobs.into()),
         meaning: "jobs started by backfill since slurmctld's start" },
-    Figure { leaf: "bf_total_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_last_backfilled_jobs.into()),
+    Metric { leaf: "bf_total_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_last_backfilled_jobs.into()),
         meaning: "jobs started by backfill since the last reset" },
-    Figure { leaf: "bf_total_het_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_backfilled_het_jobs.into()),
+    Metric { leaf: "bf_total_het_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_backfilled_het_jobs.into()),
         meaning: "components of het jobs started by backfill since the last reset" },
-    Figure { leaf: "bf_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_cycle_counter.into()),
+    Metric { leaf: "bf_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_cycle_counter.into()),
         meaning: "backfill cycles since the last reset" },
-    Figure { leaf: "bf_last_cycle_when", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(s.bf_when_last_cycle),
+    Metric { leaf: "bf_last_cycle_when", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(s.bf_when_last_cycle),
         meaning: "when the last backfill cycle began; long ago means that backfill no longer runs" },
-    Figure { leaf: "bf_active", unit: "0 or 1", rollup: Rollup::Average, value: |s| Some(s.bf_active.into()),
+    Metric { leaf: "bf_active", unit: "0 or 1", rollup: Rollup::Average, value: |s| Some(s.bf_active.into()),
         meaning: "whether a backfill cycle is running at this moment" },
-    Figure { leaf: "bf_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.bf_cycle_last.into()),
+    Metric { leaf: "bf_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.bf_cycle_last.into()),
         meaning: "last backfill cycle, without the time it slept and let others work" },
-    Figure { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| s.bf_cycle_max.map(f64::from),
+    Metric { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| s.bf_cycle_max.map(f64::from),
         meaning: "longest backfill cycle since the last reset" },
-    Figure { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| s.bf_cycle_sum.and_then(count),
+    Metric { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| s.bf_cycle_sum.and_then(count),
         meaning: "sum of the backfill cycles since the last reset" },
-    Figure { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_cycle),
+    Metric { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_cycle),
         meaning: "mean backfill cycle since the last reset" },
-    Figure { leaf: "bf_last_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| s.bf_last_depth.map(f64::from),
+    Metric { leaf: "bf_last_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| s.bf_last_depth.map(f64::from),
         meaning: "jobs that the last backfill cycle looked at" },
-    Figure { leaf: "bf_last_depth_cycle_try", unit: "count", rollup: Rollup::Average, value: |s| s.bf_last_depth_try.map(f64::from),
+    Metric { leaf: "bf_last_depth_cycle_try", unit: "count", rollup: Rollup::Average, value: |s| s.bf_last_depth_try.map(f64::from),
         meaning: "jobs that the last backfill cycle tried to start" },
-    Figure { leaf: "bf_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_depth_sum.map(f64::from),
+    Metric { leaf: "bf_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_depth_sum.map(f64::from),
         meaning: "jobs that backfill looked at since the last reset" },
-    Figure { leaf: "bf_depth_sum_try", unit: "count", rollup: Rollup::Last, value: |s| s.bf_depth_try_sum.map(f64::from),
+    Metric { leaf: "bf_depth_sum_try", unit: "count", rollup: Rollup::Last, value: |s| s.bf_depth_try_sum.map(f64::from),
         meaning: "jobs that backfill tried to start since the last reset" },
-    Figure { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_depth),
+    Metric { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_depth),
         meaning: "mean number of jobs that a backfill cycle looked at since the last reset" },
-    Figure { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_depth_try),
+    Metric { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_depth_try),
         meaning: "mean number of jobs that a backfill cycle tried to start since the last reset" },
-    Figure { leaf: "bf_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_queue_len.into()),
+    Metric { leaf: "bf_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_queue_len.into()),
         meaning: "entries in the last backfill cycle's queue, counted as in `main_last_queue_length`" },
-    Figure { leaf: "bf_queue_length_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_queue_len_sum.map(f64::from),
+    Metric { leaf: "bf_queue_length_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_queue_len_sum.map(f64::from),
         meaning: "sum over the backfill cycles of the entries in their queues, since the last reset" },
-    Figure { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_queue_len),
+    Metric { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_queue_len),
         meaning: "mean number of entries in a backfill cycle's queue since the last reset" },
-    Figure { leaf: "bf_table_size", unit: "count", rollup: Rollup::Average, value: |s| s.bf_table_size.map(f64::from),
+    Metric { leaf: "bf_table_size", unit: "count", rollup: Rollup::Average, value: |s| s.bf_table_size.map(f64::from),
         meaning: "time slots that the last backfill cycle planned with" },
-    Figure { leaf: "bf_table_size_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_table_size_sum.map(f64::from),
+    Metric { leaf: "bf_table_size_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_table_size_sum.map(f64::from),
         meaning: "sum over the backfill cycles of those slots, since the last reset" },
-    Figure { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_table_size),
+    Metric { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_table_size),
         meaning: "mean number of time slots of a backfill cycle since the last reset" },
-    Figure { leaf: "rpc_queue_enabled", unit: "0 or 1", rollup: Rollup::Average, value: |s| s.rpc_queue_enabled.map(|on| u8::from(on).into()),
+    Metric { leaf: "rpc_queue_enabled", unit: "0 or 1", rollup: Rollup::Average, value: |s| s.rpc_queue_enabled.map(|on| u8::from(on).into()),
         meaning: "whether slurmctld queues RPCs by type; from Slurm 24.05" },
 ];
 
@@ -183,13 +183,13 @@ mod tests {
     ];
 
     fn value(leaf: &str, statistics: &Statistics) -> Option<f64> {
-        FIGURES.iter().find(|figure| figure.leaf == leaf).and_then(|figure| (figure.value)(statistics))
+        METRICS.iter().find(|figure| figure.leaf == leaf).and_then(|figure| (figure.value)(statistics))
     }
 
     #[test]
     fn every_name_that_dashboards_have_is_here() {
         for leaf in SEED {
-            assert!(FIGURES.iter().any(|figure| figure.leaf == leaf), "{leaf}");
+            assert!(METRICS.iter().any(|figure| figure.leaf == leaf), "{leaf}");
         }
     }
 

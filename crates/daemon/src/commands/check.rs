@@ -3,9 +3,9 @@
 //! `✓` is well, `✗` is not and makes the exit code 1, `–` is what could not be looked at, and why. Nothing is sent
 //! but one point of a path of its own, the canary, some hundred times; the daemon's store is never opened.
 
+mod carbon_conf;
 mod delivery;
 mod ini;
-mod place;
 mod read_back;
 mod rest;
 mod rules;
@@ -24,7 +24,7 @@ use super::{block_on, load, log_errors, print, slot};
 use crate::cli::Options;
 use crate::config::Config;
 use crate::url::Url;
-use crate::{health, naming};
+use crate::{prefix, self_metrics};
 
 pub(super) fn check(options: &Options) -> Result<()> {
     load(options).map_err(Into::into).and_then(|_| print(&configuration(options)))
@@ -98,13 +98,13 @@ const LONGEST_LINE: usize = 16_384;
 /// plaintext receiver to close over its pickle. `None` where the prefix needs the cluster's name and slurmctld has not
 /// told it.
 fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
-    let host = naming::host();
+    let host = prefix::host();
     let cluster = reading.and_then(|reading| reading.cluster.as_deref());
     let prefix = config.prefix.fill(cluster, &host)?;
     let now =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor();
     let mut batch = Batch::new(slot(now, config.interval));
-    let path = health::canary(&prefix, &host);
+    let path = self_metrics::canary(&prefix, &host);
     for _ in 0..=LONGEST_LINE / path.len().max(1) {
         batch.push(path.clone(), now);
     }

@@ -14,7 +14,7 @@ use super::{IMPATIENT, block_on, load, log_errors, print};
 use crate::cli::Options;
 use crate::collectors::{Paths, fits};
 use crate::config::Config;
-use crate::health;
+use crate::self_metrics;
 use crate::source::Source;
 
 /// What carbon.conf is shipped with: MAX_CREATES_PER_MINUTE.
@@ -91,7 +91,7 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
     }
     families.insert(
         "slurm_graphite",
-        health::series(config.carbon.len(), config.collectors.survey_replies().len()),
+        self_metrics::series(config.carbon.len(), config.collectors.survey_replies().len()),
     );
     let total = families.values().fold(0_usize, |sum, more| sum.saturating_add(*more));
     let mut text: String =

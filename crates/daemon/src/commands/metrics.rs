@@ -5,8 +5,8 @@ mod rest;
 use std::fmt::Write;
 
 use crate::collectors::{COLLECTORS, Paths};
-use crate::figure::{Leaf, Rollup};
-use crate::health;
+use crate::metric::{Leaf, Rollup};
+use crate::self_metrics;
 
 /// The whole document.
 pub(super) fn document() -> String {
@@ -37,7 +37,7 @@ pub(super) fn document() -> String {
 }
 
 fn every_path() -> impl Iterator<Item = &'static Paths> {
-    COLLECTORS.iter().flat_map(|collector| collector.paths).chain(health::PATHS)
+    COLLECTORS.iter().flat_map(|collector| collector.paths).chain(self_metrics::PATHS)
 }
 
 #[cfg(test)]

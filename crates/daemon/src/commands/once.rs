@@ -12,7 +12,7 @@ use crate::cli::Options;
 use crate::collecting::{Collecting, Due};
 use crate::collectors::TickOutcome;
 use crate::config::{Collectors, Config};
-use crate::naming;
+use crate::prefix;
 use crate::source::recording;
 use crate::survey::Survey;
 
@@ -58,14 +58,14 @@ impl<'a> Ticks<'a> {
         let Some(needs) = self.collecting.needs() else { return };
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         let survey = Survey::start(&self.config.slurm, max_duty, max_threads);
-        let done = survey.whole(batch.timestamp(), needs).await;
+        let done = survey.all(batch.timestamp(), needs).await;
         self.collecting.collect_survey(Due::Always, &done, batch.timestamp(), &self.prefix, batch);
     }
 
     /// The tick of the next reading.
     pub(super) fn batch(&mut self, reading: Reading) -> Result<Batch> {
         let cluster = reading.cluster.as_deref();
-        self.prefix = self.config.prefix.fill(cluster, &naming::host()).ok_or_else(no_cluster)?;
+        self.prefix = self.config.prefix.fill(cluster, &prefix::host()).ok_or_else(no_cluster)?;
         let timestamp = slot(reading.time, self.config.interval);
         let mut batch = Batch::new(timestamp);
         let outcome = TickOutcome::Reading(Arc::new(reading));

@@ -22,13 +22,13 @@ use super::{block_on, load};
 use crate::cli::Options;
 use crate::clock::{self, Alarm};
 use crate::collecting::Collecting;
+use crate::collector_memory::Memories;
 use crate::collectors::TickOutcome;
 use crate::config::Config;
 use crate::grid::{Grid, Tick};
-use crate::health::{DestinationHealth, Health};
-use crate::memory::Memories;
-use crate::naming;
 use crate::notify::Notify;
+use crate::prefix;
+use crate::self_metrics::{DestinationMetrics, SelfMetrics};
 use crate::source::rest::Expiry;
 use crate::source::{Outcome, Source};
 use crate::survey::{START_DEADLINE, Survey};
@@ -85,7 +85,7 @@ struct Daemon {
     queue: Queue,
     senders: Vec<(Destination, Sender)>,
     notify: Notify,
-    health: Health,
+    health: SelfMetrics,
     host: String,
     cluster: Option<String>,
     /// Of slurmrestd, when its token ends.
@@ -97,14 +97,14 @@ struct Daemon {
     /// The tick that it is for; `None` once its slot is over.
     pending: Option<i64>,
     /// What the log said last of slurmctld.
-    said: Said,
+    logged: LoggedState,
     /// The log says that points cannot be sent, because the prefix needs the cluster's name.
-    said_nameless: bool,
+    logged_nameless: bool,
     loading: Option<Loading>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum LoggedState {
     Nothing,
     Up,
     Down,
@@ -138,15 +138,15 @@ impl Daemon {
             queue,
             senders,
             notify: Notify::from_env(),
-            health: Health::default(),
-            host: naming::host(),
+            health: SelfMetrics::default(),
+            host: prefix::host(),
             cluster: None,
             expiry: Expiry::default(),
             restarts_before: 0,
             asked: false,
             pending: None,
-            said: Said::Nothing,
-            said_nameless: false,
+            logged: LoggedState::Nothing,
+            logged_nameless: false,
             loading: None,
             config,
         })
@@ -211,16 +211,16 @@ impl Daemon {
         }
     }
 
-    fn say_nameless(&mut self, nameless: bool) {
-        if nameless && !self.said_nameless {
+    fn log_nameless(&mut self, nameless: bool) {
+        if nameless && !self.logged_nameless {
             warn!(
                 prefix = %self.config.prefix,
                 "the prefix needs the cluster's name, which no reading has had yet: nothing is sent until one has"
             );
-        } else if !nameless && self.said_nameless {
+        } else if !nameless && self.logged_nameless {
             info!(cluster = self.cluster.as_deref(), "the cluster's name is known; points are sent");
         }
-        self.said_nameless = nameless;
+        self.logged_nameless = nameless;
     }
 
     /// Hands a batch to the queue, and to every destination with it.
@@ -242,17 +242,17 @@ impl Daemon {
             Err(_) => self.health.readings_failed += 1,
         }
         match &outcome {
-            Ok(reading) if self.said != Said::Up => {
+            Ok(reading) if self.logged != LoggedState::Up => {
                 info!(
                     elapsed_us = reading.elapsed,
                     cluster = reading.cluster.as_deref(),
                     "slurmctld answers"
                 );
-                self.said = Said::Up;
+                self.logged = LoggedState::Up;
             }
-            Err(error) if self.said != Said::Down => {
+            Err(error) if self.logged != LoggedState::Down => {
                 warn!(%error, "no reading; trying at every tick");
-                self.said = Said::Down;
+                self.logged = LoggedState::Down;
             }
             Err(error) => debug!(%error, "no reading"),
             Ok(_) => {}
@@ -288,19 +288,19 @@ impl Daemon {
             self.know_cluster(cluster);
         }
         let prefix = self.config.prefix.fill(self.cluster.as_deref(), &self.host);
-        self.say_nameless(prefix.is_none());
+        self.log_nameless(prefix.is_none());
         let Some(prefix) = prefix else { return };
         let mut batch = Batch::new(timestamp);
         self.collecting.collect(timestamp, &outcome, &prefix, &mut batch);
-        let destinations: Vec<(String, DestinationHealth)> = self
+        let destinations: Vec<(String, DestinationMetrics)> = self
             .senders
             .iter()
             .map(|(to, sender)| {
-                (to.name.clone(), DestinationHealth { status: sender.status(), now: timestamp })
+                (to.name.clone(), DestinationMetrics { status: sender.status(), now: timestamp })
             })
             .collect();
         let queue = self.queue.status();
-        let replies = self.survey.iter().flat_map(Survey::vitals);
+        let replies = self.survey.iter().flat_map(Survey::counters);
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
@@ -316,12 +316,12 @@ impl Daemon {
     }
 
     fn tell_status(&mut self) {
-        let (said, senders, nameless) = (self.said, &self.senders, self.said_nameless);
+        let (said, senders, nameless) = (self.logged, &self.senders, self.logged_nameless);
         self.notify.status(|| {
             let slurm = match said {
-                Said::Nothing => "waiting for the first reading",
-                Said::Up => "slurmctld answers",
-                Said::Down => "slurmctld does not answer",
+                LoggedState::Nothing => "waiting for the first reading",
+                LoggedState::Up => "slurmctld answers",
+                LoggedState::Down => "slurmctld does not answer",
             };
             let destinations =
                 senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
@@ -338,6 +338,7 @@ impl Daemon {
     async fn stop(self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
         drop((self.source, self.survey));
+        self.queue.publish();
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {
             let deadline = self.config.drain_timeout;

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_snapshot::ReplyKind;
 
-use super::problem::{Place, Problem};
+use super::problem::{KeyLocation, Problem};
 use super::section::Section;
 use super::value::interval;
 use crate::collectors::{COLLECTORS, Collector};
-use crate::members::MOST_USERS;
 use crate::settings::{STATES_ONLY, Settings, Value};
+use crate::user_paths::MOST_USERS;
 
 /// Which metrics are published: `[collectors.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,7 +75,7 @@ impl Collectors {
     /// would suffer from.
     pub(super) fn check(&self, tick: u32, over_rest: bool, problems: &mut Vec<Problem>) {
         let mut problem = |key: String, text: String| {
-            problems.push(Problem { place: Place::Whole, key, text });
+            problems.push(Problem { location: KeyLocation::Whole, key, text });
         };
         for (collector, settings) in self.all() {
             let name = collector.name;
@@ -189,7 +189,7 @@ mod tests {
             let is_its = |head: &str, paragraph: &String| paragraph.lines().any(|line| line == head);
             let head = format!("[collectors.{}]", collector.name);
             match paragraphs.iter().position(|paragraph| is_its(&head, paragraph)) {
-                Some(place) => paragraphs[place] = table,
+                Some(location) => paragraphs[location] = table,
                 None => paragraphs.insert(paragraphs.len() - 1, table),
             }
         }

@@ -13,13 +13,13 @@ pub(crate) struct Problems {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    pub(super) place: Place,
+    pub(super) location: KeyLocation,
     pub(super) key: String,
     pub(super) text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum KeyLocation {
     Line(usize),
     Flag,
     Whole,
@@ -33,19 +33,19 @@ impl From<Vec<Problem>> for Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Problem { place, key, text }) in self.list.iter().enumerate() {
+        for (index, Problem { location, key, text }) in self.list.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            match place {
-                Place::Line(line) => {
+            match location {
+                KeyLocation::Line(line) => {
                     if let Some(file) = &self.file {
                         write!(f, "{}: ", file.display())?;
                     }
                     write!(f, "line {line}: {key}: {text}")?;
                 }
-                Place::Flag => write!(f, "--{key}: {text}")?,
-                Place::Whole => write!(f, "{key}: {text}")?,
+                KeyLocation::Flag => write!(f, "--{key}: {text}")?,
+                KeyLocation::Whole => write!(f, "{key}: {text}")?,
             }
         }
         Ok(())

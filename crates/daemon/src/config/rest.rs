@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use slurm_snapshot::Endpoint;
 
-use super::problem::{Place, Problem};
+use super::problem::{KeyLocation, Problem};
 use super::section::Section;
 use super::value::path;
 
 /// slurmrestd; nothing where libslurm is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct RestSettings {
     pub(crate) endpoint: Option<Endpoint>,
     pub(crate) token_file: Option<PathBuf>,
     /// `None`: the token's own.
@@ -24,7 +24,7 @@ pub(crate) struct Rest {
     insecure: bool,
 }
 
-impl Rest {
+impl RestSettings {
     pub(super) fn apply(&mut self, slurm: &mut Section<'_, '_>) {
         slurm.set_some("rest", str::parse::<Endpoint>, &mut self.endpoint);
         slurm.set_some("token_file", path, &mut self.token_file);
@@ -36,7 +36,11 @@ impl Rest {
     /// That its keys fit each other.
     pub(super) fn check(&self, has_conf: bool, problems: &mut Vec<Problem>) {
         let mut problem = |key: &str, text: &str| {
-            problems.push(Problem { place: Place::Whole, key: key.to_owned(), text: text.to_owned() });
+            problems.push(Problem {
+                location: KeyLocation::Whole,
+                key: key.to_owned(),
+                text: text.to_owned(),
+            });
         };
         let Some(endpoint) = &self.endpoint else {
             if self.token_file.is_some() || self.user.is_some() || self.ca_file.is_some() || self.insecure {

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Place, Problem};
+use super::problem::{KeyLocation, Problem};
 
 /// The line of `text` that byte `offset` is in, from 1.
 pub(super) fn line_of(text: &str, offset: usize) -> usize {
@@ -170,7 +170,7 @@ impl<'p, 't> Section<'p, 't> {
 
     fn problem_at(&mut self, line: usize, key: &str, text: String) {
         let key = self.full(key);
-        self.problems.push(Problem { place: Place::Line(line), key, text });
+        self.problems.push(Problem { location: KeyLocation::Line(line), key, text });
     }
 
     fn full(&self, key: &str) -> String {
@@ -180,9 +180,9 @@ impl<'p, 't> Section<'p, 't> {
 
 impl Problem {
     const fn place_line(&self) -> usize {
-        match self.place {
-            Place::Line(line) => line,
-            Place::Flag | Place::Whole => 0,
+        match self.location {
+            KeyLocation::Line(line) => line,
+            KeyLocation::Flag | KeyLocation::Whole => 0,
         }
     }
 }

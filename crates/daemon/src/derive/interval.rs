@@ -24,7 +24,7 @@ pub(crate) struct Interval {
     /// Sum over its cycles of the time slots.
     pub(crate) bf_table_size: Option<u32>,
     /// What happened to jobs.
-    pub(crate) jobs: Jobs,
+    pub(crate) jobs: JobCounts,
 }
 
 /// The cycles of one scheduler that ended in an interval.
@@ -39,7 +39,7 @@ pub(crate) struct Cycles {
 
 /// Jobs in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Jobs {
+pub(crate) struct JobCounts {
     pub(crate) submitted: u32,
     pub(crate) started: u32,
     pub(crate) completed: u32,
@@ -82,7 +82,7 @@ impl Interval {
             // A cycle adds its queue when it begins and counts itself when it ends.
             bf_queue_len: summed(|s| s.bf_queue_len_sum).filter(|_| between_cycles),
             bf_table_size: summed(|s| s.bf_table_size_sum),
-            jobs: Jobs {
+            jobs: JobCounts {
                 submitted: grown(|s| s.jobs_submitted),
                 started: grown(|s| s.jobs_started),
                 completed: grown(|s| s.jobs_completed),
@@ -100,14 +100,14 @@ impl Interval {
 
     /// Time in these cycles by wall time; above 1 where a cycle was longer than the interval that it ended in.
     pub(crate) fn busy_fraction(&self, cycles: &Cycles) -> Option<f64> {
-        cycles.time.map(|time| whole(time) / (self.seconds * 1e6))
+        cycles.time.map(|time| exact_f64(time) / (self.seconds * 1e6))
     }
 }
 
 impl Cycles {
     /// µs; `None` when no cycle ended.
     pub(crate) fn mean_time(&self) -> Option<f64> {
-        self.time.map(whole).and_then(|time| self.mean_of(time))
+        self.time.map(exact_f64).and_then(|time| self.mean_of(time))
     }
 
     /// `None` when no cycle ended.
@@ -141,7 +141,7 @@ fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
 }
 
 /// Graphite's values are floats: whole numbers stay exact up to 2^53, which is 285 years of µs.
-pub(crate) fn whole(value: u64) -> f64 {
+pub(crate) fn exact_f64(value: u64) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "285 years of µs are exact")]
     {
         value as f64

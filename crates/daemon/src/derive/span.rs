@@ -217,15 +217,10 @@ mod tests {
         Reading {
             id: 1,
             time,
-            uptime: None,
             elapsed: 400,
             release: Release::new(22, 5),
-            cluster: None,
-            max_server_threads: None,
             statistics: Some(statistics),
-            reply: None,
-            visibility: None,
-            rest: None,
+            ..Reading::default()
         }
     }
 

@@ -23,7 +23,7 @@ const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"]
 type Fingerprint = Vec<Option<(SystemTime, u64)>>;
 
 /// The files, and what is known of them.
-pub(super) struct Watch {
+pub(super) struct ConfWatch {
     look: Arc<dyn Fn() -> Fingerprint + Send + Sync>,
     /// The file that was named, if one was.
     named: Option<PathBuf>,
@@ -33,13 +33,16 @@ pub(super) struct Watch {
     looking: Option<JoinHandle<Fingerprint>>,
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for ConfWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("named", &self.named).field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("ConfWatch")
+            .field("named", &self.named)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
     }
 }
 
-impl Watch {
+impl ConfWatch {
     /// On `conf`, where the configuration names one, else where libslurm looks.
     pub(super) fn new(conf: Option<PathBuf>) -> Self {
         let named = conf.or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
@@ -99,7 +102,7 @@ mod tests {
         let (answers, hangs) = mpsc::channel();
         let (hangs, looks) = (Mutex::new(hangs), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&looks);
-        let mut watch = Watch::with(None, move || {
+        let mut watch = ConfWatch::with(None, move || {
             counted.fetch_add(1, Ordering::Relaxed);
             hangs.lock().unwrap().recv().unwrap()
         });
@@ -125,7 +128,7 @@ mod tests {
     async fn while_all_is_well_it_is_looked_at_now_and_then() {
         let folder = tempfile::tempdir().unwrap();
         let conf = folder.path().join("slurm.conf");
-        let mut watch = Watch::new(Some(conf.clone()));
+        let mut watch = ConfWatch::new(Some(conf.clone()));
         assert_eq!(watch.note().await, Err(conf.clone()));
         std::fs::write(&conf, "a").unwrap();
         assert!(!watch.has_changed(false).await);

@@ -37,14 +37,14 @@ pub(crate) enum ProcessError {
     #[error("{0}")]
     Unloadable(String),
     #[error("the reader ended ({status}){said}")]
-    Gone { status: String, said: Said },
+    Gone { status: String, said: LastLines },
     /// libslurm's `fatal()`, most often: no configuration, or a bad one.
     #[error("libslurm did not come up (the reader ended, {status}){said}")]
-    NotInitialized { status: String, said: Said },
+    NotInitialized { status: String, said: LastLines },
     #[error("{} was not ready within {} s{said}", .said.speaker, .deadline.as_secs_f64())]
-    NotReady { deadline: Duration, said: Said },
+    NotReady { deadline: Duration, said: LastLines },
     #[error("the reader gave no answer within {} s and was killed{}{said}", .deadline.as_secs_f64(), .said.speaker.may_hang())]
-    Silent { deadline: Duration, said: Said },
+    Silent { deadline: Duration, said: LastLines },
     #[error("the reader talks nonsense: {0}")]
     Nonsense(String),
 }
@@ -103,19 +103,19 @@ impl fmt::Display for Speaker {
 
 /// The last lines of its stderr.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct LastLines {
     speaker: Speaker,
     lines: Vec<String>,
 }
 
-impl Said {
+impl LastLines {
     /// Whether there are none.
     pub(crate) const fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for LastLines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             Ok(())
@@ -143,7 +143,7 @@ impl Process {
         program: &Path,
         arguments: &[OsString],
         deadline: Duration,
-        heard: &Heard,
+        dedup: &LogDedup,
     ) -> Result<Self, ProcessError> {
         let start_error = |source| ProcessError::Start { program: program.display().to_string(), source };
         #[expect(clippy::disallowed_methods, reason = "the one place that starts programs: readers")]
@@ -164,7 +164,7 @@ impl Process {
             stdout: BufReader::with_capacity(16 << 10, stdout),
             line: Vec::new(),
             release: None,
-            stderr: Stderr::follow(stderr, heard.clone()),
+            stderr: Stderr::follow(stderr, dedup.clone()),
         };
         let Ok(hello) = timeout(deadline, process.read_answer()).await else {
             return Err(ProcessError::NotReady { deadline, said: process.stderr.said() });
@@ -210,7 +210,7 @@ impl Process {
         };
         match answer? {
             Answer::Reading(reading) if reading.id == request.id => {
-                self.stderr.heard.forget();
+                self.stderr.dedup.forget();
                 Ok(Answer::Reading(reading))
             }
             Answer::Failure(failure) if failure.id == request.id => Ok(Answer::Failure(failure)),
@@ -233,7 +233,7 @@ impl Process {
 
     /// What libslurm has said since the last request, of one that has failed. It was written before the answer, so that
     /// it is in the pipe, but another task reads that.
-    pub(crate) async fn said(&self) -> Said {
+    pub(crate) async fn said(&self) -> LastLines {
         sleep(SETTLE).await;
         self.stderr.said()
     }
@@ -303,12 +303,12 @@ impl Drop for Process {
 /// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader
 /// at its start, is logged once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct LogDedup {
     speaker: Speaker,
     lines: Arc<Mutex<VecDeque<String>>>,
 }
 
-impl Heard {
+impl LogDedup {
     /// Different lines remembered.
     const REMEMBERED: usize = 16;
 
@@ -344,18 +344,18 @@ impl Heard {
 struct Stderr {
     /// The last lines of this reader.
     tail: Arc<Mutex<VecDeque<String>>>,
-    heard: Heard,
+    dedup: LogDedup,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Stderr {
-    fn follow(stderr: ChildStderr, heard: Heard) -> Self {
+    fn follow(stderr: ChildStderr, dedup: LogDedup) -> Self {
         let tail = Arc::new(Mutex::new(VecDeque::new()));
-        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&tail), heard.clone()));
-        Self { tail, heard, task }
+        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&tail), dedup.clone()));
+        Self { tail, dedup, task }
     }
 
-    async fn carry(stderr: ChildStderr, tail: Arc<Mutex<VecDeque<String>>>, heard: Heard) {
+    async fn carry(stderr: ChildStderr, tail: Arc<Mutex<VecDeque<String>>>, dedup: LogDedup) {
         // Small: it stays for the reader's whole life.
         let mut stderr = BufReader::with_capacity(512, stderr);
         let mut line = Vec::new();
@@ -374,7 +374,7 @@ impl Stderr {
             if is_of_the_loader(&text) {
                 debug!("{text}");
             } else {
-                match (heard.speaker, heard.is_news(&text)) {
+                match (dedup.speaker, dedup.is_news(&text)) {
                     (Speaker::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
                     (Speaker::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
                     (Speaker::Reader, true) => warn!("the reader: {text}"),
@@ -390,9 +390,9 @@ impl Stderr {
         }
     }
 
-    fn said(&self) -> Said {
+    fn said(&self) -> LastLines {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
-        Said { speaker: self.heard.speaker, lines: tail.iter().cloned().collect() }
+        LastLines { speaker: self.dedup.speaker, lines: tail.iter().cloned().collect() }
     }
 
     /// Another request: what was said before is not about it.
@@ -449,16 +449,16 @@ mod tests {
     #[tokio::test]
     async fn what_the_reader_of_slurmrestd_says_is_not_called_libslurms() {
         let script = ["-c".into(), "echo no such option >&2; exit 64".into()];
-        let heard = Heard::of(Speaker::Reader);
+        let dedup = LogDedup::of(Speaker::Reader);
         let shell = Path::new("/bin/sh");
-        let error = Process::start(shell, &script, Duration::from_secs(10), &heard).await.unwrap_err();
+        let error = Process::start(shell, &script, Duration::from_secs(10), &dedup).await.unwrap_err();
         let text = error.to_string();
         assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
     }
 
     #[test]
     fn nobody_is_sent_to_munged_or_sdiag_on_a_host_that_asks_slurmrestd() {
-        let said = || Said { speaker: Speaker::Reader, lines: vec!["no memory".into()] };
+        let said = || LastLines { speaker: Speaker::Reader, lines: vec!["no memory".into()] };
         let deadline = Duration::from_secs(30);
         for error in [
             ProcessError::Silent { deadline, said: said() },
@@ -471,7 +471,7 @@ mod tests {
                 assert!(!text.contains(word), "{word}: {text}");
             }
         }
-        let silent = ProcessError::Silent { deadline, said: Said::default() };
+        let silent = ProcessError::Silent { deadline, said: LastLines::default() };
         assert!(silent.to_string().contains("munged or slurmctld may hang"), "{silent}");
     }
 
@@ -486,7 +486,7 @@ mod tests {
         .unwrap();
         std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
         let error =
-            Process::start(&script, &[], Duration::from_secs(1), &Heard::default()).await.unwrap_err();
+            Process::start(&script, &[], Duration::from_secs(1), &LogDedup::default()).await.unwrap_err();
         assert!(matches!(error, ProcessError::NotReady { .. }), "{error}");
         let text = error.to_string();
         assert_eq!(text, "libslurm was not ready within 1 s; libslurm said: looking for slurm.conf");

@@ -99,14 +99,14 @@ impl Expiry {
 mod tests {
     use slurm_snapshot::{Failure, Rest};
 
-    use super::super::process::Said;
+    use super::super::process::LastLines;
     use super::*;
 
     fn outcome(expires: i64) -> Outcome {
         let token = Some(Token { expires: Some(expires), ..Token::default() });
         let rest = Some(Box::new(Rest { version: None, token }));
         let failure = Failure { stage: Some(Stage::Token), rest, ..Failure::default() };
-        Err(SourceError::Refused(failure, Said::default()))
+        Err(SourceError::Refused(failure, LastLines::default()))
     }
 
     #[test]

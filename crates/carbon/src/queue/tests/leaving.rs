@@ -147,6 +147,19 @@ async fn what_was_evicted_and_is_proved_later_is_not_counted() {
 }
 
 #[tokio::test]
+async fn what_is_too_old_does_not_make_the_window_short() {
+    let queue = with_limits(an_hour(), &NAMES);
+    queue.push(&batch(1));
+    let place = queue.place("a");
+    let id = place.next().unwrap().id;
+    place.ledger(|ledger| ledger.written(id, 1));
+    queue.shared.state().expire(later(HOUR * 2));
+    assert!(!queue.status().window_short, "max_bytes has room");
+    place.ledger(Ledger::lost);
+    assert_eq!(place.status().unproved, 1);
+}
+
+#[tokio::test]
 async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_counted() {
     let queue = with_limits(an_hour(), &["a", "b"]);
     queue.push(&batch(1));

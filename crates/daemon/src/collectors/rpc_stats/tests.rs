@@ -10,7 +10,7 @@ use carbon::Batch;
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, RpcUser, Statistics};
 
 use super::{RpcStats, TickCollector, TickOutcome};
-use crate::figure::Points;
+use crate::metric::Points;
 
 /// Seconds between two ticks.
 const INTERVAL: u32 = 30;
@@ -36,17 +36,13 @@ fn reading(moment: i64, since: i64, rpc: RpcTables) -> Reading {
         elapsed: 400,
         release: Release::new(24, 11),
         cluster: Some("sandbox".into()),
-        max_server_threads: None,
         statistics: Some(Statistics {
             req_time: moment,
             req_time_start: since,
             rpc: Some(rpc),
             ..Statistics::default()
         }),
-        uptime: None,
-        reply: None,
-        visibility: None,
-        rest: None,
+        ..Reading::default()
     }
 }
 

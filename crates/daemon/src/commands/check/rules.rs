@@ -6,7 +6,7 @@
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::ini::{Ini, Section};
-use crate::figure::Rollup;
+use crate::metric::Rollup;
 
 /// The archives of a rule, the finest first: seconds a point, and seconds kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

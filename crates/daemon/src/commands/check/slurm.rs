@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const NO_CREDENTIAL: i32 = 1007;
 
 /// What was read of slurm.conf.
-struct Conf {
+struct SlurmConf {
     munge: bool,
     socket: PathBuf,
     /// Nothing can say otherwise: the file was read, and it includes no other.
@@ -87,7 +87,7 @@ pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<
     }
 }
 
-fn failed(error: &SourceError, conf: &Conf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
+fn failed(error: &SourceError, conf: &SlurmConf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
     let text = error.to_string();
     match error.root() {
         SourceError::NoReader(_) => {
@@ -115,7 +115,7 @@ fn failed(error: &SourceError, conf: &Conf, munge: Option<&Munge>, report: &mut 
 }
 
 /// What is known of munge when slurmctld has said nothing of it.
-fn munge_alone(conf: &Conf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
+fn munge_alone(conf: &SlurmConf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
     let socket = conf.socket.display();
     match munge {
         None => report.unknown("munge: not used, AuthType says"),
@@ -136,7 +136,7 @@ fn munge_alone(conf: &Conf, munge: Option<&Munge>, report: &mut Report) -> Resul
 }
 
 /// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where one was named.
-async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Conf>> {
+async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<SlurmConf>> {
     let named = match (&config.slurm.conf, std::env::var_os("SLURM_CONF")) {
         (Some(path), _) => Some((path.clone(), " (the configuration names it)")),
         (None, Some(path)) => Some((PathBuf::from(path), " (SLURM_CONF names it)")),
@@ -150,7 +150,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Conf>
         match read(&path).await {
             Ok(text) => {
                 report.good(&format!("slurm.conf: {name}{how}"))?;
-                return Ok(Some(Conf::of(&text)));
+                return Ok(Some(SlurmConf::of(&text)));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 if is_named {
@@ -174,7 +174,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Conf>
     report.unknown(&format!(
         "slurm.conf: neither {usual} is here; libslurm has its own place, and else asks a configless slurmctld, by {from}"
     ))?;
-    Ok(Some(Conf { munge: true, socket: MUNGE_SOCKET.into(), certain: false }))
+    Ok(Some(SlurmConf { munge: true, socket: MUNGE_SOCKET.into(), certain: false }))
 }
 
 /// It may lie on a file system that hangs.
@@ -185,7 +185,7 @@ async fn read(path: &Path) -> std::io::Result<String> {
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-impl Conf {
+impl SlurmConf {
     fn of(text: &str) -> Self {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
         let mut conf = Self { munge: true, socket: MUNGE_SOCKET.into(), certain: true };
@@ -232,14 +232,14 @@ mod tests {
 
     #[test]
     fn slurm_conf_says_which_credentials_and_where() {
-        let plain = Conf::of("ClusterName=a\n");
+        let plain = SlurmConf::of("ClusterName=a\n");
         assert!(plain.munge && plain.certain && plain.socket == Path::new(MUNGE_SOCKET));
-        let other = Conf::of(
+        let other = SlurmConf::of(
             "authtype = auth/munge # not auth/slurm\nAuthInfo=ttl=60,socket=/x/sock\nInclude more\n",
         );
         assert!(other.munge && !other.certain && other.socket == Path::new("/x/sock"));
-        assert!(!Conf::of("AuthType=auth/slurm\n").munge);
-        assert!(Conf::of("#AuthType=auth/slurm\n").munge);
+        assert!(!SlurmConf::of("AuthType=auth/slurm\n").munge);
+        assert!(SlurmConf::of("#AuthType=auth/slurm\n").munge);
     }
 
     #[test]

@@ -8,14 +8,14 @@ use anyhow::Result;
 use carbon::path;
 use slurm_snapshot::Reading;
 
+use super::carbon_conf::{CarbonConf, usual};
 use super::ini::Ini;
-use super::place::{Place, usual};
 use super::rules::{self, Archives, Rule};
 use super::{Report, dry_tick};
 use crate::collectors::{Paths, fits};
 use crate::config::Config;
-use crate::figure::Rollup;
-use crate::{health, naming};
+use crate::metric::Rollup;
+use crate::{prefix, self_metrics};
 
 /// What would be sent, by path.
 type Series = BTreeMap<String, Sent>;
@@ -38,7 +38,7 @@ pub(super) async fn look(
     report: &mut Report,
 ) -> Result<()> {
     let place = match named {
-        Some(file) => Place { schemas: file.to_owned(), is_carbons: false },
+        Some(file) => CarbonConf { schemas: file.to_owned(), is_carbons: false },
         None => match usual(config).await {
             Ok(place) => place,
             Err(why) => return report.unknown(&format!("storage-schemas.conf: {why}")),
@@ -56,7 +56,7 @@ pub(super) async fn look(
 
 /// What a tick holds, and what the documentation says a later one may. `None` without the cluster's name.
 fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
-    let host = naming::host();
+    let host = prefix::host();
     let prefix = config.prefix.fill(reading.and_then(|reading| reading.cluster.as_deref()), &host)?;
     let mut series = Series::new();
     let mut add_every = |paths: &Paths, below: &str, every: u32| {
@@ -78,7 +78,7 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
     }
     let mut add = |paths: &Paths, below: &str| add_every(paths, below, config.interval);
     let host = path::component(&host);
-    for paths in health::PATHS {
+    for paths in self_metrics::PATHS {
         let below = paths.below.replace("<host>", &host);
         if !below.contains('<') {
             add(paths, &below);
@@ -109,7 +109,7 @@ fn rollup(paths: &Paths, prefix: &str, path: &str) -> Option<Rollup> {
     paths.leaves.leaves().into_iter().find(|known| known.leaf == leaf).map(|known| known.rollup)
 }
 
-fn schemas(config: &Config, place: &Place, series: &Series, report: &mut Report) -> Result<()> {
+fn schemas(config: &Config, place: &CarbonConf, series: &Series, report: &mut Report) -> Result<()> {
     let title = format!("storage-schemas.conf ({})", place.schemas.display());
     let text = match std::fs::read_to_string(&place.schemas) {
         Ok(text) => text,
@@ -218,7 +218,7 @@ fn span(seconds: u64) -> String {
     humantime::format_duration(Duration::from_secs(seconds)).to_string()
 }
 
-fn aggregation(place: &Place, series: &Series, report: &mut Report) -> Result<()> {
+fn aggregation(place: &CarbonConf, series: &Series, report: &mut Report) -> Result<()> {
     let path = place.schemas.with_file_name("storage-aggregation.conf");
     let title = format!("storage-aggregation.conf ({})", path.display());
     let text = match std::fs::read_to_string(&path) {
@@ -247,7 +247,7 @@ fn aggregation(place: &Place, series: &Series, report: &mut Report) -> Result<()
 }
 
 /// MAX_CREATES_PER_MINUTE against the series that Carbon does not have yet.
-fn creates(config: &Config, place: &Place, series: &Series, report: &mut Report) -> Result<()> {
+fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Report) -> Result<()> {
     let path = place.schemas.with_file_name("carbon.conf");
     let title = format!("carbon.conf ({})", path.display());
     let text = match std::fs::read_to_string(&path) {
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn what_varies_in_a_path_matches_anything_and_nothing_else_does() {
-        let paths = health::PATHS.iter().find(|paths| paths.below.ends_with("<destination>")).unwrap();
+        let paths = self_metrics::PATHS.iter().find(|paths| paths.below.ends_with("<destination>")).unwrap();
         let of = |path: &str| rollup(paths, "hpc.x", path);
         assert_eq!(of("hpc.x.slurm_graphite.node1.carbon.main.gauge-connects"), Some(Rollup::Last));
         assert_eq!(of("hpc.x.slurm_graphite.node1.queue.main.gauge-connects"), None);

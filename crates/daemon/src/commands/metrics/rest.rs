@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use crate::collectors::COLLECTORS;
+
 /// Figures, and the releases of slurmrestd in which they come.
 pub(super) struct Absent {
     /// Where, behind the prefix.
@@ -122,5 +124,12 @@ pub(super) fn chapter(text: &mut String) {
         let leaves = if leaves.is_empty() { "all".to_owned() } else { leaves.join(", ") };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{below}` | {leaves} | {there} |");
+    }
+    for collector in COLLECTORS {
+        let family = format!("slurm_{}", collector.name);
+        let is_absent = collector.replies.iter().all(|reply| reply.row().not_over_rest.is_some());
+        if is_absent && !ABSENT.iter().any(|absent| absent.below == family) {
+            let _ = writeln!(text, "| `{family}` | all | none |");
+        }
     }
 }

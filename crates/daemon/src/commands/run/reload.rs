@@ -6,7 +6,7 @@ use carbon::Sender;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
-use super::{Daemon, START_DEADLINE, Said, load, names, start_survey};
+use super::{Daemon, LoggedState, START_DEADLINE, load, names, start_survey};
 use crate::cli::Options;
 use crate::clock;
 use crate::collectors::TickOutcome;
@@ -89,7 +89,7 @@ impl Daemon {
         if config.slurm != self.config.slurm {
             self.asked = false;
             // Another cluster, perhaps: nothing goes under the old one's name.
-            (self.cluster, self.said) = (None, Said::Nothing);
+            (self.cluster, self.logged) = (None, LoggedState::Nothing);
             self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
             self.expiry = Expiry::default();
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);

@@ -7,7 +7,7 @@ use crate::clock;
 use crate::collecting::{Collecting, Due};
 use crate::config::{Collectors, Config};
 use crate::source::Outcome;
-use crate::survey::{Done, Survey};
+use crate::survey::{RoundResult, Survey};
 
 impl Daemon {
     /// A round of the survey, where one is due; after the tick's own reading, which tells how busy slurmctld is.
@@ -25,12 +25,12 @@ impl Daemon {
     }
 
     /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
-    fn emit_survey(&mut self, done: Option<Done>) {
-        let Some(Done { timestamp, asked, replies }) = done else { return };
+    fn emit_survey(&mut self, done: Option<RoundResult>) {
+        let Some(RoundResult { timestamp, asked, replies }) = done else { return };
         let cluster = self.cluster.as_deref();
         let Some(prefix) = self.config.prefix.fill(cluster, &self.host) else { return };
         let mut batch = Batch::new(timestamp);
-        let done = Done { timestamp, asked, replies: replies.only_of(cluster) };
+        let done = RoundResult { timestamp, asked, replies: replies.only_of(cluster) };
         let now = i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX);
         self.collecting.collect_survey(Due::At(timestamp), &done, now, &prefix, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());

@@ -58,7 +58,7 @@ impl<'a> Compared<'a> {
 
     fn rows<K: Copy + Into<u32>>(&self, table: &BTreeMap<K, Calls>, name: impl Fn(K) -> String) -> Vec<Row> {
         let rows = table.iter().filter(|(_, calls)| calls.count > 0).map(|(&id, calls)| {
-            let per_minute = self.interval.per_minute(derive::whole(calls.count));
+            let per_minute = self.interval.per_minute(derive::exact_f64(calls.count));
             Row { per_minute, ..Row::new(id.into(), &name(id), calls.count, calls.time) }
         });
         Row::ranked(rows)
@@ -68,7 +68,7 @@ impl<'a> Compared<'a> {
 impl Row {
     /// What was served, at no rate that is known.
     pub(in crate::commands) fn new(id: u32, name: &str, count: impl Into<u64>, time: u64) -> Self {
-        let mean = derive::whole(time) / derive::whole(count.into().max(1));
+        let mean = derive::exact_f64(time) / derive::exact_f64(count.into().max(1));
         Self { id, name: name.to_owned(), per_minute: 0.0, mean, time, share: 0.0 }
     }
 
@@ -76,7 +76,8 @@ impl Row {
     pub(in crate::commands) fn ranked(rows: impl Iterator<Item = Self>) -> Vec<Self> {
         let mut rows: Vec<Self> = rows.collect();
         let all = rows.iter().fold(0_u64, |all, row| all.saturating_add(row.time));
-        rows.iter_mut().for_each(|row| row.share = derive::whole(row.time) / derive::whole(all.max(1)));
+        rows.iter_mut()
+            .for_each(|row| row.share = derive::exact_f64(row.time) / derive::exact_f64(all.max(1)));
         rows.sort_by(|a, b| b.time.cmp(&a.time).then(a.id.cmp(&b.id)));
         rows
     }

@@ -239,7 +239,7 @@ impl Compared<'_> {
     }
 
     /// A minute.
-    fn jobs(&self, of: fn(&derive::Jobs) -> u32) -> Option<f64> {
+    fn jobs(&self, of: fn(&derive::JobCounts) -> u32) -> Option<f64> {
         Some(self.interval.per_minute(of(&self.interval.jobs)))
     }
 }

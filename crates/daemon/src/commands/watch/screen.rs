@@ -82,7 +82,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
         s.job_states_ts.map_or_else(|| "-".to_owned(), |at| s.req_time.saturating_sub(at).to_string())
     )));
     let jobs = compared.map(|c| (c.interval, c.interval.jobs));
-    let rate = |of: fn(&derive::Jobs) -> u32| number(jobs.map(|(i, jobs)| i.per_minute(of(&jobs))));
+    let rate = |of: fn(&derive::JobCounts) -> u32| number(jobs.map(|(i, jobs)| i.per_minute(of(&jobs))));
     lines.push(Line::plain(format!(
         "  a minute submit {:<6} start {:<6} complete {:<6} cancel {:<6} fail {}",
         rate(|j| j.submitted),
@@ -103,7 +103,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
             let mean = cycles.and_then(|cycles| cycles.mean_time());
             let a_minute = both.map(|(interval, cycles)| interval.per_minute(cycles.count));
             let fraction = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
-            let depth = cycles.map_or(depth.map(derive::whole), |cycles| cycles.mean_depth());
+            let depth = cycles.map_or(depth.map(derive::exact_f64), |cycles| cycles.mean_depth());
             lines.push(Line {
                 text: format!(
                     "{name:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{queue:>16}",
@@ -169,7 +169,7 @@ fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[Row], room: usize
             "{name:<42}{:>10}{:>10}{:>10}{:>8}",
             number(a_minute),
             duration(Some(row.mean)),
-            duration(Some(derive::whole(row.time))),
+            duration(Some(derive::exact_f64(row.time))),
             percent(Some(row.share))
         )));
     }

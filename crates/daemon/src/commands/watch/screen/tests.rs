@@ -71,9 +71,7 @@ fn two_readings() -> (Reading, Reading) {
         cluster: Some("sandbox".into()),
         max_server_threads: Some(256),
         statistics: Some(statistics),
-        reply: None,
-        visibility: None,
-        rest: None,
+        ..Reading::default()
     };
     (reading(1_700_006_400.5, old), reading(1_700_006_410.5, new))
 }

@@ -1,11 +1,11 @@
-//! Figures: what a value is called, what it means, and how it comes into a batch.
+//! Metrics: what a value is called, what it means, and how it comes into a batch.
 
 use carbon::Batch;
 
-use crate::derive::whole;
+use crate::derive::exact_f64;
 
-/// One published figure of a `T`.
-pub(crate) struct Figure<T: ?Sized> {
+/// One published metric of a `T`.
+pub(crate) struct Metric<T: ?Sized> {
     /// The path's last component, behind `gauge-`.
     pub(crate) leaf: &'static str,
     /// µs, count and so on.
@@ -18,7 +18,7 @@ pub(crate) struct Figure<T: ?Sized> {
     pub(crate) value: fn(&T) -> Option<f64>,
 }
 
-/// What a coarser archive should keep of a figure: Carbon's `aggregationMethod`.
+/// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rollup {
     Average,
@@ -27,12 +27,12 @@ pub(crate) enum Rollup {
     Max,
 }
 
-/// Figures of whatever type, as the documentation has them.
+/// Metrics of whatever type, as the documentation has them.
 pub(crate) trait Leaves {
     fn leaves(&self) -> Vec<Leaf>;
 }
 
-/// What a [`Figure`] says of itself.
+/// What a [`Metric`] says of itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leaf {
     pub(crate) leaf: &'static str,
@@ -52,34 +52,34 @@ impl Points<'_> {
         Points { prefix, batch }
     }
 
-    /// The figures of `of` below `below`, which is behind the prefix.
-    pub(crate) fn push<T: ?Sized>(&mut self, below: &str, figures: &[Figure<T>], of: &T) {
-        for figure in figures {
-            if let Some(value) = (figure.value)(of) {
-                self.batch.push_joined(&[self.prefix, ".", below, ".gauge-", figure.leaf], value);
+    /// The metrics of `of` below `below`, which is behind the prefix.
+    pub(crate) fn push<T: ?Sized>(&mut self, below: &str, metrics: &[Metric<T>], of: &T) {
+        for metric in metrics {
+            if let Some(value) = (metric.value)(of) {
+                self.batch.push_joined(&[self.prefix, ".", below, ".gauge-", metric.leaf], value);
             }
         }
     }
 }
 
-/// A figure that is always there. Graphite's values are floats: whole numbers stay exact up to 2^53.
-#[expect(clippy::unnecessary_wraps, reason = "what a figure's value is")]
+/// A metric that is always there. Graphite's values are floats: whole numbers stay exact up to 2^53.
+#[expect(clippy::unnecessary_wraps, reason = "what a metric's value is")]
 pub(crate) fn count(value: u64) -> Option<f64> {
-    Some(whole(value))
+    Some(exact_f64(value))
 }
 
-impl<T: ?Sized> Leaves for &[Figure<T>] {
+impl<T: ?Sized> Leaves for &[Metric<T>] {
     fn leaves(&self) -> Vec<Leaf> {
-        let leaf = |figure: &Figure<T>| {
-            let &Figure { leaf, unit, rollup, meaning, .. } = figure;
+        let leaf = |metric: &Metric<T>| {
+            let &Metric { leaf, unit, rollup, meaning, .. } = metric;
             Leaf { leaf, unit, rollup, meaning }
         };
         self.iter().map(leaf).collect()
     }
 }
 
-/// Figures of two types below one level.
-impl<A: ?Sized, B: ?Sized> Leaves for (&[Figure<A>], &[Figure<B>]) {
+/// Metrics of two types below one level.
+impl<A: ?Sized, B: ?Sized> Leaves for (&[Metric<A>], &[Metric<B>]) {
     fn leaves(&self) -> Vec<Leaf> {
         let (first, second) = (Leaves::leaves(&self.0), Leaves::leaves(&self.1));
         first.into_iter().chain(second).collect()

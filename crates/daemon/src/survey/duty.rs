@@ -4,16 +4,16 @@
 
 use std::time::Duration;
 
-/// The pace of one reply.
+/// How often one reply may be asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pace {
+pub(super) struct DutyLimit {
     /// When it was last asked for, Unix time.
     asked: Option<Duration>,
     /// When it may be asked for again, Unix time.
     next: Duration,
 }
 
-impl Pace {
+impl DutyLimit {
     /// Whether it may be asked for at `now`. A clock that was set back counts as time gone by.
     pub(super) fn allows(&self, now: Duration) -> bool {
         now >= self.next || self.asked.is_some_and(|asked| now < asked)
@@ -46,20 +46,20 @@ mod tests {
 
     #[test]
     fn a_reply_that_took_3_s_comes_once_a_minute() {
-        let mut pace = Pace::default();
-        assert!(pace.allows(at(1000)));
-        pace.ask(at(1000));
-        pace.answered(at(3), 0.05);
-        assert!(!pace.allows(at(1059)));
-        assert!(pace.allows(at(1060)));
+        let mut limit = DutyLimit::default();
+        assert!(limit.allows(at(1000)));
+        limit.ask(at(1000));
+        limit.answered(at(3), 0.05);
+        assert!(!limit.allows(at(1059)));
+        assert!(limit.allows(at(1060)));
     }
 
     #[test]
     fn a_clock_that_was_set_back_does_not_silence_it_for_years() {
-        let mut pace = Pace::default();
-        pace.ask(at(1_000_000));
-        pace.answered(at(3), 0.05);
-        assert!(pace.allows(at(5000)));
+        let mut limit = DutyLimit::default();
+        limit.ask(at(1_000_000));
+        limit.answered(at(3), 0.05);
+        assert!(limit.allows(at(5000)));
     }
 
     proptest! {
@@ -68,20 +68,20 @@ mod tests {
             duty in 0.001_f64..=1.0,
             durations in proptest::collection::vec(0_u64..5_000, 1..200),
         ) {
-            let mut pace = Pace::default();
+            let mut limit = DutyLimit::default();
             let mut now = at(1_700_000_000);
             let start = now;
             let mut busy = Duration::ZERO;
             for milliseconds in durations {
-                while !pace.allows(now) {
+                while !limit.allows(now) {
                     now += at(1);
                 }
-                pace.ask(now);
+                limit.ask(now);
                 let duration = Duration::from_millis(milliseconds);
                 busy += duration;
-                pace.answered(duration, duty);
+                limit.answered(duration, duty);
             }
-            while !pace.allows(now) {
+            while !limit.allows(now) {
                 now += at(1);
             }
             prop_assert!(busy.as_secs_f64() <= (now - start).as_secs_f64() * duty + 1e-6);

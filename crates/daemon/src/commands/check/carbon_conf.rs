@@ -18,14 +18,14 @@ use crate::config::Config;
 const USUAL: [&str; 2] = ["/etc/carbon", "/opt/graphite/conf"];
 
 /// The folder with Carbon's files.
-pub(super) struct Place {
+pub(super) struct CarbonConf {
     pub(super) schemas: PathBuf,
     /// Carbon itself reads it: what is not there is not there for Carbon either.
     pub(super) is_carbons: bool,
 }
 
 /// The folder of the Carbon that is sent to, or why none is known.
-pub(super) async fn usual(config: &Config) -> Result<Place, String> {
+pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
     if config.carbon.is_empty() {
         return Err("no Carbon is named".to_owned());
     }
@@ -37,7 +37,7 @@ pub(super) async fn usual(config: &Config) -> Result<Place, String> {
         for folder in USUAL.map(Path::new) {
             let Ok(text) = std::fs::read_to_string(folder.join("carbon.conf")) else { continue };
             if ports(&text, to.protocol).contains(&to.address.port()) {
-                return Ok(Place { schemas: folder.join("storage-schemas.conf"), is_carbons: true });
+                return Ok(CarbonConf { schemas: folder.join("storage-schemas.conf"), is_carbons: true });
             }
             others = Some(format!(
                 "the Carbon of {} does not listen on port {}; say --storage-schemas FILE",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 use tracing::{info, warn};
 
-use super::pace::Pace;
+use super::duty::DutyLimit;
 use crate::source::Outcome;
 
 /// What a failure may count for at most: at a duty of 5 % it is asked again after ten minutes.
@@ -18,7 +18,7 @@ const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an op
 
 /// How one kind of reply is doing; counters run since the daemon's start.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Vitals {
+pub(crate) struct ReplyCounters {
     /// µs of the last reading.
     pub(crate) duration: Option<u64>,
     pub(crate) readings_ok: u64,
@@ -35,28 +35,28 @@ pub(crate) struct Vitals {
 
 /// One kind of reply: when it may come, what it was last, how it is doing.
 #[derive(Debug, Default)]
-pub(super) struct Topic {
-    pub(super) pace: Pace,
+pub(super) struct ReplyState {
+    pub(super) duty: DutyLimit,
     /// The last full reply that was published.
     pub(super) kept: Option<Arc<Reading>>,
-    pub(super) vitals: Vitals,
-    said: Said,
+    pub(super) counters: ReplyCounters,
+    logged: LoggedState,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Said {
+enum LoggedState {
     #[default]
     Nothing,
     Good,
     Failed,
     Hidden,
-    NotTold,
+    Unknown,
 }
 
-impl Topic {
+impl ReplyState {
     /// Whether it was ever asked for.
     pub(super) fn is_known(&self) -> bool {
-        self.said != Said::Nothing || self.vitals.skipped_busy > 0
+        self.logged != LoggedState::Nothing || self.counters.skipped_busy > 0
     }
 
     /// What may be left out of the answer if it has not changed.
@@ -74,48 +74,50 @@ impl Topic {
         let mut reading = match outcome {
             Ok(reading) => reading,
             Err(error) => {
-                one_more(&mut self.vitals.readings_failed);
-                self.vitals.duration = None;
+                one_more(&mut self.counters.readings_failed);
+                self.counters.duration = None;
                 // A controller that comes back may be another, with other moments.
                 self.kept = None;
-                if self.said != Said::Failed {
+                if self.logged != LoggedState::Failed {
                     warn!(reply = kind.name(), %error, "no reading; trying again when it is due");
                 }
-                self.said = Said::Failed;
+                self.logged = LoggedState::Failed;
                 return None;
             }
         };
-        one_more(&mut self.vitals.readings_ok);
-        self.vitals.duration = Some(reading.elapsed);
-        let said = self.hide(kind, options, &mut reading);
-        if said != self.said {
-            say(kind, said, &reading);
-            self.said = said;
+        one_more(&mut self.counters.readings_ok);
+        self.counters.duration = Some(reading.elapsed);
+        let logged = self.hide(kind, options, &mut reading);
+        if logged != self.logged {
+            log(kind, logged, &reading);
+            self.logged = logged;
         }
-        if said == Said::NotTold || (said == Said::Hidden && is_hidden(kind, &reading)) {
+        if logged == LoggedState::Unknown || (logged == LoggedState::Hidden && is_hidden(kind, &reading)) {
             return None;
         }
         if !matches!(reading.reply, Some(Reply::Unchanged)) {
             return Some(Arc::from(reading));
         }
-        one_more(&mut self.vitals.readings_unchanged);
+        one_more(&mut self.counters.readings_unchanged);
         // Of another cluster nothing is unchanged: slurm.conf has been replaced.
         self.kept = self.kept.take().filter(|kept| kept.cluster == reading.cluster);
         self.kept.clone()
     }
 
     /// Takes out what may be a part only.
-    fn hide(&mut self, kind: ReplyKind, options: ReplyOptions, reading: &mut Reading) -> Said {
-        let (Some(_), visibility) = (kind.row().private, &reading.visibility) else { return Said::Good };
-        let Some(visibility) = visibility else { return Said::NotTold };
+    fn hide(&mut self, kind: ReplyKind, options: ReplyOptions, reading: &mut Reading) -> LoggedState {
+        let (Some(_), visibility) = (kind.row().private, &reading.visibility) else {
+            return LoggedState::Good;
+        };
+        let Some(visibility) = visibility else { return LoggedState::Unknown };
         // Whatever the reply is: of one in which nothing has changed they were taken out before.
         let no_partitions =
             kind == ReplyKind::Nodes && options.partitions && visibility.may_hide("partitions");
         if let (true, Some(Reply::Nodes(nodes))) = (no_partitions, &mut reading.reply) {
             nodes.partitions = None;
         }
-        self.vitals.hidden = no_partitions || is_hidden(kind, reading);
-        if self.vitals.hidden { Said::Hidden } else { Said::Good }
+        self.counters.hidden = no_partitions || is_hidden(kind, reading);
+        if self.counters.hidden { LoggedState::Hidden } else { LoggedState::Good }
     }
 }
 
@@ -125,22 +127,22 @@ fn is_hidden(kind: ReplyKind, reading: &Reading) -> bool {
     kind.row().private.is_some_and(|word| visibility.is_some_and(|visibility| visibility.may_hide(word)))
 }
 
-fn say(kind: ReplyKind, said: Said, reading: &Reading) {
+fn log(kind: ReplyKind, logged: LoggedState, reading: &Reading) {
     let reply = kind.name();
-    match said {
-        Said::Hidden => warn!(
+    match logged {
+        LoggedState::Hidden => warn!(
             reply,
             "slurm.conf's PrivateData may keep some of it from this user, and a part must not look like the whole: \
              nothing of that is published. {HIDDEN_REMEDY}"
         ),
-        Said::NotTold => {
+        LoggedState::Unknown => {
             warn!(
                 reply,
                 "slurmctld has not told what PrivateData keeps from this user; nothing of it is published"
             );
         }
-        Said::Good => info!(reply, elapsed_us = reading.elapsed, "slurmctld answers"),
-        Said::Nothing | Said::Failed => {}
+        LoggedState::Good => info!(reply, elapsed_us = reading.elapsed, "slurmctld answers"),
+        LoggedState::Nothing | LoggedState::Failed => {}
     }
 }
 
@@ -169,15 +171,11 @@ mod tests {
         Ok(Box::new(Reading {
             id: 1,
             time: 0.0,
-            uptime: None,
             elapsed: 9,
             release: Release::new(22, 5),
-            cluster: None,
-            max_server_threads: None,
-            statistics: None,
             reply: Some(reply),
             visibility: Some(Visibility { private, privileged: Some(false) }),
-            rest: None,
+            ..Reading::default()
         }))
     }
 
@@ -186,17 +184,21 @@ mod tests {
         let options = ReplyOptions { partitions: true, ..ReplyOptions::default() };
         let whole = Nodes { partitions: Some(Partitions::default()), ..Nodes::default() };
         let whole = Reply::Nodes(Box::new(whole));
-        let mut topic = Topic::default();
+        let mut state = ReplyState::default();
         for (round, reply) in
             [whole.clone(), Reply::Unchanged, whole, Reply::Unchanged].into_iter().enumerate()
         {
-            topic.kept = topic.take(ReplyKind::Nodes, options, nodes(reply));
-            let reply = topic.kept.as_ref().and_then(|kept| kept.reply.clone());
+            state.kept = state.take(ReplyKind::Nodes, options, nodes(reply));
+            let reply = state.kept.as_ref().and_then(|kept| kept.reply.clone());
             assert_eq!(reply, Some(Reply::Nodes(Box::default())), "the nodes, and no partition");
-            assert_eq!((topic.said, topic.vitals.hidden), (Said::Hidden, true), "round {round}");
+            assert_eq!((state.logged, state.counters.hidden), (LoggedState::Hidden, true), "round {round}");
         }
         let options = ReplyOptions::default();
-        topic.take(ReplyKind::Nodes, options, nodes(Reply::Unchanged));
-        assert_eq!((topic.said, topic.vitals.hidden), (Said::Good, false), "nobody wants partitions");
+        state.take(ReplyKind::Nodes, options, nodes(Reply::Unchanged));
+        assert_eq!(
+            (state.logged, state.counters.hidden),
+            (LoggedState::Good, false),
+            "nobody wants partitions"
+        );
     }
 }

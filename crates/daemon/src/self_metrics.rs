@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-use carbon::{Batch, Status, path};
+use carbon::{Batch, QueueStatus, Status, path};
 use slurm_snapshot::ReplyKind;
 use tokio::time::Instant;
 
 use crate::collectors::Paths;
-use crate::derive::{seconds_since, whole};
-use crate::figure::{Figure, Points, Rollup, count};
-use crate::naming::OWN_FAMILY;
-use crate::survey::Vitals;
+use crate::derive::{exact_f64, seconds_since};
+use crate::metric::{Metric, Points, Rollup, count};
+use crate::prefix::OWN_FAMILY;
+use crate::survey::ReplyCounters;
 
 /// What `check --connect` sends, and the daemon never.
 const CANARY: &str = "check";
@@ -22,23 +22,23 @@ pub(crate) const PATHS: &[Paths] = &[
     Paths {
         below: "slurm_graphite.<host>",
         about: "The daemon itself: every tick, also when its reading failed. Counters run since its start.",
-        leaves: &FIGURES,
+        leaves: &METRICS,
     },
     Paths {
         below: "slurm_graphite.<host>.queue",
         about: "What keeps ticks until every destination is done with them.",
-        leaves: &QUEUE_FIGURES,
+        leaves: &QUEUE_METRICS,
     },
     Paths {
         below: "slurm_graphite.<host>.carbon.<destination>",
         about: "One destination, under its `name` (its address by default). A character that a path cannot hold \
                 becomes `_`, and the name gets six hexadecimal digits of its own hash.",
-        leaves: &DESTINATION_FIGURES,
+        leaves: &DESTINATION_METRICS,
     },
     Paths {
         below: "slurm_graphite.<host>.reply.<reply>",
         about: "The replies that surveys have asked for, by name: `jobs`, `nodes` and so on.",
-        leaves: &REPLY_FIGURES,
+        leaves: &REPLY_METRICS,
     },
 ];
 
@@ -47,7 +47,7 @@ const MEMORY_EVERY: Duration = Duration::from_secs(60);
 
 /// What the daemon knows of itself.
 #[derive(Debug, Default)]
-pub(crate) struct Health {
+pub(crate) struct SelfMetrics {
     /// Whether the last reading succeeded; `None` when a reload has cut it short.
     pub(crate) slurmctld_up: Option<bool>,
     /// µs of the last reading's RPC, as the reader timed it; `None` when it failed.
@@ -62,136 +62,133 @@ pub(crate) struct Health {
     pub(crate) reader_restarts: u64,
     /// Seconds until the token for slurmrestd ends.
     pub(crate) token_expires_in: Option<i64>,
-    memory: Memory,
+    memory: ResidentMemory,
 }
 
 #[derive(Debug, Default)]
-struct Memory {
+struct ResidentMemory {
     looked: Option<Instant>,
     daemon: Option<u64>,
     reader: Option<u64>,
     second_reader: Option<u64>,
 }
 
-/// The queue, at one moment.
-pub(crate) type QueueHealth = carbon::QueueStatus;
-
 /// One destination, at one moment.
-pub(crate) struct DestinationHealth {
+pub(crate) struct DestinationMetrics {
     pub(crate) status: Status,
     /// Unix seconds of the tick.
     pub(crate) now: i64,
 }
 
 #[rustfmt::skip]
-const FIGURES: &[Figure<Health>] = &[
-    Figure { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| h.slurmctld_up.and_then(flag),
+const METRICS: &[Metric<SelfMetrics>] = &[
+    Metric { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| h.slurmctld_up.and_then(flag),
         meaning: "whether this tick's reading succeeded; none where a reload of the configuration has cut it short" },
-    Figure { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| h.reading_duration.and_then(count),
+    Metric { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| h.reading_duration.and_then(count),
         meaning: "how long slurmctld took to answer, as the reader timed it; none when the reading failed" },
-    Figure { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_ok),
+    Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_ok),
         meaning: "readings that succeeded" },
-    Figure { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_failed),
+    Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_failed),
         meaning: "readings that failed" },
-    Figure { leaf: "ticks_run", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_run),
+    Metric { leaf: "ticks_run", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_run),
         meaning: "ticks for which points were made, with or without a reading" },
-    Figure { leaf: "ticks_skipped", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_skipped),
+    Metric { leaf: "ticks_skipped", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_skipped),
         meaning: "ticks without a reading because the one before was still under way, or because the host slept" },
-    Figure { leaf: "ticks_late", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_late),
+    Metric { leaf: "ticks_late", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_late),
         meaning: "readings that came after their tick and were thrown away" },
-    Figure { leaf: "timelines", unit: "count", rollup: Rollup::Last, value: |h| count(h.timelines),
+    Metric { leaf: "timelines", unit: "count", rollup: Rollup::Last, value: |h| count(h.timelines),
         meaning: "times that the clock was set back by more than two intervals" },
-    Figure { leaf: "points_refused", unit: "count", rollup: Rollup::Last, value: |h| count(h.points_refused),
+    Metric { leaf: "points_refused", unit: "count", rollup: Rollup::Last, value: |h| count(h.points_refused),
         meaning: "points that no Carbon could have stored: illegal path, NaN, infinity" },
-    Figure { leaf: "reader_restarts", unit: "count", rollup: Rollup::Last, value: |h| count(h.reader_restarts),
+    Metric { leaf: "reader_restarts", unit: "count", rollup: Rollup::Last, value: |h| count(h.reader_restarts),
         meaning: "readers started again: killed, crashed, or for a changed slurm.conf" },
-    Figure { leaf: "token_expires_in", unit: "s", rollup: Rollup::Average, value: |h| h.token_expires_in.map(signed),
+    Metric { leaf: "token_expires_in", unit: "s", rollup: Rollup::Average, value: |h| h.token_expires_in.map(signed),
         meaning: "until the token for slurmrestd ends, below 0 once it has; none without `[slurm] rest`, or of a token that does not say. Alert: below 600" },
-    Figure { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.daemon.and_then(count),
+    Metric { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.daemon.and_then(count),
         meaning: "resident memory of the daemon, looked at once a minute" },
-    Figure { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.reader.and_then(count),
+    Metric { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.reader.and_then(count),
         meaning: "resident memory of the reader, looked at once a minute" },
-    Figure { leaf: "second_reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.second_reader.and_then(count),
+    Metric { leaf: "second_reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.second_reader.and_then(count),
         meaning: "resident memory of the reader for expensive replies, where a collector wants them" },
-    Figure { leaf: CANARY, unit: "Unix s", rollup: Rollup::Last, value: |_| None,
+    Metric { leaf: CANARY, unit: "Unix s", rollup: Rollup::Last, value: |_| None,
         meaning: "when `check --connect` was last run here; it alone sends this, to see whether a point arrives" },
 ];
 
 #[rustfmt::skip]
-const DESTINATION_FIGURES: &[Figure<DestinationHealth>] = &[
-    Figure { leaf: "connected", unit: "0 or 1", rollup: Rollup::Average, value: |d| flag(d.status.connected),
+const DESTINATION_METRICS: &[Metric<DestinationMetrics>] = &[
+    Metric { leaf: "connected", unit: "0 or 1", rollup: Rollup::Average, value: |d| flag(d.status.connected),
         meaning: "whether a connection stands" },
-    Figure { leaf: "connects", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.connects),
+    Metric { leaf: "connects", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.connects),
         meaning: "connections made after there was none" },
-    Figure { leaf: "renewals", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.renewals),
+    Metric { leaf: "renewals", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.renewals),
         meaning: "connections renewed, and proved to have been read to their end" },
-    Figure { leaf: "points_sent", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.sent),
+    Metric { leaf: "points_sent", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.sent),
         meaning: "points written, each counted once" },
-    Figure { leaf: "points_resent", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.resent),
+    Metric { leaf: "points_resent", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.resent),
         meaning: "points written again after a lost connection" },
-    Figure { leaf: "points_dropped_full", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.full),
+    Metric { leaf: "points_dropped_full", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.full),
         meaning: "points lost because the queue was full (queue.max_bytes)" },
-    Figure { leaf: "points_dropped_age", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.age),
+    Metric { leaf: "points_dropped_age", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.age),
         meaning: "points lost because they had become too old (queue.max_age)" },
-    Figure { leaf: "points_dropped_damaged", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.damaged),
+    Metric { leaf: "points_dropped_damaged", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.damaged),
         meaning: "points lost because the queue's file was damaged" },
-    Figure { leaf: "points_unproved", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.unproved),
+    Metric { leaf: "points_unproved", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.unproved),
         meaning: "points sent, not proved read when the connection was lost or they left the queue, and not sent again" },
-    Figure { leaf: "in_doubt", unit: "0 or 1", rollup: Rollup::Average, value: |d| flag(d.status.in_doubt),
+    Metric { leaf: "in_doubt", unit: "0 or 1", rollup: Rollup::Average, value: |d| flag(d.status.in_doubt),
         meaning: "whether nothing has shown for stall_timeout that the receiver reads" },
-    Figure { leaf: "unacked_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| count(d.status.unacked),
+    Metric { leaf: "unacked_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| count(d.status.unacked),
         meaning: "bytes sent that the other host's kernel had not acknowledged" },
-    Figure { leaf: "last_delivery", unit: "Unix s", rollup: Rollup::Last, value: |d| d.status.last_delivery.and_then(count),
+    Metric { leaf: "last_delivery", unit: "Unix s", rollup: Rollup::Last, value: |d| d.status.last_delivery.and_then(count),
         meaning: "when a whole tick was last sent" },
-    Figure { leaf: "queue_ticks", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.due),
+    Metric { leaf: "queue_ticks", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.due),
         meaning: "ticks that wait to be sent; this one not counted" },
-    Figure { leaf: "queue_held", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.held),
+    Metric { leaf: "queue_held", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.held),
         meaning: "ticks kept: those that wait, and those that the receiver read less than queue.resend_window ago or may not have read" },
-    Figure { leaf: "queue_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| size(d.status.bytes),
+    Metric { leaf: "queue_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| size(d.status.bytes),
         meaning: "bytes that those take, in the file or in memory" },
-    Figure { leaf: "queue_age", unit: "s", rollup: Rollup::Average, value: age,
+    Metric { leaf: "queue_age", unit: "s", rollup: Rollup::Average, value: age,
         meaning: "age of the oldest tick that waits; 0 when none does" },
 ];
 
 #[rustfmt::skip]
-const QUEUE_FIGURES: &[Figure<QueueHealth>] = &[
-    Figure { leaf: "durable", unit: "0 or 1", rollup: Rollup::Average, value: |q| flag(q.durable),
+const QUEUE_METRICS: &[Metric<QueueStatus>] = &[
+    Metric { leaf: "durable", unit: "0 or 1", rollup: Rollup::Average, value: |q| flag(q.durable),
         meaning: "whether ticks are kept on disk; 0 without queue.dir" },
-    Figure { leaf: "undurable", unit: "count", rollup: Rollup::Last, value: |q| count(q.undurable),
+    Metric { leaf: "undurable", unit: "count", rollup: Rollup::Last, value: |q| count(q.undurable),
         meaning: "ticks sent without being on disk: it was full, damaged or did not answer" },
-    Figure { leaf: "points_dropped_removed", unit: "count", rollup: Rollup::Last, value: |q| count(q.dropped_removed),
+    Metric { leaf: "points_dropped_removed", unit: "count", rollup: Rollup::Last, value: |q| count(q.dropped_removed),
         meaning: "datapoints that destinations never received which are no longer configured" },
-    Figure { leaf: "window_short", unit: "0 or 1", rollup: Rollup::Average, value: |q| flag(q.window_short),
+    Metric { leaf: "window_short", unit: "0 or 1", rollup: Rollup::Average, value: |q| flag(q.window_short),
         meaning: "whether queue.max_bytes has no room for all of queue.resend_window" },
-    Figure { leaf: "file_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| count(q.file_bytes),
+    Metric { leaf: "file_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| count(q.file_bytes),
         meaning: "the queue's files" },
-    Figure { leaf: "memory_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| size(q.memory_bytes),
+    Metric { leaf: "memory_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| size(q.memory_bytes),
         meaning: "the queue's share of memory" },
 ];
 
 #[rustfmt::skip]
-const REPLY_FIGURES: &[Figure<Vitals>] = &[
-    Figure { leaf: "duration", unit: "µs", rollup: Rollup::Average, value: |v| v.duration.and_then(count),
+const REPLY_METRICS: &[Metric<ReplyCounters>] = &[
+    Metric { leaf: "duration", unit: "µs", rollup: Rollup::Average, value: |v| v.duration.and_then(count),
         meaning: "the last reading; none when it failed" },
-    Figure { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_ok),
+    Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_ok),
         meaning: "readings that succeeded" },
-    Figure { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_failed),
+    Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_failed),
         meaning: "readings that failed" },
-    Figure { leaf: "readings_unchanged", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_unchanged),
+    Metric { leaf: "readings_unchanged", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_unchanged),
         meaning: "of the good ones, those where nothing had changed: they cost slurmctld next to nothing" },
-    Figure { leaf: "readings_late", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_late),
+    Metric { leaf: "readings_late", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_late),
         meaning: "readings that came after their slot and were thrown away" },
-    Figure { leaf: "readings_skipped_duty", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_duty),
+    Metric { leaf: "readings_skipped_duty", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_duty),
         meaning: "readings left out because the last one took too long for `max_duty`" },
-    Figure { leaf: "readings_skipped_busy", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_busy),
+    Metric { leaf: "readings_skipped_busy", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_busy),
         meaning: "readings left out because slurmctld had more threads than `max_threads` at work, or did not answer" },
-    Figure { leaf: "readings_skipped_round", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_round),
+    Metric { leaf: "readings_skipped_round", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_round),
         meaning: "readings left out because the round before was still under way" },
-    Figure { leaf: "hidden", unit: "0 or 1", rollup: Rollup::Max, value: |v| flag(v.hidden),
+    Metric { leaf: "hidden", unit: "0 or 1", rollup: Rollup::Max, value: |v| flag(v.hidden),
         meaning: "whether PrivateData may hide some of it from us, so that none of it is published" },
 ];
 
-impl Health {
+impl SelfMetrics {
     /// Looks at the memory of both processes, where that is due.
     pub(crate) fn look_at_memory(&mut self, reader: Option<u32>, second_reader: Option<u32>) {
         let now = Instant::now();
@@ -201,7 +198,7 @@ impl Health {
         let daemon = resident("self");
         let of = |pid: Option<u32>| pid.and_then(|pid| resident(&pid.to_string()));
         let (reader, second_reader) = (of(reader), of(second_reader));
-        self.memory = Memory { looked: Some(now), daemon, reader, second_reader };
+        self.memory = ResidentMemory { looked: Some(now), daemon, reader, second_reader };
     }
 
     /// Its points below `prefix`, and those of each destination.
@@ -209,30 +206,30 @@ impl Health {
         &self,
         prefix: &str,
         host: &str,
-        queue: &QueueHealth,
-        destinations: &[(String, DestinationHealth)],
-        replies: impl Iterator<Item = (ReplyKind, Vitals)>,
+        queue: &QueueStatus,
+        destinations: &[(String, DestinationMetrics)],
+        replies: impl Iterator<Item = (ReplyKind, ReplyCounters)>,
         batch: &mut Batch,
     ) {
         let mut points = Points::new(prefix, batch);
         let family = format!("{OWN_FAMILY}.{}", path::component(host));
-        points.push(&family, FIGURES, self);
-        points.push(&format!("{family}.queue"), QUEUE_FIGURES, queue);
+        points.push(&family, METRICS, self);
+        points.push(&format!("{family}.queue"), QUEUE_METRICS, queue);
         for (name, health) in destinations {
             let below = format!("{family}.carbon.{}", path::component(name));
-            points.push(&below, DESTINATION_FIGURES, health);
+            points.push(&below, DESTINATION_METRICS, health);
         }
-        for (kind, vitals) in replies {
-            points.push(&format!("{family}.reply.{}", kind.name()), REPLY_FIGURES, &vitals);
+        for (kind, counters) in replies {
+            points.push(&format!("{family}.reply.{}", kind.name()), REPLY_METRICS, &counters);
         }
     }
 }
 
 /// How many series these figures make, at most.
 pub(crate) fn series(destinations: usize, replies: usize) -> usize {
-    let destinations = DESTINATION_FIGURES.len().saturating_mul(destinations);
-    let replies = REPLY_FIGURES.len().saturating_mul(replies);
-    let own = FIGURES.len().saturating_add(QUEUE_FIGURES.len());
+    let destinations = DESTINATION_METRICS.len().saturating_mul(destinations);
+    let replies = REPLY_METRICS.len().saturating_mul(replies);
+    let own = METRICS.len().saturating_add(QUEUE_METRICS.len());
     own.saturating_add(destinations).saturating_add(replies)
 }
 
@@ -254,7 +251,7 @@ fn size(value: usize) -> Option<f64> {
 
 /// Seconds, also those that are over.
 fn signed(seconds: i64) -> f64 {
-    let value = whole(seconds.unsigned_abs());
+    let value = exact_f64(seconds.unsigned_abs());
     if seconds < 0 { -value } else { value }
 }
 
@@ -262,7 +259,7 @@ fn flag(on: bool) -> Option<f64> {
     Some(f64::from(u8::from(on)))
 }
 
-fn age(destination: &DestinationHealth) -> Option<f64> {
+fn age(destination: &DestinationMetrics) -> Option<f64> {
     let oldest = destination.status.oldest_due.unwrap_or(destination.now);
     count(seconds_since(oldest, destination.now))
 }
@@ -274,10 +271,10 @@ mod tests {
     #[test]
     fn a_failed_reading_has_no_duration_and_everything_else() {
         let mut batch = Batch::new(60);
-        let destination = DestinationHealth { status: Status::default(), now: 60 };
+        let destination = DestinationMetrics { status: Status::default(), now: 60 };
         let destinations = [("carbon.example.org:2004".to_owned(), destination)];
-        let queue = QueueHealth::default();
-        let health = Health { slurmctld_up: Some(false), ..Health::default() };
+        let queue = QueueStatus::default();
+        let health = SelfMetrics { slurmctld_up: Some(false), ..SelfMetrics::default() };
         health.points("cluster", "node1", &queue, &destinations, std::iter::empty(), &mut batch);
         assert_eq!(batch.refused(), 0);
         let mut points = batch.points();
@@ -286,7 +283,7 @@ mod tests {
         assert!(!batch.points().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
             batch.points().len(),
-            FIGURES.len() - 6 + QUEUE_FIGURES.len() + DESTINATION_FIGURES.len() - 1,
+            METRICS.len() - 6 + QUEUE_METRICS.len() + DESTINATION_METRICS.len() - 1,
             "nothing read, looked at, checked or delivered yet"
         );
     }
@@ -294,17 +291,17 @@ mod tests {
     #[test]
     fn a_reading_that_a_reload_cut_short_is_no_failure() {
         let mut batch = Batch::new(60);
-        let health = Health { slurmctld_up: None, ..Health::default() };
-        health.points("cluster", "node1", &QueueHealth::default(), &[], std::iter::empty(), &mut batch);
+        let health = SelfMetrics { slurmctld_up: None, ..SelfMetrics::default() };
+        health.points("cluster", "node1", &QueueStatus::default(), &[], std::iter::empty(), &mut batch);
         let lines = carbon::lines(&batch);
         assert!(!lines.contains("slurmctld_up") && lines.contains("ticks_run"), "{lines}");
     }
 
     #[test]
     fn no_leaf_of_a_destination_is_longer_than_what_prefixes_leave_room_for() {
-        let longest = crate::naming::LONGEST_LEAF;
-        assert!(DESTINATION_FIGURES.iter().any(|figure| figure.leaf == longest));
-        assert!(DESTINATION_FIGURES.iter().all(|figure| figure.leaf.len() <= longest.len()));
+        let longest = crate::prefix::LONGEST_LEAF;
+        assert!(DESTINATION_METRICS.iter().any(|figure| figure.leaf == longest));
+        assert!(DESTINATION_METRICS.iter().all(|figure| figure.leaf.len() <= longest.len()));
     }
 
     #[test]

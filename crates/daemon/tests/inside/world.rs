@@ -163,12 +163,8 @@ impl World {
             uptime: self.uptime.then_some(self.truth.replied),
             elapsed: 150_000,
             release: self.release,
-            cluster: None,
-            max_server_threads: None,
             statistics: Some(statistics),
-            reply: None,
-            visibility: None,
-            rest: None,
+            ..Reading::default()
         }
     }
 

@@ -1,8 +1,7 @@
 //! Which users have paths of their own: sticky, and bounded over time, because in Graphite a path is a file for ever.
 //!
-//! Whoever is among the first `users` of a round is a member for a day from then on. At most five times as many have
-//! paths within any 30 days; the last fifth is kept for those who weigh. A path belongs to one uid for as long as it is
-//! remembered. Pure: knows the moment, the users' numbers and names, and how they rank.
+//! The first `users` of a round have paths for a day from then on. At most five times as many have paths within any 30 days;
+//! the last fifth is kept for heavy users. A path belongs to one uid for as long as it is remembered. Pure: knows the moment, the users' numbers and names, and how they rank.
 
 use std::collections::BTreeMap;
 
@@ -36,20 +35,20 @@ const ALWAYS: [&str; 2] = ["root", "slurm"];
 pub(crate) struct Candidate<'a> {
     pub(crate) uid: u32,
     pub(crate) name: Option<&'a str>,
-    /// Whether he has a name is not known yet.
+    /// Whether there is a name is not known yet.
     pub(crate) looking_up: bool,
-    /// By what he is ranked; `None` where that is nothing or not known.
+    /// The first are those with the highest; `None` where that is nothing or not known.
     pub(crate) rank: Option<(u64, u64)>,
-    /// Whether he gets a path although most of the bound is used up.
-    pub(crate) weighs: bool,
+    /// Whether this user gets a path although most of the bound is used up.
+    pub(crate) is_heavy: bool,
 }
 
 /// Every path that was given to a user lately.
 #[derive(Debug)]
-pub(crate) struct Members {
+pub(crate) struct UserPaths {
     users: usize,
     /// By uid and path.
-    known: BTreeMap<(u32, String), Known>,
+    known: BTreeMap<(u32, String), PathState>,
     /// Not kept yet: whether by path, or only when somebody was last among the first.
     fresh: bool,
     moved: bool,
@@ -57,7 +56,7 @@ pub(crate) struct Members {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct PathState {
     /// Unix seconds when he was last among the first.
     top: i64,
     /// Whether he has a name; a path of his number does not tell.
@@ -66,33 +65,33 @@ struct Known {
 
 /// The memory's form.
 #[derive(Serialize, Deserialize)]
-struct Memory {
-    users: Vec<Entry>,
+struct Saved {
+    users: Vec<SavedPath>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Entry {
+struct SavedPath {
     uid: u32,
     path: String,
     named: bool,
     top: i64,
 }
 
-impl Members {
+impl UserPaths {
     /// `memory` that is not one, or not of use any more, is none.
     pub(crate) fn new(users: usize, memory: Option<&str>) -> Self {
         let users = users.min(MOST_USERS);
-        let memory = memory.and_then(|text| serde_json::from_str::<Memory>(text).ok());
+        let memory = memory.and_then(|text| serde_json::from_str::<Saved>(text).ok());
         let mut entries = memory.map(|memory| memory.users).unwrap_or_default();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.top));
         entries.truncate(BUDGET * MOST_USERS + ALWAYS.len());
-        let mut members = Self { users, known: BTreeMap::new(), fresh: false, moved: false, kept: i64::MIN };
-        for Entry { uid, path, named, top } in entries {
-            if is_possible(&path, uid) && !members.is_taken(&path, uid) {
-                members.known.insert((uid, path), Known { top, named });
+        let mut paths = Self { users, known: BTreeMap::new(), fresh: false, moved: false, kept: i64::MIN };
+        for SavedPath { uid, path, named, top } in entries {
+            if is_possible(&path, uid) && !paths.is_taken(&path, uid) {
+                paths.known.insert((uid, path), PathState { top, named });
             }
         }
-        members
+        paths
     }
 
     /// A round is over: who was among the first of it, and whose time is up.
@@ -137,13 +136,13 @@ impl Members {
             return None;
         }
         (self.fresh, self.moved, self.kept) = (false, false, now);
-        let entry = |((uid, path), known): (&(u32, String), &Known)| Entry {
+        let entry = |((uid, path), known): (&(u32, String), &PathState)| SavedPath {
             uid: *uid,
             path: path.clone(),
             named: known.named,
             top: known.top,
         };
-        serde_json::to_string(&Memory { users: self.known.iter().map(entry).collect() }).ok()
+        serde_json::to_string(&Saved { users: self.known.iter().map(entry).collect() }).ok()
     }
 
     fn note(&mut self, user: &Candidate<'_>, path: String, now: i64) {
@@ -152,13 +151,13 @@ impl Members {
         let named = user.name.is_some() || before.is_some_and(|before| before.named);
         self.fresh |= before.is_none_or(|before| before.named != named);
         self.moved |= before.is_some_and(|before| before.top != now);
-        self.known.insert(key, Known { top: now, named });
+        self.known.insert(key, PathState { top: now, named });
     }
 
     /// A newcomer's, where there is room for one.
     fn new_path(&self, user: &Candidate<'_>) -> Option<String> {
         let given = self.known.keys().filter(|(_, path)| !is_always(path)).count();
-        let room = given < FREELY * self.users || (given < BUDGET * self.users && user.weighs);
+        let room = given < FREELY * self.users || (given < BUDGET * self.users && user.is_heavy);
         if user.looking_up || !room {
             return None;
         }
@@ -173,7 +172,7 @@ impl Members {
     }
 
     /// What is known of a user: by his name, or whatever it was last as long as that is not to be had.
-    fn find(&self, user: &Candidate<'_>) -> Option<(&str, &Known)> {
+    fn find(&self, user: &Candidate<'_>) -> Option<(&str, &PathState)> {
         let mut his =
             self.known.range((user.uid, String::new())..).take_while(|((uid, _), _)| *uid == user.uid);
         let found = match &user.name {

@@ -25,7 +25,7 @@ const SELDOM: Duration = Duration::from_secs(300);
 const OPERATOR_AGE: Duration = Duration::from_secs(60);
 
 /// slurmctld's configuration, as far as it is known.
-pub(crate) struct Known {
+pub(crate) struct ConfCache {
     conf: Option<Conf>,
     /// ClusterName of libslurm's own configuration.
     own_cluster: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Known {
     clock: fn() -> Instant,
 }
 
-impl Known {
+impl ConfCache {
     /// Nothing is known but what libslurm's own configuration has.
     pub(crate) fn new(own_cluster: Option<String>, clock: fn() -> Instant) -> Self {
         Self { conf: None, own_cluster, next_question: None, told: None, failed: None, operator: None, clock }
@@ -195,14 +195,14 @@ mod tests {
 
     #[test]
     fn the_clusters_name_is_asked_for_until_slurmctld_tells_it_and_ever_less_often() {
-        let (mut known, mut slurmctld) =
-            (Known::new(None, clock), Changing { down: true, ..Changing::default() });
+        let (mut conf_cache, mut slurmctld) =
+            (ConfCache::new(None, clock), Changing { down: true, ..Changing::default() });
         let mut pauses = Vec::new();
         for _ in 0..10 {
             let (before, start) = (slurmctld.asked, clock());
             while slurmctld.asked == before {
                 pass(Duration::from_secs(1));
-                let _ = known.learn_cluster(&mut slurmctld);
+                let _ = conf_cache.learn_cluster(&mut slurmctld);
             }
             // Less the ten seconds that the question takes.
             pauses.push((clock() - start).as_secs() - 10);
@@ -210,33 +210,33 @@ mod tests {
         assert_eq!(pauses, [1, 5, 10, 20, 40, 80, 160, 300, 300, 300]);
         slurmctld.down = false;
         pass(SELDOM);
-        known.learn_cluster(&mut slurmctld).unwrap();
-        assert_eq!(known.cluster().as_deref(), Some("sandbox"));
+        conf_cache.learn_cluster(&mut slurmctld).unwrap();
+        assert_eq!(conf_cache.cluster().as_deref(), Some("sandbox"));
         pass(SELDOM);
-        known.learn_cluster(&mut slurmctld).unwrap();
+        conf_cache.learn_cluster(&mut slurmctld).unwrap();
         assert_eq!(slurmctld.asked, 11, "not again");
     }
 
-    fn hides_jobs(known: &mut Known, slurmctld: &mut Changing) -> bool {
-        known.visibility(slurmctld).unwrap().unwrap().may_hide("jobs")
+    fn hides_jobs(conf_cache: &mut ConfCache, slurmctld: &mut Changing) -> bool {
+        conf_cache.visibility(slurmctld).unwrap().unwrap().may_hide("jobs")
     }
 
     #[test]
     fn private_data_that_is_set_between_two_surveys_is_known_at_the_second() {
-        let (mut known, mut slurmctld) = (Known::new(None, clock), Changing::default());
-        assert!(!hides_jobs(&mut known, &mut slurmctld));
+        let (mut conf_cache, mut slurmctld) = (ConfCache::new(None, clock), Changing::default());
+        assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
         slurmctld.private = vec!["jobs".into()];
         slurmctld.changed += 5;
         pass(Duration::from_secs(2));
-        assert!(hides_jobs(&mut known, &mut slurmctld));
+        assert!(hides_jobs(&mut conf_cache, &mut slurmctld));
     }
 
     #[test]
     fn a_round_of_surveys_asks_once_and_an_unchanged_configuration_is_not_sent_again() {
-        let (mut known, mut slurmctld) = (Known::new(None, clock), Changing::default());
+        let (mut conf_cache, mut slurmctld) = (ConfCache::new(None, clock), Changing::default());
         for round in 1..=5 {
             for _ in 0..3 {
-                hides_jobs(&mut known, &mut slurmctld);
+                hides_jobs(&mut conf_cache, &mut slurmctld);
                 pass(Duration::from_millis(200));
             }
             assert_eq!((slurmctld.asked, slurmctld.sent), (round, 1));
@@ -246,18 +246,18 @@ mod tests {
 
     #[test]
     fn a_slurmctld_that_does_not_answer_is_not_waited_for_by_each_request() {
-        let (mut known, mut slurmctld) = (Known::new(None, clock), Changing::default());
-        assert!(!hides_jobs(&mut known, &mut slurmctld));
+        let (mut conf_cache, mut slurmctld) = (ConfCache::new(None, clock), Changing::default());
+        assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
         pass(FRESH);
         slurmctld.down = true;
         for _ in 0..3 {
-            let error = known.visibility(&mut slurmctld).unwrap_err();
+            let error = conf_cache.visibility(&mut slurmctld).unwrap_err();
             assert_eq!((error.call, error.errno), ("slurm_load_ctl_conf", 5004));
         }
         assert_eq!(slurmctld.asked, 2);
         slurmctld.down = false;
         pass(RETRIED);
-        assert!(!hides_jobs(&mut known, &mut slurmctld));
+        assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
         assert_eq!(slurmctld.asked, 3);
     }
 
@@ -265,22 +265,22 @@ mod tests {
     fn slurmdbd_is_asked_on_a_change_and_once_a_minute_and_sooner_where_it_did_not_say() {
         let private = vec!["jobs".to_owned()];
         let mut slurmctld = Changing { private, slurmdbd: true, ..Changing::default() };
-        let mut known = Known::new(None, clock);
-        assert!(hides_jobs(&mut known, &mut slurmctld), "unknown is not to be relied on");
+        let mut conf_cache = ConfCache::new(None, clock);
+        assert!(hides_jobs(&mut conf_cache, &mut slurmctld), "unknown is not to be relied on");
         slurmctld.operator = Some(true);
         pass(RETRIED);
         for _ in 0..10 {
-            assert!(!hides_jobs(&mut known, &mut slurmctld));
+            assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
             pass(Duration::from_secs(5));
         }
         assert_eq!((slurmctld.asked_for_operator, slurmctld.sent), (2, 1));
         slurmctld.operator = Some(false);
         pass(Duration::from_secs(10));
-        assert!(hides_jobs(&mut known, &mut slurmctld));
+        assert!(hides_jobs(&mut conf_cache, &mut slurmctld));
         slurmctld.operator = Some(true);
         slurmctld.changed += 5;
         pass(FRESH);
-        assert!(!hides_jobs(&mut known, &mut slurmctld));
+        assert!(!hides_jobs(&mut conf_cache, &mut slurmctld));
         assert_eq!(slurmctld.asked_for_operator, 4);
     }
 }

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carbon::path;
 
-use crate::figure::{Figure, Points};
+use crate::metric::{Metric, Points};
 
 /// The words seen so far, each with the level that it is below.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct SeenStates {
     seen: BTreeMap<String, BTreeSet<String>>,
     /// Levels that were spoken of in this round.
     spoken: BTreeSet<String>,
 }
 
-impl Words {
-    /// The figures of each word below `level`; those of `always`, and those seen before, as nothing where they are
+impl SeenStates {
+    /// The metrics of each word below `level`; those of `always`, and those seen before, as nothing where they are
     /// not there.
     pub(crate) fn push<T: Default>(
         &mut self,
@@ -27,7 +27,7 @@ impl Words {
         level: &str,
         always: &[&str],
         words: &BTreeMap<String, T>,
-        figures: &[Figure<T>],
+        metrics: &[Metric<T>],
     ) {
         let seen = self.seen.entry(level.to_owned()).or_default();
         seen.extend(always.iter().map(|word| (*word).to_owned()));
@@ -39,18 +39,18 @@ impl Words {
         let nothing = T::default();
         for word in &*seen {
             let of = words.get(word).unwrap_or(&nothing);
-            points.push(&format!("{level}.{}", path::component(word)), figures, of);
+            points.push(&format!("{level}.{}", path::component(word)), metrics, of);
         }
         self.spoken.insert(level.to_owned());
     }
 
     /// Ends the round: what was seen below levels that nobody spoke of, a partition without a job or a user who
     /// went home, is nothing too.
-    pub(crate) fn end<T: Default>(&mut self, points: &mut Points<'_>, figures: &[Figure<T>]) {
+    pub(crate) fn end<T: Default>(&mut self, points: &mut Points<'_>, metrics: &[Metric<T>]) {
         let nothing = T::default();
         for (level, words) in self.seen.iter().filter(|(level, _)| !self.spoken.contains(*level)) {
             for word in words {
-                points.push(&format!("{level}.{}", path::component(word)), figures, &nothing);
+                points.push(&format!("{level}.{}", path::component(word)), metrics, &nothing);
             }
         }
         self.spoken.clear();
@@ -66,9 +66,9 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figure::Rollup;
+    use crate::metric::Rollup;
 
-    const FIGURES: &[Figure<u32>] = &[Figure {
+    const METRICS: &[Metric<u32>] = &[Metric {
         leaf: "jobs",
         unit: "count",
         rollup: Rollup::Average,
@@ -76,20 +76,20 @@ mod tests {
         value: |n| Some((*n).into()),
     }];
 
-    fn round(words: &mut Words, levels: &[(&str, &[(&str, u32)])]) -> Vec<(String, f64)> {
+    fn round(words: &mut SeenStates, levels: &[(&str, &[(&str, u32)])]) -> Vec<(String, f64)> {
         let mut batch = carbon::Batch::new(0);
         let mut points = Points::new("c", &mut batch);
         for (level, now) in levels {
             let now = now.iter().map(|(word, n)| ((*word).to_owned(), *n)).collect();
-            words.push(&mut points, level, &["running"], &now, FIGURES);
+            words.push(&mut points, level, &["running"], &now, METRICS);
         }
-        words.end(&mut points, FIGURES);
+        words.end(&mut points, METRICS);
         batch.points().map(|point| (point.path().to_owned(), point.value())).collect()
     }
 
     #[test]
     fn a_state_that_nobody_is_in_any_more_is_a_zero_and_no_hole() {
-        let mut words = Words::default();
+        let mut words = SeenStates::default();
         let first = round(&mut words, &[("s", &[("pending", 3)])]);
         assert_eq!(first, [("c.s.pending.gauge-jobs".into(), 3.0), ("c.s.running.gauge-jobs".into(), 0.0)]);
         let second = round(&mut words, &[("s", &[("running", 2)])]);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_level_that_is_gone_is_zeroes() {
-        let mut words = Words::default();
+        let mut words = SeenStates::default();
         round(&mut words, &[("p.debug", &[("pending", 3)]), ("p.gpu", &[])]);
         let second = round(&mut words, &[("p.gpu", &[])]);
         assert_eq!(second.len(), 3);

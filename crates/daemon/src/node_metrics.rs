@@ -1,0 +1,44 @@
+//! What nodes have, as figures: sinfo's allocated/idle/other/total of nodes, CPUs and GPUs, and memory.
+
+use slurm_snapshot::NodeTally;
+
+use crate::metric::{Metric, Rollup, count};
+
+#[rustfmt::skip]
+pub(crate) const SHARES: &[Metric<NodeTally>] = &[
+    Metric { leaf: "nodes_allocated", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.allocated),
+        meaning: "nodes with a job on them" },
+    Metric { leaf: "nodes_idle", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.idle),
+        meaning: "nodes that wait for a job" },
+    Metric { leaf: "nodes_other", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.other),
+        meaning: "nodes that are down, drained or otherwise out of reach" },
+    Metric { leaf: "nodes_total", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.total),
+        meaning: "all nodes (`sinfo -o %F`)" },
+    Metric { leaf: "cpus_allocated", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.allocated),
+        meaning: "CPUs that jobs have" },
+    Metric { leaf: "cpus_idle", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.idle),
+        meaning: "CPUs that jobs could have" },
+    Metric { leaf: "cpus_other", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.other),
+        meaning: "CPUs that no job can have, because their node is down or drained" },
+    Metric { leaf: "cpus_total", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.total),
+        meaning: "all CPUs (`sinfo -o %C`)" },
+    Metric { leaf: "gpus_allocated", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.allocated),
+        meaning: "GPUs that jobs have" },
+    Metric { leaf: "gpus_idle", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.idle),
+        meaning: "GPUs that jobs could have" },
+    Metric { leaf: "gpus_other", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.other),
+        meaning: "GPUs that no job can have, because their node is down or drained" },
+    Metric { leaf: "gpus_total", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.total),
+        meaning: "all GPUs" },
+    Metric { leaf: "memory_real", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory.real),
+        meaning: "memory (RealMemory)" },
+    Metric { leaf: "memory_allocated", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory.allocated),
+        meaning: "memory that jobs have been given" },
+    Metric { leaf: "memory_free", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory.free),
+        meaning: "memory that the nodes' kernels call free" },
+];
+
+/// Slurm counts memory in MiB.
+fn mebibytes(value: u64) -> Option<f64> {
+    count(value.saturating_mul(1 << 20))
+}

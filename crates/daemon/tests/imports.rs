@@ -1,0 +1,56 @@
+//! No module imports one that imports it, straight or through others, in any crate: docs/code-structure.md says so.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each module of a crate imports.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    files.filter(|file| file.extension().is_some_and(|end| end == "rs")).collect()
+}
+
+/// A file and the files in its folder are one module.
+fn imports(src: &Path) -> Imports {
+    let paths = regex::Regex::new(r"crate::(?:([a-z0-9_]+)|\{([^}]*)\})").unwrap();
+    let mut imports = Imports::new();
+    for file in sources(src) {
+        let below = file.strip_prefix(src).unwrap().to_str().unwrap();
+        if below.contains("tests") {
+            continue;
+        }
+        let module = below.split('/').next().unwrap().trim_end_matches(".rs").to_owned();
+        let text = fs::read_to_string(&file).unwrap();
+        let program = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+        let code: String = program.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let names = paths.captures_iter(&code).flat_map(|found| {
+            let names = found.get(1).or(found.get(2)).unwrap().as_str();
+            names.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect::<Vec<_>>()
+        });
+        let own = imports.entry(module.clone()).or_default();
+        own.extend(names.filter(|name| *name != module));
+    }
+    imports
+}
+
+fn reaches(imports: &Imports, from: &str, to: &str, seen: &mut BTreeSet<String>) -> bool {
+    let next = imports.get(from).into_iter().flatten();
+    next.into_iter().any(|name| name == to || (seen.insert(name.clone()) && reaches(imports, name, to, seen)))
+}
+
+#[test]
+fn no_module_imports_one_that_imports_it() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for name in ["carbon", "daemon", "rest-reader", "slurm-reader", "slurm-snapshot"] {
+        let imports = imports(&crates.join(name).join("src"));
+        assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 5, "{name}: no imports are found");
+        let in_circle = |module: &&String| reaches(&imports, module, module, &mut BTreeSet::new());
+        let circle: Vec<&String> = imports.keys().filter(in_circle).collect();
+        assert!(circle.is_empty(), "{name}: {circle:?}");
+    }
+}

@@ -1,0 +1,103 @@
+#!/bin/sh
+# install.sh: puts slurm-graphite where it belongs; the same script serves `make install`, the packages and the tarball.
+#
+# Running it again replaces the programs and leaves an edited configuration as it is.
+set -eu
+
+usage() {
+    cat <<'END'
+usage: install.sh [--prefix DIR] [--dry-run | --uninstall]
+
+  --prefix DIR   install below DIR; default: /usr/local. With /usr the configuration is in /etc
+  --dry-run      say which files would be written, and write none
+  --uninstall    remove what was installed; an edited configuration and the queue stay
+
+Environment: DESTDIR is put before every path. BUILT names the folder of the programs, UNITS that of systemd's units,
+ZSH that of zsh's completions, SYSCONFDIR that of slurm-graphite/slurm-graphite.toml.
+END
+}
+
+top=$(cd "$(dirname "$0")" && pwd)
+# In a source tree it is in a folder of its own.
+[ -e "$top/config" ] || top=$(dirname "$top")
+prefix=/usr/local
+action=copy
+while [ $# -gt 0 ]; do
+    case $1 in
+        --prefix) prefix=${2:?--prefix takes a folder}; shift ;;
+        --prefix=*) prefix=${1#*=} ;;
+        --dry-run) action=name ;;
+        --uninstall) action=remove ;;
+        --help | -h) usage; exit 0 ;;
+        *) echo "install.sh: $1 is no option of it" >&2; usage >&2; exit 64 ;;
+    esac
+    shift
+done
+
+built=${BUILT:-$top/bin}
+root=${DESTDIR:-}
+bin=$prefix/bin
+libexec=$prefix/libexec/slurm-graphite
+share=$prefix/share
+sysconf=${SYSCONFDIR:-$prefix/etc}
+[ "$prefix" != /usr ] || sysconf=${SYSCONFDIR:-/etc}
+configuration=$sysconf/slurm-graphite/slurm-graphite.toml
+[ -x "$built/slurm-graphite" ] || {
+    echo "install.sh: no programs in $built; in a source tree, run \`make build\` first" >&2
+    exit 1
+}
+
+copy() {
+    install -D -m "$1" "$2" "$root$3"
+    [ "$1" = 755 ] || adapt "$root$3"
+}
+name() { echo "$root$3"; }
+remove() { rm -f "$root$3"; }
+
+# What is written for a package under /usr and /etc, for another prefix; manual pages have a backslash before a hyphen.
+adapt() {
+    sed -i -e "s|/usr/bin/slurm\\\\*-graphite|$bin/slurm-graphite|g" -e "s|/usr/libexec/slurm\\\\*-graphite|$libexec|g" \
+        -e "s|/usr/share/slurm\\\\*-graphite|$share/slurm-graphite|g" \
+        -e "s|/etc/slurm\\\\*-graphite|$sysconf/slurm-graphite|g" "$1"
+}
+
+$action 755 "$built/slurm-graphite" "$bin/slurm-graphite"
+for reader in "$built"/slurm-graphite-reader* "$built/slurm-graphite-rest-reader"; do
+    # Cargo leaves a list of dependencies, with the same name and .d, where it builds a program.
+    case $reader in
+        *.d) ;;
+        *) $action 755 "$reader" "$libexec/${reader##*/}" ;;
+    esac
+done
+$action 644 "$top/systemd/slurm-graphite.service" "${UNITS:-$prefix/lib/systemd/system}/slurm-graphite.service"
+$action 644 "$top/systemd/slurm-graphite.sysusers" "$prefix/lib/sysusers.d/slurm-graphite.conf"
+$action 644 "$top/systemd/slurm-graphite.tmpfiles" "$prefix/lib/tmpfiles.d/slurm-graphite.conf"
+$action 644 "$built/manual/slurm-graphite.1" "$share/man/man1/slurm-graphite.1"
+$action 644 "$built/manual/slurm-graphite.toml.5" "$share/man/man5/slurm-graphite.toml.5"
+$action 644 "$built/manual/slurm-graphite.bash" "$share/bash-completion/completions/slurm-graphite"
+$action 644 "$built/manual/slurm-graphite.fish" "$share/fish/vendor_completions.d/slurm-graphite.fish"
+$action 644 "$built/manual/_slurm-graphite" "${ZSH:-$share/zsh/site-functions}/_slurm-graphite"
+find "$top/config" -mindepth 2 -type f | while read -r file; do
+    $action 644 "$file" "$share/slurm-graphite/${file#"$top/config/"}"
+done
+for file in "$top"/config/slurm-graphite.toml "$top"/README.md "$top"/CHANGELOG.md "$top"/LICENSE "$top"/docs/*.md; do
+    case $file in
+        # Of use only with the source.
+        */code-structure.md | */promises.md) ;;
+        *) $action 644 "$file" "$share/doc/slurm-graphite/${file##*/}" ;;
+    esac
+done
+
+if [ "$action" = remove ]; then
+    # As it was installed, nobody has edited it.
+    fresh=$(mktemp)
+    cp "$top/config/slurm-graphite.toml" "$fresh"
+    adapt "$fresh"
+    cmp -s "$fresh" "$root$configuration" && rm "$root$configuration"
+    rm "$fresh"
+    for folder in "$libexec" "$share/slurm-graphite" "$share/doc/slurm-graphite" "$sysconf/slurm-graphite"; do
+        [ ! -d "$root$folder" ] || find "$root$folder" -depth -type d -exec rmdir --ignore-fail-on-non-empty {} +
+    done
+elif [ ! -e "$root$configuration" ]; then
+    $action 644 "$top/config/slurm-graphite.toml" "$configuration"
+fi

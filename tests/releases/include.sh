@@ -1,0 +1,60 @@
+#!/bin/sh
+# include.sh: a line for each Slurm release whose headers are at hand: the release, the number in its libslurm's name, and the
+# folder that has slurm/slurm.h.
+#
+# The headers are those of the folder that SLURM_HEADERS names, with one folder a release (25.11/slurm/slurm.h), which
+# headers-from-git.sh makes; or else those of the suite's libslurm-dev, fetched once and unpacked below target/releases: no
+# root, nothing is installed. A release that has neither is skipped, loudly: a machine without a network is no failure.
+set -eu
+. "$(dirname "$0")/common.sh"
+
+skip() { say "SKIPPED, NOT CHECKED: $*"; }
+
+# fetch SUITE: its libslurm-dev, with apt lists of our own beside it.
+fetch() {
+    headers=$releases/$1/headers
+    apt=$headers.apt
+    rm -rf "$headers" "$apt"
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$headers"
+    # The machine's own configuration says how its mirror is reached and what is trusted.
+    echo "deb [signed-by=$keyring] $mirror $1 main" >"$apt/sources.list"
+    set -- "-oDir::Etc::SourceList=$apt/sources.list" -oDir::Etc::SourceParts=- "-oDir::State::Lists=$apt/lists" \
+        -oDir::State::Status=/dev/null "-oDir::Cache=$apt/cache" -oAcquire::Retries=0 -oAcquire::http::Timeout=20 \
+        -oAPT::Sandbox::User= -qq
+    (
+        cd "$apt"
+        apt-get "$@" update --error-on=any && apt-get "$@" download libslurm-dev && dpkg -x libslurm-dev_*.deb "$headers"
+    ) </dev/null || return 1
+    rm -rf "$apt"
+}
+
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+mirror=$(mirror)
+all | (
+    skipped=
+    while read -r suite release soname; do
+        include=${SLURM_HEADERS:-}/$release
+        if [ -n "${SLURM_HEADERS:-}" ] && [ -e "$include/slurm/slurm.h" ]; then
+            :
+        elif branches | grep -q "^$suite "; then
+            skipped="$skipped $release"
+            continue
+        else
+            include=$releases/$suite/headers/usr/include
+            if [ ! -e "$releases/$suite/headers.done" ]; then
+                if [ -z "$mirror" ]; then
+                    skip "Slurm $release: no Debian mirror in the apt sources here, or DEBIAN_MIRROR, to fetch libslurm-dev from"
+                    continue
+                fi
+                if ! reason=$(fetch "$suite" 2>&1); then
+                    skip "Slurm $release: libslurm-dev of $suite cannot be fetched: $(echo "$reason" | grep -m 1 '^[EW]:')"
+                    continue
+                fi
+                : >"$releases/$suite/headers.done"
+            fi
+        fi
+        echo "$release $soname $include"
+    done
+    [ -z "$skipped" ] ||
+        skip "Slurm$skipped: in no Debian; SLURM_HEADERS names a folder of headers, which headers-from-git.sh makes"
+)
