@@ -251,7 +251,11 @@ impl Store {
     /// on disk.
     pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
         let (closed, done) = oneshot::channel();
-        let _ = self.commands.try_send(Command::Close { changes, closed });
+        let mut command = Command::Close { changes, closed };
+        while let Err(TrySendError::Full(refused)) = self.commands.try_send(command) {
+            command = refused;
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
         done.await.unwrap_or_default()
     }
 }

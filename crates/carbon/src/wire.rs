@@ -114,11 +114,10 @@ impl Frame {
         match protocol {
             Protocol::Pickle => Ok(Cow::Borrowed(&self.body)),
             Protocol::Plaintext => {
-                let lines =
-                    self.items()?.iter().fold(String::new(), |mut lines, (path, (timestamp, value))| {
-                        push_line(&mut lines, path, *value, *timestamp);
-                        lines
-                    });
+                let mut lines = String::new();
+                for (path, (timestamp, value)) in self.items()? {
+                    push_line(&mut lines, &path, value, timestamp);
+                }
                 Ok(Cow::Owned(lines.into_bytes()))
             }
         }
