@@ -77,7 +77,7 @@ $action 644 "$built/manual/slurm-graphite.toml.5" "$share/man/man5/slurm-graphit
 $action 644 "$built/manual/slurm-graphite.bash" "$share/bash-completion/completions/slurm-graphite"
 $action 644 "$built/manual/slurm-graphite.fish" "$share/fish/vendor_completions.d/slurm-graphite.fish"
 $action 644 "$built/manual/_slurm-graphite" "${ZSH:-$share/zsh/site-functions}/_slurm-graphite"
-find "$top/config" -mindepth 2 -type f | while read -r file; do
+find -H "$top/config" -mindepth 2 -type f | while read -r file; do
     $action 644 "$file" "$share/slurm-graphite/${file#"$top/config/"}"
 done
 for file in "$top"/config/slurm-graphite.toml "$top"/README.md "$top"/CHANGELOG.md "$top"/LICENSE "$top"/docs/*.md; do

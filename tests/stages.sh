@@ -3,7 +3,8 @@
 # output of a stage is shown where it failed; it is in target/test either way.
 #
 # The live tests wait most of the time, so many run at once (AT_ONCE=), and what computes runs beside them at the lowest
-# priority. ALONE are those that keep the cores busy themselves, or measure what others would spoil; they come last.
+# priority; the unit tests, some of which have time-outs, at a higher one. ALONE are those that keep the cores busy
+# themselves, or measure what others would spoil; they come last.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -69,7 +70,7 @@ stage build build
 ! grep -q 'build *FAILED' "$logs/table" || exit 1
 {
     stage clippy nice -n 19 cargo clippy --locked --workspace --all-targets -- -D warnings
-    stage unit nice -n 19 cargo test --locked --workspace --exclude live-tests --no-fail-fast
+    stage unit nice -n 5 cargo test --locked --workspace --exclude live-tests --no-fail-fast
     stage documentation nice -n 19 env RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
     stage headers nice -n 19 sh tests/releases/headers.sh
 } &

@@ -7,6 +7,7 @@
 mod chroot;
 mod rpm;
 mod shells;
+mod without_slurm;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@
 mod faults;
 mod figures;
 mod imitated;
+mod jobs;
 
 use std::time::Duration;
 

@@ -1,9 +1,17 @@
 #!/bin/sh
 # Builds the reader for each release. All of them go where packages would put them in each chroot, and for each chroot
 # there is a folder bin/ with the daemon of this machine and, under the readers' names, scripts that enter the chroot:
-# the daemon finds a reader for every release, of which one loads. readers/ has the same without any chroot.
+# the daemon finds a reader for every release, of which one loads. readers/ has the same without any chroot. What
+# roots.sh has not made is left out.
 set -eu
 . "$(dirname "$0")/common.sh"
+
+# Lines of suite, release and soname number of those chroots that are there.
+made() {
+    suites | while read -r suite of_it; do
+        [ ! -e "$releases/$suite/root.done" ] || echo "$suite $of_it"
+    done
+}
 
 host=$(host)
 linker=CARGO_TARGET_$(echo "$host" | tr 'a-z-' 'A-Z_')_LINKER
@@ -13,7 +21,7 @@ built=$releases/readers
 rm -rf "$built"
 mkdir -p "$built"
 
-suites | while read -r suite release soname; do
+made | while read -r suite release soname; do
     root=$releases/$suite/root
     say "Slurm $release: its reader"
     lib=$(dirname "$root"/usr/lib/*/libslurm.so)
@@ -24,14 +32,14 @@ suites | while read -r suite release soname; do
 done
 
 cp "$profile/slurm-graphite" "$built"
-suites | while read -r suite _; do
+made | while read -r suite _; do
     root=$releases/$suite/root
     bin=$releases/$suite/bin
     rm -rf "$bin"
     mkdir -p "$root/$libexec" "$bin"
     cp "$built"/slurm-graphite-reader-* "$root/$libexec"
     cp "$profile/slurm-graphite" "$profile/slurm-graphite-rest-reader" "$bin"
-    suites | while read -r _ _ soname; do
+    made | while read -r _ _ soname; do
         reader=slurm-graphite-reader-$soname
         cat >"$bin/$reader" <<END
 #!/bin/sh

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes a Debian of each suite with its Slurm below target/releases, by debootstrap, as root. One that is there stays.
+# roots.sh [SUITE...]: makes a Debian of each suite, or of these, with its Slurm below target/releases, by debootstrap, as
+# root. One that is there stays.
 set -eu
 . "$(dirname "$0")/common.sh"
 
@@ -10,6 +11,7 @@ packages=libslurm-dev,slurmctld,slurmd,slurm-client,slurm-wlm-basic-plugins,slur
 command -v debootstrap >/dev/null || { say 'debootstrap is missing: apt-get install debootstrap'; exit 1; }
 mirror=$(mirror)
 suites | while read -r suite release _; do
+    case " ${*:-$suite} " in *" $suite "*) ;; *) continue ;; esac
     root=$releases/$suite/root
     [ -e "$root.done" ] && continue
     [ -n "$mirror" ] || { say 'no mirror of Debian in the apt sources here; name one in DEBIAN_MIRROR'; exit 1; }

@@ -17,7 +17,8 @@ if [ -n "$sources" ] && [ -z "${SLURM_GIT:-}" ]; then
     say "SKIPPED, NOT RUN:$sources: in no Debian; SLURM_GIT names a git clone of Slurm, from which they are built"
     wanted=$roots sources=
 fi
-[ -z "$roots" ] || sh "$here/roots.sh"
+# shellcheck disable=SC2086
+[ -z "$roots" ] || sh "$here/roots.sh" $roots
 cargo build --quiet --locked --workspace
 cargo test --quiet --locked -p live-tests --no-run
 [ -z "$roots" ] || sh "$here/readers.sh"
@@ -90,9 +91,9 @@ for suite in $wanted; do
         live "$suite" "$suite" figures:: --test-threads=2 --skip rest:: --skip ticks_fill_as_many_slots
     attempt "Slurm $release: jobs, nodes, all of the cluster, live" "$logs/cluster.log" \
         live "$suite" "$suite" cluster:: --test-threads=2
-    # slurmrestd of 20.11 and the proxy are no part of it.
+    # slurmrestd of 20.11 is no part of it, and imitated ones are the same for all.
     [ "$release" = 20.11 ] || attempt "Slurm $release: the same figures over REST" "$logs/rest.log" \
-        live "$suite" "$suite" the_batch_over_rest nodes_partitions token_that_ends
+        live "$suite" "$suite" rest:: --test-threads=2 --skip imitated::
     # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
     attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover::who_answers
     attempt "Slurm $release: nothing of a sandbox is left" "$logs/left.log" \
@@ -112,6 +113,11 @@ attempt 'reader of 24.11, slurmctld of 26.05: every figure' "$releases/trixie/ro
     live forky trixie figures::after_work::every_figure_of_sdiag_after_work
 attempt 'reader of 22.05, slurmctld of 24.11: too old, and said so' "$releases/bookworm/rolling.log" \
     live trixie bookworm --ignored too_old_for_its_controller
+upgrade() (
+    export SANDBOX_OLDER_ROOT="$releases/trixie/root"
+    live forky forky --ignored replaced_by_that_of_26_05
+)
+attempt 'slurmrestd of 24.11 replaced by that of 26.05 under a running reader' "$releases/forky/upgrade.log" upgrade
 attempt 'on this machine: readers side by side, wrong libraries' "$releases/here.log" \
     env SLURM_GRAPHITE_BIN="$releases/readers/slurm-graphite" \
     cargo test --quiet --locked -p live-tests -- releases:: --ignored --skip too_old_for_its_controller

@@ -1,5 +1,6 @@
 //! slurmrestd in front of a sandbox's slurmctld, by its socket or by a port with tokens, and a proxy that adds TLS.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, chown};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use crate::root::Root;
 use crate::{Folder, Invocation, Process, Slurm, find_program, free_port, proc};
 
 /// slurmrestd refuses to be root.
@@ -56,11 +58,31 @@ impl Slurmrestd {
         Self::on(folder, slurm, way, free_port()?)
     }
 
+    /// Of the release in the Debian at `root`, on this port with tokens, in front of this cluster's slurmctld.
+    ///
+    /// # Errors
+    /// As [`Slurmrestd::new`].
+    pub fn of_release(folder: &Folder, slurm: &Slurm, root: &Path, release: &str, port: u16) -> Result<Self> {
+        let root = Root::Chroot(root.to_owned());
+        Self::build(folder, slurm, Way::Token, port, release, &|program| root.start(folder.path(), program))
+    }
+
     /// On this port, if it is on a port.
     ///
     /// # Errors
     /// As [`Slurmrestd::new`].
     pub fn on(folder: &Folder, slurm: &Slurm, way: Way, port: u16) -> Result<Self> {
+        Self::build(folder, slurm, way, port, &slurm.release()?, &|program| slurm.words(program))
+    }
+
+    fn build(
+        folder: &Folder,
+        slurm: &Slurm,
+        way: Way,
+        port: u16,
+        release: &str,
+        words: &dyn Fn(&str) -> Result<Vec<OsString>>,
+    ) -> Result<Self> {
         let run = folder.path().join("rest");
         fs::create_dir_all(&run)?;
         let is_root = rustix::process::getuid().is_root();
@@ -71,13 +93,13 @@ impl Slurmrestd {
             Some(_) => "/usr/sbin/slurmrestd".to_owned(),
             None => find_program("slurmrestd")?.display().to_string(),
         };
-        let mut words = if is_root { slurm.words("setpriv")? } else { slurm.words(&program)? };
+        let mut words = if is_root { words("setpriv")? } else { words(&program)? };
         if is_root {
             let user =
                 [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".into(), program];
             words.extend(user.map(Into::into));
         }
-        let plugins: &[&str] = match slurm.release()?.get(..5) {
+        let plugins: &[&str] = match release.get(..5) {
             Some("20.11" | "21.08" | "22.05") => &["-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38"],
             Some("23.11" | "24.05" | "24.11") => &["-s", "openapi/slurmctld"],
             _ => &[],

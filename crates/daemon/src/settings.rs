@@ -11,6 +11,16 @@ pub(crate) struct Setting {
     pub(crate) comment: &'static str,
 }
 
+/// Of jobs: the setting with which slurmrestd may be asked for them.
+pub(crate) const STATES_ONLY: Setting = Setting {
+    key: "states_only",
+    default: Value::Flag(false),
+    comment: "\
+With [slurm] rest: how many jobs are in each state, and no more. Without it jobs are refused there: a list of 5,000 makes
+slurmrestd grow by up to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 45 MB); each task of an array
+counts for that. Slurm 24.05 or newer.",
+};
+
 /// What a setting may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {

@@ -105,13 +105,8 @@ impl SourceError {
                 }
                 _ => "Does `sdiag` work on this host, as this user?",
             },
-            Self::Reader(ProcessError::NotInitialized { .. } | ProcessError::NotReady { .. }) => {
-                "libslurm wants /etc/slurm/slurm.conf, or the file that --slurm-conf, [slurm] conf or SLURM_CONF \
-                 names; a configless host gets it from slurmctld, which must answer. Does `sdiag` work here?"
-            }
-            Self::Reader(ProcessError::Silent { .. }) => "Is munged stopped? Try `munge -n | unmunge`.",
+            Self::Reader(error) => error.advice(),
             Self::Resting(error) => error.advice(),
-            Self::Reader(_) => "Does `sdiag` work on this host, as this user?",
         }
     }
 }

@@ -118,7 +118,7 @@ impl Survey {
         for (kind, every) in
             due.iter().flat_map(|(needs, every)| needs.replies.iter().map(|kind| (*kind, *every)))
         {
-            if !(over_rest && kind.row().not_over_rest.is_some()) {
+            if !over_rest || kind.row().not_over_rest.is_none() || needs.options.states_only {
                 let longest: &mut u32 = wanted.entry(kind).or_default();
                 *longest = every.max(*longest);
             }

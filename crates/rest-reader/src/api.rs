@@ -13,6 +13,7 @@ use slurm_snapshot::{Release, Rest, Stage};
 use crate::args::Settings;
 use crate::decode::{self, Envelope, Meta, Nothing, Refusal};
 use crate::http::Client;
+use crate::lossy::Lossy;
 use crate::problem::Problem;
 use crate::token::TokenFile;
 
@@ -29,6 +30,17 @@ pub(crate) const VERSIONS: [(u8, Release); 10] = [
     (37, Release::new(21, 8)),
     (36, Release::new(20, 11)),
 ];
+
+/// What can be asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct What {
+    /// Behind `/slurm/v0.0.N/`.
+    pub(crate) path: &'static str,
+    /// N of the first version that tells all that a reading needs.
+    pub(crate) oldest: u8,
+    /// How many bytes an answer may have.
+    pub(crate) limit: u64,
+}
 
 /// slurmctld is given up by slurmrestd after 9 s and more; a credential is refused at once.
 const AT_ONCE: Duration = Duration::from_secs(3);
@@ -98,12 +110,11 @@ impl Api {
         }
     }
 
-    /// Asks for `what`, whose answer may be `limit` bytes long; `payload` makes what reads it, for a version of the API
-    /// and the release that it belongs to.
+    /// Asks for `what`; `payload` makes what reads the answer, for a version of the API and the release that it belongs
+    /// to.
     pub(crate) fn get<T: decode::object::Members>(
         &mut self,
-        what: &str,
-        limit: u64,
+        what: What,
         payload: impl Fn(u8, Release) -> T,
     ) -> Result<Got<T>, Problem> {
         if let Some(token) = &mut self.token {
@@ -113,7 +124,7 @@ impl Api {
         let mut first = self.known;
         let mut retried = false;
         loop {
-            match self.try_versions(what, limit, first, deadline, &payload) {
+            match self.try_versions(what, first, deadline, &payload) {
                 // It may have been replaced this very moment.
                 Err(problem) if problem.stage == Stage::Token && !retried => {
                     retried = true;
@@ -130,19 +141,18 @@ impl Api {
 
     fn try_versions<T: decode::object::Members>(
         &mut self,
-        what: &str,
-        limit: u64,
+        what: What,
         first: Option<Known>,
         deadline: tokio::time::Instant,
         payload: &impl Fn(u8, Release) -> T,
     ) -> Result<Got<T>, Problem> {
         let known = first.map(|known| (known.version, known.release));
-        for (version, release) in known.into_iter().chain(VERSIONS) {
+        let tells = |&(version, _): &(u8, Release)| version >= what.oldest;
+        for (version, release) in known.into_iter().chain(VERSIONS).filter(tells) {
             let begin = Instant::now();
-            let path = format!("/slurm/v0.0.{version}/{what}");
-            let Said::Answer(envelope) = self.ask(&path, limit, deadline, payload(version, release))? else {
-                continue;
-            };
+            let path = format!("/slurm/v0.0.{version}/{}", what.path);
+            let said = self.ask(&path, what.limit, deadline, payload(version, release))?;
+            let Said::Answer(envelope) = said else { continue };
             let elapsed = begin.elapsed();
             let Envelope { meta: Meta { release: told, cluster, .. }, payload, .. } = envelope;
             let told = told.unwrap_or(release);
@@ -151,9 +161,9 @@ impl Api {
             self.known = if is_another { None } else { Some(Known { version, release: told }) };
             return Ok(Got { payload, release: told, cluster, elapsed });
         }
-        self.known = None;
-        let text = format!("neither v0.0.36 nor any version up to v0.0.45 of the API has /{what} there");
-        Err(Problem::new(Stage::Version, text))
+        // One that is older than asked for may still be there.
+        self.known = first.filter(|known| known.version < what.oldest);
+        Err(Problem::new(Stage::Version, lacking(what)))
     }
 
     fn ask<T: decode::object::Members>(
@@ -169,8 +179,8 @@ impl Api {
             let mut answer = self.http.get(path, &headers, limit, deadline)?;
             match answer.status {
                 StatusCode::OK => {
-                    match decode::read(std::io::BufReader::with_capacity(8 << 10, &mut answer.body), payload)
-                    {
+                    let body = Lossy::new(&mut answer.body);
+                    match decode::read(std::io::BufReader::with_capacity(8 << 10, body), payload) {
                         Ok(Envelope { error: Some(refusal), .. }) => Err(explain(Some(&refusal), "")),
                         Ok(envelope) => Ok(Said::Answer(envelope)),
                         Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
@@ -219,6 +229,18 @@ impl Api {
         headers.insert(HeaderName::from_static("x-slurm-user-token"), secret);
         Ok(headers)
     }
+}
+
+/// No version that could tell it is there.
+fn lacking(What { path, oldest, .. }: What) -> String {
+    let (name, _) = path.split_once('?').unwrap_or((path, ""));
+    let since =
+        VERSIONS.iter().find(|(version, _)| *version == oldest).map(|(_, release)| release.to_string());
+    let since = since.unwrap_or_default();
+    let [(newest, _), ..] = VERSIONS;
+    format!(
+        "slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API; it takes Slurm {since} or newer"
+    )
 }
 
 /// What another status than 200 and 404 means.

@@ -4,6 +4,7 @@
 //! version does not have is absent; one that says something impossible is an error, never a figure.
 
 pub(crate) mod diag;
+mod jobs;
 mod lenient;
 mod lists;
 mod nodes;
@@ -18,6 +19,7 @@ use std::io::Read;
 use serde::de::{DeserializeSeed, Error, MapAccess};
 use slurm_snapshot::Release;
 
+pub(crate) use self::jobs::JobStates;
 use self::lenient::{Number, Text};
 pub(crate) use self::lists::{Licenses, Reservations};
 pub(crate) use self::nodes::{Nodes, Partitions};
@@ -124,7 +126,7 @@ impl Members for Version<'_> {
             "minor" => &mut self.0.minor,
             _ => return Ok(false),
         };
-        *part = map.next_value::<Number>()?.within(name)?;
+        *part = map.next_value::<Number>()?.or_none();
         Ok(true)
     }
 }
@@ -141,7 +143,7 @@ impl Members for Refusal {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             // Up to v0.0.37 it is `errno`.
-            "error_number" | "errno" => self.errno = map.next_value::<Number>()?.within(name)?,
+            "error_number" | "errno" => self.errno = map.next_value::<Number>()?.or_none(),
             "error" | "description" => {
                 let Some(text) = map.next_value::<Text>()?.0.filter(|text| !text.is_empty()) else {
                     return Ok(true);

@@ -11,24 +11,18 @@ mod api;
 mod args;
 mod decode;
 mod http;
+mod lossy;
 mod problem;
 mod serve;
 #[cfg(feature = "tls")]
 mod tls;
 mod token;
 
-use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::FileTypeExt as _;
 use std::process::ExitCode;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::Signal;
+use reader_process::{USAGE, log, print};
 
 use self::args::{Command, Settings};
-
-const USAGE: u8 = 64;
 
 fn main() -> ExitCode {
     let settings = match args::parse(std::env::args_os().skip(1)) {
@@ -42,48 +36,12 @@ fn main() -> ExitCode {
             return USAGE.into();
         }
     };
-    match run(settings) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log(&*error);
-            ExitCode::FAILURE
-        }
-    }
+    reader_process::end(run(settings))
 }
 
 fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
-    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    if is_started_by_a_program(&input)? && !tie_to_parent(&input)? {
-        return Ok(());
+    if let Some(input) = reader_process::input()? {
+        serve::serve(settings, input, std::io::stdout().lock())?;
     }
-    serve::serve(settings, input, io::stdout().lock())?;
     Ok(())
-}
-
-/// A person in a terminal, or a file, may go away without the reader.
-fn is_started_by_a_program(input: &File) -> io::Result<bool> {
-    let kind = input.metadata()?.file_type();
-    Ok(kind.is_fifo() || kind.is_socket())
-}
-
-/// Dies with the parent from here on; false if the parent is gone already.
-fn tie_to_parent(input: &File) -> io::Result<bool> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    let mut stdin = [PollFd::new(input, PollFlags::IN)];
-    rustix::event::poll(&mut stdin, Some(&Timespec::default()))?;
-    let [stdin] = stdin;
-    // With requests still to be read, a closed pipe is how `echo ... | slurm-graphite-rest-reader` looks.
-    Ok(stdin.revents().contains(PollFlags::IN) || !stdin.revents().contains(PollFlags::HUP))
-}
-
-/// A line for the daemon's log. That nobody reads it is no reason to stop.
-fn log(message: &dyn std::fmt::Display) {
-    let _ = writeln!(io::stderr(), "{message}");
-}
-
-fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
 }

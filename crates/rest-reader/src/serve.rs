@@ -1,71 +1,49 @@
 //! The conversation: says hello, then a request line in, slurmrestd asked, an answer line out, until the input ends.
 
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use reader_process::Conversation;
 use slurm_snapshot::{
-    Answer, Failure, Hello, LineError, PROTOCOL, Reading, Release, Reply, ReplyKind, Request, Stage,
-    Statistics, Visibility,
+    Answer, Failure, Hello, PROTOCOL, Reading, Release, Reply, ReplyKind, Request, Stage, Statistics,
+    Visibility,
 };
 
-use crate::api::{Api, Got};
+use crate::api::{Api, Got, What};
 use crate::args::Settings;
 use crate::decode::diag::Diag;
-use crate::decode::{Licenses, Nodes, Partitions, Ping, Reservations};
+use crate::decode::{JobStates, Licenses, Nodes, Partitions, Ping, Reservations};
 use crate::problem::Problem;
-
-/// The longest request line; the daemon's have less than 100 bytes.
-const MAX_LINE: u64 = 64 * 1024;
 
 /// Answers that do not grow with the cluster.
 const SHORT: u64 = 16 << 20;
 
-/// Nodes take 3 KB each.
+/// Nodes take 3 KB each, and the state of a job 80 bytes.
 const LONG: u64 = 512 << 20;
 
-/// Why a conversation ended before its input did.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum ServeError {
-    #[error("starting: {0}")]
-    Start(#[source] io::Error),
-    #[error("reading a request: {0}")]
-    Input(#[source] io::Error),
-    #[error("writing an answer: {0}")]
-    Output(#[source] io::Error),
-    #[error("encoding an answer: {0}")]
-    Encoding(#[source] serde_json::Error),
-    #[error("malformed request: {0}")]
-    Request(#[from] LineError),
-    #[error("malformed request: no end after {MAX_LINE} bytes")]
-    TooLong,
-}
+const DIAG: What = What { path: "diag", oldest: 36, limit: SHORT };
+const PING: What = What { path: "ping", oldest: 36, limit: SHORT };
+/// v0.0.36 has neither CPUs nor flags of nodes, and in v0.0.37 some idle nodes are mixed ones.
+const NODES: What = What { path: "nodes", oldest: 38, limit: LONG };
+/// Otherwise hidden ones come only to who may use them, from 23.11 on.
+const PARTITIONS: What = What { path: "partitions?flags=ALL", oldest: 38, limit: LONG };
+const LICENSES: What = What { path: "licenses", oldest: 38, limit: SHORT };
+const RESERVATIONS: What = What { path: "reservations", oldest: 37, limit: SHORT };
+const JOB_STATES: What = What { path: "jobs/state", oldest: 41, limit: LONG };
 
 /// Serves requests until `input` ends.
-pub(crate) fn serve(settings: Settings, input: impl Read, output: impl Write) -> Result<(), ServeError> {
-    let mut api = Api::new(settings).map_err(ServeError::Start)?;
-    let mut input = BufReader::with_capacity(4096, input);
-    let mut output = BufWriter::with_capacity(16 << 10, output);
-    let mut line = Vec::new();
-    send(&Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None }), &mut output)?;
-    loop {
-        line.clear();
-        let read = (&mut input).take(MAX_LINE).read_until(b'\n', &mut line).map_err(ServeError::Input)?;
-        if read == 0 {
-            return Ok(());
-        }
-        if line.last() != Some(&b'\n') && u64::try_from(read).is_ok_and(|read| read >= MAX_LINE) {
-            return Err(ServeError::TooLong);
-        }
-        let request = Request::parse(&line)?;
-        send(&answer(&mut api, &request), &mut output)?;
+pub(crate) fn serve(
+    settings: Settings,
+    input: impl Read,
+    output: impl Write,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let mut api = Api::new(settings)?;
+    let mut daemon = Conversation::new(input, output);
+    daemon.answer(&Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None }))?;
+    while let Some(request) = daemon.request()? {
+        daemon.answer(&answer(&mut api, &request))?;
     }
-}
-
-/// Written as it is encoded: a list of nodes is long.
-fn send(answer: &Answer, output: &mut impl Write) -> Result<(), ServeError> {
-    serde_json::to_writer(&mut *output, answer).map_err(ServeError::Encoding)?;
-    output.write_all(b"\n").and_then(|()| output.flush()).map_err(ServeError::Output)
+    Ok(())
 }
 
 fn answer(api: &mut Api, request: &Request) -> Answer {
@@ -138,6 +116,7 @@ fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Proble
         ReplyKind::Licenses => ("licenses", licenses(api)),
         ReplyKind::Reservations => ("reservations", reservations(api)),
         ReplyKind::Controllers => ("ping", controllers(api)),
+        ReplyKind::Jobs if options.states_only => ("jobs/state", job_states(api)),
         kind => {
             let why = kind.row().not_over_rest.unwrap_or("this reader does not know how");
             (kind.name(), unsupported(&format!("{} are not read over REST: {why}", kind.name())))
@@ -146,18 +125,23 @@ fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Proble
 }
 
 fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<Found, Problem> {
-    let (found, diag) = Found::of(api.get("diag", SHORT, |version, _| Diag::new(version, rpc, names))?);
+    let (found, diag) = Found::of(api.get(DIAG, |version, _| Diag::new(version, rpc, names))?);
     Ok(Found { statistics: diag.statistics, ..found })
 }
 
 /// Where PrivateData keeps nodes or partitions from this user, slurmctld refuses the whole of them.
 const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
 
+fn job_states(api: &mut Api) -> Result<Found, Problem> {
+    let (found, states) = Found::of(api.get(JOB_STATES, |_, _| JobStates::default())?);
+    // REQUEST_JOB_STATE tells everybody of all jobs, whatever PrivateData says.
+    Ok(Found { reply: Some(Reply::Jobs(Box::new(states.jobs))), visibility: Some(WHOLE), ..found })
+}
+
 fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<Found, Problem> {
-    let (mut found, mut walked) = Found::of(api.get("nodes", LONG, |_, release| Nodes::new(release, rows))?);
+    let (mut found, mut walked) = Found::of(api.get(NODES, |_, release| Nodes::new(release, rows))?);
     if partitions {
-        // Otherwise hidden ones come only to who may use them, from 23.11 on.
-        let got = api.get("partitions?flags=ALL", LONG, |_, _| Partitions::default())?;
+        let got = api.get(PARTITIONS, |_, _| Partitions::default())?;
         found.elapsed = found.elapsed.saturating_add(got.elapsed);
         walked.nodes.partitions = Some(got.payload.joined(walked.members));
     }
@@ -166,17 +150,17 @@ fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<Found, Problem> 
 }
 
 fn licenses(api: &mut Api) -> Result<Found, Problem> {
-    let (found, licenses) = Found::of(api.get("licenses", SHORT, |_, _| Licenses::default())?);
+    let (found, licenses) = Found::of(api.get(LICENSES, |_, _| Licenses::default())?);
     Ok(Found { reply: Some(Reply::Licenses(licenses.licenses)), ..found })
 }
 
 fn reservations(api: &mut Api) -> Result<Found, Problem> {
-    let (found, list) = Found::of(api.get("reservations", SHORT, |_, _| Reservations::default())?);
+    let (found, list) = Found::of(api.get(RESERVATIONS, |_, _| Reservations::default())?);
     // What PrivateData keeps from this user cannot be known here: the documentation says whose token it must be.
     Ok(Found { reply: Some(Reply::Reservations(list.reservations)), visibility: Some(WHOLE), ..found })
 }
 
 fn controllers(api: &mut Api) -> Result<Found, Problem> {
-    let (found, ping) = Found::of(api.get("ping", SHORT, |_, _| Ping::default())?);
+    let (found, ping) = Found::of(api.get(PING, |_, _| Ping::default())?);
     Ok(Found { reply: Some(Reply::Controllers(ping.controllers)), ..found })
 }

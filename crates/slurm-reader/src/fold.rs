@@ -241,8 +241,15 @@ mod tests {
     use super::*;
 
     const NOW: i64 = 1_000_000;
-    const OPTIONS: ReplyOptions =
-        ReplyOptions { accounts: true, qos: true, users: true, rpc: false, partitions: false, rows: false };
+    const OPTIONS: ReplyOptions = ReplyOptions {
+        accounts: true,
+        qos: true,
+        users: true,
+        rpc: false,
+        partitions: false,
+        rows: false,
+        states_only: false,
+    };
 
     fn counted(jobs: &[Job<'_>]) -> Jobs {
         let mut fold = Fold::new(NOW, Some(NOW - 60), OPTIONS);

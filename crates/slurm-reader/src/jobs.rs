@@ -2,6 +2,7 @@
 //!
 //! A [`Job`] borrows from the reply; the fold over jobs is safe code that knows no C.
 
+use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, Unparsed};
 use slurm_snapshot::{JobTally, Jobs, ReplyOptions};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
@@ -10,7 +11,7 @@ use crate::fold::Fold;
 use crate::job::Job;
 use crate::raw::{bytes, number, slice, wide};
 
-use crate::{array, slurm_names};
+use crate::slurm_names;
 
 /// Counts the reply; jobs have started from `since` on.
 ///

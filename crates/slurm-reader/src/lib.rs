@@ -5,7 +5,6 @@
 //! and serves one configuration a process; so nothing here tries to survive it: that is the daemon's affair.
 
 pub mod args;
-mod array;
 pub mod client;
 pub mod conf;
 mod conf_cache;

@@ -3,45 +3,23 @@
 //! Every request has exactly one answer, in order. The hot path reads once, calls once and writes once. Knows
 //! libslurm only as [`Rpcs`], so that tests have it without a cluster.
 
-mod lines;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::time::{ClockId, clock_gettime};
+use reader_process::{Conversation, ServeError, log};
 use slurm_snapshot::{
-    Answer, Failure, Hello, LineError, Reading, Release, Reply, ReplyKind, Request, Statistics, Visibility,
+    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Statistics, Visibility,
 };
 
-use self::lines::{MAX_LINE, Requests};
 use crate::client::CallError;
 use crate::conf_cache::ConfCache;
 use crate::names::{self, UserNames};
 use crate::rpcs::Rpcs;
 use crate::version;
-
-/// Why a conversation ended before its input did.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// Requests could not be read.
-    #[error("reading a request: {0}")]
-    Input(#[source] io::Error),
-    /// An answer could not be written.
-    #[error("writing an answer: {0}")]
-    Output(#[source] io::Error),
-    /// An answer could not be put into JSON.
-    #[error("encoding an answer: {0}")]
-    Encoding(#[source] serde_json::Error),
-    /// Nobody can know which request this was.
-    #[error("malformed request: {0}")]
-    Request(#[from] LineError),
-    /// A line without an end.
-    #[error("malformed request: no end after {MAX_LINE} bytes")]
-    TooLong,
-}
 
 /// Serves requests until `input` ends.
 ///
@@ -61,28 +39,19 @@ fn serve_with(
     users: UserNames,
     hello: Hello,
     input: impl Read,
-    mut output: impl Write,
+    output: impl Write,
 ) -> Result<(), ServeError> {
-    let mut requests = Requests::new(input);
+    let mut daemon = Conversation::new(input, output);
     let conf_cache = ConfCache::new(rpcs.own_cluster(), Instant::now);
     let release = hello.release.unwrap_or_else(version::built_for);
     let mut server = Server { rpcs, release, conf_cache, users };
-    let mut line = Vec::with_capacity(16 * 1024);
-    send(&Answer::Hello(hello), &mut line, &mut output)?;
-    while let Some(request) = requests.next()? {
+    daemon.answer(&Answer::Hello(hello))?;
+    while let Some(request) = daemon.request()? {
         let answer = server.answer(&request);
-        send(&answer, &mut line, &mut output)?;
+        daemon.answer(&answer)?;
         server.answered(&request, &answer);
     }
     Ok(())
-}
-
-/// Writes one answer with one call, from a buffer that is used again.
-fn send(answer: &Answer, line: &mut Vec<u8>, output: &mut impl Write) -> Result<(), ServeError> {
-    line.clear();
-    serde_json::to_writer(&mut *line, answer).map_err(ServeError::Encoding)?;
-    line.push(b'\n');
-    output.write_all(line).and_then(|()| output.flush()).map_err(ServeError::Output)
 }
 
 struct Server<'a, R> {
@@ -162,9 +131,4 @@ impl<R: Rpcs> Server<'_, R> {
 fn uptime() -> f64 {
     // libc's: rustix looks for its own road to the clock where valgrind cannot follow.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0.0, |now| Duration::from(now).as_secs_f64())
-}
-
-/// A line for the daemon's log. That nobody reads it is no reason to stop.
-pub fn log(message: &dyn std::fmt::Display) {
-    let _ = writeln!(io::stderr(), "{message}");
 }

@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
 
 use nix::libc;
+use slurm_snapshot::{JOB_STATES, NODE_STATES};
 
 use crate::raw::text;
 
@@ -16,25 +17,6 @@ const JOB_BASE: u32 = 0xff;
 
 /// `NODE_STATE_BASE`.
 const NODE_BASE: u32 = 0x0f;
-
-/// Base states of a job, by number: the same in every release.
-const JOB_STATES: [&str; 12] = [
-    "pending",
-    "running",
-    "suspended",
-    "completed",
-    "cancelled",
-    "failed",
-    "timeout",
-    "node_fail",
-    "preempted",
-    "boot_fail",
-    "deadline",
-    "out_of_memory",
-];
-
-/// Base states of a node, by number: the same in every release.
-const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
 
 /// Flags of a job, by bit.
 const JOB_FLAGS: &[(u32, &str)] = &[

@@ -8,6 +8,22 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Base states of a job in lower case, by number: the same in every release.
+pub const JOB_STATES: [&str; 12] = [
+    "pending",
+    "running",
+    "suspended",
+    "completed",
+    "cancelled",
+    "failed",
+    "timeout",
+    "node_fail",
+    "preempted",
+    "boot_fail",
+    "deadline",
+    "out_of_memory",
+];
+
 /// Jobs by a word: their state, a flag, a reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 
@@ -72,6 +88,9 @@ pub struct Jobs {
     /// Texts that could not be understood (a TRES count, a truncated array expression): their jobs are counted, and
     /// what the text should have told is missing.
     pub unparsed: u64,
+    /// Nothing but the jobs in `states`, and `unparsed`, is known: slurmrestd told no more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub states_only: bool,
 }
 
 /// The jobs of one partition.

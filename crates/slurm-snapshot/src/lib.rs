@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod array;
 mod endpoint;
 mod exit;
 pub mod gres;
@@ -20,12 +21,12 @@ mod statistics;
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
-pub use jobs::{JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
+pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,
 };
 pub use lists::*;
-pub use nodes::{Memory, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
+pub use nodes::{Memory, NODE_STATES, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
 pub use release::{Release, ReleaseError};
 pub use replies::*;
 pub use rpc::rpc_name;

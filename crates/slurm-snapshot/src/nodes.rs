@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::shares::Shares;
 
+/// Base states of a node in lower case, by number: the same in every release.
+pub const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
+
 /// Nodes by a word: their state or a flag.
 pub type NodeTallies = BTreeMap<String, NodeTally>;
 
@@ -132,7 +135,7 @@ pub struct Partitions {
 pub struct Partition {
     /// Its name.
     pub name: String,
-    /// `up`, `down`, `drain` or `inactive`; `state_N` for what no release knows.
+    /// `up`, `down`, `drain` or `inactive`; `state_N` for what no release knows; empty where it is not told.
     pub state: String,
     /// Jobs that name no partition come here; `None` where slurmrestd does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]

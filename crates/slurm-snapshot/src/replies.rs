@@ -150,6 +150,8 @@ pub struct ReplyOptions {
     pub partitions: bool,
     /// Each node by itself too.
     pub rows: bool,
+    /// Of jobs how many are in each state, and no more: all that slurmrestd is asked for.
+    pub states_only: bool,
 }
 
 impl BitOr for ReplyOptions {
@@ -164,6 +166,7 @@ impl BitOr for ReplyOptions {
             qos: self.qos || other.qos,
             partitions: self.partitions || other.partitions,
             rows: self.rows || other.rows,
+            states_only: self.states_only || other.states_only,
         }
     }
 }

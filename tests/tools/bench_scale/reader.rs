@@ -77,6 +77,7 @@ impl Reader {
             qos: true,
             partitions: true,
             rows: false,
+            states_only: false,
         };
         let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, options) })?;
         let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, options) })?;

@@ -218,6 +218,9 @@ async fn a_tick_whose_commit_is_under_way_at_the_end_is_sent_too() {
     let (listener, to) = destination().await;
     let sender = Sender::start(to, &queue);
     let mut peer = listener.accept().await.unwrap().0;
+    while !sender.status().connected {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let reads = tokio::spawn(async move { peer.read_to_end(&mut Vec::new()).await });
     queue.push(&batch(1));
     queue.publish();

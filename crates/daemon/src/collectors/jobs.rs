@@ -14,7 +14,7 @@ use super::{Begin, Collector, Paths, Start, SurveyCollector};
 use crate::derive::seconds_since;
 use crate::metric::{Metric, Points, Rollup, count};
 use crate::replies::SurveyReplies;
-use crate::settings::{Setting, Value};
+use crate::settings::{STATES_ONLY, Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
 use crate::zero_fill::SeenStates;
 
@@ -38,7 +38,7 @@ const ALWAYS: &[&str] = &["pending", "running"];
 pub(super) const COLLECTOR: Collector = Collector {
     name: "jobs",
     comment: "The queue: jobs by state, partition, QOS and reason, and how long they wait: slurm_jobs.",
-    settings: &[ACCOUNTS, QOS, USERS],
+    settings: &[ACCOUNTS, QOS, USERS, STATES_ONLY],
     paths: &[
         Paths {
             below: "slurm_jobs.total",
@@ -126,6 +126,12 @@ struct LevelWaits {
     now: i64,
 }
 
+/// What of [`TALLY`] the states alone tell: the first.
+const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
+
+/// What of [`TOTAL`]: the first two.
+const ALL_JOBS: &[Metric<Jobs>] = TOTAL.split_at(2).0;
+
 #[rustfmt::skip]
 const TALLY: &[Metric<JobTally>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| count(t.jobs),
@@ -142,10 +148,10 @@ const TALLY: &[Metric<JobTally>] = &[
 const TOTAL: &[Metric<Jobs>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(sum(&j.states)),
         meaning: "all jobs that slurmctld knows" },
-    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
-        meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
     Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| count(j.unparsed),
         meaning: "texts in the reply that could not be understood; not 0 means that GPUs or array tasks are missing above" },
+    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
+        meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
 ];
 
 #[rustfmt::skip]
@@ -179,6 +185,12 @@ impl SurveyCollector for JobsCollector {
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs) else { return };
+        if jobs.states_only {
+            points.push("slurm_jobs.total", ALL_JOBS, jobs);
+            self.states_seen.push(points, "slurm_jobs.state", ALWAYS, &jobs.states, JOBS);
+            self.states_seen.end(points, JOBS);
+            return;
+        }
         let is_new = self.last_update.replace(jobs.last_update) != Some(jobs.last_update);
         let waits = |waiting: &Waiting, started: Option<Started>| LevelWaits {
             submitted: waiting.submitted,
@@ -214,6 +226,7 @@ impl JobsCollector {
             options: ReplyOptions {
                 accounts: settings.flag(&ACCOUNTS),
                 qos: settings.flag(&QOS),
+                states_only: settings.flag(&STATES_ONLY),
                 users: users.is_some(),
                 ..ReplyOptions::default()
             },
@@ -320,6 +333,27 @@ mod tests {
             qos: BTreeMap::from([("".to_owned(), tallies(&[("pending", 3)]))]),
             ..Jobs::default()
         }
+    }
+
+    /// CPUs of 0 would be a figure.
+    #[test]
+    fn where_states_alone_are_known_nothing_else_has_a_point() {
+        let mut collector = started(&COLLECTOR, &[]);
+        let of = |jobs: &[(&str, u64)]| {
+            let jobs = Jobs { states: tallies(jobs), states_only: true, ..Jobs::default() };
+            SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(jobs)))
+        };
+        let points = surveyed(&mut *collector, 1000, &of(&[("pending", 3), ("completing", 1)]));
+        let expected = [
+            "total.gauge-jobs 4",
+            "total.gauge-unparsed 0",
+            "state.completing.gauge-jobs 1",
+            "state.pending.gauge-jobs 3",
+            "state.running.gauge-jobs 0",
+        ];
+        assert_eq!(points, expected.map(|point| format!("c.slurm_jobs.{point}")));
+        let points = surveyed(&mut *collector, 1060, &of(&[]));
+        assert!(points.contains(&"c.slurm_jobs.state.completing.gauge-jobs 0".to_owned()), "{points:?}");
     }
 
     #[test]

@@ -74,7 +74,9 @@ impl SurveyCollector for PartitionsCollector {
             let below = format!("slurm_partitions.{}", path::component(&partition.name));
             points.push(&below, STATE, partition);
             points.push(&below, SHARES, &partition.total);
-            if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs) {
+            if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
+                && !jobs.states_only
+            {
                 let none = PartitionJobs::default();
                 points.push(&below, JOBS, jobs.partitions.get(&partition.name).unwrap_or(&none));
             }
@@ -83,7 +85,8 @@ impl SurveyCollector for PartitionsCollector {
 }
 
 fn is(partition: &Partition, state: &str) -> Option<f64> {
-    Some(u8::from(partition.state == state).into())
+    // slurmrestd of 23.02 does not tell it.
+    (!partition.state.is_empty()).then(|| u8::from(partition.state == state).into())
 }
 
 fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<f64> {
@@ -169,5 +172,17 @@ mod tests {
         assert!(!without.iter().any(|point| point.contains("gauge-jobs_")), "no jobs were read");
         replies.add(ReplyKind::Jobs, Reply::Jobs(Box::default()));
         assert!(points(&replies).contains(&"c.slurm_partitions.up.gauge-jobs_pending 0".to_owned()));
+    }
+
+    #[test]
+    fn what_slurmrestd_does_not_tell_is_no_zero() {
+        let mut replies =
+            SurveyReplies::of(ReplyKind::Nodes, nodes(vec![partition("gpu", "", NodeTally::default())]));
+        let states = Jobs { states_only: true, ..Jobs::default() };
+        replies.add(ReplyKind::Jobs, Reply::Jobs(Box::new(states)));
+        let points = points(&replies);
+        let wrong = ["gauge-jobs_", "gauge-up ", "gauge-down ", "gauge-drain ", "gauge-inactive "];
+        assert!(!points.iter().any(|point| wrong.iter().any(|leaf| point.contains(leaf))), "{points:#?}");
+        assert!(!points.is_empty());
     }
 }

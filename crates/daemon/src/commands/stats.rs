@@ -23,6 +23,7 @@ pub(super) const ALL: Request = Request {
         qos: false,
         partitions: false,
         rows: false,
+        states_only: false,
     },
 };
 

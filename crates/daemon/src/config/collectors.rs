@@ -9,7 +9,7 @@ use super::problem::{KeyLocation, Problem};
 use super::section::Section;
 use super::value::interval;
 use crate::collectors::{COLLECTORS, Collector};
-use crate::settings::{Settings, Value};
+use crate::settings::{STATES_ONLY, Settings, Value};
 use crate::user_paths::MOST_USERS;
 
 /// Which metrics are published: `[collectors.NAME]`.
@@ -102,8 +102,20 @@ impl Collectors {
             }
             let refused = collector.replies.iter().map(|reply| reply.row().not_over_rest);
             if let (true, Some(Some(why))) = (over_rest, refused.reduce(Option::and)) {
-                let text = format!("is not read over REST: {why}; disable it, or use libslurm");
-                problem(format!("collectors.{name}"), text);
+                let key = STATES_ONLY.key;
+                if !settings.values.contains_key(key) {
+                    let text = format!("is not read over REST: {why}; disable it, or use libslurm");
+                    problem(format!("collectors.{name}"), text);
+                } else if !settings.flag(&STATES_ONLY) {
+                    let text = format!(
+                        "is not read over REST: {why}; disable it, use libslurm, or add {key} = true (Slurm 24.05 or newer)"
+                    );
+                    problem(format!("collectors.{name}"), text);
+                }
+            }
+            if !over_rest && settings.flag(&STATES_ONLY) {
+                let text = "is for [slurm] rest: libslurm tells all of a job".to_owned();
+                problem(format!("collectors.{name}.{}", STATES_ONLY.key), text);
             }
         }
     }

@@ -117,6 +117,8 @@ mod tests {
             ("rest = \"unix:/s\"\nca_file = \"/c\"", "https:// alone"),
             ("rest = \"unix:/s\"\nuser = \"a b\"", "slurm.user"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),
+            ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true", ""),
+            ("[collectors.jobs]\nenabled = true\nstates_only = true", "is for [slurm] rest"),
         ] {
             let found = problems(&format!("[slurm]\n{text}\n"));
             assert_eq!(found.is_empty(), expected.is_empty(), "{text}: {found}");

@@ -41,12 +41,35 @@ pub(crate) enum ProcessError {
     /// libslurm's `fatal()`, most often: no configuration, or a bad one.
     #[error("libslurm did not come up (the reader ended, {status}){said}")]
     NotInitialized { status: String, said: LastLines },
-    #[error("libslurm was not ready within {} s{said}", .deadline.as_secs_f64())]
+    #[error("{} was not ready within {} s{said}", .said.speaker, .deadline.as_secs_f64())]
     NotReady { deadline: Duration, said: LastLines },
-    #[error("the reader gave no answer within {} s and was killed: munged or slurmctld may hang{said}", .deadline.as_secs_f64())]
+    #[error("the reader gave no answer within {} s and was killed{}{said}", .deadline.as_secs_f64(), .said.speaker.may_hang())]
     Silent { deadline: Duration, said: LastLines },
     #[error("the reader talks nonsense: {0}")]
     Nonsense(String),
+}
+
+impl ProcessError {
+    /// What an administrator would look at first.
+    pub(crate) const fn advice(&self) -> &'static str {
+        match self {
+            Self::Start { .. } => "Is the program there, and may the daemon's user run it?",
+            Self::Nonsense(_) => "Install the reader of the same version as this program.",
+            Self::Unloadable(_) => "Install the reader that is built for this host's libslurm.",
+            Self::Gone { said, .. } | Self::NotReady { said, .. } | Self::Silent { said, .. }
+                if matches!(said.speaker, Speaker::Reader) =>
+            {
+                "This is no failure of slurmrestd's, which the reader would have told. Is this host short of memory or CPU? \
+                 `slurm-graphite check --connect` starts another reader."
+            }
+            Self::NotInitialized { .. } | Self::NotReady { .. } => {
+                "libslurm wants /etc/slurm/slurm.conf, or the file that --slurm-conf, [slurm] conf or SLURM_CONF \
+                 names; a configless host gets it from slurmctld, which must answer. Does `sdiag` work here?"
+            }
+            Self::Silent { .. } => "Is munged stopped? Try `munge -n | unmunge`.",
+            Self::Gone { .. } => "Does `sdiag` work on this host, as this user?",
+        }
+    }
 }
 
 /// Whose words a reader's stderr carries.
@@ -57,6 +80,16 @@ pub(crate) enum Speaker {
     Libslurm,
     /// Of slurmrestd, without a libslurm.
     Reader,
+}
+
+impl Speaker {
+    /// Behind what a reader may hang: that of slurmrestd has a deadline of its own for each request.
+    const fn may_hang(self) -> &'static str {
+        match self {
+            Self::Libslurm => ": munged or slurmctld may hang",
+            Self::Reader => "",
+        }
+    }
 }
 
 impl fmt::Display for Speaker {
@@ -421,6 +454,25 @@ mod tests {
         let error = Process::start(shell, &script, Duration::from_secs(10), &dedup).await.unwrap_err();
         let text = error.to_string();
         assert_eq!(text, "the reader ended (exit status: 64); the reader said: no such option");
+    }
+
+    #[test]
+    fn nobody_is_sent_to_munged_or_sdiag_on_a_host_that_asks_slurmrestd() {
+        let said = || LastLines { speaker: Speaker::Reader, lines: vec!["no memory".into()] };
+        let deadline = Duration::from_secs(30);
+        for error in [
+            ProcessError::Silent { deadline, said: said() },
+            ProcessError::NotReady { deadline, said: said() },
+            ProcessError::Gone { status: "signal: 9".into(), said: said() },
+            ProcessError::Nonsense("x".into()),
+        ] {
+            let text = format!("{error} {}", error.advice());
+            for word in ["munge", "sdiag", "slurm.conf", "libslurm"] {
+                assert!(!text.contains(word), "{word}: {text}");
+            }
+        }
+        let silent = ProcessError::Silent { deadline, said: LastLines::default() };
+        assert!(silent.to_string().contains("munged or slurmctld may hang"), "{silent}");
     }
 
     #[tokio::test]

@@ -1,8 +1,9 @@
 //! `diag`: what sdiag shows.
 //!
 //! One table has every member that is read, with its name in the API, which is not always libslurm's, and where it
-//! goes. slurmrestd's quotients count only where their sum is absent, and the mean table size only up to v0.0.38: from
-//! then on what is called so is the mean queue length.
+//! goes. slurmrestd's quotients count only where their sum is absent, and two of them only where they are what they are
+//! called: the mean table size up to v0.0.38, because from then on it is the mean queue length, and that one from
+//! v0.0.38 on, because before it is the mean table size (in all of v0.0.36, and in v0.0.37 until 21.08.7).
 
 use serde::de::{Error, MapAccess};
 use slurm_snapshot::{DumpedRpcs, Means, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};
@@ -18,6 +19,9 @@ const MAX_PENDING: usize = 100;
 
 /// Where the quotient called `bf_table_size_mean` is one of table sizes.
 const LAST_TABLE_SIZE_MEAN: u8 = 38;
+
+/// Where the quotient called `bf_queue_len_mean` is one of queue lengths.
+const FIRST_QUEUE_LEN_MEAN: u8 = 38;
 
 /// Where a member goes.
 #[derive(Clone, Copy)]
@@ -275,13 +279,14 @@ impl Members for ReadingDiag {
         }
         let (s, told) = (&mut self.statistics, &self.means);
         let sizes = told.bf_table_size.filter(|_| self.version <= LAST_TABLE_SIZE_MEAN);
+        let lengths = told.bf_queue_len.filter(|_| self.version >= FIRST_QUEUE_LEN_MEAN);
         let means = Means {
             schedule_cycle: told.schedule_cycle.filter(|_| s.schedule_cycle_sum.is_none()),
             schedule_depth: told.schedule_depth.filter(|_| s.schedule_cycle_depth.is_none()),
             bf_cycle: told.bf_cycle.filter(|_| s.bf_cycle_sum.is_none()),
             bf_depth: told.bf_depth.filter(|_| s.bf_depth_sum.is_none()),
             bf_depth_try: told.bf_depth_try.filter(|_| s.bf_depth_try_sum.is_none()),
-            bf_queue_len: told.bf_queue_len.filter(|_| s.bf_queue_len_sum.is_none()),
+            bf_queue_len: lengths.filter(|_| s.bf_queue_len_sum.is_none()),
             bf_table_size: sizes.filter(|_| s.bf_table_size_sum.is_none()),
         };
         s.means = (means != Means::default()).then_some(means);

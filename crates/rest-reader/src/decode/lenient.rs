@@ -42,9 +42,19 @@ impl Number {
         self.unless(&[-1, -2, 0xffff_fffe, 0xffff_ffff, last, last - 1]).within(name)
     }
 
-    /// A moment; 0 is none.
+    /// A moment. 0 is none, and so are a negative number, "no value" and "infinite".
     pub(super) fn moment<E: Error>(self, name: &str) -> Result<Option<i64>, E> {
-        self.unless(&[0]).within(name)
+        match self {
+            Self::Is(number) => {
+                Ok(i64::try_from(number).ok().filter(|moment| (1..0xffff_fffe).contains(moment)))
+            }
+            other => other.within(name),
+        }
+    }
+
+    /// A figure that nothing else hangs on.
+    pub(super) fn or_none<T: TryFrom<i128>>(self) -> Option<T> {
+        if let Self::Is(number) = self { T::try_from(number).ok() } else { None }
     }
 
     fn unless(self, none: &[i128]) -> Self {
@@ -91,6 +101,10 @@ impl<'de> Visitor<'de> for Reads {
         let text = text.trim();
         if text.is_empty() {
             return Ok(Number::None);
+        }
+        // With the data parser's flag "complex".
+        if text.eq_ignore_ascii_case("infinity") {
+            return Ok(Number::Infinite);
         }
         Ok(text.parse().map_or(Number::Wrong, Number::Is))
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use serde::de::{Error, MapAccess};
-use slurm_snapshot::{Memory, NodeRow, NodeTally, Partition, Release, Shares, gres};
+use slurm_snapshot::{Memory, NODE_STATES, NodeRow, NodeTally, Partition, Release, Shares, gres};
 
 use super::lenient::{Number, Text, Words};
 use super::object::{Fill, Members, each};
@@ -29,9 +29,6 @@ const IDLE: u32 = 2;
 const ALLOCATED: u32 = 3;
 const MIXED: u32 = 5;
 const FUTURE: u32 = 6;
-
-/// Base states, by number.
-const BASES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
 
 const fn bit(number: u32) -> u32 {
     1 << number
@@ -299,13 +296,13 @@ impl Members for Node {
 
 impl Node {
     fn words(&self) -> impl Iterator<Item = &str> {
-        self.state.iter().chain(&self.state_flags).map(String::as_str)
+        self.state.iter().chain(&self.state_flags).flat_map(|words| words.split('+'))
     }
 
     /// libslurm's number for it.
     fn state(&self) -> Result<u32, String> {
         let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
-        let base = self.words().find_map(|word| BASES.iter().position(|base| is(word, base)));
+        let base = self.words().find_map(|word| NODE_STATES.iter().position(|base| is(word, base)));
         let base = base.and_then(|base| u32::try_from(base).ok());
         let base = base.ok_or_else(|| format!("{} has no state that is known", self.name))?;
         let flags = self.words().filter_map(|word| FLAGS.iter().find(|(flag, ..)| is(word, flag)));
@@ -324,18 +321,19 @@ impl Node {
         }
         let is_known = |word: &str| {
             let is = |known: &str| known.eq_ignore_ascii_case(word);
-            BASES.iter().any(|base| is(base))
+            NODE_STATES.iter().any(|base| is(base))
                 || PAIRS.iter().any(|pair| is(pair))
                 || FLAGS.iter().any(|(flag, ..)| is(flag))
         };
-        let unknown = self.words().filter(|word| !is_known(word) && !word.eq_ignore_ascii_case("INVALID"));
+        // "?" is 22.05's for a flag that it has no word for.
+        let unknown = self.words().filter(|word| !is_known(word) && !["INVALID", "?"].contains(word));
         flags.extend(unknown.map(str::to_ascii_lowercase));
         flags
     }
 }
 
 fn base_word(state: u32) -> String {
-    let word = usize::try_from(state & BASE).ok().and_then(|base| BASES.get(base));
+    let word = usize::try_from(state & BASE).ok().and_then(|base| NODE_STATES.get(base));
     word.map_or_else(|| format!("state_{}", state & BASE), |word| (*word).to_owned())
 }
 

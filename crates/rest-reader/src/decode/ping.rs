@@ -58,14 +58,12 @@ impl Members for Row {
             "hostname" => self.host = map.next_value::<Text>()?.0.unwrap_or_default(),
             // "ping" up to v0.0.38, "pinged" up to v0.0.44, then "responding".
             "ping" | "pinged" => {
-                self.up = match map.next_value::<Text>()?.0.as_deref() {
-                    Some("UP") => Some(true),
-                    Some("DOWN") => Some(false),
-                    _ => self.up,
-                };
+                let word = map.next_value::<Text>()?.0.unwrap_or_default();
+                let is = |known: &str| word.eq_ignore_ascii_case(known);
+                self.up = is("UP").then_some(true).or(is("DOWN").then_some(false)).or(self.up);
             }
-            "responding" => self.up = map.next_value::<Flag>()?.0,
-            "latency" => self.latency = map.next_value::<Number>()?.within(name)?.unwrap_or(0),
+            "responding" => self.up = map.next_value::<Flag>()?.0.or(self.up),
+            "latency" => self.latency = map.next_value::<Number>()?.or_none().unwrap_or(0),
             _ => return Ok(false),
         }
         Ok(true)

@@ -1,5 +1,7 @@
 //! Any text is figures or an error, and what is changed in an answer is never another figure than it says.
 
+mod versions;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use slurm_snapshot::{Release, Statistics};

@@ -1,6 +1,7 @@
 //! The conversation with a slurmctld that is a list of what it will say.
 
 use std::cell::RefCell;
+use std::io;
 use std::rc::Rc;
 
 use slurm_snapshot::{Controller, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
@@ -209,35 +210,4 @@ fn a_name_service_that_never_answers_holds_up_no_answer() {
     serve_with(&mut script, hung, HELLO, input.as_bytes(), &mut output).unwrap();
     let text = String::from_utf8(output).unwrap();
     assert_eq!(text.matches("\"looking_up\":true").count(), 6, "{text}");
-}
-
-#[test]
-fn a_malformed_request_ends_the_conversation() {
-    for input in
-        ["\n", "{}\n", "{\"statistics\":{}}\n", "{\"statistics\":{\"id\":1,\"x\":2}}\n", "x", "\u{ff}\n"]
-    {
-        let (answers, end) = answers(&mut Script::default(), input);
-        assert!(matches!(end, Err(ServeError::Request(_))), "{input:?}");
-        assert_eq!(answers.len(), 1, "only the hello");
-    }
-    let (_, end) = answers(&mut Script::default(), &"x".repeat(MAX_LINE + 2000));
-    assert!(matches!(end, Err(ServeError::TooLong)));
-}
-
-#[test]
-fn a_request_may_come_in_pieces() {
-    struct Pieces<'a>(&'a [u8]);
-    impl Read for Pieces<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            let (now, later) = self.0.split_at(self.0.len().min(5));
-            self.0 = later;
-            buffer[..now.len()].copy_from_slice(now);
-            Ok(now.len())
-        }
-    }
-    let mut script = Script { cluster: vec![true], ..Script::default() };
-    let mut output = Vec::new();
-    let input = b"{\"statistics\":{\"id\":1}}\n{\"reset\":{\"id\":2}}\n";
-    serve(&mut script, HELLO, Pieces(input), &mut output).unwrap();
-    assert_eq!(output.iter().filter(|&&byte| byte == b'\n').count(), 3);
 }

@@ -50,6 +50,7 @@ pub(super) const ABSENT: &[Absent] = &[
         leaves: &["bf_table_size_mean"],
         there: There::FromAndAgain("22.05", "24.05"),
     },
+    Absent { below: "slurm_sched_stats", leaves: &["bf_queue_length_mean"], there: There::From("22.05") },
     Absent { below: "slurm_sched_stats", leaves: &["bf_table_size"], there: There::From("22.05") },
     Absent { below: "slurm_sched_stats", leaves: &["rpc_queue_enabled"], there: There::Never },
     Absent {
@@ -73,11 +74,26 @@ pub(super) const ABSENT: &[Absent] = &[
     Absent { below: "slurm_rpc_stats", leaves: &[], there: There::From("22.05") },
     Absent { below: "slurm_rpc_stats.pending", leaves: &[], there: There::From("24.05") },
     Absent { below: "slurm_rpc_stats.pending_total", leaves: &[], there: There::From("24.05") },
-    Absent { below: "slurm_jobs", leaves: &[], there: There::Never },
+    Absent { below: "slurm_jobs.total", leaves: &["jobs", "unparsed"], there: There::From("24.05") },
+    Absent { below: "slurm_jobs.total", leaves: &["records"], there: There::Never },
+    Absent { below: "slurm_jobs.state", leaves: &["jobs"], there: There::From("24.05") },
+    Absent { below: "slurm_jobs.state", leaves: &["cpus", "nodes", "gpus"], there: There::Never },
+    Absent { below: "slurm_jobs.reason", leaves: &[], there: There::Never },
+    Absent { below: "slurm_jobs.waiting", leaves: &[], there: There::Never },
+    Absent { below: "slurm_jobs.partition", leaves: &[], there: There::Never },
+    Absent { below: "slurm_jobs.qos", leaves: &[], there: There::Never },
+    Absent { below: "slurm_jobs.account", leaves: &[], there: There::Never },
+    Absent { below: "slurm_jobs.user", leaves: &[], there: There::Never },
+    Absent { below: "slurm_jobs.others", leaves: &[], there: There::Never },
     Absent {
         below: "slurm_partitions.<partition>",
         leaves: &["jobs_pending", "jobs_running", "jobs_cpus_pending", "jobs_cpus_running"],
         there: There::Never,
+    },
+    Absent {
+        below: "slurm_partitions.<partition>",
+        leaves: &["up", "down", "drain", "inactive"],
+        there: There::FromAndAgain("22.05", "23.11"),
     },
     Absent { below: "slurm_partitions", leaves: &[], there: There::From("22.05") },
     Absent { below: "slurm_nodes", leaves: &[], there: There::From("22.05") },
@@ -94,7 +110,8 @@ pub(super) fn chapter(text: &mut String) {
          names; every other figure comes from each release from 20.11 to 26.05, and equals libslurm's. *Release* is slurmrestd's. \
          `rpc_queue_enabled`, and the columns of the RPC queue, come as soon as a queue has done anything. A slurmrestd before \
          23.11 does not tell the cluster's name, so that `{cluster}` cannot be filled in. Where PrivateData in slurm.conf \
-         names `reservations`, only those come that the token's user may see: give it the token of an operator.\n\n\
+         names `reservations`, only those come that the token's user may see: give it the token of an operator. `slurm_jobs` \
+         comes with `states_only = true` in `[collectors.jobs]` alone.\n\n\
          | cluster. | gauge- | release |\n|---|---|---|\n",
     );
     for Absent { below, leaves, there } in ABSENT {

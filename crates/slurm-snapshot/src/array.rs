@@ -1,10 +1,11 @@
 //! How many tasks an array expression such as `1-9:2,20%5` stands for.
 //!
-//! Pure. libslurm shortens long expressions to an end of `...`: those have no count here. The exact count is that of
-//! the bitmap beside them, and this the way where there is none.
+//! Pure. libslurm shortens long expressions to an end of `...`: those have no count here. Where libslurm has a bitmap
+//! too, that has the exact count.
 
 /// The tasks of an expression; `None` where it is none, or shortened.
-pub(crate) fn tasks(expression: &[u8]) -> Option<u64> {
+#[must_use]
+pub fn tasks(expression: &[u8]) -> Option<u64> {
     let ranges = expression.split(|&byte| byte == b'%').next().unwrap_or_default();
     ranges.split(|&byte| byte == b',').try_fold(0_u64, |sum, range| sum.checked_add(of_range(range)?))
 }

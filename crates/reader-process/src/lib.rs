@@ -1,0 +1,75 @@
+//! What every reader is as a process, whatever it asks: it ends with the daemon that started it, logs to stderr, and
+//! answers lines with lines.
+//!
+//! Knows neither libslurm nor HTTP.
+
+#![forbid(unsafe_code)]
+
+mod conversation;
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileTypeExt as _;
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+
+pub use self::conversation::{Conversation, ServeError};
+
+/// The exit status of bad usage.
+pub const USAGE: u8 = 64;
+
+/// The requests' file. A program that started this process takes it along when it ends, even while it is stuck in a call.
+/// `None`: that program has ended already.
+///
+/// # Errors
+/// There is no standard input.
+pub fn input() -> io::Result<Option<File>> {
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    Ok((!is_started_by_a_program(&input)? || tie_to_parent(&input)?).then_some(input))
+}
+
+/// A person in a terminal, or a file, may go away without the reader.
+fn is_started_by_a_program(input: &File) -> io::Result<bool> {
+    let kind = input.metadata()?.file_type();
+    Ok(kind.is_fifo() || kind.is_socket())
+}
+
+/// Dies with the parent from here on; false if the parent is gone already.
+fn tie_to_parent(input: &File) -> io::Result<bool> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    let mut stdin = [PollFd::new(input, PollFlags::IN)];
+    rustix::event::poll(&mut stdin, Some(&Timespec::default()))?;
+    let [stdin] = stdin;
+    // With requests still to be read, a closed pipe is how `echo ... | slurm-graphite-reader` looks.
+    Ok(stdin.revents().contains(PollFlags::IN) || !stdin.revents().contains(PollFlags::HUP))
+}
+
+/// A line for the daemon's log. That nobody reads it is no reason to stop.
+pub fn log(message: &dyn Display) {
+    let _ = writeln!(io::stderr(), "{message}");
+}
+
+/// `--help` and `--version`.
+#[must_use]
+pub fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// How a reader ends whose conversation ended like this.
+#[must_use]
+pub fn end(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

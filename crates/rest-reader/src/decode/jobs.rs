@@ -1,0 +1,157 @@
+//! `jobs/state`: how many jobs are in each state, counted while the answer is read.
+//!
+//! An id tells how many jobs a row is: an array's waiting tasks may be one. In 24.11 and 26.05 each is a row of its own,
+//! so that slurmctld's records are not what is counted here. Of the state's words one counts, the one that squeue's `%T`
+//! shows.
+
+use std::mem;
+
+use serde::de::{Error, MapAccess};
+use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array};
+
+use super::lenient::{Text, Words};
+use super::object::{Members, each};
+use super::wrong;
+
+/// Flags that squeue shows instead of the base state, the first of them first.
+const SHOWN: [&str; 13] = [
+    "completing",
+    "stage_out",
+    "configuring",
+    "expediting",
+    "resizing",
+    "requeued",
+    "requeue_fed",
+    "requeue_hold",
+    "special_exit",
+    "stopped",
+    "revoked",
+    "resv_del_hold",
+    "signaling",
+];
+
+/// The answer to `jobs/state`.
+#[derive(Debug)]
+pub(crate) struct JobStates {
+    pub(crate) jobs: Jobs,
+    is_there: bool,
+}
+
+impl Default for JobStates {
+    fn default() -> Self {
+        Self { jobs: Jobs { states_only: true, ..Jobs::default() }, is_there: false }
+    }
+}
+
+impl Members for JobStates {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        if name != "jobs" {
+            return Ok(false);
+        }
+        if mem::replace(&mut self.is_there, true) {
+            return Err(wrong("jobs are there twice"));
+        }
+        let jobs = &mut self.jobs;
+        map.next_value_seed(each(|row: Row| row.add(jobs)))?;
+        Ok(true)
+    }
+
+    fn end<E: Error>(&mut self) -> Result<(), E> {
+        if self.is_there { Ok(()) } else { Err(wrong("there are no jobs in the answer")) }
+    }
+}
+
+#[derive(Default)]
+struct Row {
+    id: String,
+    state: Vec<String>,
+}
+
+impl Members for Row {
+    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+        match name {
+            "job_id" => self.id = map.next_value::<Text>()?.0.unwrap_or_default(),
+            "state" => self.state = map.next_value::<Words>()?.0,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+impl Row {
+    fn add(self, jobs: &mut Jobs) -> Result<(), String> {
+        if self.id.is_empty() {
+            // A job that ended while slurmctld wrote its list.
+            return Ok(());
+        }
+        let is = |known: &&&str| self.state.iter().any(|word| word.eq_ignore_ascii_case(known));
+        let base = JOB_STATES
+            .iter()
+            .find(is)
+            .ok_or_else(|| format!("job {} has no state that is known", self.id))?;
+        let word = SHOWN.iter().find(is).unwrap_or(base);
+        let tasks = tasks(&self.id).unwrap_or_else(|| {
+            jobs.unparsed = jobs.unparsed.saturating_add(1);
+            1
+        });
+        jobs.states
+            .entry((*word).to_owned())
+            .or_default()
+            .add(JobTally { jobs: tasks, ..JobTally::default() });
+        Ok(())
+    }
+}
+
+/// How many jobs an id is: 1 of `7`, `7+1`, `7_3` and `7_*`, 10 of `7_[1-10]`.
+fn tasks(id: &str) -> Option<u64> {
+    match id.split_once("_[") {
+        Some((_, expression)) => array::tasks(expression.strip_suffix(']')?.as_bytes()),
+        None => Some(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    fn counted(rows: &str) -> Result<Jobs, String> {
+        let text = format!(r#"{{"jobs":[{rows}],"errors":[],"warnings":[]}}"#);
+        let envelope = read(text.as_bytes(), JobStates::default()).map_err(|error| error.to_string())?;
+        Ok(envelope.payload.jobs)
+    }
+
+    #[test]
+    fn the_word_is_squeues_and_each_task_of_an_array_is_a_job() {
+        for (id, state, word, count) in [
+            (r#""7""#, r#"["RUNNING"]"#, "running", 1),
+            ("7", r#""RUNNING""#, "running", 1),
+            (r#""7+2""#, r#"["PENDING"]"#, "pending", 1),
+            (r#""7_3""#, r#"["RUNNING","CONFIGURING","POWER_UP_NODE"]"#, "configuring", 1),
+            (r#""7_*""#, r#"["PENDING"]"#, "pending", 1),
+            (r#""7_[1-10]""#, r#"["PENDING"]"#, "pending", 10),
+            (r#""7_[1,5,20-29]""#, r#"["PENDING","REQUEUED"]"#, "requeued", 12),
+            (r#""7""#, r#"["COMPLETED","COMPLETING"]"#, "completing", 1),
+            (r#""7""#, r#"["CONFIGURING","COMPLETING","RUNNING"]"#, "completing", 1),
+            (r#""7""#, r#"["FAILED","LAUNCH_FAILED"]"#, "failed", 1),
+            (r#""7""#, r#"["PENDING","OF_A_NEWER_SLURM"]"#, "pending", 1),
+            (r#""7""#, r#"["OUT_OF_MEMORY"]"#, "out_of_memory", 1),
+        ] {
+            let jobs = counted(&format!(r#"{{"job_id":{id},"state":{state}}}"#)).unwrap();
+            let tally = JobTally { jobs: count, ..JobTally::default() };
+            assert_eq!(jobs.states, [(word.to_owned(), tally)].into(), "{id} {state}");
+            assert!(jobs.states_only && jobs.unparsed == 0);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_an_error_or_counted_as_not_understood() {
+        assert!(counted(r#"{"job_id":"7","state":["NEWER"]}"#).is_err());
+        assert!(counted(r#"{"job_id":"7"}"#).is_err());
+        assert!(read(&b"{}"[..], JobStates::default()).is_err());
+        let jobs = counted(r#"{"job_id":"7_[1,2,...]","state":["PENDING"]}"#).unwrap();
+        assert_eq!((jobs.unparsed, jobs.states["pending"].jobs), (1, 1));
+        assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states, [].into());
+        assert_eq!(counted("").unwrap().states, [].into());
+    }
+}

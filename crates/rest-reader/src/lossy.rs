@@ -1,0 +1,127 @@
+//! Bytes that are no UTF-8 as question marks: a reason or a comment may have been typed in another encoding, slurmrestd
+//! passes it on as it is, and the rest of the answer is as good as ever.
+
+use std::io::{self, Read};
+
+/// An incomplete character at the end of what was read so far.
+const MOST_HELD: usize = 3;
+
+/// A reader of whose bytes those that are no UTF-8 are replaced, one by one.
+pub(crate) struct Lossy<R> {
+    inner: R,
+    held: Vec<u8>,
+}
+
+impl<R> Lossy<R> {
+    pub(crate) fn new(inner: R) -> Self {
+        Self { inner, held: Vec::with_capacity(MOST_HELD) }
+    }
+}
+
+impl<R: Read> Read for Lossy<R> {
+    /// `buffer` must have room for a character.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let before = self.held.len();
+            let Some((start, free)) =
+                buffer.split_at_mut_checked(before).filter(|(_, free)| !free.is_empty())
+            else {
+                return Err(io::Error::other("no room for a character"));
+            };
+            start.copy_from_slice(&self.held);
+            let read = self.inner.read(free)?;
+            self.held.clear();
+            let text = buffer.get_mut(..before.saturating_add(read)).unwrap_or_default();
+            let good = replace(text);
+            let (_, rest) = text.split_at_mut(good);
+            if read == 0 {
+                rest.fill(b'?');
+                return Ok(text.len());
+            }
+            self.held.extend_from_slice(rest);
+            if good > 0 {
+                return Ok(good);
+            }
+        }
+    }
+}
+
+/// Replaces what can be no UTF-8; how many bytes are good now. At most [`MOST_HELD`] behind them may become a character.
+fn replace(bytes: &mut [u8]) -> usize {
+    let mut good = 0;
+    loop {
+        let rest = bytes.get_mut(good..).unwrap_or_default();
+        let Err(error) = std::str::from_utf8(rest) else { return bytes.len() };
+        let valid = error.valid_up_to();
+        good = good.saturating_add(valid);
+        let Some(length) = error.error_len() else { return good };
+        if let Some(wrong) = rest.get_mut(valid..valid.saturating_add(length)) {
+            wrong.fill(b'?');
+        }
+        good = good.saturating_add(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Gives the pieces one by one.
+    struct Pieces(Vec<Vec<u8>>);
+
+    impl Read for Pieces {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let Some(first) = self.0.first_mut() else { return Ok(0) };
+            let length = first.len().min(buffer.len());
+            buffer[..length].copy_from_slice(&first[..length]);
+            first.drain(..length);
+            if first.is_empty() {
+                self.0.remove(0);
+            }
+            Ok(length)
+        }
+    }
+
+    fn through(pieces: Vec<Vec<u8>>, room: usize) -> Vec<u8> {
+        let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+        let (mut lossy, mut found, mut buffer) = (Lossy::new(Pieces(pieces)), Vec::new(), vec![0; room]);
+        loop {
+            let read = lossy.read(&mut buffer).unwrap();
+            if read == 0 {
+                return found;
+            }
+            found.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    #[test]
+    fn a_reason_in_latin_1_costs_its_own_letter_alone() {
+        for (pieces, expected) in [
+            (vec![b"caf\xe9 \"x\"".to_vec()], "caf? \"x\""),
+            (vec![b"caf\xc3".to_vec(), b"\xa9".to_vec()], "café"),
+            (vec![b"caf\xc3".to_vec()], "caf?"),
+            (vec![b"\xf0\x9f".to_vec(), b"\x98".to_vec(), b"x".to_vec()], "???x"),
+            (vec![b"\xff\xfe".to_vec()], "??"),
+        ] {
+            assert_eq!(String::from_utf8(through(pieces, 8)).unwrap(), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_as_long_and_utf8(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 0..9), room in 4_usize..12) {
+            let length = pieces.iter().map(Vec::len).sum::<usize>();
+            let found = through(pieces, room);
+            prop_assert_eq!(found.len(), length);
+            prop_assert!(std::str::from_utf8(&found).is_ok());
+        }
+
+        #[test]
+        fn good_text_is_not_touched(text in "\\PC{0,40}", cut in 1_usize..5, room in 4_usize..12) {
+            let pieces = text.as_bytes().chunks(cut).map(<[u8]>::to_vec).collect();
+            prop_assert_eq!(through(pieces, room), text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Of jobs slurmrestd is asked for nothing but their states, and for those only where the configuration says so.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use sandbox::{Daemon, Slurmrestd, Way, slurm_graphite, wait};
+use slurm_snapshot::{Answer, JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
+
+use super::{SOON, cluster};
+
+const STATES_ONLY: &str = "[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"1s\"\n";
+
+#[test]
+fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
+    let (folder, slurm, rest) = cluster(Way::Socket, 0);
+    slurm.submit(&["--ntasks=1", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    slurm.submit(&["--array=1-7,20-29:3%2", "--hold", "--wrap", "true"]).unwrap();
+    slurm.submit(&["--hold", "--wrap", "true", ":", "--wrap", "true"]).unwrap();
+    wait::until("a job that runs", SOON, || {
+        slurm.run("squeue", &["-h", "-t", "R"]).is_ok_and(|jobs| !jobs.is_empty())
+    })
+    .unwrap();
+
+    let refused = ask(over_rest(&rest), false);
+    assert!(refused.as_ref().is_err_and(|text| text.contains("makes slurmrestd grow")), "{refused:?}");
+
+    let lists = |name: &str| {
+        let rows = slurm.sdiag().unwrap().by_type;
+        rows.into_iter().find(|row| row.name.starts_with(name)).map_or(0, |row| row.count)
+    };
+    let before = lists("REQUEST_JOB_INFO");
+    let told = ask(over_rest(&rest), true);
+    let mut daemon = Daemon::start_surveying(&folder, &rest.toml(), STATES_ONLY).unwrap();
+    if slurm.release().unwrap().get(..5).unwrap() < "24.05" {
+        let words = "no /jobs/state in v0.0.41 to v0.0.45 of its API; it takes Slurm 24.05 or newer";
+        assert!(told.as_ref().is_err_and(|text| text.contains(words)), "{told:?}");
+        let said = daemon.said(0.0, "trying again when it is due", SOON).unwrap();
+        assert!(said.line.contains(words), "{}", said.line);
+        daemon.ticks(3).unwrap();
+        assert_eq!(
+            daemon.news(0.0).unwrap().iter().filter(|line| line.contains("when it is due")).count(),
+            1
+        );
+        assert!(daemon.recorded().unwrap().own("slurmctld_up").values().all(|up| *up > 0.5));
+    } else {
+        assert_eq!(lists("REQUEST_JOB_STATE"), 1);
+        let pending = daemon
+            .until("the states of jobs", SOON, |recorded| {
+                let values = recorded.series("cluster.slurm_jobs.state.pending.gauge-jobs");
+                values.values().last().copied()
+            })
+            .unwrap();
+        // 7 + 4 tasks of the array, and two components.
+        assert!((pending - 13.0).abs() < 0.1, "{pending}");
+        let recorded = daemon.recorded().unwrap();
+        let below: Vec<_> = recorded.below("cluster.slurm_jobs.");
+        let allowed =
+            |path: &&&str| [".gauge-jobs", "total.gauge-unparsed"].iter().any(|end| path.ends_with(end));
+        assert!(below.iter().all(|path| allowed(&path)), "{below:?}");
+        let mut of_libslurm = slurm.reader(None).unwrap();
+        of_libslurm.arg("--conf").arg(slurm.conf());
+        assert_eq!(lists("REQUEST_JOB_INFO"), before, "a list of jobs was asked for");
+        assert_eq!(told.unwrap(), states_of(ask(of_libslurm, false).unwrap()));
+    }
+    daemon.stop().unwrap();
+}
+
+fn over_rest(rest: &Slurmrestd) -> Command {
+    let program = slurm_graphite().unwrap().with_file_name("slurm-graphite-rest-reader");
+    let mut command = sandbox::command(std::path::Path::new("/"), &program);
+    command.args(["--rest", &rest.url]);
+    command
+}
+
+/// What a reader tells of jobs, or why it does not.
+fn ask(mut reader: Command, states_only: bool) -> Result<Jobs, String> {
+    reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = reader.spawn().unwrap();
+    let request = Request::new(ReplyKind::Jobs, ReplyOptions { states_only, ..ReplyOptions::default() });
+    let line = serde_json::to_string(&request).unwrap() + "\n";
+    child.stdin.take().unwrap().write_all(line.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let mut lines = output.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    match Answer::parse(lines.next_back().unwrap()).unwrap() {
+        Answer::Reading(reading) => match reading.reply {
+            Some(Reply::Jobs(jobs)) => Ok(*jobs),
+            other => Err(format!("{other:?}")),
+        },
+        Answer::Failure(failure) => Err(failure.to_string()),
+        Answer::Hello(_) => Err("nothing but a hello".to_owned()),
+    }
+}
+
+/// All of a reply that slurmrestd tells.
+fn states_of(jobs: Jobs) -> Jobs {
+    let only = |tally: JobTally| JobTally { jobs: tally.jobs, ..JobTally::default() };
+    let states = jobs.states.into_iter().map(|(word, tally)| (word, only(tally))).collect();
+    Jobs { unparsed: jobs.unparsed, states, states_only: true, ..Jobs::default() }
+}
