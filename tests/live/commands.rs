@@ -41,11 +41,9 @@ fn script(folder: &Folder, name: &str, text: &str) -> Result<String> {
 
 /// Copies both programs to where anybody may run them, unlike where they were built, and returns the first.
 fn for_everybody(sandbox: &Sandbox) -> Result<String> {
-    use std::os::unix::fs::PermissionsExt;
     let here = slurm_graphite()?;
     for name in ["slurm-graphite", "slurm-graphite-reader"] {
-        fs::copy(here.with_file_name(name), sandbox.path(name))?;
-        fs::set_permissions(sandbox.path(name), fs::Permissions::from_mode(0o755))?;
+        sandbox::copy_program(&here.with_file_name(name), &sandbox.path(name))?;
     }
     Ok(sandbox.path("slurm-graphite").display().to_string())
 }

@@ -36,7 +36,7 @@ fn of_readers_side_by_side_the_one_whose_library_is_there_is_taken() {
 fn with_readers_for_other_libraries_alone_it_says_which_package_is_missing() {
     let folder = Folder::new().unwrap();
     let (built, program) = (releases().join("readers"), folder.path().join("slurm-graphite"));
-    fs::copy(built.join("slurm-graphite"), &program).unwrap();
+    sandbox::copy_program(&built.join("slurm-graphite"), &program).unwrap();
     let run = || {
         let conf = "--slurm-conf=/dev/null";
         let run = Invocation::of(&folder, &program, &["once", conf]).unwrap().finish().unwrap();
@@ -52,7 +52,7 @@ fn with_readers_for_other_libraries_alone_it_says_which_package_is_missing() {
     );
     for (_, soname) in ROOTS.iter().filter(|(_, soname)| *soname != host) {
         let name = format!("{READER}-{soname}");
-        fs::copy(built.join(&name), folder.path().join(&name)).unwrap();
+        sandbox::copy_program(&built.join(&name), &folder.path().join(&name)).unwrap();
     }
     let unfit = run();
     assert!(unfit.contains("no reader fits this host's libslurm") && unfit.contains(&advice), "{unfit}");

@@ -81,6 +81,17 @@ pub fn command(folder: &Path, program: &Path) -> Command {
     command
 }
 
+/// Copies a program to where anybody may run it. Another process copies it: what this one has open for writing, a child that
+/// another thread forks at that moment has open too, and then nobody can run it.
+///
+/// # Errors
+/// It is not there.
+pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
+    let folder = to.parent().context("a program is in a folder")?;
+    let install = command(folder, &find_program("install")?);
+    output(install, ["-m".as_ref(), "755".as_ref(), from.as_os_str(), to.as_os_str()]).map(drop)
+}
+
 /// Runs a short command to its end and returns what it printed on stdout.
 pub(crate) fn output<S: AsRef<OsStr>>(
     mut command: Command,

@@ -146,8 +146,7 @@ impl Slurm {
                 Some(path) => path.into(),
                 None => slurm_graphite()?.with_file_name("slurm-graphite-reader"),
             };
-            fs::copy(&built, &copy).with_context(|| built.display().to_string())?;
-            fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
+            crate::copy_program(&built, &copy)?;
         }
         let user = user.map(as_user).into_iter().flatten();
         let mut words = user.chain([copy.display().to_string()]);

@@ -62,7 +62,7 @@ impl Budget {
     /// The peer answered in time, `after` our half-close.
     pub(crate) fn answered(&mut self, after: Duration, stall_timeout: Duration) {
         let before = std::mem::replace(&mut self.last, after);
-        // Where resting makes the answers no quicker, the delay is the way's own, and not that of bytes that wait to be read.
+        // Where resting makes the answers no quicker, the delay is the network's, and not that of bytes that wait to be read.
         let is_own_delay = self.rests && after.saturating_mul(20) >= before.saturating_mul(19);
         if after > stall_timeout / QUICK && !is_own_delay {
             (self.round, self.left, self.rests) = ((self.round / 2).max(1), 0, true);

@@ -101,7 +101,7 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// Hands the whole frame to our kernel.
     ///
     /// # Errors
-    /// The connection is lost: closed, broken or stalled.
+    /// The connection is lost: closed or broken.
     fn write(&self, frame: &[u8]) -> impl Future<Output = Result> + Send;
 
     /// Closes our end. The peer closes its own only after it has read every byte before.

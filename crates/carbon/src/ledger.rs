@@ -243,10 +243,11 @@ impl Ledger {
         self.entries.values().filter(|entry| !entry.evicted).count()
     }
 
-    /// Ticks held that were written, and not read as far as is known.
+    /// Ticks held that were written, and not read as far as is known; with a window of zero, connections with such ticks.
     pub(crate) fn unread(&self) -> usize {
         let unread = |entry: &&Entry| !entry.evicted && matches!(entry.stage, Stage::Written(_));
-        self.entries.values().filter(unread).count()
+        let handed_over = self.handed_over.values().filter(|points| **points > 0);
+        self.entries.values().filter(unread).count() + handed_over.count()
     }
 
     fn finish(&mut self, which: impl Fn(&Entry) -> bool) {

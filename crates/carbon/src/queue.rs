@@ -278,10 +278,8 @@ async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>)
     loop {
         let patience = shared.state().patience();
         tokio::select! {
-            event = events.recv() => match event {
-                Some(event) => shared.state().apply(event),
-                None => return,
-            },
+            // Without the file's thread the queue goes on in memory.
+            Some(event) = events.recv() => shared.state().apply(event),
             () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
                 shared.state().lose_patience(Instant::now());
             }

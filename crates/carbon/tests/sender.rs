@@ -325,3 +325,14 @@ async fn a_receiver_that_answers_gets_its_backlog_without_waiting_for_the_next_m
     assert_eq!((sender.status().resent, sender.status().connects), (0, 1));
     assert!(sender.status().renewals >= 7, "one tick at first, then twice as many: {:?}", sender.status());
 }
+
+#[tokio::test]
+async fn with_a_window_of_zero_a_peer_that_never_reads_is_not_said_to_have_read() {
+    let limits = Limits { resend_window: Duration::ZERO, ..limits() };
+    let (listener, destination) = listener().await;
+    let queue = Queue::open(None, limits, std::slice::from_ref(&destination.name));
+    let sender = Sender::start(destination, &queue);
+    let _peer = accept(&listener).await;
+    queue.push(&batch(2));
+    assert!(!sender.drain(Duration::from_millis(500)).await.is_complete());
+}

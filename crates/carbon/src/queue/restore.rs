@@ -26,8 +26,9 @@ impl State {
             }
         }
         for (name, points) in restored.unproved {
-            if let Some(to) = self.destinations.get_mut(&name) {
-                to.ledger.count_unproved(points);
+            match self.destinations.get_mut(&name) {
+                Some(to) => to.ledger.count_unproved(points),
+                None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
             }
         }
         let (ticks, oldest) =

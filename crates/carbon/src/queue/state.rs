@@ -117,6 +117,8 @@ impl State {
             let Some(held) = self.batches.get_mut(&id) else { continue };
             held.waiting = held.waiting.saturating_sub(1);
             if held.waiting == 0 {
+                // A disk that hangs need not have it.
+                self.told.append.retain(|kept| kept.id != id);
                 self.remove(id);
             }
         }
@@ -171,7 +173,7 @@ impl State {
         self.unpublished().next().map(|(_, until)| until)
     }
 
-    /// Gives on from memory what the disk has not answered for.
+    /// Publishes from memory what the disk has not answered for.
     pub(super) fn lose_patience(&mut self, now: Instant) {
         let late: Vec<u64> =
             self.unpublished().filter(|(_, until)| *until <= now).map(|(id, _)| id).collect();

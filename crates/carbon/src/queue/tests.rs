@@ -366,3 +366,33 @@ async fn the_queue_of_an_earlier_version_is_left_alone() {
     assert_eq!(queue.close().await, 1);
     assert_eq!(fs::read(old).unwrap(), b"SQLite format 3");
 }
+
+#[tokio::test]
+async fn a_hung_disk_keeps_nothing_in_memory_that_is_done() {
+    let (queue, _thread) = hung();
+    queue.reconfigure(Limits { resend_window: Duration::ZERO, ..limits() }, &NAMES.map(str::to_owned));
+    for timestamp in 0..200 {
+        queue.push(&batch(timestamp));
+        queue.publish();
+        for place in NAMES.map(|name| queue.place(name)) {
+            let id = place.next().unwrap().id;
+            place.ledger(|ledger| ledger.written(id, 1));
+        }
+    }
+    let state = queue.shared.state();
+    assert_eq!((state.batches.len(), state.told.append.len()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_files_thread_ticks_go_on_in_memory() {
+    let (store, thread) = Store::hung();
+    drop(thread);
+    let queue = with(store);
+    // As it is left where the thread cannot be made.
+    let (said, events) = mpsc::unbounded_channel();
+    drop(said);
+    tokio::spawn(follow(Arc::clone(&queue.shared), events));
+    queue.push(&batch(1));
+    tokio::time::sleep(COMMIT_PATIENCE * 2).await;
+    assert_eq!(queue.place("a").status().due, 1);
+}

@@ -1,7 +1,7 @@
 //! What the queue does to its folder: the lock, lists of segments, writes that are whole and synced. Tests make it fail here.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -65,14 +65,10 @@ pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// All of a segment. With `anyway` zeros stand for the pages that the disk refuses to read.
-pub(super) fn read(path: &Path, anyway: bool) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let mut bytes = Vec::new();
-    match file.read_to_end(&mut bytes) {
-        Err(_) if anyway => bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)],
-        read => return read.map(|_| bytes),
-    }
+/// What the disk gives of a segment; zeros stand for the other pages.
+pub(super) fn read_pages(path: &Path) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
     for (page, at) in bytes.chunks_mut(PAGE).zip((0..).step_by(PAGE)) {
         let _ = file.read_exact_at(page, at);
     }

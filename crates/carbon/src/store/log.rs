@@ -44,8 +44,8 @@ pub(super) struct Log {
     pub(super) max_bytes: u64,
     pub(super) boot: [u8; 16],
     pub(super) configured: Vec<Arc<str>>,
-    /// For the next segment to say.
-    pub(super) moved: Vec<(Arc<str>, Arc<str>)>,
+    /// For the next segments to say: old name, new name, the first record with the new one.
+    pub(super) moved: Vec<(Arc<str>, Arc<str>, u64)>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, Entry>,
     /// The newest of each name, with its segment.
@@ -76,20 +76,25 @@ impl Log {
 
     /// These destinations are configured from now on, and those that have `moved` have another name.
     pub(super) fn configure(&mut self, names: &[Arc<str>], moved: &[(Arc<str>, Arc<str>)], max_bytes: u64) {
-        moved.iter().for_each(|(from, to)| self.rename(from, to));
-        self.moved.extend_from_slice(moved);
+        for (from, to) in moved {
+            self.rename(from, to, u64::MAX);
+            self.moved.push((Arc::clone(from), Arc::clone(to), self.number));
+        }
         (self.configured, self.max_bytes) = (names.to_vec(), max_bytes);
         // The next segment begins with their names.
         self.newest = None;
     }
 
-    /// A destination has another name.
-    pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
-        let due = self.batches.values_mut().flat_map(|entry| &mut entry.due).filter(|name| *name == from);
+    /// A destination has another name in the records before that of number `first`.
+    pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>, first: u64) {
+        let before = self.batches.values_mut().filter(|entry| entry.number < first);
+        let due = before.flat_map(|entry| &mut entry.due).filter(|name| *name == from);
         due.for_each(|name| *name = Arc::clone(to));
+        self.settled.iter_mut().filter(|done| done.to == *from).for_each(|done| done.to = Arc::clone(to));
         let evicted = std::mem::take(&mut self.evicted).into_iter();
-        let today = |name: Arc<str>| if name == *from { Arc::clone(to) } else { name };
-        self.evicted = evicted.map(|((name, id), its)| ((today(name), id), its)).collect();
+        let today =
+            |name: Arc<str>, segment| if name == *from && segment < first { Arc::clone(to) } else { name };
+        self.evicted = evicted.map(|((name, id), its)| ((today(name, its.0), id), its)).collect();
     }
 
     /// Makes the changes durable: one write, one sync. Returns the batches that went to make room.
@@ -154,7 +159,10 @@ impl Log {
         let copied = self.evicted.iter().filter(|(_, (from, _))| gone.contains(from));
         let copied = copied.filter(|((to, id), _)| !is_done(to, *id));
         let copied = copied.map(|((to, id), (_, points))| (Arc::clone(to), *id, *points));
-        let evicted: Vec<_> = copied.chain(changes.evicted.iter().cloned()).collect();
+        // What was proved or counted meanwhile is settled.
+        let is_settled = |to: &Arc<str>, id| changes.done.iter().any(|done| done.0 == *to && done.1 == id);
+        let evicted = changes.evicted.iter().filter(|(to, id, _)| !is_settled(to, *id)).cloned();
+        let evicted: Vec<_> = copied.chain(evicted).collect();
         if !evicted.is_empty() {
             put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }
@@ -164,13 +172,16 @@ impl Log {
         self.newest = Some(written?);
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = bytes;
-        (self.settled, self.moved) = (Vec::new(), Vec::new());
+        self.settled = Vec::new();
         appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
         done.iter().for_each(|done| self.finish(done));
         self.states.extend(states.into_iter().map(|(name, bytes)| (name, (segment, bytes))));
         let evicted = evicted.into_iter().map(|(to, id, points)| ((to, id), (segment, points)));
         self.evicted.extend(evicted);
-        Ok(self.remove(&gone))
+        let dropped = self.remove(&gone);
+        let oldest = self.segments.keys().next().copied().unwrap_or(segment);
+        self.moved.retain(|(.., first)| oldest < *first);
+        Ok(dropped)
     }
 
     /// Writes behind what `newest` has, or to a segment of its own.
@@ -186,10 +197,11 @@ impl Log {
             Ok(file)
         };
         newest.map_or_else(create, Ok).and_then(write).map_err(|source| {
-            let left = fs::metadata(&path).map_or(0, |metadata| metadata.len());
             // Nothing counts that is in a new one.
-            if !is_new || disk::remove(&path).is_err() {
-                self.segments.entry(segment).or_default().bytes = left;
+            if let Ok(left) = fs::metadata(&path)
+                && (!is_new || disk::remove(&path).is_err())
+            {
+                self.segments.entry(segment).or_default().bytes = left.len();
                 self.number = self.number.saturating_add(u64::from(is_new));
             }
             StoreError::Io { path, source }

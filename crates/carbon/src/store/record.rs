@@ -50,13 +50,14 @@ pub(super) struct Head {
 /// What a record says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The NUMBER of the segment before, the boot id, the destinations that are configured, and from whose name to whose those
-    /// in all records before have moved since then.
+    /// The NUMBER of the segment before, the boot id, the destinations that are configured, and those that have moved: the old
+    /// name, the new one, and the number of the first record that has the new one. Each `begin` repeats them, as long as a
+    /// segment is older.
     Begin {
         previous: u64,
         boot: [u8; 16],
         configured: Vec<Arc<str>>,
-        moved: Vec<(Arc<str>, Arc<str>)>,
+        moved: Vec<(Arc<str>, Arc<str>, u64)>,
     },
     /// `pushed`: CLOCK_BOOTTIME in milliseconds; `due`: destinations. The body is the frames.
     Batch {

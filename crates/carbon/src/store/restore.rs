@@ -1,6 +1,7 @@
 //! What is in the log at the start, what of it is lost, and whose it is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,22 +40,35 @@ impl Log {
         let numbers = disk::segments(dir).map_err(|source| io(dir, source))?;
         let mut scan = Scan { log: Self { dir: dir.to_owned(), ..Self::default() }, ..Scan::default() };
         scan.log.boot = disk::boot();
+        let (mut refused, mut is_empty) = (None, true);
         for (index, &segment) in numbers.iter().enumerate() {
             let path = disk::segment(dir, segment);
-            let bytes = disk::read(&path, anyway).map_err(|source| io(&path, source))?;
+            let bytes = match fs::read(&path) {
+                Err(source) if anyway => {
+                    refused = Some(io(&path, source));
+                    disk::read_pages(&path)
+                }
+                read => read,
+            };
+            let bytes = bytes.map_err(|source| io(&path, source))?;
             let limit = numbers.get(index + 1).copied();
             let before = scan.log.totals.clone();
             let has_records = scan.segment(segment, limit, &bytes);
             let has_records =
                 has_records.map_err(|version| StoreError::Newer { path: path.clone(), version })?;
+            is_empty &= !has_records;
             // Behind the next segment it would look like a gap.
-            if limit.is_none() && !has_records && disk::remove(&path).is_ok() {
+            if limit.is_none() && !has_records && refused.is_none() && disk::remove(&path).is_ok() {
                 scan.log.totals = before;
                 break;
             }
             let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             scan.log.segments.insert(segment, Segment { bytes, due: 0 });
             scan.log.last = segment;
+        }
+        // A disk that gives nothing at all may give everything later.
+        if let Some(error) = refused.filter(|_| is_empty) {
+            return Err(error);
         }
         // A segment may be there without a record.
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
@@ -99,7 +113,8 @@ impl Scan {
                     let (numbers, had) = before.unwrap_or_else(|| (end..segment, Totals::new()));
                     self.gap(numbers, &totals, &had);
                 }
-                moved.iter().for_each(|(from, to)| self.rename(from, to));
+                moved.iter().for_each(|(from, to, first)| self.rename(from, to, *first));
+                self.log.moved = moved;
                 continue;
             }
             has_records = true;
@@ -144,13 +159,14 @@ impl Scan {
         }
     }
 
-    /// A destination has another name than in the records so far.
-    fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
-        self.log.rename(from, to);
-        let today = |name| if name == *from { Arc::clone(to) } else { name };
+    /// A destination has another name than in the records before that of number `first`.
+    fn rename(&mut self, from: &Arc<str>, to: &Arc<str>, first: u64) {
+        self.log.rename(from, to, first);
+        let today = |name, number| if name == *from && number < first { Arc::clone(to) } else { name };
         let done = std::mem::take(&mut self.done).into_iter();
-        self.done = done.map(|(number, name, id, points)| (number, today(name), id, points)).collect();
-        for (_, lost) in &mut self.gaps {
+        self.done =
+            done.map(|(number, name, id, points)| (number, today(name, number), id, points)).collect();
+        for (_, lost) in self.gaps.iter_mut().filter(|(numbers, _)| numbers.start < first) {
             if let Some(points) = lost.remove(from) {
                 *lost.entry(Arc::clone(to)).or_default() += points;
             }
