@@ -154,7 +154,7 @@ fn a_reader_that_dies_of_the_job_dump_takes_nothing_else_with_it() {
 #[test]
 fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
     let folder = Folder::new().unwrap();
-    let down = Controller { host: "ctl".to_owned(), index: 0, up: false, elapsed: 9 };
+    let down = Controller { host: "ctl".to_owned(), index: 0, up: false, elapsed: Some(9) };
     let down = Reading { reply: Some(Reply::Controllers(vec![down])), ..Imitation::reading() };
     let failure =
         r#"echo '{"failure":{"id":'"$id"',"call":"slurm_get_statistics","errno":1800,"text":"away"}}'"#;
@@ -177,7 +177,7 @@ fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
 #[test]
 fn a_backup_that_hangs_holds_up_nothing_else() {
     let folder = Folder::new().unwrap();
-    let down = Controller { host: "backup".to_owned(), index: 1, up: false, elapsed: 2_600_000 };
+    let down = Controller { host: "backup".to_owned(), index: 1, up: false, elapsed: Some(2_600_000) };
     let down = Reading { reply: Some(Reply::Controllers(vec![down])), ..Imitation::reading() };
     let body = format!(
         "hello; while ask; do case $line in *'\"controllers\"'*) sleep 2.6; {} ;; *'\"jobs\"'*) {} ;; *) answer ;; esac; done",

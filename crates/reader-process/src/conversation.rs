@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 
 use slurm_snapshot::{Answer, LineError, Request};
 
-/// The longest request line; the daemon's have less than 100 bytes.
+/// The longest request line; the daemon's have less than 200 bytes.
 const MAX_LINE: usize = 64 * 1024;
 
 /// Why a conversation ended before its input did.
@@ -74,7 +74,9 @@ impl<R: Read, W: Write> Conversation<R, W> {
     /// # Errors
     /// The output cannot be written to.
     pub fn answer(&mut self, answer: &Answer) -> Result<(), ServeError> {
-        serde_json::to_writer(&mut self.output, answer).map_err(ServeError::Encoding)?;
+        serde_json::to_writer(&mut self.output, answer).map_err(|error| {
+            if error.is_io() { ServeError::Output(error.into()) } else { ServeError::Encoding(error) }
+        })?;
         self.output.write_all(b"\n").and_then(|()| self.output.flush()).map_err(ServeError::Output)
     }
 }

@@ -238,9 +238,11 @@ fn lacking(What { path, oldest, .. }: What) -> String {
         VERSIONS.iter().find(|(version, _)| *version == oldest).map(|(_, release)| release.to_string());
     let since = since.unwrap_or_default();
     let [(newest, _), ..] = VERSIONS;
-    format!(
-        "slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API; it takes Slurm {since} or newer"
-    )
+    let there_is_none = format!("slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API");
+    if oldest == VERSIONS.last().map_or(0, |(oldest, _)| *oldest) {
+        return format!("{there_is_none}: it is older or newer than those, or the URL is not slurmrestd's");
+    }
+    format!("{there_is_none}; it takes Slurm {since} or newer")
 }
 
 /// What another status than 200 and 404 means.

@@ -154,7 +154,7 @@ impl Client {
                 code == SUCCESS
             });
             let elapsed = u64::try_from(before.elapsed().as_micros()).unwrap_or(u64::MAX);
-            Controller { host, index, up, elapsed }
+            Controller { host, index, up, elapsed: Some(elapsed) }
         });
         Reply::Controllers(pinged.collect())
     }

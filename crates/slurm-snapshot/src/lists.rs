@@ -80,7 +80,7 @@ pub struct Controller {
     /// It answered.
     pub up: bool,
     /// How long it took to answer or to be given up, µs.
-    pub elapsed: u64,
+    pub elapsed: Option<u64>,
 }
 
 /// What this caller may not see.

@@ -186,7 +186,7 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     };
     let up: Vec<_> = controllers.iter().map(|of| (of.index, of.up)).collect();
     assert_eq!(up, [(0, true)]);
-    assert!(controllers[0].elapsed > 0 && !controllers[0].host.is_empty());
+    assert!(controllers[0].elapsed > Some(0) && !controllers[0].host.is_empty());
     Ok(())
 }
 

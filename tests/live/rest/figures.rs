@@ -261,7 +261,7 @@ fn comparable(reply: Reply) -> Reply {
         }
         Reply::Controllers(mut controllers) => {
             for controller in &mut controllers {
-                controller.elapsed = 0;
+                controller.elapsed = None;
                 controller.host.clear();
             }
             Reply::Controllers(controllers)

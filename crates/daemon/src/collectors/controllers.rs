@@ -26,7 +26,7 @@ struct ControllersCollector;
 const METRICS: &[Metric<Controller>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| Some(u8::from(c.up).into()),
         meaning: "whether it answered" },
-    Metric { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| count(c.elapsed).filter(|_| c.up),
+    Metric { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| c.elapsed.and_then(count).filter(|_| c.up),
         meaning: "how long its answer took; none when there was none" },
 ];
 
@@ -52,7 +52,8 @@ mod tests {
 
     #[test]
     fn a_controller_that_is_down_has_no_answer_time() {
-        let of = |index, up, elapsed| Controller { host: "ctl".to_owned(), index, up, elapsed };
+        let of =
+            |index, up, elapsed| Controller { host: "ctl".to_owned(), index, up, elapsed: Some(elapsed) };
         let all = vec![of(0, true, 340), of(2, false, 10_000_000)];
         let mut collector = started(&COLLECTOR, &[]);
         let points = surveyed(

@@ -49,7 +49,7 @@ struct Row {
     host: String,
     up: Option<bool>,
     /// Not told up to v0.0.38.
-    latency: u64,
+    latency: Option<u64>,
 }
 
 impl Members for Row {
@@ -63,7 +63,7 @@ impl Members for Row {
                 self.up = is("UP").then_some(true).or(is("DOWN").then_some(false)).or(self.up);
             }
             "responding" => self.up = map.next_value::<Flag>()?.0.or(self.up),
-            "latency" => self.latency = map.next_value::<Number>()?.or_none().unwrap_or(0),
+            "latency" => self.latency = map.next_value::<Number>()?.or_none(),
             _ => return Ok(false),
         }
         Ok(true)

@@ -247,7 +247,7 @@ fn a_controller_is_up_or_down_by_the_word_of_its_version() {
         let up: Vec<_> =
             found.controllers.iter().map(|controller| (controller.index, controller.up)).collect();
         assert_eq!(up, [(0, true), (1, false)], "v0.0.{version}");
-        assert_eq!(found.controllers[0].elapsed, if version < 39 { 0 } else { 5 });
+        assert_eq!(found.controllers[0].elapsed, (version >= 39).then_some(5), "no answer time of 0");
     }
 }
 
