@@ -65,9 +65,14 @@ fn kill_and_start(stage: &mut Stage) -> Result<()> {
 }
 
 fn hung_then_killed(size: Size) -> Result<String> {
-    let mut stage = running(size, WINDOW)?;
+    // Carbon takes seconds to store 10,000 points, and what it stores later than the window is not promised.
+    let (window, hang) = match size {
+        Size::Large => ("resend_window = \"12s\"\n", THREE_WINDOWS * 3),
+        _ => (WINDOW, THREE_WINDOWS),
+    };
+    let mut stage = running(size, window)?;
     stage.carbon.process.freeze()?;
-    wait::pause(THREE_WINDOWS);
+    wait::pause(hang);
     kill_and_start(&mut stage)?;
     Ok(stage.finish()?.clean()?.to_string())
 }
