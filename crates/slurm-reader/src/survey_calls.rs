@@ -70,8 +70,8 @@ impl Client {
         Ok(jobs.map(|jobs| Reply::Jobs(Box::new(jobs))))
     }
 
-    /// `slurm_load_node`, with `slurm_load_partitions` where those are wanted; `None` where nothing has
-    /// changed since then.
+    /// `slurm_load_node`, and `slurm_load_partitions` where `options` ask for partitions; `None` where nothing has
+    /// changed since `since`.
     fn nodes(&mut self, since: Option<i64>, options: ReplyOptions) -> Result<Option<Reply>, CallError> {
         let ReplyOptions { partitions, rows, .. } = options;
         let mut walked = self.walk_nodes(since.unwrap_or(0), rows)?;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use sandbox::{Stage, now, wait};
 
 use super::side_by_side;
@@ -71,10 +71,11 @@ fn hung_then_killed(size: Size) -> Result<String> {
         _ => (WINDOW, THREE_WINDOWS),
     };
     let mut stage = running(size, window)?;
+    let frozen = now();
     stage.carbon.process.freeze()?;
     wait::pause(hang);
     kill_and_start(&mut stage)?;
-    Ok(stage.finish()?.clean()?.to_string())
+    Ok(stage.finish()?.clean().with_context(|| format!("frozen at {frozen:.1}"))?.to_string())
 }
 
 /// Each time the listening kernel takes the next connection of a program that reads nothing.

@@ -16,7 +16,7 @@ fn release(version: u8) -> Release {
     crate::api::VERSIONS.iter().find(|(known, _)| *known == version).map(|(_, release)| *release).unwrap()
 }
 
-/// A number, with "no value" and "infinite" beside it from `since` on.
+/// A number: bare before the version `since`, from then on an object that also says whether it is set and whether it is infinite.
 fn number(version: u8, since: u8, number: i64) -> Value {
     if version < since { json!(number) } else { json!({"set": true, "infinite": false, "number": number}) }
 }
