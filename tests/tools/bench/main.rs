@@ -1,11 +1,12 @@
 //! `make bench`: what a reading costs, compared with a bare C loop and with forking sdiag.
 //!
-//! How it is measured is in turns.rs. Further figures: what many ticks do to the memory of both processes, and what
-//! full RPC tables cost.
+//! How it is measured is in turns.rs. Further figures: what many ticks do to the memory of both processes, what full RPC
+//! tables cost, and what slurmrestd costs instead of libslurm.
 
 #![forbid(unsafe_code)]
 
 mod memory;
+mod rest;
 mod rpc;
 mod turns;
 
@@ -58,6 +59,9 @@ fn bench() -> Result<()> {
     // Last: the tables of slurmctld stay full.
     let full = rpc::full(&sandbox)?;
     say(&full.table())?;
+    let rest = rest::rest()?;
+    say(&rest.table())?;
+    rest.judge()?;
     tick.judge()?;
     growth.judge()?;
     full.judge()

@@ -1,0 +1,81 @@
+//! What a reading over slurmrestd costs its reader, in turn with the reader of libslurm, on the same cluster.
+
+use anyhow::{Result, ensure};
+use sandbox::daemon::spawn_daemon;
+use sandbox::{Folder, Manner, Sink, Slurm, Slurmrestd, TlsProxy, Way, destination, log, wait};
+
+use crate::turns::{Cost, Costs, SETTLE, contender, in_turn, measure};
+use crate::{mb, ms};
+
+const READINGS: u32 = 10;
+/// The aim: memory of the reader, with TLS.
+const MOST_MEMORY_KIB: f64 = 5.0 * 1024.0;
+
+/// The turns of each way; the readers are the children.
+pub(crate) struct Rest {
+    libslurm: Costs,
+    http: Costs,
+    tls: Costs,
+}
+
+pub(crate) fn rest() -> Result<Rest> {
+    let folder = Folder::new()?;
+    let mut slurm = Slurm::new(&folder)?;
+    Slurmrestd::allow_tokens(&folder, &slurm)?;
+    slurm.start_all()?;
+    let mut rest = Slurmrestd::new(&folder, &slurm, Way::Token)?;
+    rest.process.start()?;
+    rest.renew(&slurm, 3600)?;
+    let mut proxy = TlsProxy::new(&folder, rest.port)?;
+    proxy.process.start()?;
+    let sink = Sink::start(Manner::Record)?;
+    let tls = format!(
+        "rest = \"https://localhost:{}\"\nca_file = {:?}\n{}",
+        proxy.port,
+        proxy.ca,
+        rest.token_toml()
+    );
+    let way = |name: &'static str, slurm: String| {
+        let toml = format!("[slurm]\n{slurm}\n{}", destination("sink", &sink.address()));
+        let folder = &folder;
+        contender(move |turn| -> Result<Cost> {
+            let daemon = spawn_daemon(folder, &format!("{name}{turn}"), &toml)?;
+            log::said(&daemon, 0.0, "slurmctld answers", wait::LIMIT)?;
+            measure(daemon, SETTLE, READINGS)
+        })
+    };
+    let [libslurm, http, tls] = in_turn([
+        way("libslurm", format!("conf = {:?}\n", slurm.conf())),
+        way("http", rest.toml()),
+        way("tls", tls),
+    ])?;
+    Ok(Rest { libslurm, http, tls })
+}
+
+impl Rest {
+    pub(crate) fn table(&self) -> String {
+        let row = |name: &str, costs: &Costs| {
+            let kib = costs.median(|cost| cost.child_kib);
+            let ratio = costs.median(|cost| cost.child) / self.libslurm.median(|cost| cost.child);
+            format!("| {name} | {} | {ratio:.2} | {:.1} MB |\n", ms(costs, |cost| cost.child), mb(kib))
+        };
+        [
+            "\n| a reading by the reader of | CPU | compared with libslurm's | RSS |\n|---|---|---|---|\n"
+                .to_owned(),
+            row("libslurm", &self.libslurm),
+            row("slurmrestd, HTTP", &self.http),
+            row("slurmrestd, HTTPS", &self.tls),
+        ]
+        .concat()
+    }
+
+    pub(crate) fn judge(&self) -> Result<()> {
+        for (name, costs) in [("HTTP", &self.http), ("HTTPS", &self.tls)] {
+            let (own, most) = (costs.median(|cost| cost.child), self.libslurm.median(|cost| cost.child));
+            ensure!(own <= most, "{own:.0} µs over {name}, {most:.0} µs by libslurm");
+        }
+        let kib = self.tls.median(|cost| cost.child_kib);
+        ensure!(kib <= MOST_MEMORY_KIB, "{kib:.0} KiB over HTTPS, not {MOST_MEMORY_KIB}");
+        Ok(())
+    }
+}
