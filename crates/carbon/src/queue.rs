@@ -289,4 +289,5 @@ async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>)
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/queue/tests.rs"]
 mod tests;

@@ -82,4 +82,5 @@ impl Sender {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/sender/tests.rs"]
 mod tests;

@@ -261,4 +261,5 @@ impl Store {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/store/tests.rs"]
 mod tests;

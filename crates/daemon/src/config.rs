@@ -328,4 +328,5 @@ impl Config {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/config.rs"]
 mod tests;

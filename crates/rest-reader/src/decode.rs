@@ -12,6 +12,7 @@ pub(crate) mod object;
 mod partitions;
 mod ping;
 #[cfg(test)]
+#[path = "../tests/inside/decode/tests.rs"]
 mod tests;
 
 use std::fmt;

@@ -5,6 +5,7 @@
 //! they do not jump when a user changes sides.
 
 #[cfg(test)]
+#[path = "../../tests/inside/rpc_stats/tests.rs"]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -240,4 +240,5 @@ fn clock(unix: i64) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/inside/screen.rs"]
 mod tests;
