@@ -52,7 +52,7 @@ impl Members for JobStates {
             return Err(wrong("jobs are there twice"));
         }
         let jobs = &mut self.jobs;
-        map.next_value_seed(each(|row: Row| row.add(jobs)))?;
+        map.next_value_seed(each(|row: JobStateRow| row.add(jobs)))?;
         Ok(true)
     }
 
@@ -62,12 +62,12 @@ impl Members for JobStates {
 }
 
 #[derive(Default)]
-struct Row {
+struct JobStateRow {
     id: String,
     state: Vec<String>,
 }
 
-impl Members for Row {
+impl Members for JobStateRow {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "job_id" => self.id = map.next_value::<Text>()?.0.unwrap_or_default(),
@@ -78,7 +78,7 @@ impl Members for Row {
     }
 }
 
-impl Row {
+impl JobStateRow {
     fn add(self, jobs: &mut Jobs) -> Result<(), String> {
         if self.id.is_empty() {
             // A job that ended while slurmctld wrote its list.

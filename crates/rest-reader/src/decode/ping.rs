@@ -28,7 +28,7 @@ impl Members for Ping {
             return Err(wrong("pings are there twice"));
         }
         let list = &mut self.controllers;
-        map.next_value_seed(each(|row: Row| {
+        map.next_value_seed(each(|row: PingRow| {
             let up = row.up.ok_or("a controller is neither up nor down")?;
             if list.len() < MOST {
                 let index = u32::try_from(list.len()).unwrap_or(u32::MAX);
@@ -45,14 +45,14 @@ impl Members for Ping {
 }
 
 #[derive(Default)]
-struct Row {
+struct PingRow {
     host: String,
     up: Option<bool>,
     /// Not told up to v0.0.38.
     latency: Option<u64>,
 }
 
-impl Members for Row {
+impl Members for PingRow {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "hostname" => self.host = map.next_value::<Text>()?.0.unwrap_or_default(),
