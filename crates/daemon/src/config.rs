@@ -294,7 +294,7 @@ impl Config {
             let longest = self.prefix.longest_path(&to.name);
             if let Err(error) = carbon::path::check(&longest) {
                 let text = format!("is too long for the path {longest}: {error}");
-                problems.push(Problem { location: KeyLocation::Whole, key: "prefix".into(), text });
+                problems.push(Problem::whole("prefix", text));
                 return;
             }
         }
@@ -308,7 +308,7 @@ impl Config {
                 "a file needs {}MiB or more: its log alone takes 2MiB; smaller ones are for a queue in memory",
                 least >> 20
             );
-            problems.push(Problem { location: KeyLocation::Whole, key: "queue.max_bytes".into(), text });
+            problems.push(Problem::whole("queue.max_bytes", text));
         }
     }
 
@@ -316,12 +316,7 @@ impl Config {
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file";
-            return Err(vec![Problem {
-                location: KeyLocation::Whole,
-                key: "carbon".into(),
-                text: text.into(),
-            }]
-            .into());
+            return Err(vec![Problem::whole("carbon", text)].into());
         }
         Ok(self)
     }
