@@ -135,8 +135,8 @@ impl Log {
         for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
             let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
             let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let (timestamp, pushed) = (kept.timestamp, kept.pushed);
-            let content = Content::Batch { id, timestamp, pushed, due: due.clone(), frames };
+            let pushed = u64::try_from(kept.pushed.as_millis()).unwrap_or(u64::MAX);
+            let content = Content::Batch { id, timestamp: kept.timestamp, pushed, due: due.clone(), frames };
             let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
             let (number, offset, length) = put(content, &totals, body);
             due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::log::{Entry, Log, Segment};
 use super::record::{self, Content, Done, Head, Record, Totals};
@@ -179,7 +180,7 @@ impl Scan {
             Content::Begin { .. } => {}
             Content::Batch { id, timestamp, pushed, due, frames } => {
                 let is_this_boot = self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
-                let pushed = is_this_boot.then_some(pushed);
+                let pushed = is_this_boot.then(|| Duration::from_millis(pushed));
                 let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
                 let mut damaged = 0;
                 for frame in frames {
