@@ -2,6 +2,7 @@
 
 mod absent;
 mod check;
+mod default_file;
 mod doctor;
 mod graphite_web;
 mod once;
