@@ -7,6 +7,7 @@ mod doctor;
 mod graphite_web;
 mod once;
 mod text;
+mod version;
 mod watch;
 
 use std::fs;

@@ -12,7 +12,10 @@ mod replay;
 mod run;
 mod stats;
 mod storage_schemas;
+mod version;
 mod watch;
+
+pub(crate) use self::version::version;
 
 use std::future::Future;
 use std::io::Write;
