@@ -30,7 +30,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", requires = "prefix")]
         replay: Option<PathBuf>,
     },
-    /// Print one tick as `path value timestamp` lines; with a Carbon, of the file or of --carbon, send it too, and have it confirmed
+    /// Print one tick as `path value timestamp` lines; with --carbon, or a --config that names one, send it too, and have it confirmed
     Once {
         #[command(flatten)]
         options: Options,
@@ -96,7 +96,7 @@ pub(crate) enum Command {
 /// Where the configuration comes from; each flag goes over the file's value.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The configuration file
+    /// The configuration file [default: /etc/slurm-graphite/slurm-graphite.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[arg(
@@ -135,6 +135,11 @@ impl Options {
     /// Whether a level was asked for.
     pub(crate) const fn wants_log(&self) -> bool {
         self.log_level.is_some()
+    }
+
+    /// Whether destinations are named here, and not in the default file alone.
+    pub(crate) const fn names_destinations(&self) -> bool {
+        self.config.is_some() || !self.carbon.is_empty()
     }
 
     /// What the configuration takes from the command line.
