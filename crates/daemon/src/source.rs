@@ -9,6 +9,7 @@ mod locate;
 mod process;
 pub(crate) mod recording;
 pub(crate) mod rest;
+mod stderr;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,7 +24,8 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 use self::conf::ConfWatch;
-use self::process::{LastLines, LogDedup, Process, ProcessError, Speaker};
+use self::process::{Process, ProcessError};
+use self::stderr::{LastLines, LogDedup, Speaker};
 use crate::config::Slurm;
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the

@@ -9,6 +9,7 @@ mod lenient;
 mod lists;
 mod nodes;
 pub(crate) mod object;
+mod partitions;
 mod ping;
 #[cfg(test)]
 mod tests;
@@ -22,8 +23,9 @@ use slurm_snapshot::Release;
 pub(crate) use self::jobs::JobStates;
 use self::lenient::{Number, Text};
 pub(crate) use self::lists::{Licenses, Reservations};
-pub(crate) use self::nodes::{Nodes, Partitions};
+pub(crate) use self::nodes::Nodes;
 use self::object::{Fill, Members, each};
+pub(crate) use self::partitions::Partitions;
 pub(crate) use self::ping::Ping;
 
 /// What every answer says of itself, and one thing that was asked for.

@@ -1,6 +1,7 @@
 //! The log's tests: every bit flipped, every byte cut, every write and sync refused.
 
 pub(super) mod faults;
+mod starts;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -531,117 +532,4 @@ fn a_folder_is_one_processs() {
     assert!(error.to_string().contains(&format!("process {pid} uses this folder")), "{error}");
     drop(lock);
     disk::lock(dir.path()).unwrap();
-}
-
-/// Found at the start at which its destination moves: counted once, not at every start from then on.
-#[test]
-fn what_is_counted_at_a_start_at_which_a_destination_moves_is_counted_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["old:2004"]);
-    let changes = Changes {
-        append: vec![kept(1, &["old:2004"]), kept(2, &["old:2004"])],
-        evicted: vec![(name("old:2004"), 7, 100)],
-        ..Changes::default()
-    };
-    log.commit(&changes).unwrap();
-    let file = segments(dir.path()).pop().unwrap();
-    let mut bytes = fs::read(&file).unwrap();
-    let begin = record::first(&bytes).unwrap().unwrap().length as usize;
-    let batch = record::first(&bytes[begin..]).unwrap().unwrap().length as usize;
-    bytes[begin + batch] ^= 1;
-    fs::write(&file, &bytes).unwrap();
-    let (mut unproved, mut lost) = (0, 0);
-    for run in 0..3 {
-        let (mut log, restored) = open_as(dir.path(), 64 << 20, &["new:2004"]);
-        unproved += restored.unproved.values().sum::<u64>();
-        lost += restored.lost.values().sum::<u64>();
-        log.commit(&Changes { append: vec![kept(10 + run, &["new:2004"])], ..Changes::default() }).unwrap();
-    }
-    assert_eq!(unproved, 100);
-    assert!(lost > 0 && lost <= POINTS, "{lost}");
-}
-
-#[test]
-fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
-    log.commit(&Changes { append: vec![kept(1, &["a"]), kept(2, &["a"])], ..Changes::default() }).unwrap();
-    // By max_age, where the file has it still; by max_bytes, where it has it no longer.
-    for (id, forget) in [(1, vec![1]), (9, vec![])] {
-        let (evicted, done) = (vec![(name("a"), id, 10)], vec![(name("a"), id)]);
-        log.commit(&Changes { forget, evicted, done, ..Changes::default() }).unwrap();
-    }
-    drop(log);
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["a"]);
-    assert_eq!((restored.unproved.len(), restored.due.len()), (0, 1));
-}
-
-#[test]
-fn a_damaged_begin_hides_no_move() {
-    let dir = tempfile::tempdir().unwrap();
-    for (id, to) in [(1, "old:2004"), (2, "new:2004"), (3, "new:2004")] {
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &[to]);
-        log.commit(&Changes { append: vec![kept(id, &[to])], ..Changes::default() }).unwrap();
-    }
-    let file = segments(dir.path()).remove(1);
-    let mut bytes = fs::read(&file).unwrap();
-    bytes[20] ^= 1;
-    fs::write(&file, &bytes).unwrap();
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["new:2004"]);
-    assert_eq!(restored.due, [1, 2, 3].map(|id| (name("new:2004"), id)));
-}
-
-#[test]
-fn a_destination_that_comes_back_under_its_old_name_keeps_what_is_its_own() {
-    let dir = tempfile::tempdir().unwrap();
-    for (id, to) in [(1, vec!["old:2004"]), (2, vec!["new:2004"]), (3, vec!["new:2004", "old:2004"])] {
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &to);
-        log.commit(&Changes { append: vec![kept(id, &to)], ..Changes::default() }).unwrap();
-    }
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["new:2004", "old:2004"]);
-    let of = |to: &str| {
-        restored.due.iter().filter(|(name, _)| &**name == to).map(|(_, id)| *id).collect::<Vec<_>>()
-    };
-    assert_eq!((of("new:2004"), of("old:2004")), (vec![1, 2, 3], vec![3]));
-}
-
-#[test]
-fn a_folder_that_takes_no_segment_for_a_while_looks_like_no_damage() {
-    let up = tempfile::tempdir().unwrap();
-    let (dir, away) = (up.path().join("queue"), up.path().join("away"));
-    fs::create_dir(&dir).unwrap();
-    let (mut log, _) = open_as(&dir, 64 << 20, &["a"]);
-    log.commit(&Changes { append: vec![kept(1, &["a"])], ..Changes::default() }).unwrap();
-    let (mut log, _) = open_as(&dir, 64 << 20, &["a"]);
-    fs::rename(&dir, &away).unwrap();
-    for _ in 0..5 {
-        log.commit(&Changes { append: vec![kept(2, &["a"])], ..Changes::default() }).unwrap_err();
-    }
-    fs::rename(&away, &dir).unwrap();
-    log.commit(&Changes { append: vec![kept(2, &["a"])], ..Changes::default() }).unwrap();
-    let (_, restored) = open_as(&dir, 64 << 20, &["a"]);
-    assert_eq!((restored.damaged, restored.due.len()), (0, 2));
-}
-
-/// Its first commit would remove them all.
-#[test]
-fn a_disk_that_refuses_every_read_is_no_empty_log() {
-    let dir = tempfile::tempdir().unwrap();
-    for run in 0..4 {
-        let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
-        log.commit(&Changes { append: vec![kept(run + 1, &["a"])], ..Changes::default() }).unwrap();
-    }
-    let files = segments(dir.path());
-    for file in &files {
-        fs::rename(file, file.with_extension("away")).unwrap();
-        // It can be opened, and not be read.
-        fs::create_dir(file).unwrap();
-    }
-    Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();
-    for file in files {
-        fs::remove_dir(&file).unwrap();
-        fs::rename(file.with_extension("away"), &file).unwrap();
-    }
-    let (_, restored) = open_as(dir.path(), 64 << 20, &["a"]);
-    assert_eq!((restored.due.len(), restored.damaged), (4, 0));
 }

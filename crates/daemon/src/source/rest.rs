@@ -99,7 +99,7 @@ impl Expiry {
 mod tests {
     use slurm_snapshot::{Failure, Rest};
 
-    use super::super::process::LastLines;
+    use super::super::stderr::LastLines;
     use super::*;
 
     fn outcome(expires: i64) -> Outcome {

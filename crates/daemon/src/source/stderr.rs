@@ -1,0 +1,211 @@
+//! What a reader says on stderr: carried into our log, without repeats, and its last lines into errors.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::ChildStderr;
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+/// How many of the last lines of its stderr go into an error.
+const TAIL: usize = 3;
+
+/// Whose words a reader's stderr carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Speaker {
+    /// It logs there.
+    #[default]
+    Libslurm,
+    /// Of slurmrestd, without a libslurm.
+    Reader,
+}
+
+impl Speaker {
+    /// Behind what a reader may hang: that of slurmrestd has a deadline of its own for each request.
+    pub(super) const fn may_hang(self) -> &'static str {
+        match self {
+            Self::Libslurm => ": munged or slurmctld may hang",
+            Self::Reader => "",
+        }
+    }
+}
+
+impl fmt::Display for Speaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Libslurm => "libslurm",
+            Self::Reader => "the reader",
+        })
+    }
+}
+
+/// The last lines of its stderr.
+#[derive(Debug, Default)]
+pub(crate) struct LastLines {
+    pub(super) speaker: Speaker,
+    pub(super) lines: Vec<String>,
+}
+
+impl LastLines {
+    /// Whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+impl fmt::Display for LastLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "; {} said: {}", self.speaker, self.lines.join(" | "))
+        }
+    }
+}
+
+/// What readers have said since the last reading, so that what libslurm repeats at every call, and every reader
+/// at its start, is logged once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LogDedup {
+    speaker: Speaker,
+    lines: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl LogDedup {
+    /// Different lines remembered.
+    const REMEMBERED: usize = 16;
+
+    /// Nothing has been said yet.
+    pub(crate) fn of(speaker: Speaker) -> Self {
+        Self { speaker, ..Self::default() }
+    }
+
+    /// Remembers a line; whether it is news.
+    fn is_news(&self, text: &str) -> bool {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = lines.iter().position(|line| line == text);
+        if let Some(before) = before {
+            lines.remove(before);
+        } else if lines.len() == Self::REMEMBERED {
+            lines.pop_front();
+        }
+        lines.push_back(text.to_owned());
+        before.is_none()
+    }
+
+    /// All is well again: the same line will be news.
+    pub(super) fn forget(&self) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if !lines.is_empty() {
+            lines.clear();
+        }
+    }
+}
+
+/// Carries a reader's stderr, which is libslurm's log where there is one, into ours.
+#[derive(Debug)]
+pub(super) struct Stderr {
+    /// The last lines of this reader.
+    tail: Arc<Mutex<VecDeque<String>>>,
+    pub(super) dedup: LogDedup,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Stderr {
+    pub(super) fn follow(stderr: ChildStderr, dedup: LogDedup) -> Self {
+        let tail = Arc::new(Mutex::new(VecDeque::new()));
+        let task = tokio::spawn(Self::carry(stderr, Arc::clone(&tail), dedup.clone()));
+        Self { tail, dedup, task }
+    }
+
+    async fn carry(stderr: ChildStderr, tail: Arc<Mutex<VecDeque<String>>>, dedup: LogDedup) {
+        // Small: it stays for the reader's whole life.
+        let mut stderr = BufReader::with_capacity(512, stderr);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            // A line longer than this is cut, not kept.
+            match (&mut stderr).take(4096).read_until(b'\n', &mut line).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            let text = String::from_utf8_lossy(&line);
+            let text = without_program(text.trim()).to_owned();
+            if text.is_empty() {
+                continue;
+            }
+            if is_of_the_loader(&text) {
+                debug!("{text}");
+            } else {
+                match (dedup.speaker, dedup.is_news(&text)) {
+                    (Speaker::Libslurm, true) => warn!(target: "libslurm", "libslurm: {text}"),
+                    (Speaker::Libslurm, false) => debug!(target: "libslurm", "libslurm: {text}"),
+                    (Speaker::Reader, true) => warn!("the reader: {text}"),
+                    (Speaker::Reader, false) => debug!("the reader: {text}"),
+                }
+            }
+            let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+            tail.retain(|line| *line != text);
+            tail.push_back(text);
+            if tail.len() > TAIL {
+                tail.pop_front();
+            }
+        }
+    }
+
+    pub(super) fn said(&self) -> LastLines {
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        LastLines { speaker: self.dedup.speaker, lines: tail.iter().cloned().collect() }
+    }
+
+    /// Another request: what was said before is not about it.
+    pub(super) fn begin(&self) {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Takes what is still in the pipe of a reader that has ended.
+    pub(super) async fn finish(&mut self) {
+        let _ = timeout(Duration::from_secs(1), &mut self.task).await;
+    }
+}
+
+/// libslurm begins its lines with the program's name: `slurm-graphite-reader: ` or `slurm-graphite-reader-42: `.
+fn without_program(text: &str) -> &str {
+    text.strip_prefix("slurm-graphite-reader")
+        .and_then(|rest| rest.split_once(": "))
+        .filter(|(soname, _)| soname.trim_start_matches('-').bytes().all(|byte| byte.is_ascii_digit()))
+        .map_or(text, |(_, line)| line)
+}
+
+/// Of readers side by side all but one cannot be loaded, which is as it should be; where it is not, it is in the error. The
+/// last is a reader's own refusal.
+fn is_of_the_loader(text: &str) -> bool {
+    ["error while loading shared libraries", "symbol lookup error", "the loaded libslurm is "]
+        .iter()
+        .any(|words| text.contains(words))
+}
+
+impl Drop for Stderr {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_libslurm_says_is_quoted_without_the_readers_name_whatever_it_is() {
+        for line in ["slurm-graphite-reader: error: munge: no", "slurm-graphite-reader-42: error: munge: no"]
+        {
+            assert_eq!(without_program(line), "error: munge: no");
+        }
+        for line in ["error: munge: no", "slurm-graphite-reader.conf: no", "slurm-graphite-reader"] {
+            assert_eq!(without_program(line), line);
+        }
+    }
+}
