@@ -152,7 +152,7 @@ impl Queue {
         let (now, moment) = (Instant::now(), Moment::now());
         let mut state = self.shared.state();
         let id = state.next_id;
-        state.next_id = id.saturating_add(1);
+        state.next_id += 1;
         let summary = Summary {
             timestamp: batch.timestamp(),
             pushed: Some(moment.boot),

@@ -146,7 +146,9 @@ async fn what_was_evicted_and_is_proved_later_is_not_counted() {
     assert_eq!(queue.shared.state().told.evicted, [(Arc::from("a"), id, 1)]);
     place.ledger(|ledger| ledger.answered(1, None, Duration::ZERO, Instant::now()));
     let later = Instant::now() + limits().resend_window;
+    assert!(queue.status().window_short);
     place.ledger(|ledger| ledger.answered(2, Some(later), Duration::ZERO, later));
+    assert!(!queue.status().window_short, "it is whole again, and the next time is said again");
     assert_eq!(
         queue.shared.state().told.done,
         [(Arc::from("a"), id)],
