@@ -4,6 +4,7 @@
 //! costs slurmctld nothing, so that neither a ping nor a list of paths is ever asked for. It is remembered until it is
 //! 404, or another release answers.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
@@ -31,6 +32,11 @@ pub(crate) const VERSIONS: [(u8, Release); 10] = [
     (36, Release::new(20, 11)),
 ];
 
+const OLDEST: u8 = {
+    let [.., (oldest, _)] = VERSIONS;
+    oldest
+};
+
 /// What can be asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct What {
@@ -51,6 +57,9 @@ const AUTHENTICATION: i32 = 1007;
 /// `SLURM_ERROR`: what 22.05 says of any failure.
 const UNSPECIFIED: i32 = -1;
 
+/// How long a path that no version has is not asked for again.
+const LACKING: Duration = Duration::from_secs(600);
+
 /// What of a body that is no answer is read.
 const GLANCE: u64 = 64 << 10;
 
@@ -61,6 +70,8 @@ pub(crate) struct Api {
     user: Option<String>,
     is_socket: bool,
     known: Option<KnownApi>,
+    /// The paths that no version had, and when each was asked for last.
+    lacking: HashMap<&'static str, Instant>,
 }
 
 /// What answered last.
@@ -94,6 +105,7 @@ impl Api {
             user: settings.user.clone(),
             is_socket: matches!(settings.endpoint, slurm_snapshot::Endpoint::Unix(_)),
             known: None,
+            lacking: HashMap::new(),
             http: HttpClient::new(settings)?,
         })
     }
@@ -119,6 +131,9 @@ impl Api {
     ) -> Result<Got<T>, RestProblem> {
         if let Some(token) = &mut self.token {
             token.look()?;
+        }
+        if self.lacking.get(what.path).is_some_and(|asked| asked.elapsed() < LACKING) {
+            return Err(RestProblem::new(Stage::Version, lacking(what)));
         }
         let deadline = self.http.deadline();
         let mut first = self.known;
@@ -163,6 +178,9 @@ impl Api {
         }
         // One that is older than asked for may still be there.
         self.known = first.filter(|known| known.version < what.oldest);
+        if what.oldest > OLDEST {
+            self.lacking.insert(what.path, Instant::now());
+        }
         Err(RestProblem::new(Stage::Version, lacking(what)))
     }
 
@@ -240,7 +258,7 @@ fn lacking(What { path, oldest, .. }: What) -> String {
     let since = since.unwrap_or_default();
     let [(newest, _), ..] = VERSIONS;
     let there_is_none = format!("slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API");
-    if oldest == VERSIONS.last().map_or(0, |(oldest, _)| *oldest) {
+    if oldest == OLDEST {
         return format!("{there_is_none}: it is older or newer than those, or the URL is not slurmrestd's");
     }
     format!("{there_is_none}; it takes Slurm {since} or newer")
@@ -297,7 +315,42 @@ fn explain(refusal: Option<&Refusal>, before: &str) -> RestProblem {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    #[test]
+    fn a_path_that_no_version_has_is_not_asked_for_in_every_round() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 4096]);
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = stream
+                    .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            }
+        });
+        let timeout = Duration::from_secs(30);
+        let (token_file, user, ca_file) = (None, None, None);
+        let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
+        for (oldest, expected) in [(41, 5), (36, 10)] {
+            let what = What { path: if oldest == 41 { "jobs/state" } else { "diag" }, oldest, limit: 1 };
+            asked.store(0, Ordering::Relaxed);
+            let first = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
+            assert_eq!((first.stage, asked.load(Ordering::Relaxed)), (Stage::Version, expected));
+            let second = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
+            assert_eq!(first, second);
+            // The statistics are asked for at every tick, whatever was said.
+            let again = if oldest == OLDEST { expected } else { 0 };
+            assert_eq!(asked.load(Ordering::Relaxed), expected + again);
+        }
+    }
 
     #[test]
     fn what_failed_is_told_apart_as_far_as_an_answer_tells_it() {
