@@ -102,7 +102,7 @@ pub(crate) struct Options {
     #[arg(
         long,
         value_name = "HOST:PORT",
-        help = "Carbon's pickle receiver; several times for several, [::1]:2004 for IPv6"
+        help = "Carbon's pickle receiver, instead of the file's; several times for several, [::1]:2004 for IPv6. Without --config the file's queue.dir is left alone"
     )]
     carbon: Vec<String>,
     /// Time between two readings: Carbon's finest retention [default: 30s]
@@ -122,7 +122,7 @@ pub(crate) struct Options {
     token_file: Option<PathBuf>,
     /// Folder for the queue, so that it outlives the daemon [default: in memory]
     #[arg(long, value_name = "DIR")]
-    queue_dir: Option<PathBuf>,
+    pub(crate) queue_dir: Option<PathBuf>,
     /// error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -140,6 +140,11 @@ impl Options {
     /// Whether destinations are named here, and not in the default file alone.
     pub(crate) const fn names_destinations(&self) -> bool {
         self.config.is_some() || !self.carbon.is_empty()
+    }
+
+    /// Whether --carbon takes the place of the default file's destinations.
+    pub(crate) const fn goes_elsewhere(&self) -> bool {
+        self.config.is_none() && !self.carbon.is_empty()
     }
 
     /// What the configuration takes from the command line.

@@ -54,7 +54,12 @@ pub(crate) fn execute(command: Command) -> Result<()> {
 
 /// The configuration.
 fn load(options: &Options) -> Result<Config, Problems> {
-    Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags())
+    let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags())?;
+    if options.goes_elsewhere() {
+        // What is kept there is for the default file's destinations, and its daemon's alone.
+        config.queue.dir.clone_from(&options.queue_dir);
+    }
+    Ok(config)
 }
 
 /// The same, for what any user of this host may look at: a default file that this user may not read is told, and left out.

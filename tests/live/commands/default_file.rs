@@ -72,11 +72,17 @@ fn once_sends_nothing_to_a_carbon_that_only_this_file_names() {
     assert!(sink.accepted() > 0);
 }
 
+/// A try with --carbon must not hand the daemon's backlog to another Carbon, nor leave it files that it cannot read.
 #[test]
-fn the_daemon_sends_where_it_says_and_carbon_goes_over_it() {
+fn the_daemon_sends_where_it_says_and_carbon_goes_over_it_without_touching_its_queue() {
     let folder = Folder::new().unwrap();
     let [file, flag] = [0; 2].map(|_| Sink::start(Manner::Record).unwrap());
-    let toml = format!("[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n", file.address());
+    let queue = folder.path().join("queue");
+    let toml = format!(
+        "[queue]\ndir = \"{}\"\n[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n",
+        queue.display(),
+        file.address()
+    );
     write(&folder, NAME, &toml).unwrap();
     let has_connected = |sink: &Sink| sandbox::wait::until("a connection", SOON, || sink.accepted() > 0);
     let mut daemon = Process::new(&folder, "daemon", slurm_graphite().unwrap()).args(["run"]);
@@ -84,12 +90,15 @@ fn the_daemon_sends_where_it_says_and_carbon_goes_over_it() {
     has_connected(&file).unwrap();
     daemon.stop().unwrap();
     let before = file.accepted();
+    assert!(queue.join("queue.lock").exists());
+    fs::remove_dir_all(&queue).unwrap();
     let mut daemon =
         Process::new(&folder, "other", slurm_graphite().unwrap()).args(["run", "--carbon", &flag.address()]);
     daemon.start().unwrap();
     has_connected(&flag).unwrap();
     daemon.stop().unwrap();
     assert_eq!(file.accepted(), before);
+    assert!(!queue.exists());
 }
 
 /// As an administrator makes it who has something in it to hide.
