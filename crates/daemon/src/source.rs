@@ -5,6 +5,7 @@
 //! waits, and exactly one outcome comes back for each request.
 
 mod conf;
+pub(crate) mod installed;
 mod locate;
 mod process;
 pub(crate) mod recording;

@@ -16,13 +16,13 @@ use tokio::time::MissedTickBehavior;
 use self::screen::{View, screen};
 use self::terminal::Terminal;
 use super::stats::{ALL, Compared, document};
-use super::{IMPATIENT, block_on, load, log_errors};
+use super::{IMPATIENT, block_on, load_what_is_readable, log_errors};
 use crate::cli::Options;
 use crate::source::{Outcome, Source};
 
 /// Watches until q, Ctrl-C, SIGTERM, or until nobody reads.
 pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
-    let config = load(options)?;
+    let config = load_what_is_readable(options)?;
     block_on(async {
         let watch = Watch { every, before: None, now: None, trouble: None, asked: None };
         let source = Source::start(config.slurm.clone(), IMPATIENT);

@@ -66,7 +66,7 @@ fn part(line: &str) -> Part<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Flags};
+    use crate::config::{Config, ConfigFile, Flags};
 
     const SHIPPED: &str = include_str!("../../../../../config/slurm-graphite.toml");
 
@@ -101,7 +101,9 @@ mod tests {
         let known = heads.iter().find_map(|head| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), format!("{head}no_such_key = \"\"\n")).unwrap();
-            let problems = Config::load(Some(file.path()), &Flags::default()).unwrap_err().to_string();
+            let problems = Config::load(ConfigFile::read(Some(file.path())).unwrap(), &Flags::default())
+                .unwrap_err()
+                .to_string();
             let place = if table.is_empty() { String::new() } else { format!("{table}.") };
             let (_, known) = problems.split_once(&format!("{place}no_such_key: no such key; there is "))?;
             Some(known.lines().next().unwrap().split(", ").map(str::to_owned).collect())
