@@ -5,6 +5,7 @@
 
 mod collectors;
 mod file;
+mod flags;
 mod problem;
 mod rest;
 mod section;
@@ -17,6 +18,7 @@ use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
 pub(crate) use self::file::{ConfigFile, default_paths};
+pub(crate) use self::flags::Flags;
 pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;
@@ -84,20 +86,6 @@ pub(crate) struct LogSettings {
 pub(crate) enum LogFormat {
     Text,
     Json,
-}
-
-/// What the command line says; each over the file's value.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Flags {
-    pub(crate) carbon: Vec<String>,
-    pub(crate) interval: Option<String>,
-    pub(crate) prefix: Option<String>,
-    pub(crate) slurm_conf: Option<PathBuf>,
-    pub(crate) rest: Option<String>,
-    pub(crate) token_file: Option<PathBuf>,
-    pub(crate) queue_dir: Option<PathBuf>,
-    pub(crate) log_level: Option<String>,
-    pub(crate) log_format: Option<String>,
 }
 
 impl Default for Config {
