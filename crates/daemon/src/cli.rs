@@ -76,10 +76,10 @@ pub(crate) enum Command {
         )]
         watch: Option<u32>,
     },
-    /// Print how the running daemon is: its last tick, slurmctld, each destination, the queue, the readers
+    /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue, the readers
     ///
     /// Exit code 0: all is well. 1: something has not been well for longer than --max-age; a line with ✗ says what. 69: no daemon
-    /// answers. It asks through a socket, status.sock in the folder RUNTIME_DIRECTORY, and reads no configuration.
+    /// answers within 5 s. It reads no configuration: the daemon answers on a socket of its own.
     Status {
         /// As one line of JSON
         #[arg(long)]

@@ -27,7 +27,8 @@ const SECTIONS: &[(&str, &[(&str, &str)])] = &[
                 "/etc/slurm-graphite/slurm-graphite.toml",
                 "The configuration that the unit names, and that every command reads without --config if it is there; `slurm-graphite.toml`(5) has every key.",
             ),
-            ("/var/lib/slurm-graphite", "The queue, where the configuration's `queue.dir` says so."),
+            ("/var/lib/slurm-graphite", "The queue: `queue.dir` of the installed configuration."),
+            ("/run/slurm-graphite/status.sock", "Where the daemon answers `status`. Its mode is 0666."),
             (
                 "/usr/libexec/slurm-graphite/slurm-graphite-reader-*",
                 "The programs that talk to slurmctld, one for each libslurm. The one that fits this host's is started.",
@@ -43,6 +44,10 @@ const SECTIONS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("SLURM_CONF", "slurm.conf, where neither --slurm-conf nor the configuration names one."),
             ("SLURM_GRAPHITE_CONFIG", "Another file that is read without --config."),
+            (
+                "RUNTIME_DIRECTORY",
+                "Where status.sock is. systemd sets it; without it and systemd, `status` finds no daemon.",
+            ),
             ("NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd: readiness, status and life signs go there."),
         ],
     ),
@@ -63,8 +68,9 @@ const SECTIONS: &[(&str, &[(&str, &str)])] = &[
         "EXIT STATUS",
         &[
             ("0", "All went well, or the daemon was asked to end."),
-            ("1", "Something failed at run time."),
+            ("1", "Something failed at run time; `status`: something is not well."),
             ("64", "The command was used wrongly."),
+            ("69", "`status`: no daemon answers."),
             ("78", "Something is wrong with the configuration."),
         ],
     ),

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use bytesize::ByteSize;
-
 use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
 
 /// How a thing is.
@@ -127,12 +125,12 @@ fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
 
 fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
     let max_age = humantime::format_duration(Duration::from_secs(entry.max_age));
-    let limits = format!("at most {} and {max_age}", ByteSize(entry.max_bytes));
-    let memory = ByteSize(u64::try_from(entry.memory_bytes).unwrap_or(u64::MAX));
+    let limits = format!("at most {} and {max_age}", mebibytes(entry.max_bytes));
+    let memory = mebibytes(u64::try_from(entry.memory_bytes).unwrap_or(u64::MAX));
     let (mark, mut text) = match entry.dir.as_ref().map(|dir| dir.display()) {
         None => (Mark::Well, format!("in memory, {memory}; {limits}; a restart loses it")),
         Some(dir) if entry.durable => {
-            (Mark::Well, format!("{dir}, {}; {limits}", ByteSize(entry.file_bytes)))
+            (Mark::Well, format!("{dir}, {}; {limits}", mebibytes(entry.file_bytes)))
         }
         Some(dir) => {
             let text = format!("in memory, {memory}; {limits}: {dir} cannot be written; the log says why");
@@ -162,6 +160,12 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
 
 fn number(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Such as "0.2 MiB", rounded up: a queue that holds something is not empty.
+fn mebibytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
 /// Local time.
