@@ -14,12 +14,12 @@ mod stderr;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carbon::Backoff;
-use slurm_snapshot::{Answer, Failure, Reading, Request};
+use slurm_snapshot::{Answer, Failure, Reading, Release, Request};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -117,6 +117,8 @@ pub(crate) struct Source {
 struct ReaderStatus {
     restarts: AtomicU64,
     pid: AtomicU32,
+    /// Of the last one's libslurm.
+    release: Mutex<Option<Release>>,
 }
 
 impl Source {
@@ -171,6 +173,11 @@ impl Source {
     /// The reader's process id, while there is one.
     pub(crate) fn pid(&self) -> Option<u32> {
         Some(self.status.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
+    }
+
+    /// The release of the last reader's libslurm, where it has one.
+    pub(crate) fn release(&self) -> Option<Release> {
+        *self.status.release.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -304,6 +311,7 @@ impl ReaderSupervisor {
                 }
                 self.started_before = true;
                 self.status.pid.store(reader.pid(), Ordering::Relaxed);
+                *self.status.release.lock().unwrap_or_else(PoisonError::into_inner) = reader.release();
                 Ok(reader)
             }
             Err(error) => Err(self.lose_reader(error)),
