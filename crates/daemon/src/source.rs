@@ -4,7 +4,7 @@
 //! that may touch the ticks. A [`Source`] is a task of its own that takes one request at a time; asking it never
 //! waits, and exactly one outcome comes back for each request.
 
-mod conf;
+pub(crate) mod conf;
 pub(crate) mod installed;
 mod locate;
 mod process;
@@ -129,7 +129,7 @@ impl Source {
         let (answered, outcomes) = mpsc::channel(1);
         let status = Arc::new(ReaderStatus::default());
         let supervisor = ReaderSupervisor {
-            conf: ConfWatch::new(slurm.conf.clone()),
+            conf: ConfWatch::new(slurm.conf.as_deref()),
             dedup: LogDedup::of(if slurm.rest.endpoint.is_some() {
                 Speaker::Reader
             } else {
