@@ -15,6 +15,9 @@ mod config;
 #[path = "../tests/inside/counter_model.rs"]
 mod counter_model;
 mod derive;
+#[cfg(test)]
+#[path = "../tests/inside/golden.rs"]
+mod golden;
 mod grid;
 mod metric;
 mod node_metrics;
