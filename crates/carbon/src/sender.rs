@@ -124,4 +124,5 @@ impl Sender {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/sender/tests.rs"]
 mod tests;
