@@ -142,6 +142,7 @@ impl Source {
             backoff: Backoff::default(),
             pause: None,
             started_before: false,
+            program: None,
             unanswered_since: None,
             troubled: false,
             id: 0,
@@ -198,6 +199,8 @@ struct ReaderSupervisor {
     backoff: Backoff,
     pause: Option<Pause>,
     started_before: bool,
+    /// The one that was started last.
+    program: Option<PathBuf>,
     unanswered_since: Option<Instant>,
     /// A reader was lost and none has read since: that is said once, not at every try.
     troubled: bool,
@@ -323,7 +326,7 @@ impl ReaderSupervisor {
         if self.slurm.rest.endpoint.is_some() { Ok(()) } else { self.conf.note().await }
     }
 
-    async fn start(&self) -> Result<Process, SourceError> {
+    async fn start(&mut self) -> Result<Process, SourceError> {
         let programs = locate::readers(&self.slurm)?;
         let mut unfit = Vec::new();
         for program in programs {
@@ -335,7 +338,9 @@ impl ReaderSupervisor {
                         Some(release) => format!("Slurm {release}"),
                         None => "slurmrestd".to_owned(),
                     };
-                    if self.troubled && self.started_before {
+                    // Of another libslurm, it is the sign of an upgrade.
+                    let same = self.program.replace(program.clone()).is_none_or(|last| last == program);
+                    if self.troubled && self.started_before && same {
                         debug!(reader = %path, pid, "reader started again for {whose}");
                     } else {
                         info!(reader = %path, pid, "reader started for {whose}");
