@@ -44,10 +44,7 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     chroot.write("/etc/slurm/slurm.conf", &fs::read_to_string(slurm.conf()).unwrap()).unwrap();
     let carbon = carbon(&folder, &chroot).unwrap();
     chroot
-        .run(&format!(
-            "sed -i -e 's/^address = .*/address = \"{}\"/' -e 's/^#dir = /dir = /' {CONFIGURATION}",
-            carbon.address()
-        ))
+        .run(&format!("sed -i -e 's/^address = .*/address = \"{}\"/' {CONFIGURATION}", carbon.address()))
         .unwrap();
     let edited = chroot.read(CONFIGURATION).unwrap();
 

@@ -30,7 +30,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", requires = "prefix")]
         replay: Option<PathBuf>,
     },
-    /// Print one tick as `path value timestamp` lines; with a Carbon, of the file or of --carbon, send it too, and have it confirmed
+    /// Print one tick as `path value timestamp` lines; with --carbon, or a --config that names one, send it too, and have it confirmed
     Once {
         #[command(flatten)]
         options: Options,
@@ -96,13 +96,13 @@ pub(crate) enum Command {
 /// Where the configuration comes from; each flag goes over the file's value.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The configuration file
+    /// The configuration file [default: /etc/slurm-graphite/slurm-graphite.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[arg(
         long,
         value_name = "HOST:PORT",
-        help = "Carbon's pickle receiver; several times for several, [::1]:2004 for IPv6"
+        help = "Carbon's pickle receiver, instead of the file's; several times for several, [::1]:2004 for IPv6. Without --config the file's queue.dir is left alone"
     )]
     carbon: Vec<String>,
     /// Time between two readings: Carbon's finest retention [default: 30s]
@@ -122,7 +122,7 @@ pub(crate) struct Options {
     token_file: Option<PathBuf>,
     /// Folder for the queue, so that it outlives the daemon [default: in memory]
     #[arg(long, value_name = "DIR")]
-    queue_dir: Option<PathBuf>,
+    pub(crate) queue_dir: Option<PathBuf>,
     /// error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
@@ -135,6 +135,16 @@ impl Options {
     /// Whether a level was asked for.
     pub(crate) const fn wants_log(&self) -> bool {
         self.log_level.is_some()
+    }
+
+    /// Whether destinations are named here, and not in the default file alone.
+    pub(crate) const fn names_destinations(&self) -> bool {
+        self.config.is_some() || !self.carbon.is_empty()
+    }
+
+    /// Whether --carbon takes the place of the default file's destinations.
+    pub(crate) const fn goes_elsewhere(&self) -> bool {
+        self.config.is_none() && !self.carbon.is_empty()
     }
 
     /// What the configuration takes from the command line.

@@ -4,17 +4,19 @@
 //! its location; nothing is started over a configuration with a problem. Defaults are nowhere else.
 
 mod collectors;
+mod file;
 mod problem;
 mod rest;
 mod section;
 mod value;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
+pub(crate) use self::file::{ConfigFile, default_paths};
 pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;
@@ -33,6 +35,8 @@ const YEAR: Duration = Duration::from_secs(31_557_600);
 /// Everything that `slurm-graphite` can be told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
+    /// The file that it was read from; `None`: flags and defaults alone.
+    pub(crate) file: Option<PathBuf>,
     /// Seconds between two ticks.
     pub(crate) interval: u32,
     pub(crate) prefix: Prefix,
@@ -99,6 +103,7 @@ pub(crate) struct Flags {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            file: None,
             interval: 30,
             prefix: Prefix::default(),
             drain_timeout: Duration::from_secs(5),
@@ -125,16 +130,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads `file`, where there is one, and puts `flags` over it.
-    pub(crate) fn load(file: Option<&Path>, flags: &Flags) -> Result<Self, Problems> {
-        let text = match file {
-            Some(path) => std::fs::read_to_string(path).map_err(|error| {
-                let text = format!("cannot be read: {error}");
-                vec![Problem { location: KeyLocation::Whole, key: path.display().to_string(), text }]
-            })?,
-            None => String::new(),
-        };
-        Self::parse(&text, flags).map_err(|problems| Problems { file: file.map(Path::to_owned), ..problems })
+    /// What `file` says, with `flags` over it.
+    pub(crate) fn load(file: ConfigFile, flags: &Flags) -> Result<Self, Problems> {
+        let ConfigFile { path, text } = file;
+        match Self::parse(&text, flags) {
+            Ok(config) => Ok(Self { file: path, ..config }),
+            Err(problems) => Err(Problems { file: path, ..problems }),
+        }
     }
 
     /// Of a text that is known to be right.
@@ -160,8 +162,8 @@ impl Config {
         config.check_lengths(&mut problems);
         config.check_file(&mut problems);
         config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
-        let over_rest = config.slurm.rest.endpoint.is_some();
-        config.collectors.check(config.interval, over_rest, &mut problems);
+        config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
+        config.collectors.check(config.interval, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 
@@ -328,4 +330,5 @@ impl Config {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/config.rs"]
 mod tests;

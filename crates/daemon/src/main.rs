@@ -34,6 +34,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 /// sysexits.h: the command was used wrongly.
 const EX_USAGE: u8 = 64;
@@ -43,13 +44,24 @@ const EX_CONFIG: u8 = 78;
 fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
+        // -V is one line, and clap's.
+        Err(error)
+            if error.kind() == ErrorKind::DisplayVersion
+                && std::env::args_os().any(|arg| arg == "--version") =>
+        {
+            return exit(commands::version());
+        }
         Err(error) => {
             // It goes to stdout for --help; nothing can be done about a closed one.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(EX_USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    match commands::execute(cli.command) {
+    exit(commands::execute(cli.command))
+}
+
+fn exit(result: anyhow::Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let code = if error.is::<config::Problems>() { EX_CONFIG } else { 1 };

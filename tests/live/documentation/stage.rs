@@ -196,6 +196,7 @@ impl Stage {
         let script = format!("cd {work}\n{script}");
         let run = Invocation::of(&self.sandbox.folder, &find_program("sh")?, &["-e", "-u", "-c", &script])?
             .env("PATH", &search)
+            .env("SLURM_GRAPHITE_CONFIG", &self.adapted("/etc/slurm-graphite/slurm-graphite.toml"))
             .env("SLURM_CONF", &self.sandbox.slurm.conf().display().to_string())
             .env("DESTDIR", &self.sandbox.path("root").display().to_string())
             .env("BUILT", &built)

@@ -93,7 +93,7 @@ impl<'f> Chroot<'f> {
     fn enter(&self, options: &[&str]) -> Vec<String> {
         let (root, folder) = (text(&self.root), text(self.folder.path()));
         let script = format!(
-            "mount -t proc proc {root}/proc && mount --bind {folder} {root}{folder} && exec chroot {} {root} \"$@\"",
+            "mount -t proc proc {root}/proc && mount --bind {folder} {root}{folder} && exec env -u SLURM_GRAPHITE_CONFIG chroot {} {root} \"$@\"",
             options.join(" ")
         );
         ["--mount", "--propagation=private", "sh", "-ec", &script, "sh"].map(str::to_owned).to_vec()

@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 
-use self::roff::Page;
+use self::roff::ManualPage;
 use crate::cli::{Cli, Options};
 
 const NAME: &str = "slurm-graphite";
@@ -25,7 +25,7 @@ const SECTIONS: &[(&str, &[(&str, &str)])] = &[
         &[
             (
                 "/etc/slurm-graphite/slurm-graphite.toml",
-                "The configuration that the unit names; `slurm-graphite.toml`(5) has every key. Without --config no file is read.",
+                "The configuration that the unit names, and that every command reads without --config if it is there; `slurm-graphite.toml`(5) has every key.",
             ),
             ("/var/lib/slurm-graphite", "The queue, where the configuration's `queue.dir` says so."),
             (
@@ -42,6 +42,7 @@ const SECTIONS: &[(&str, &[(&str, &str)])] = &[
         "ENVIRONMENT",
         &[
             ("SLURM_CONF", "slurm.conf, where neither --slurm-conf nor the configuration names one."),
+            ("SLURM_GRAPHITE_CONFIG", "Another file that is read without --config."),
             ("NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd: readiness, status and life signs go there."),
         ],
     ),
@@ -126,7 +127,7 @@ fn program() -> Result<String> {
     let shared = Options::augment_args(clap::Command::new(NAME));
     let is_shared = |arg: &clap::Arg| shared.get_arguments().any(|other| other.get_id() == arg.get_id());
 
-    let mut page = Page::new(NAME, 1, &about(&command));
+    let mut page = ManualPage::new(NAME, 1, &about(&command));
     page.section("SYNOPSIS");
     page.term_line(NAME, " command [options]");
     page.section("DESCRIPTION");

@@ -6,9 +6,9 @@ mod document;
 use anyhow::Result;
 use slurm_snapshot::{Answer, ReplyKind, ReplyOptions, Request};
 
-pub(super) use self::compared::{Compared, Row, type_name, user_name};
+pub(super) use self::compared::{Compared, RankedRow, type_name, user_name};
 pub(super) use self::document::document;
-use super::{block_on, load, log_errors, print, read_or_advise};
+use super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
 use crate::cli::Options;
 
 /// All that sdiag shows.
@@ -28,7 +28,7 @@ pub(super) const ALL: Request = Request {
 };
 
 pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
-    let config = load(options)?;
+    let config = load_what_is_readable(options)?;
     log_errors(options, &config);
     let request = if reset { Request::new(ReplyKind::Reset, ReplyOptions::default()) } else { ALL };
     let reading = block_on(read_or_advise(config.slurm, request))?;

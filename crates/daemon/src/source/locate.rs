@@ -16,7 +16,7 @@ const TRIPLET: &str = "/usr/lib/x86_64-linux-gnu";
 const TRIPLET: &str = "/usr/lib/aarch64-linux-gnu";
 
 /// Where distributions, and sites with a Slurm of their own, have libslurm.
-const LIBRARIES: [&str; 7] = [
+const LIBRARY_FOLDERS: [&str; 7] = [
     TRIPLET,
     "/usr/lib64",
     "/usr/lib",
@@ -78,7 +78,7 @@ fn loaders_path() -> OsString {
 /// N of every libslurm.so.N that the loader may find: in the folders of `path`, or else in the usual ones.
 fn libraries(path: &OsStr) -> Vec<u32> {
     let first = libraries_in(std::env::split_paths(path));
-    if first.is_empty() { libraries_in(LIBRARIES) } else { first }
+    if first.is_empty() { libraries_in(LIBRARY_FOLDERS) } else { first }
 }
 
 /// N of every libslurm.so.N in these folders, the newest first.
@@ -107,6 +107,23 @@ pub(super) fn readers(slurm: &Slurm) -> Result<Vec<PathBuf>, NoReader> {
         return Err(NoReader::nowhere(&folders));
     }
     Ok(found)
+}
+
+/// Every reader that is installed: of libslurm, the newest first, and of slurmrestd.
+pub(super) fn installed() -> Vec<PathBuf> {
+    let folders = folders();
+    let rest = folders.iter().map(|folder| folder.join(REST_NAME)).find(|path| path.is_file());
+    found_in(&folders).into_iter().chain(rest).collect()
+}
+
+/// Whether it is the reader of slurmrestd.
+pub(super) fn is_rest(program: &Path) -> bool {
+    program.file_name() == Some(REST_NAME.as_ref())
+}
+
+/// N of its libslurm.so.N, as its name tells.
+pub(super) fn number(program: &Path) -> Option<u32> {
+    soname_number(program.file_name()?.to_str()?)
 }
 
 /// Beside this program, where it was built; in libexec below the same prefix, where it was installed.
@@ -192,6 +209,6 @@ mod tests {
         std::fs::write(folder.path().join("libslurm.so.41"), "").unwrap();
         let path = std::env::join_paths([Path::new("/nowhere"), folder.path()]).unwrap();
         assert_eq!(libraries(&path), [41]);
-        assert_eq!(libraries("/nowhere".as_ref()), libraries_in(LIBRARIES));
+        assert_eq!(libraries("/nowhere".as_ref()), libraries_in(LIBRARY_FOLDERS));
     }
 }
