@@ -105,5 +105,5 @@ if command -v rpmbuild >/dev/null; then
 else
     say "NO .rpm: rpmbuild is missing"
 fi
-(cd "$dist" && sha256sum slurm-graphite*.* >SHA256SUMS)
+(cd "$dist" && find . -maxdepth 1 -type f -name 'slurm-graphite*' -printf '%f\n' | sort | xargs sha256sum >SHA256SUMS)
 say "Slurm$releases, $(du -h "$dist/$name.tar.gz" | cut -f 1): $dist/$name.tar.gz"

@@ -24,8 +24,13 @@ impl<'f> Chroot<'f> {
 
     /// A copy of the one that is made at the first time and kept in the target folder.
     pub(crate) fn of(folder: &'f Folder, suite: &str) -> Result<Self> {
+        Self::named(folder, suite, "root")
+    }
+
+    /// The same, where there are several.
+    pub(crate) fn named(folder: &'f Folder, suite: &str, name: &str) -> Result<Self> {
         ensure!(rustix::process::getuid().is_root(), "a chroot needs root");
-        let chroot = Self { folder, root: folder.path().join("root") };
+        let chroot = Self { folder, root: folder.path().join(name) };
         let base = base(folder, suite)?;
         host(folder, "cp", &["-a", "--reflink=auto", &text(&base), &text(&chroot.root)])?;
         fs::create_dir_all(chroot.path(&text(folder.path())))?;

@@ -3,6 +3,7 @@
 
 mod content;
 mod exchange;
+mod image;
 
 use std::fs;
 use std::path::PathBuf;

@@ -21,14 +21,8 @@ pub(crate) struct Turn {
     pub(crate) backlog: bool,
     /// Frames that need not be written.
     pub(crate) written: usize,
-    pub(super) frames: Option<Arc<[Frame]>>,
-}
-
-impl Turn {
-    /// Whether no disk is asked for its frames.
-    pub(crate) const fn is_in_memory(&self) -> bool {
-        self.frames.is_some()
-    }
+    /// `None`: the disk is asked for them.
+    pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
 /// What became of looking for a batch's frames.
