@@ -17,13 +17,17 @@ const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 /// Names the file that `slurm-graphite` reads without --config.
 const DEFAULT_FILE: &str = "SLURM_GRAPHITE_CONFIG";
 
-const PACKAGES: [(&str, &str); 31] = [
+const PACKAGES: [(&str, &str); 35] = [
     ("munged", "munge"),
     ("slurmrestd", "slurmrestd"),
     ("stunnel", "stunnel4"),
     ("openssl", "openssl"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
+    ("slurmdbd", "slurmdbd"),
+    ("mariadbd", "mariadb-server-core"),
+    ("mariadb-install-db", "mariadb-server-core"),
+    ("mariadb", "mariadb-client-core"),
     ("carbon-cache", "graphite-carbon"),
     ("carbon-relay", "graphite-carbon"),
     ("carbon-c-relay", "carbon-c-relay"),

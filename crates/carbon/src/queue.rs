@@ -25,7 +25,7 @@ pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn};
 use self::state::{Destination, Held, State};
 use crate::point::Batch;
-use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, moved};
+use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary, moved};
 use crate::wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
@@ -152,25 +152,33 @@ impl Queue {
         let (now, moment) = (Instant::now(), Moment::now());
         let mut state = self.shared.state();
         let id = state.next_id;
-        state.next_id = id.saturating_add(1);
-        let held = Held {
+        state.next_id += 1;
+        let summary = Summary {
             timestamp: batch.timestamp(),
             pushed: Some(moment.boot),
             points: points(&frames),
             bytes: frames.iter().map(|frame| frame.body.len()).sum(),
+        };
+        let held = Held {
+            summary,
             frames: Some(Arc::clone(&frames)),
             // Without a file there is no commit to wait for.
             durable: self.shared.store.is_none(),
             waits_until: Some(now + COMMIT_PATIENCE),
             waiting: 0,
         };
-        state.status.memory_bytes = state.status.memory_bytes.saturating_add(held.bytes);
+        state.status.memory_bytes += summary.bytes;
         state.batches.insert(id, held);
         state.expire(moment);
         if let Some(store) = &self.shared.store {
-            let pushed = u64::try_from(moment.boot.as_millis()).unwrap_or(u64::MAX);
             let due = state.configured();
-            state.told.append.push(Kept { id, timestamp: batch.timestamp(), pushed, frames, due });
+            state.told.append.push(Kept {
+                id,
+                timestamp: batch.timestamp(),
+                pushed: moment.boot,
+                frames,
+                due,
+            });
             state.told = store.apply(std::mem::take(&mut state.told));
             self.shared.appended.notify_one();
         } else {
@@ -178,6 +186,31 @@ impl Queue {
             state.publish(id);
         }
         state.trim();
+    }
+
+    /// Keeps bytes by name without a batch: [`Queue::kept`] says when they are on disk. A disk that refuses them gets them again with
+    /// the next commit.
+    pub fn keep(&self, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) -> u64 {
+        let states: BTreeMap<_, _> = states.into_iter().collect();
+        let mut state = self.shared.state();
+        state.ticket = state.ticket.saturating_add(1);
+        let ticket = state.ticket;
+        state.states.extend(states.clone());
+        if let Some(store) = &self.shared.store {
+            state.told.states.extend(states);
+            state.told.ticket = ticket;
+            state.told = store.apply(std::mem::take(&mut state.told));
+        } else {
+            state.kept.send_replace(ticket);
+        }
+        ticket
+    }
+
+    /// Waits until what this ticket was given for is on disk, or something newer of the same names. Safe to cancel.
+    pub async fn kept(&self, ticket: u64) {
+        let mut kept = self.shared.state().kept.subscribe();
+        // The queue, which this handle is of, has the other end.
+        let _ = kept.wait_for(|kept| *kept >= ticket).await;
     }
 
     /// What was kept by name: `None` until the file has been read.
@@ -190,12 +223,7 @@ impl Queue {
     /// Where it stands.
     #[must_use]
     pub fn status(&self) -> QueueStatus {
-        let state = self.shared.state();
-        QueueStatus {
-            window_short: state.said_short
-                && state.destinations.values().any(|to| to.ledger.is_window_short()),
-            ..state.status
-        }
+        self.shared.state().status
     }
 
     /// Other bounds and other destinations from now on. A new one starts now; a removed one's batches wait for it until
@@ -289,4 +317,5 @@ async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>)
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/queue/tests.rs"]
 mod tests;

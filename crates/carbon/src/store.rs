@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,8 +38,8 @@ const MOST_UNANSWERED: usize = 64;
 pub(crate) struct Kept {
     pub(crate) id: u64,
     pub(crate) timestamp: i64,
-    /// When it was pushed, milliseconds of CLOCK_BOOTTIME.
-    pub(crate) pushed: u64,
+    /// When it was pushed, by CLOCK_BOOTTIME.
+    pub(crate) pushed: Duration,
     pub(crate) frames: Arc<[Frame]>,
     /// The destinations that have not had it.
     pub(crate) due: Vec<Arc<str>>,
@@ -60,6 +61,8 @@ pub(crate) struct Changes {
     pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
     /// Other bytes to be kept, by name; the newest of each.
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
+    /// The number of the last ones of these that somebody waits for; 0: nobody.
+    pub(crate) ticket: u64,
 }
 
 impl Changes {
@@ -110,6 +113,7 @@ impl Changes {
         self.forget.extend(later.forget);
         self.evicted.extend(later.evicted);
         self.states.extend(later.states);
+        self.ticket = self.ticket.max(later.ticket);
         self
     }
 }
@@ -119,8 +123,8 @@ impl Changes {
 pub(crate) enum Event {
     /// The log is open; this is what an earlier run had kept.
     Opened(Restored),
-    /// The batches are on disk. `dropped` had to make room for them.
-    Committed { appended: Vec<u64>, dropped: Vec<u64>, file_bytes: u64 },
+    /// The batches are on disk, and the states up to the ticket. `dropped` had to make room for them.
+    Committed { appended: Vec<u64>, ticket: u64, dropped: Vec<u64>, file_bytes: u64 },
     /// The log cannot be used now, and the batches are not on disk; they go with the next commit.
     Failed { appended: Vec<u64>, error: StoreError },
 }
@@ -147,8 +151,8 @@ pub(crate) struct Restored {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) timestamp: i64,
-    /// When it was pushed, milliseconds of CLOCK_BOOTTIME; `None` before the host's last start.
-    pub(crate) pushed: Option<u64>,
+    /// When it was pushed, by CLOCK_BOOTTIME; `None` before the host's last start.
+    pub(crate) pushed: Option<Duration>,
     pub(crate) points: u64,
     pub(crate) bytes: usize,
 }
@@ -254,11 +258,12 @@ impl Store {
         let mut command = Command::Close { changes, closed };
         while let Err(TrySendError::Full(refused)) = self.commands.try_send(command) {
             command = refused;
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         done.await.unwrap_or_default()
     }
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/store/tests.rs"]
 mod tests;

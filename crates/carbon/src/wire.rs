@@ -40,11 +40,8 @@ impl Protocol {
 
 /// A frame that could not be made, or not be read back.
 #[derive(Debug, thiserror::Error)]
-#[error("a frame of {points} points: {source}")]
-pub struct WireError {
-    points: usize,
-    source: serde_pickle::Error,
-}
+#[error(transparent)]
+pub struct WireError(#[from] serde_pickle::Error);
 
 /// Some points of a batch, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +90,7 @@ type Item<'a> = (Cow<'a, str>, (i64, f64));
 
 impl Frame {
     fn pickle(list: &[Item<'_>]) -> Result<Self, WireError> {
-        let body = serde_pickle::to_vec(&list, SerOptions::new().proto_v2())
-            .map_err(|source| WireError { points: list.len(), source })?;
+        let body = serde_pickle::to_vec(&list, SerOptions::new().proto_v2())?;
         // A frame is at most 256 KiB and 500 points, far below what their numbers can say.
         let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let points = u32::try_from(list.len()).unwrap_or(u32::MAX);
@@ -102,8 +98,7 @@ impl Frame {
     }
 
     fn items(&self) -> Result<Vec<Item<'static>>, WireError> {
-        serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())
-            .map_err(|source| WireError { points: self.points.try_into().unwrap_or(usize::MAX), source })
+        Ok(serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())?)
     }
 
     /// What goes to a destination that reads `protocol`.

@@ -163,8 +163,8 @@ impl Config {
         config.check_lengths(&mut problems);
         config.check_file(&mut problems);
         config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
-        let over_rest = config.slurm.rest.endpoint.is_some();
-        config.collectors.check(config.interval, over_rest, &mut problems);
+        config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
+        config.collectors.check(config.interval, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 
@@ -331,4 +331,5 @@ impl Config {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/config.rs"]
 mod tests;

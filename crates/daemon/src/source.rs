@@ -234,7 +234,7 @@ struct Pause {
     error: Arc<SourceError>,
 }
 
-enum Event {
+enum ReaderEvent {
     Asked(Option<Request>),
     Gone(ProcessError),
     PauseOver,
@@ -246,19 +246,19 @@ impl ReaderSupervisor {
         loop {
             let pause_end = self.pause.as_ref().map(|pause| pause.until);
             let event = tokio::select! {
-                request = asked.recv() => Event::Asked(request),
-                error = gone(self.reader.as_mut()) => Event::Gone(error),
-                () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => Event::PauseOver,
+                request = asked.recv() => ReaderEvent::Asked(request),
+                error = gone(self.reader.as_mut()) => ReaderEvent::Gone(error),
+                () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => ReaderEvent::PauseOver,
             };
             match event {
-                Event::Asked(Some(request)) => {
+                ReaderEvent::Asked(Some(request)) => {
                     let outcome = self.answer(request).await;
                     if answered.send(outcome).await.is_err() {
                         return;
                     }
                 }
-                Event::Asked(None) => return,
-                Event::Gone(error) => {
+                ReaderEvent::Asked(None) => return,
+                ReaderEvent::Gone(error) => {
                     if self.troubled {
                         debug!(%error, "the reader has ended again");
                     } else {
@@ -266,7 +266,7 @@ impl ReaderSupervisor {
                     }
                     self.lose_reader(error.into());
                 }
-                Event::PauseOver => {
+                ReaderEvent::PauseOver => {
                     self.pause = None;
                     self.start_ahead().await;
                 }

@@ -11,7 +11,7 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 use reader_process::{USAGE, log, print};
-use slurm_reader::args::{self, Command};
+use slurm_reader::args::{self, ReaderMode};
 use slurm_reader::client::{self, Client};
 use slurm_reader::serve::serve;
 use slurm_reader::version;
@@ -19,9 +19,9 @@ use slurm_snapshot::{Hello, PROTOCOL, WRONG_LIBRARY};
 
 fn main() -> ExitCode {
     let conf = match args::parse(std::env::args_os().skip(1)) {
-        Ok(Command::Serve(conf)) => conf,
-        Ok(Command::Help) => return print(args::HELP),
-        Ok(Command::Version) => {
+        Ok(ReaderMode::Serve(conf)) => conf,
+        Ok(ReaderMode::Help) => return print(args::HELP),
+        Ok(ReaderMode::Version) => {
             let printed = print(&version_text());
             return if fits() { printed } else { WRONG_LIBRARY.into() };
         }

@@ -4,6 +4,7 @@
 //! libslurm only as [`Rpcs`], so that tests have it without a cluster.
 
 #[cfg(test)]
+#[path = "../tests/inside/serve.rs"]
 mod tests;
 
 use std::io::{Read, Write};

@@ -8,7 +8,6 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::{debug, error};
 
-use super::leaving::Reason;
 use super::{COMMIT_PATIENCE, Dropped, Shared};
 use crate::ledger::Ledger;
 use crate::store::StoreError;
@@ -121,8 +120,8 @@ impl Place {
         let ledger = &state.destinations.get(&self.name)?.ledger;
         let (id, backlog) = ledger.next()?;
         let held = state.batches.get(&id)?;
-        let (points, written, frames) = (held.points, ledger.frames_written(id), held.frames.clone());
-        Some(Turn { id, points, backlog, written, frames })
+        let (points, written) = (held.summary.points, ledger.frames_written(id));
+        Some(Turn { id, points, backlog, written, frames: held.frames.clone() })
     }
 
     /// The batch's frames, from memory or from the file; `given_up`: whether a batch that the disk refuses is lost.
@@ -148,7 +147,7 @@ impl Place {
             damaged => {
                 let error = damaged.err().map(|error| error.to_string());
                 error!(destination = %self.name, error, "a kept tick is damaged, and is lost");
-                self.shared.state().drop_batch(turn.id, Reason::Damaged);
+                self.shared.state().drop_batch(turn.id, |dropped| &mut dropped.damaged);
                 Loaded::Lost
             }
         }
@@ -186,18 +185,14 @@ impl Place {
         let state = self.shared.state();
         let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };
         let ledger = &destination.ledger;
+        let held = state.batches.iter().filter(|(id, _)| ledger.holds(**id));
         Status {
             unproved: ledger.unproved(),
             due: ledger.due(),
             unread: ledger.unread(),
             oldest_due: ledger.oldest_due(),
             held: ledger.held(),
-            bytes: state
-                .batches
-                .iter()
-                .filter(|(id, _)| ledger.holds(**id))
-                .map(|(_, held)| held.bytes)
-                .sum(),
+            bytes: held.map(|(_, held)| held.summary.bytes).sum(),
             unopened: self.shared.store.is_some() && !state.restored,
             ..destination.status
         }

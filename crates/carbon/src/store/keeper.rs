@@ -103,11 +103,12 @@ impl Keeper {
 
     fn open(&mut self) {
         self.tried = Some(Instant::now());
-        match self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok) {
-            Ok(lock) => self.lock = Some(lock),
-            Err(error) => return self.say(Event::Failed { appended: Vec::new(), error }),
-        }
-        match Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES) {
+        let locked = self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok);
+        let opened = locked.and_then(|lock| {
+            self.lock = Some(lock);
+            Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES)
+        });
+        match opened {
             Ok((log, restored)) => {
                 let old = self.dir.join("queue.sqlite3");
                 if old.exists() {
@@ -117,7 +118,7 @@ impl Keeper {
                 self.say(Event::Opened(restored));
             }
             Err(error) => {
-                self.refused += u32::from(matches!(error, StoreError::Io { .. }));
+                self.refused += u32::from(self.lock.is_some() && matches!(error, StoreError::Io { .. }));
                 self.is_newer = matches!(error, StoreError::Newer { .. });
                 self.say(Event::Failed { appended: Vec::new(), error });
             }
@@ -141,7 +142,8 @@ impl Keeper {
                 Ok(dropped) => {
                     let file_bytes = self.log.as_ref().map_or(0, Log::bytes);
                     all_dropped.extend(&dropped);
-                    self.say(Event::Committed { appended: appended(&piece), dropped, file_bytes });
+                    let (appended, ticket) = (appended(&piece), piece.ticket);
+                    self.say(Event::Committed { appended, ticket, dropped, file_bytes });
                 }
                 Err(error) => {
                     self.owed = pieces.fold(piece, Changes::and);
@@ -169,8 +171,13 @@ mod tests {
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 200 << 10] }].into();
-        let kept =
-            |id| Kept { id, timestamp: 0, pushed: 0, frames: Arc::clone(&frames), due: vec!["a".into()] };
+        let kept = |id| Kept {
+            id,
+            timestamp: 0,
+            pushed: Duration::ZERO,
+            frames: Arc::clone(&frames),
+            due: vec!["a".into()],
+        };
         let append = |ids: Range<u64>| Changes { append: ids.map(kept).collect(), ..Changes::default() };
         faults::set_room(Some(0));
         assert_eq!(keeper.apply(append(1..4)), None);
@@ -186,6 +193,26 @@ mod tests {
         }
         // No more than a segment at once.
         assert_eq!(commits, [vec![3, 4], vec![5, 6], vec![7]]);
+    }
+
+    #[test]
+    fn a_ticket_counts_when_the_disk_has_taken_its_states_and_not_when_it_has_refused_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (said, mut events) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
+        let states = [("seen".to_owned(), Arc::from(&b"one"[..]))].into();
+        faults::set_room(Some(0));
+        assert_eq!(keeper.apply(Changes { states, ticket: 7, ..Changes::default() }), None);
+        faults::set_room(None);
+        assert_eq!(keeper.apply(Changes::default()), Some(vec![]));
+        assert_eq!(keeper.apply(Changes::default()), Some(vec![]));
+        let mut tickets = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            if let Event::Committed { ticket, .. } = event {
+                tickets.push(ticket);
+            }
+        }
+        assert_eq!(tickets, [7, 0]);
     }
 
     #[test]

@@ -117,11 +117,8 @@ impl Log {
         if newest.is_none() {
             let (configured, moved) = (self.configured.clone(), self.moved.clone());
             let content = Content::Begin { previous: self.last, boot: self.boot, configured, moved };
-            record::put(
-                &mut buffer,
-                &Head { number, totals: std::mem::take(&mut totals), body: 0, content },
-                [],
-            );
+            let head = Head { number, totals: std::mem::take(&mut totals), body: 0, content };
+            record::put(&mut buffer, &head, []);
         }
         let mut put = |content, totals: &Totals, body: Vec<&[u8]>| {
             let offset = before + u64::from(as_u32(buffer.len()));
@@ -135,8 +132,8 @@ impl Log {
         for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
             let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
             let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let (timestamp, pushed) = (kept.timestamp, kept.pushed);
-            let content = Content::Batch { id, timestamp, pushed, due: due.clone(), frames };
+            let pushed = u64::try_from(kept.pushed.as_millis()).unwrap_or(u64::MAX);
+            let content = Content::Batch { id, timestamp: kept.timestamp, pushed, due: due.clone(), frames };
             let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
             let (number, offset, length) = put(content, &totals, body);
             due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);
@@ -155,14 +152,11 @@ impl Log {
             let content = Content::State { name: name.clone(), sum: crc32fast::hash(bytes) };
             put(content, &totals, vec![bytes]);
         }
-        let is_done = |to: &Arc<str>, id| done.iter().any(|done| done.to == *to && done.id == id);
         let copied = self.evicted.iter().filter(|(_, (from, _))| gone.contains(from));
-        let copied = copied.filter(|((to, id), _)| !is_done(to, *id));
         let copied = copied.map(|((to, id), (_, points))| (Arc::clone(to), *id, *points));
         // What was proved or counted meanwhile is settled.
-        let is_settled = |to: &Arc<str>, id| changes.done.iter().any(|done| done.0 == *to && done.1 == id);
-        let evicted = changes.evicted.iter().filter(|(to, id, _)| !is_settled(to, *id)).cloned();
-        let evicted: Vec<_> = copied.chain(evicted).collect();
+        let is_open = |(to, id, _): &_| !changes.done.iter().any(|done| done.0 == *to && done.1 == *id);
+        let evicted: Vec<_> = copied.chain(changes.evicted.iter().cloned()).filter(is_open).collect();
         if !evicted.is_empty() {
             put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }

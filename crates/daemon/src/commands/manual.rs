@@ -13,7 +13,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 
-use self::roff::Page;
+use self::roff::ManualPage;
 use crate::cli::{Cli, Options};
 
 const NAME: &str = "slurm-graphite";
@@ -133,7 +133,7 @@ fn program() -> Result<String> {
     let shared = Options::augment_args(clap::Command::new(NAME));
     let is_shared = |arg: &clap::Arg| shared.get_arguments().any(|other| other.get_id() == arg.get_id());
 
-    let mut page = Page::new(NAME, 1, &about(&command));
+    let mut page = ManualPage::new(NAME, 1, &about(&command));
     page.section("SYNOPSIS");
     page.term_line(NAME, " command [options]");
     page.section("DESCRIPTION");

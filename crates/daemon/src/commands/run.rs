@@ -53,21 +53,21 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
     daemon.notify.ready();
     loop {
         match daemon.select(&mut signals).await {
-            Event::Woken(woken) => {
+            DaemonEvent::Woken(woken) => {
                 woken.context("waiting for the next tick")?;
                 daemon.woken();
             }
-            Event::Answered(outcome) => daemon.answered(outcome),
-            Event::Surveyed(outcome) => daemon.surveyed(outcome),
-            Event::StatusAsked(asker) => asker.answer(&daemon.status()),
-            Event::Reload => daemon.read_configuration(&options),
-            Event::Read(read) => daemon.read(read, &options, &logging),
-            Event::Stop => return daemon.stop(&mut signals.stop).await,
+            DaemonEvent::Answered(outcome) => daemon.answered(outcome),
+            DaemonEvent::Surveyed(outcome) => daemon.surveyed(outcome),
+            DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
+            DaemonEvent::Reload => daemon.read_configuration(&options),
+            DaemonEvent::Read(read) => daemon.read(read, &options, &logging),
+            DaemonEvent::Stop => return daemon.stop(&mut signals.stop).await,
         }
     }
 }
 
-enum Event {
+enum DaemonEvent {
     Woken(std::io::Result<()>),
     Answered(Outcome),
     Surveyed(Outcome),
@@ -170,17 +170,17 @@ impl Daemon {
         })
     }
 
-    async fn select(&mut self, signals: &mut Signals) -> Event {
+    async fn select(&mut self, signals: &mut Signals) -> DaemonEvent {
         let next = self.grid.next();
         let moment = self.feed.map_or(next, |feed| next.min(feed));
         tokio::select! {
-            woken = self.alarm.at(moment) => Event::Woken(woken),
-            outcome = self.source.outcome(), if self.asked => Event::Answered(outcome),
-            outcome = surveyed(self.survey.as_mut()) => Event::Surveyed(outcome),
-            asker = self.status_socket.asked() => Event::StatusAsked(asker),
-            _ = signals.hangup.recv() => Event::Reload,
-            read = reload::read(&mut self.loading), if self.loading.is_some() => Event::Read(read),
-            () = signals.stop.recv() => Event::Stop,
+            woken = self.alarm.at(moment) => DaemonEvent::Woken(woken),
+            outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
+            outcome = surveyed(self.survey.as_mut()) => DaemonEvent::Surveyed(outcome),
+            asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
+            _ = signals.hangup.recv() => DaemonEvent::Reload,
+            read = reload::read(&mut self.loading), if self.loading.is_some() => DaemonEvent::Read(read),
+            () = signals.stop.recv() => DaemonEvent::Stop,
         }
     }
 

@@ -119,6 +119,12 @@ mod tests {
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true", ""),
             ("[collectors.jobs]\nenabled = true\nstates_only = true", "is for [slurm] rest"),
+            // Partitions do without the reply of jobs there, and need not come in its rounds.
+            (
+                "rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"5m\"\n\
+                 [collectors.partitions]\nenabled = true\ninterval = \"1m\"",
+                "",
+            ),
         ] {
             let found = problems(&format!("[slurm]\n{text}\n"));
             assert_eq!(found.is_empty(), expected.is_empty(), "{text}: {found}");

@@ -20,17 +20,17 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
 
 /// Modification time and size of each file; `None`: not there.
-type Fingerprint = Vec<Option<(SystemTime, u64)>>;
+type ConfFingerprint = Vec<Option<(SystemTime, u64)>>;
 
 /// The files, and what is known of them.
 pub(super) struct ConfWatch {
-    look: Arc<dyn Fn() -> Fingerprint + Send + Sync>,
+    look: Arc<dyn Fn() -> ConfFingerprint + Send + Sync>,
     /// The file that was named, if one was.
     named: Option<PathBuf>,
     /// When the last reader was started.
-    seen: Option<Fingerprint>,
+    seen: Option<ConfFingerprint>,
     looked: Option<Instant>,
-    looking: Option<JoinHandle<Fingerprint>>,
+    looking: Option<JoinHandle<ConfFingerprint>>,
 }
 
 impl fmt::Debug for ConfWatch {
@@ -50,7 +50,7 @@ impl ConfWatch {
         Self::with(named, move || paths.iter().map(|path| fingerprint(path)).collect())
     }
 
-    fn with(named: Option<PathBuf>, look: impl Fn() -> Fingerprint + Send + Sync + 'static) -> Self {
+    fn with(named: Option<PathBuf>, look: impl Fn() -> ConfFingerprint + Send + Sync + 'static) -> Self {
         Self { look: Arc::new(look), named, seen: None, looked: None, looking: None }
     }
 
@@ -75,7 +75,7 @@ impl ConfWatch {
     }
 
     /// `None` while nothing is known: nobody waits twice for a look that hangs.
-    async fn look(&mut self) -> Option<Fingerprint> {
+    async fn look(&mut self) -> Option<ConfFingerprint> {
         let patience = if self.looking.is_some() { Duration::ZERO } else { PATIENCE };
         let look = Arc::clone(&self.look);
         let looking = self.looking.get_or_insert_with(|| spawn_blocking(move || look()));

@@ -3,11 +3,11 @@
 //! A comment belongs to the key or the table's head that comes next, in a paragraph of its own where an empty line is
 //! between; before all keys it is about the file. `#key = …`, without a space, is a key that has no default.
 
-use super::roff::Page;
+use super::roff::ManualPage;
 
 /// The page for the file `toml`.
 pub(super) fn page(toml: &str) -> String {
-    let mut page = Page::new("slurm-graphite.toml", 5, "the configuration of slurm-graphite");
+    let mut page = ManualPage::new("slurm-graphite.toml", 5, "the configuration of slurm-graphite");
     page.section("DESCRIPTION");
     page.text("A file in TOML. What follows is the file that is installed.");
     let mut comment = String::new();

@@ -18,7 +18,7 @@ pub(in crate::commands) struct Compared<'a> {
 
 /// A row of an RPC table, and what it grew by.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::commands) struct Row {
+pub(in crate::commands) struct RankedRow {
     pub(in crate::commands) id: u32,
     pub(in crate::commands) name: String,
     /// 0 where it is not known.
@@ -43,29 +43,33 @@ impl<'a> Compared<'a> {
     }
 
     /// What was served by message type, the most expensive first.
-    pub(in crate::commands) fn types(&self) -> Vec<Row> {
+    pub(in crate::commands) fn types(&self) -> Vec<RankedRow> {
         let Some(grown) = &self.grown else { return Vec::new() };
         self.rows(&grown.types, |id| type_name(id.into(), self.now.release).into_owned())
     }
 
     /// What was served by user, the most expensive first.
-    pub(in crate::commands) fn users(&self) -> Vec<Row> {
+    pub(in crate::commands) fn users(&self) -> Vec<RankedRow> {
         let Some(grown) = &self.grown else { return Vec::new() };
         let users = self.now.statistics.iter().filter_map(|new| new.rpc.as_ref()).flat_map(|rpc| &rpc.users);
         let names: BTreeMap<u32, Cow<'_, str>> = users.map(|user| (user.id, user_name(user))).collect();
         self.rows(&grown.users, |id| names.get(&id).map(|name| name.to_string()).unwrap_or_default())
     }
 
-    fn rows<K: Copy + Into<u32>>(&self, table: &BTreeMap<K, Calls>, name: impl Fn(K) -> String) -> Vec<Row> {
+    fn rows<K: Copy + Into<u32>>(
+        &self,
+        table: &BTreeMap<K, Calls>,
+        name: impl Fn(K) -> String,
+    ) -> Vec<RankedRow> {
         let rows = table.iter().filter(|(_, calls)| calls.count > 0).map(|(&id, calls)| {
             let per_minute = self.interval.per_minute(derive::exact_f64(calls.count));
-            Row { per_minute, ..Row::new(id.into(), &name(id), calls.count, calls.time) }
+            RankedRow { per_minute, ..RankedRow::new(id.into(), &name(id), calls.count, calls.time) }
         });
-        Row::ranked(rows)
+        RankedRow::ranked(rows)
     }
 }
 
-impl Row {
+impl RankedRow {
     /// What was served, at no rate that is known.
     pub(in crate::commands) fn new(id: u32, name: &str, count: impl Into<u64>, time: u64) -> Self {
         let mean = derive::exact_f64(time) / derive::exact_f64(count.into().max(1));
@@ -119,7 +123,7 @@ mod tests {
         let rows = |users: &[(u32, u32, u64)]| {
             let after = reading(1030, &[(2003, 1, 60), (2010, 3, 40)], users);
             let compared = Compared::new(&before, &after, 30).unwrap();
-            let known = |row: Row| (row.id, row.name, row.per_minute, row.time);
+            let known = |row: RankedRow| (row.id, row.name, row.per_minute, row.time);
             (
                 compared.types().into_iter().map(known).collect::<Vec<_>>(),
                 compared.users().into_iter().map(known).collect::<Vec<_>>(),

@@ -7,7 +7,7 @@ use std::fmt::{Display, Write};
 
 use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, Statistics, bf_exit_text, schedule_exit_text};
 
-use super::compared::{Compared, Row, type_name, user_name};
+use super::compared::{Compared, RankedRow, type_name, user_name};
 use crate::derive::{self, Cycles};
 
 /// The column that figures of the interval end at.
@@ -15,19 +15,19 @@ const BESIDE: usize = 72;
 
 /// The document of a reading.
 pub(in crate::commands) fn document(reading: &Reading, compared: Option<Compared<'_>>) -> String {
-    let mut page = Page { text: String::new(), compared };
+    let mut page = SdiagText { text: String::new(), compared };
     if let Some(statistics) = &reading.statistics {
         page.write(reading.release, statistics);
     }
     page.text
 }
 
-struct Page<'a> {
+struct SdiagText<'a> {
     text: String,
     compared: Option<Compared<'a>>,
 }
 
-impl Page<'_> {
+impl SdiagText<'_> {
     fn line(&mut self, line: impl Display) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.text, "{line}");
@@ -244,7 +244,7 @@ impl Compared<'_> {
     }
 }
 
-fn add_growth(line: &mut String, grown: &[Row], id: u32) {
+fn add_growth(line: &mut String, grown: &[RankedRow], id: u32) {
     if let Some(row) = grown.iter().find(|row| row.id == id) {
         let (rate, share) = (row.per_minute, row.share);
         let _ = write!(line, " per_minute:{rate:.2} interval_time:{:.0} share:{share:.3}", row.mean);
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     fn text(release: Release, statistics: Statistics) -> String {
-        let mut page = Page { text: String::new(), compared: None };
+        let mut page = SdiagText { text: String::new(), compared: None };
         page.write(release, &statistics);
         page.text
     }

@@ -5,7 +5,7 @@
 
 use slurm_snapshot::{Reading, Release, Statistics};
 
-use super::super::stats::{Compared, Row, type_name, user_name};
+use super::super::stats::{Compared, RankedRow, type_name, user_name};
 use crate::derive::{self, Cycles};
 
 /// A terminal without a size.
@@ -152,7 +152,7 @@ fn tables(
     table(lines, "RPCs by user", &of, &users, rows.saturating_sub(for_types));
 }
 
-fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[Row], room: usize) {
+fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[RankedRow], room: usize) {
     lines.push(Line::plain(String::new()));
     lines.push(Line::heading(format!(
         "{:<42}{:>10}{:>10}{:>10}{:>8}",
@@ -176,17 +176,17 @@ fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[Row], room: usize
 }
 
 /// Since the tables began: for a first reading.
-fn all_types(s: &Statistics, release: Release) -> Vec<Row> {
+fn all_types(s: &Statistics, release: Release) -> Vec<RankedRow> {
     let types = s.rpc.iter().flat_map(|tables| &tables.types);
-    Row::ranked(types.map(|row| {
+    RankedRow::ranked(types.map(|row| {
         let id = row.id.into();
-        Row::new(id, &type_name(id, release), row.count, row.time)
+        RankedRow::new(id, &type_name(id, release), row.count, row.time)
     }))
 }
 
-fn all_users(s: &Statistics) -> Vec<Row> {
+fn all_users(s: &Statistics) -> Vec<RankedRow> {
     let users = s.rpc.iter().flat_map(|tables| &tables.users);
-    Row::ranked(users.map(|row| Row::new(row.id, &user_name(row), row.count, row.time)))
+    RankedRow::ranked(users.map(|row| RankedRow::new(row.id, &user_name(row), row.count, row.time)))
 }
 
 impl Line {
@@ -240,4 +240,5 @@ fn clock(unix: i64) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/inside/screen.rs"]
 mod tests;

@@ -53,7 +53,13 @@ fn frame(id: u64, part: u8) -> Frame {
 
 fn kept(id: u64, due: &[&str]) -> Kept {
     let due = due.iter().copied().map(name).collect();
-    Kept { id, timestamp: id.cast_signed(), pushed: id, frames: [frame(id, 0), frame(id, 1)].into(), due }
+    Kept {
+        id,
+        timestamp: id.cast_signed(),
+        pushed: Duration::ZERO,
+        frames: [frame(id, 0), frame(id, 1)].into(),
+        due,
+    }
 }
 
 fn append(ids: impl IntoIterator<Item = u64>) -> Changes {
@@ -460,20 +466,6 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
             assert!(restored.batches.into_keys().eq([1, 3]), "{room}, run {run}");
         }
     }
-}
-
-#[test]
-fn without_a_boot_id_every_run_is_another_boot() {
-    let dir = tempfile::tempdir().unwrap();
-    let pushed = || {
-        let (mut log, restored) = open(dir.path());
-        log.commit(&append([1])).unwrap();
-        restored.batches.get(&1).map(|summary| summary.pushed)
-    };
-    assert_eq!((pushed(), pushed()), (None, Some(Some(1))));
-    faults::set_without_boot(true);
-    assert_eq!((pushed(), pushed()), (Some(None), Some(None)));
-    faults::set_without_boot(false);
 }
 
 #[tokio::test]

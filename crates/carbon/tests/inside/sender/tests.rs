@@ -99,7 +99,7 @@ async fn a_healthy_receiver_gets_an_hour_of_backlog_in_seconds() {
 
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum Fault {
     Hangs(Duration),
     /// Killed, and started again after this.
     Killed(Duration),
@@ -137,14 +137,14 @@ async fn nothing_is_lost(seed: u64) {
         let long = between(&mut random, window * 3);
         let short = between(&mut random, seconds(30));
         events.push(match random.u8(0..8) {
-            0 => Event::Hangs(long),
-            1 => Event::Killed(short),
-            2 => Event::Gone(long),
-            3 => Event::Restarted(short),
-            4 => Event::Ended,
-            5 => Event::Moved,
-            6 => Event::RestartedThenKilled(short),
-            _ => Event::HangsThenKilled(long),
+            0 => Fault::Hangs(long),
+            1 => Fault::Killed(short),
+            2 => Fault::Gone(long),
+            3 => Fault::Restarted(short),
+            4 => Fault::Ended,
+            5 => Fault::Moved,
+            6 => Fault::RestartedThenKilled(short),
+            _ => Fault::HangsThenKilled(long),
         });
     }
     let what = format!("seed {seed}: {window:?} {interval:?} {points} {kind:?} {events:?}");
@@ -165,38 +165,38 @@ async fn nothing_is_lost(seed: u64) {
     for event in events {
         sleep(window + between(&mut random, window)).await;
         match event {
-            Event::Hangs(long) => {
+            Fault::Hangs(long) => {
                 world::set(at, Process::Hangs);
                 sleep(long).await;
                 world::set(at, Process::Runs);
             }
-            Event::Killed(after) => {
+            Fault::Killed(after) => {
                 world::set(at, Process::Down);
                 sleep(after).await;
                 world::set(at, Process::Runs);
             }
-            Event::Gone(after) => {
+            Fault::Gone(after) => {
                 world::set(at, Process::Gone);
                 sleep(after).await;
                 world::set(at, Process::Runs);
             }
-            Event::Restarted(after) => {
+            Fault::Restarted(after) => {
                 sender.stop();
                 sleep(after).await;
                 sender = start(&queue);
             }
-            Event::Ended => {
+            Fault::Ended => {
                 sender.drain(seconds(5)).await;
                 queue.place("a").ledger(Ledger::lost);
                 sender = start(&queue);
             }
-            Event::Moved => {
+            Fault::Moved => {
                 world::set(at, Process::Down);
                 at = 1 - at;
                 world::move_name(at);
                 world::set(at, Process::Runs);
             }
-            Event::RestartedThenKilled(after) => {
+            Fault::RestartedThenKilled(after) => {
                 sender.drain(seconds(5)).await;
                 queue.place("a").ledger(Ledger::lost);
                 sender = start(&queue);
@@ -205,7 +205,7 @@ async fn nothing_is_lost(seed: u64) {
                 sleep(seconds(3)).await;
                 world::set(at, Process::Runs);
             }
-            Event::HangsThenKilled(long) => {
+            Fault::HangsThenKilled(long) => {
                 world::set(at, Process::Hangs);
                 sleep(long).await;
                 world::set(at, Process::Down);

@@ -17,7 +17,7 @@ fn everybody(names: &[(u32, Option<&str>)], tick: u32) -> RpcTables {
 }
 
 /// Two ticks, of which the second knows who was among the first.
-fn two_ticks(collector: &mut RpcStats, names: &[(u32, Option<&str>)]) -> Found {
+fn two_ticks(collector: &mut RpcStats, names: &[(u32, Option<&str>)]) -> PublishedValues {
     tick(collector, START, everybody(names, 1));
     tick(collector, START + 30, everybody(names, 2))
 }
@@ -182,7 +182,7 @@ fn the_last_fifth_of_the_paths_is_for_those_who_keep_slurmctld_busy() {
     let mut collector = RpcStats::new(INTERVAL, 1, None);
     let mut table: Vec<RpcUser> = vec![user(0, Some("root"), 1, 1)];
     let mut now = START;
-    let mut found = Found::new();
+    let mut found = PublishedValues::new();
     let mut one_more = |collector: &mut RpcStats, micros: u64| {
         tick(collector, now, users(table.clone()));
         table.push(user(1 + u32::try_from(now - START).unwrap(), None, 1, micros));

@@ -3,11 +3,11 @@
 //! shape.
 
 use serde_json::{Value, json};
-use slurm_snapshot::{Means, Release, Statistics};
+use slurm_snapshot::{Controller, Jobs, Licenses, Means, Partitions, Release, Reservations, Statistics};
 
 use super::super::diag::Diag;
 use super::super::object::Members;
-use super::super::{Envelope, JobStates, Licenses, Nodes, Partitions, Ping, Reservations, read};
+use super::super::{Envelope, List, Listed, Nodes, read};
 
 const VERSIONS: std::ops::RangeInclusive<u8> = 36..=45;
 
@@ -55,6 +55,10 @@ fn decoded<T: Members>(version: u8, name: &str, payload: &Value, into: T) -> T {
     assert_eq!((meta.release, error), (Some(release(version)), None), "v0.0.{version}");
     assert_eq!(meta.cluster.as_deref(), (version >= 40).then_some("sandbox"));
     payload
+}
+
+fn listed<L: List>(version: u8, rows: &Value, list: L) -> L {
+    decoded(version, L::NAME, rows, Listed::of(list)).list
 }
 
 /// With each number another, so that a wrong name shows.
@@ -193,7 +197,7 @@ fn nodes_of_every_version_that_tells_them_are_the_same_nodes() {
             drained["effective_cpus"] = json!(8);
         }
         drained[free.0] = free.1;
-        let found = decoded(version, "nodes", &json!([drained, up]), Nodes::new(release(version), true));
+        let found = listed(version, &json!([drained, up]), Nodes::new(release(version), true));
         let states: Vec<_> = found.nodes.states.keys().collect();
         assert_eq!(states, ["draining", "idle"], "v0.0.{version}");
         assert_eq!(found.nodes.flags.keys().collect::<Vec<_>>(), ["drain"]);
@@ -218,7 +222,7 @@ fn partitions_say_up_where_the_version_says_so() {
                 row["flags"] = json!(["DEFAULT"]);
             }
         }
-        let found = decoded(version, "partitions", &json!([row]), Partitions::default()).partitions;
+        let found = listed(version, &json!([row]), Partitions::default());
         let is_default = [38, 45].contains(&version).then_some(true);
         assert_eq!(found.partitions[0].state, if version == 39 { "" } else { "up" }, "v0.0.{version}");
         assert_eq!((found.partitions[0].name.as_str(), found.partitions[0].default), ("batch", is_default));
@@ -243,11 +247,10 @@ fn a_controller_is_up_or_down_by_the_word_of_its_version() {
                 json!({"hostname": "c", "responding": up, "latency": 5, "primary": true, "status": "No error"})
             }
         };
-        let found = decoded(version, "pings", &json!([row(true), row(false)]), Ping::default());
-        let up: Vec<_> =
-            found.controllers.iter().map(|controller| (controller.index, controller.up)).collect();
+        let found = listed(version, &json!([row(true), row(false)]), Vec::<Controller>::new());
+        let up: Vec<_> = found.iter().map(|controller| (controller.index, controller.up)).collect();
         assert_eq!(up, [(0, true), (1, false)], "v0.0.{version}");
-        assert_eq!(found.controllers[0].elapsed, (version >= 39).then_some(5), "no answer time of 0");
+        assert_eq!(found[0].elapsed, (version >= 39).then_some(5), "no answer time of 0");
     }
 }
 
@@ -262,7 +265,7 @@ fn licences_and_reservations_of_every_version_are_the_same() {
         if version >= 44 {
             row["Nodes"] = json!("n[1-2]");
         }
-        let found = decoded(version, "licenses", &json!([row]), Licenses::default()).licenses;
+        let found = listed(version, &json!([row]), Licenses::default());
         let matlab = &found.licenses[0];
         assert_eq!(
             (matlab.total, matlab.used, matlab.free, matlab.reserved),
@@ -273,7 +276,7 @@ fn licences_and_reservations_of_every_version_are_the_same() {
         let moment = |at| number(version, 40, at);
         let row = json!({"name": "r", "node_count": 2, "core_count": -2, "start_time": moment(5), "end_time": moment(9),
             "flags": ["MAINT", "SPEC_NODES"], "purge_completed": {"time": {"set": false, "infinite": false, "number": 0}}});
-        let found = decoded(version, "reservations", &json!([row]), Reservations::default()).reservations;
+        let found = listed(version, &json!([row]), Reservations::default());
         let r = &found.reservations[0];
         assert_eq!(
             (r.nodes, r.cores, r.start_time, r.end_time, r.maint),
@@ -288,7 +291,7 @@ fn job_states_are_read_of_every_version_that_has_them() {
     for version in 41..=45 {
         let rows =
             json!([{"job_id": "7", "state": ["RUNNING"]}, {"job_id": "8_[1-4]", "state": ["PENDING"]}]);
-        let jobs = decoded(version, "jobs", &rows, JobStates::default()).jobs;
+        let jobs = listed(version, &rows, Jobs::default());
         assert_eq!(
             (jobs.unparsed, jobs.states["running"].jobs, jobs.states["pending"].jobs),
             (0, 1, 4),
@@ -316,7 +319,7 @@ fn unset_and_infinite_are_absent_however_they_are_written() {
         let found = decoded(42, "statistics", &statistics, Diag::new(42, true, true)).statistics.unwrap();
         assert_eq!(found.bf_when_last_cycle, None, "{none}");
         let row = json!({"name": "r", "start_time": none});
-        let found = decoded(42, "reservations", &json!([row]), Reservations::default());
-        assert_eq!(found.reservations.reservations[0].start_time, None, "{none}");
+        let found = listed(42, &json!([row]), Reservations::default());
+        assert_eq!(found.reservations[0].start_time, None, "{none}");
     }
 }

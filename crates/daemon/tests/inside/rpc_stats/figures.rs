@@ -123,7 +123,7 @@ fn no_two_types_of_a_release_share_a_name() {
 
 /// What happens to slurmctld in one tick.
 #[derive(Clone, Debug)]
-enum Event {
+enum TableEvent {
     Nothing,
     /// No reading at this tick.
     Missing,
@@ -132,13 +132,13 @@ enum Event {
     Midnight,
 }
 
-fn events() -> impl Strategy<Value = Event> {
+fn events() -> impl Strategy<Value = TableEvent> {
     prop_oneof![
-        12 => Just(Event::Nothing),
-        3 => Just(Event::Missing),
-        1 => Just(Event::Command),
-        1 => Just(Event::Restart),
-        1 => Just(Event::Midnight),
+        12 => Just(TableEvent::Nothing),
+        3 => Just(TableEvent::Missing),
+        1 => Just(TableEvent::Command),
+        1 => Just(TableEvent::Restart),
+        1 => Just(TableEvent::Midnight),
     ]
 }
 
@@ -199,7 +199,7 @@ impl Books {
     }
 
     /// Holds a tick against the books.
-    fn compare(&self, found: &Found) {
+    fn compare(&self, found: &PublishedValues) {
         let (all_count, all_time) =
             self.grown_types.values().fold((0, 0), |(c, t), row| (c + row.0, t + row.1));
         let seconds = f64::from(self.ticks * INTERVAL);
@@ -265,17 +265,17 @@ proptest! {
             books.ticks += 1;
             books.serve(&before);
             match event {
-                Event::Command | Event::Restart => books.reset(now - 10),
-                Event::Midnight => {
+                TableEvent::Command | TableEvent::Restart => books.reset(now - 10),
+                TableEvent::Midnight => {
                     // Days later in one step: nothing is read across the gap, and slurmctld begins a day.
                     let midnight = (now / 86_400 + 1) * 86_400;
                     now = midnight + 15;
                     (books.since, books.ticks) = (midnight, 1000);
                 }
-                Event::Nothing | Event::Missing => {}
+                TableEvent::Nothing | TableEvent::Missing => {}
             }
             books.serve(&after);
-            if matches!(event, Event::Missing) {
+            if matches!(event, TableEvent::Missing) {
                 collect(&mut collector, now, None);
                 continue;
             }
