@@ -137,7 +137,8 @@ impl Daemon {
         info!(
             interval = config.interval,
             prefix = %config.prefix,
-            version = env!("CARGO_PKG_VERSION"),
+            configuration = config.file.as_ref().map(|file| file.display().to_string()),
+            version = env!("SLURM_GRAPHITE_VERSION"),
             "slurm-graphite has started"
         );
         Ok(Self {
