@@ -4,7 +4,9 @@
 //! those of the sandbox (stage.rs); lines that cannot run here are in [`EXCEPTIONS`] with the reason.
 
 mod blocks;
+mod licences;
 mod promises;
+mod releases;
 mod stage;
 
 use std::collections::BTreeSet;

@@ -5,6 +5,7 @@
 //! started as the unit's user, by hand.
 
 mod chroot;
+mod dist;
 mod rpm;
 mod shells;
 mod without_slurm;
