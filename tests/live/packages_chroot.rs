@@ -5,6 +5,7 @@
 //! started as the unit's user, by hand.
 
 mod chroot;
+mod dist;
 mod rpm;
 mod shells;
 mod without_slurm;
@@ -163,7 +164,7 @@ fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
 
 /// The manual pages that it names are looked for too.
 fn systemd_likes_the_unit(chroot: &Chroot<'_>) -> Result<()> {
-    chroot.apt("install --no-install-recommends man-db")?;
+    chroot.apt("install --no-install-recommends man-db systemd")?;
     let said = chroot.run("systemd-analyze verify slurm-graphite.service")?;
     ensure!(said.is_empty(), "{said}");
     // In tenths: an exposure of 2.0 at most.

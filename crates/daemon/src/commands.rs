@@ -11,6 +11,7 @@ mod once;
 mod replay;
 mod run;
 mod stats;
+mod status;
 mod storage_schemas;
 mod version;
 mod watch;
@@ -45,6 +46,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
         Command::Stats { options, json, reset, watch: None } => stats::stats(&options, json, reset),
+        Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
         Command::Metrics { options, count: true } => count::count(&options),
         Command::Metrics { count: false, .. } => print(&metrics::document()),
         Command::Manual { folder } => manual::write(&folder),
@@ -54,10 +56,10 @@ pub(crate) fn execute(command: Command) -> Result<()> {
 
 /// The configuration.
 fn load(options: &Options) -> Result<Config, Problems> {
-    let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags())?;
+    let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags)?;
     if options.goes_elsewhere() {
         // What is kept there is for the default file's destinations, and its daemon's alone.
-        config.queue.dir.clone_from(&options.queue_dir);
+        config.queue.dir.clone_from(&options.flags.queue_dir);
     }
     Ok(config)
 }
@@ -71,7 +73,7 @@ fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
         }
         file => file?,
     };
-    Config::load(file, &options.flags())
+    Config::load(file, &options.flags)
 }
 
 /// Runs `future` to its end on this thread.

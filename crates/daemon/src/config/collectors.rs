@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_snapshot::ReplyKind;
 
-use super::problem::{KeyLocation, Problem};
+use super::problem::Problem;
 use super::section::Section;
 use super::value::interval;
 use crate::collectors::{COLLECTORS, Collector};
@@ -83,9 +83,7 @@ impl Collectors {
     /// That surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that it
     /// would suffer from.
     pub(super) fn check(&self, tick: u32, problems: &mut Vec<Problem>) {
-        let mut problem = |key: String, text: String| {
-            problems.push(Problem { location: KeyLocation::Whole, key, text });
-        };
+        let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
         for (collector, settings) in self.all() {
             let name = collector.name;
             if let Some(seconds) = settings.interval.filter(|seconds| seconds % tick.max(1) != 0) {
@@ -166,8 +164,6 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/slurm-graphite.toml");
-
     /// A collector's table as the shipped configuration has it: every key with its default.
     fn table(collector: &Collector) -> String {
         let comment = |text: &str| text.lines().map(|line| format!("# {line}\n")).collect::<String>();
@@ -186,7 +182,7 @@ mod tests {
 
     #[test]
     fn the_shipped_file_has_the_table_of_each_collector_as_it_declares_it() {
-        let shipped = std::fs::read_to_string(SHIPPED).unwrap();
+        let shipped = include_str!("../../../../config/slurm-graphite.toml");
         let mut paragraphs: Vec<String> = shipped.trim_end().split("\n\n").map(str::to_owned).collect();
         for collector in COLLECTORS {
             let table = table(collector).trim_end().to_owned();
@@ -198,11 +194,7 @@ mod tests {
             }
         }
         let made = paragraphs.join("\n\n") + "\n";
-        if std::env::var_os("UPDATE_GOLDEN").is_some() && made != shipped {
-            std::fs::write(SHIPPED, made).unwrap();
-        } else {
-            assert!(made == shipped, "config/slurm-graphite.toml is old; run `make golden`:\n{made}");
-        }
+        crate::golden::golden("../../config/slurm-graphite.toml", &made);
     }
 
     #[test]

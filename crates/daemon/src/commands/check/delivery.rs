@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use bytesize::ByteSize;
 use carbon::{Batch, Connection, ConnectionError, Destination, Stream};
+use size::Size;
 
 use super::{Report, is_root};
 use crate::config::Config;
@@ -142,7 +142,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
         ));
     };
     let most = config.queue.limits.max_bytes;
-    let room = format!("{} free, max_bytes is {}", ByteSize(free), ByteSize(most));
+    let room = format!("{} free, max_bytes is {}", Size::from_bytes(free), Size::from_bytes(most));
     if free.saturating_add(taken(dir)) < most {
         return report.wrong(
             &format!("queue: {name} has too little room: {room}"),
