@@ -90,11 +90,17 @@ type Item<'a> = (Cow<'a, str>, (i64, f64));
 
 impl Frame {
     fn pickle(list: &[Item<'_>]) -> Result<Self, WireError> {
-        let body = serde_pickle::to_vec(&list, SerOptions::new().proto_v2())?;
+        let size: usize = list.iter().map(|(path, _)| path.len() + POINT_OVERHEAD).sum();
+        let mut body = Vec::with_capacity(size + LIST_OVERHEAD);
+        body.extend([0; 4]);
+        serde_pickle::to_writer(&mut body, &list, SerOptions::new().proto_v2())?;
         // A frame is at most 256 KiB and 500 points, far below what their numbers can say.
-        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
+        if let Some(field) = body.first_chunk_mut() {
+            *field = length.to_be_bytes();
+        }
         let points = u32::try_from(list.len()).unwrap_or(u32::MAX);
-        Ok(Self { points, body: [&length.to_be_bytes()[..], &body].concat() })
+        Ok(Self { points, body })
     }
 
     fn items(&self) -> Result<Vec<Item<'static>>, WireError> {

@@ -99,66 +99,23 @@ pub(crate) struct Options {
     /// The configuration file [default: /etc/slurm-graphite/slurm-graphite.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        help = "Carbon's pickle receiver, instead of the file's; several times for several, [::1]:2004 for IPv6. Without --config the file's queue.dir is left alone"
-    )]
-    carbon: Vec<String>,
-    /// Time between two readings: Carbon's finest retention [default: 30s]
-    #[arg(long, value_name = "TIME")]
-    interval: Option<String>,
-    /// First part of every path; {cluster} and {host} are filled in [default: cluster]
-    #[arg(long, value_name = "PATH")]
-    prefix: Option<String>,
-    /// slurm.conf [default: SLURM_CONF, then libslurm's own search]
-    #[arg(long, value_name = "FILE")]
-    slurm_conf: Option<PathBuf>,
-    /// Ask slurmrestd instead of libslurm: https://host:6820, http://localhost:6820 or unix:/path
-    #[arg(long, value_name = "URL", conflicts_with = "slurm_conf")]
-    rest: Option<String>,
-    /// The token for slurmrestd, read again when it changes
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Folder for the queue, so that it outlives the daemon [default: in memory]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) queue_dir: Option<PathBuf>,
-    /// error, warn, info, debug or trace [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<String>,
-    /// text or json [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<String>,
+    #[command(flatten)]
+    pub(crate) flags: Flags,
 }
 
 impl Options {
     /// Whether a level was asked for.
     pub(crate) const fn wants_log(&self) -> bool {
-        self.log_level.is_some()
+        self.flags.log_level.is_some()
     }
 
     /// Whether destinations are named here, and not in the default file alone.
     pub(crate) const fn names_destinations(&self) -> bool {
-        self.config.is_some() || !self.carbon.is_empty()
+        self.config.is_some() || !self.flags.carbon.is_empty()
     }
 
     /// Whether --carbon takes the place of the default file's destinations.
     pub(crate) const fn goes_elsewhere(&self) -> bool {
-        self.config.is_none() && !self.carbon.is_empty()
-    }
-
-    /// What the configuration takes from the command line.
-    pub(crate) fn flags(&self) -> Flags {
-        Flags {
-            carbon: self.carbon.clone(),
-            interval: self.interval.clone(),
-            prefix: self.prefix.clone(),
-            slurm_conf: self.slurm_conf.clone(),
-            rest: self.rest.clone(),
-            token_file: self.token_file.clone(),
-            queue_dir: self.queue_dir.clone(),
-            log_level: self.log_level.clone(),
-            log_format: self.log_format.clone(),
-        }
+        self.config.is_none() && !self.flags.carbon.is_empty()
     }
 }

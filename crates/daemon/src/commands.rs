@@ -54,10 +54,10 @@ pub(crate) fn execute(command: Command) -> Result<()> {
 
 /// The configuration.
 fn load(options: &Options) -> Result<Config, Problems> {
-    let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags())?;
+    let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags)?;
     if options.goes_elsewhere() {
         // What is kept there is for the default file's destinations, and its daemon's alone.
-        config.queue.dir.clone_from(&options.queue_dir);
+        config.queue.dir.clone_from(&options.flags.queue_dir);
     }
     Ok(config)
 }
@@ -71,7 +71,7 @@ fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
         }
         file => file?,
     };
-    Config::load(file, &options.flags())
+    Config::load(file, &options.flags)
 }
 
 /// Runs `future` to its end on this thread.

@@ -5,6 +5,7 @@
 
 mod collectors;
 mod file;
+mod flags;
 mod problem;
 mod rest;
 mod section;
@@ -17,6 +18,7 @@ use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
 pub(crate) use self::file::{ConfigFile, default_paths};
+pub(crate) use self::flags::Flags;
 pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;
@@ -84,20 +86,6 @@ pub(crate) struct LogSettings {
 pub(crate) enum LogFormat {
     Text,
     Json,
-}
-
-/// What the command line says; each over the file's value.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Flags {
-    pub(crate) carbon: Vec<String>,
-    pub(crate) interval: Option<String>,
-    pub(crate) prefix: Option<String>,
-    pub(crate) slurm_conf: Option<PathBuf>,
-    pub(crate) rest: Option<String>,
-    pub(crate) token_file: Option<PathBuf>,
-    pub(crate) queue_dir: Option<PathBuf>,
-    pub(crate) log_level: Option<String>,
-    pub(crate) log_format: Option<String>,
 }
 
 impl Default for Config {
@@ -296,7 +284,7 @@ impl Config {
             let longest = self.prefix.longest_path(&to.name);
             if let Err(error) = carbon::path::check(&longest) {
                 let text = format!("is too long for the path {longest}: {error}");
-                problems.push(Problem { location: KeyLocation::Whole, key: "prefix".into(), text });
+                problems.push(Problem::whole("prefix", text));
                 return;
             }
         }
@@ -310,7 +298,7 @@ impl Config {
                 "a file needs {}MiB or more: its log alone takes 2MiB; smaller ones are for a queue in memory",
                 least >> 20
             );
-            problems.push(Problem { location: KeyLocation::Whole, key: "queue.max_bytes".into(), text });
+            problems.push(Problem::whole("queue.max_bytes", text));
         }
     }
 
@@ -318,12 +306,7 @@ impl Config {
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file";
-            return Err(vec![Problem {
-                location: KeyLocation::Whole,
-                key: "carbon".into(),
-                text: text.into(),
-            }]
-            .into());
+            return Err(vec![Problem::whole("carbon", text)].into());
         }
         Ok(self)
     }

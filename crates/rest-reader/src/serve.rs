@@ -50,12 +50,13 @@ fn answer(api: &mut Api, request: &Request) -> Answer {
     let (what, read) = read(api, request);
     match read {
         Ok(found) => Answer::Reading(Box::new(found.reading(request, api))),
-        Err(RestProblem { stage, errno, text }) => Answer::Failure(Failure {
+        Err(problem) => Answer::Failure(Failure {
             id: request.id,
             call: format!("slurmrestd {what}"),
-            errno,
-            text,
-            stage: Some(stage),
+            errno: problem.errno,
+            advice: Some(problem.advice().into()),
+            stage: Some(problem.stage),
+            text: problem.text,
             rest: Some(Box::new(api.rest())),
         }),
     }

@@ -3,6 +3,7 @@
 //! Only the newest segment is written, and after an error never again: the next commit begins another, with all that it needs
 //! from memory. A segment goes when nothing of it is due; or the oldest goes with what is due, to keep `max_bytes`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -113,18 +114,23 @@ impl Log {
         let gone = self.leaving(segment, size);
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
-        let mut buffer = Vec::with_capacity(usize::try_from(size).unwrap_or(0).saturating_add(4096));
+        let (mut parts, mut end) = (Vec::new(), before);
         if newest.is_none() {
             let (configured, moved) = (self.configured.clone(), self.moved.clone());
             let content = Content::Begin { previous: self.last, boot: self.boot, configured, moved };
             let head = Head { number, totals: std::mem::take(&mut totals), body: 0, content };
-            record::put(&mut buffer, &head, []);
+            let head = record::before_body(&head);
+            end += u64::from(as_u32(head.len()));
+            parts.push(Cow::Owned(head));
         }
-        let mut put = |content, totals: &Totals, body: Vec<&[u8]>| {
-            let offset = before + u64::from(as_u32(buffer.len()));
-            let bytes = as_u32(body.iter().map(|part| part.len()).sum());
+        let mut put = |content, totals: &Totals, body: Vec<_>| {
+            let bytes = as_u32(body.iter().map(|part: &&[u8]| part.len()).sum());
             let head = Head { number, totals: totals.clone(), body: bytes, content };
-            let length = record::put(&mut buffer, &head, body);
+            let head = record::before_body(&head);
+            let (offset, length) = (end, as_u32(head.len()));
+            end += u64::from(length) + u64::from(bytes);
+            parts.push(Cow::Owned(head));
+            parts.extend(body.into_iter().map(Cow::Borrowed));
             number += 1;
             (number - 1, offset, length)
         };
@@ -161,11 +167,9 @@ impl Log {
             put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }
 
-        let bytes = before.saturating_add(u64::from(as_u32(buffer.len())));
-        let written = self.write(newest, segment, &buffer);
-        self.newest = Some(written?);
+        self.newest = Some(self.write(newest, segment, &parts)?);
         (self.number, self.last, self.totals) = (number, segment, totals);
-        self.segments.entry(segment).or_default().bytes = bytes;
+        self.segments.entry(segment).or_default().bytes = end;
         self.settled = Vec::new();
         appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
         done.iter().for_each(|done| self.finish(done));
@@ -179,11 +183,16 @@ impl Log {
     }
 
     /// Writes behind what `newest` has, or to a segment of its own.
-    fn write(&mut self, newest: Option<File>, segment: u64, bytes: &[u8]) -> Result<File, StoreError> {
+    fn write(
+        &mut self,
+        newest: Option<File>,
+        segment: u64,
+        parts: &[Cow<'_, [u8]>],
+    ) -> Result<File, StoreError> {
         let (path, is_new) = (disk::segment(&self.dir, segment), newest.is_none());
         let create = || File::options().append(true).create_new(true).open(&path);
         let write = |file: File| {
-            disk::write(&file, bytes)?;
+            disk::write(&file, parts)?;
             disk::sync(&file)?;
             if is_new {
                 disk::sync(&File::open(&self.dir)?)?;

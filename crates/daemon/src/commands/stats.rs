@@ -6,7 +6,7 @@ mod document;
 use anyhow::Result;
 use slurm_snapshot::{Answer, ReplyKind, ReplyOptions, Request};
 
-pub(super) use self::compared::{Compared, RankedRow, type_name, user_name};
+pub(super) use self::compared::{Compared, RankedRow, Served};
 pub(super) use self::document::document;
 use super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
 use crate::cli::Options;

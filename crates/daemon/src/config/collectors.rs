@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slurm_snapshot::ReplyKind;
 
-use super::problem::{KeyLocation, Problem};
+use super::problem::Problem;
 use super::section::Section;
 use super::value::interval;
 use crate::collectors::{COLLECTORS, Collector};
@@ -83,9 +83,7 @@ impl Collectors {
     /// That surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that it
     /// would suffer from.
     pub(super) fn check(&self, tick: u32, problems: &mut Vec<Problem>) {
-        let mut problem = |key: String, text: String| {
-            problems.push(Problem { location: KeyLocation::Whole, key, text });
-        };
+        let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
         for (collector, settings) in self.all() {
             let name = collector.name;
             if let Some(seconds) = settings.interval.filter(|seconds| seconds % tick.max(1) != 0) {

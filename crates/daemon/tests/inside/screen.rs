@@ -1,6 +1,6 @@
 //! The drawing as text.
 
-use slurm_snapshot::{RpcTables, RpcType, RpcUser};
+use slurm_snapshot::{Release, RpcTables, RpcType, RpcUser};
 
 use super::*;
 

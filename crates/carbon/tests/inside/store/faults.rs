@@ -1,7 +1,8 @@
 //! What the disk of this thread refuses.
 
 use std::cell::Cell;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 
 thread_local! {
     static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
@@ -28,12 +29,12 @@ pub(in crate::store) fn remove() -> io::Result<()> {
     if KEEPS_FILES.get() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
 }
 
-/// How many of `bytes` are written before the injected fault, where there is one.
-pub(in crate::store) fn room(bytes: usize) -> Option<usize> {
-    let room = ROOM.get()?;
-    let taken = room.min(bytes);
-    ROOM.set(Some(room - taken));
-    Some(taken)
+/// What is written of `bytes` before the injected fault, where there is one.
+pub(in crate::store) fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    let Some(room) = ROOM.get() else { return Ok(()) };
+    let fits = bytes.get(..room).filter(|fits| fits.len() < bytes.len());
+    ROOM.set(Some(room.saturating_sub(bytes.len())));
+    fits.map_or(Ok(()), |fits| file.write_all(fits).and(Err(io::ErrorKind::StorageFull.into())))
 }
 
 pub(in crate::store) fn sync() -> io::Result<()> {

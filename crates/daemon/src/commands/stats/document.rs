@@ -184,7 +184,7 @@ impl SdiagText<'_> {
     fn rpc(&mut self, tables: &RpcTables, release: Release) {
         let ave = |time: u64, count: u32| derive::mean(time, count).unwrap_or(0);
         self.line("\nRemote Procedure Call statistics by message type");
-        let grown = self.compared.as_ref().map(Compared::types).unwrap_or_default();
+        let grown = self.compared.as_ref().map(Compared::served).unwrap_or_default();
         for rpc in by_count(&tables.types, release, |rpc| rpc.count) {
             let (name, average) = (type_name(rpc.id.into(), release), ave(rpc.time, rpc.count));
             let mut row =
@@ -199,17 +199,16 @@ impl SdiagText<'_> {
                     let _ = write!(row, "total_time:{}", rpc.time);
                 }
             }
-            add_growth(&mut row, &grown, rpc.id.into());
+            add_growth(&mut row, &grown.types, rpc.id.into());
             self.line(row);
         }
         self.line("\nRemote Procedure Call statistics by user");
-        let grown = self.compared.as_ref().map(Compared::users).unwrap_or_default();
         for user in by_count(&tables.users, release, |user| user.count) {
             let (name, average) = (user_name(user), ave(user.time, user.count));
             let mut row =
                 format!("\t{name:<16}({:>8}) count:{:<6} ave_time:{average:<6} ", user.id, user.count);
             let _ = write!(row, "total_time:{}", user.time);
-            add_growth(&mut row, &grown, user.id);
+            add_growth(&mut row, &grown.users, user.id);
             self.line(row);
         }
         let Some(pending) = &tables.pending else { return };
