@@ -7,15 +7,8 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl Address {
-    /// The port.
-    #[must_use]
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
+    /// Never zero.
+    pub port: u16,
 }
 
 /// A text that is no [`Address`].

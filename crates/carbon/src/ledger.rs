@@ -210,6 +210,11 @@ impl Ledger {
         self.due.len()
     }
 
+    /// Points of the ticks that are due.
+    pub(crate) fn points_due(&self) -> u64 {
+        self.due.iter().filter_map(|(_, batch)| self.entries.get(batch)).map(|entry| entry.points).sum()
+    }
+
     /// Points that were written can no longer be proved read, nor be written again.
     pub(crate) const fn count_unproved(&mut self, points: u64) {
         self.unproved += points;

@@ -304,7 +304,7 @@ impl Shared {
 /// Follows what the file's thread says.
 async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>) {
     loop {
-        let patience = shared.state().patience();
+        let patience = shared.state().unpublished().next().map(|(_, until)| until);
         tokio::select! {
             // Without the file's thread the queue goes on in memory.
             Some(event) = events.recv() => shared.state().apply(event),

@@ -107,6 +107,12 @@ impl Sender {
         self.place.status()
     }
 
+    /// Points that are due; it costs more than the rest.
+    #[must_use]
+    pub fn points_due(&self) -> u64 {
+        self.place.points_due()
+    }
+
     /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner where the
     /// destination cannot be reached. What was read stays in the queue: the next run sends it again.
     pub async fn drain(mut self, deadline: Duration) -> Status {

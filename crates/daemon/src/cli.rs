@@ -1,10 +1,11 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Flags;
+use crate::config::{Flags, duration};
 use crate::url::Url;
 
 /// slurmctld's scheduler statistics in Graphite.
@@ -74,6 +75,25 @@ pub(crate) enum Command {
             value_parser = clap::value_parser!(u32).range(1..=3600)
         )]
         watch: Option<u32>,
+    },
+    /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue, the readers
+    ///
+    /// Exit code 0: all is well. 1: something has not been well for longer than --max-age; a line with ✗ says what. 69: no daemon
+    /// answers within 5 s. It reads no configuration: the daemon answers on a socket of its own.
+    Status {
+        /// As one line of JSON
+        #[arg(long)]
+        json: bool,
+        #[arg(
+            long,
+            value_name = "TIME",
+            value_parser = duration,
+            help = "How old the last tick may be, and how long slurmctld or a destination may be away [default: 90s, or three intervals where that is more]"
+        )]
+        max_age: Option<Duration>,
+        /// The daemon's socket [default: status.sock in RUNTIME_DIRECTORY or /run/slurm-graphite]
+        #[arg(long, value_name = "FILE")]
+        socket: Option<PathBuf>,
     },
     /// Print every metric path with its unit and meaning, as Markdown
     Metrics {

@@ -11,6 +11,7 @@ mod once;
 mod replay;
 mod run;
 mod stats;
+mod status;
 mod storage_schemas;
 mod version;
 mod watch;
@@ -45,6 +46,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
         Command::Stats { options, json, reset, watch: None } => stats::stats(&options, json, reset),
+        Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
         Command::Metrics { options, count: true } => count::count(&options),
         Command::Metrics { count: false, .. } => print(&metrics::document()),
         Command::Manual { folder } => manual::write(&folder),

@@ -23,6 +23,7 @@ pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
+pub(crate) use self::value::duration;
 use self::value::{
     between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
 };

@@ -15,6 +15,9 @@ mod config;
 #[path = "../tests/inside/counter_model.rs"]
 mod counter_model;
 mod derive;
+#[cfg(test)]
+#[path = "../tests/inside/golden.rs"]
+mod golden;
 mod grid;
 mod metric;
 mod node_metrics;
@@ -24,6 +27,8 @@ mod replies;
 mod self_metrics;
 mod settings;
 mod source;
+mod status;
+mod status_socket;
 mod survey;
 mod telemetry;
 mod url;
@@ -38,6 +43,8 @@ use clap::error::ErrorKind;
 
 /// sysexits.h: the command was used wrongly.
 const EX_USAGE: u8 = 64;
+/// sysexits.h: there is no daemon, or it does not answer.
+const EX_UNAVAILABLE: u8 = 69;
 /// sysexits.h: something in the configuration is wrong. systemd and supervisord do not restart over it.
 const EX_CONFIG: u8 = 78;
 
@@ -64,7 +71,13 @@ fn exit(result: anyhow::Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let code = if error.is::<config::Problems>() { EX_CONFIG } else { 1 };
+            let code = if error.is::<config::Problems>() {
+                EX_CONFIG
+            } else if error.is::<status_socket::NoAnswer>() {
+                EX_UNAVAILABLE
+            } else {
+                1
+            };
             let _ = writeln!(std::io::stderr(), "slurm-graphite: {error:#}");
             ExitCode::from(code)
         }

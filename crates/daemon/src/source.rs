@@ -4,7 +4,7 @@
 //! that may touch the ticks. A [`Source`] is a task of its own that takes one request at a time; asking it never
 //! waits, and exactly one outcome comes back for each request.
 
-mod conf;
+pub(crate) mod conf;
 pub(crate) mod installed;
 mod locate;
 mod process;
@@ -14,12 +14,12 @@ mod stderr;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carbon::Backoff;
-use slurm_snapshot::{Answer, Failure, Reading, Request};
+use slurm_snapshot::{Answer, Failure, Reading, Release, Request};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -117,6 +117,8 @@ pub(crate) struct Source {
 struct ReaderStatus {
     restarts: AtomicU64,
     pid: AtomicU32,
+    /// Of the last one's libslurm.
+    release: Mutex<Option<Release>>,
 }
 
 impl Source {
@@ -127,7 +129,7 @@ impl Source {
         let (answered, outcomes) = mpsc::channel(1);
         let status = Arc::new(ReaderStatus::default());
         let supervisor = ReaderSupervisor {
-            conf: ConfWatch::new(slurm.conf.clone()),
+            conf: ConfWatch::new(slurm.conf.as_deref()),
             dedup: LogDedup::of(if slurm.rest.endpoint.is_some() {
                 Speaker::Reader
             } else {
@@ -172,6 +174,11 @@ impl Source {
     /// The reader's process id, while there is one.
     pub(crate) fn pid(&self) -> Option<u32> {
         Some(self.status.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
+    }
+
+    /// The release of the last reader's libslurm, where it has one.
+    pub(crate) fn release(&self) -> Option<Release> {
+        *self.status.release.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -307,6 +314,7 @@ impl ReaderSupervisor {
                 }
                 self.started_before = true;
                 self.status.pid.store(reader.pid(), Ordering::Relaxed);
+                *self.status.release.lock().unwrap_or_else(PoisonError::into_inner) = reader.release();
                 Ok(reader)
             }
             Err(error) => Err(self.lose_reader(error)),

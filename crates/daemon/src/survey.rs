@@ -201,14 +201,9 @@ impl Survey {
         known.map(|(kind, state)| (*kind, state.counters))
     }
 
-    /// Readers started again so far, after the first.
-    pub(crate) fn restarts(&self) -> u64 {
-        self.source.restarts()
-    }
-
-    /// The reader's process id, while there is one.
-    pub(crate) fn pid(&self) -> Option<u32> {
-        self.source.pid()
+    /// Its reader.
+    pub(crate) const fn source(&self) -> &Source {
+        &self.source
     }
 
     fn go_on(&mut self, now: Duration) -> Option<RoundResult> {

@@ -95,7 +95,9 @@ impl Stage {
         let mut own =
             blocks.iter().filter(|block| block.language == "toml" && block.place.starts_with(document));
         if let Some(Block { text, .. }) = own.next() {
-            fs::write(self.sandbox.path("root/etc/slurm-graphite/slurm-graphite.toml"), self.adapted(text))?;
+            // The shipped file has more than the lines that are edited.
+            let text = format!("{text}\n[queue]\ndir = \"/var/lib/slurm-graphite\"\n");
+            fs::write(self.sandbox.path("root/etc/slurm-graphite/slurm-graphite.toml"), self.adapted(&text))?;
         }
         Ok(())
     }

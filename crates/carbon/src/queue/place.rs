@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -20,14 +21,8 @@ pub(crate) struct Turn {
     pub(crate) backlog: bool,
     /// Frames that need not be written.
     pub(crate) written: usize,
-    pub(super) frames: Option<Arc<[Frame]>>,
-}
-
-impl Turn {
-    /// Whether no disk is asked for its frames.
-    pub(crate) const fn is_in_memory(&self) -> bool {
-        self.frames.is_some()
-    }
+    /// `None`: the disk is asked for them.
+    pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
 /// What became of looking for a batch's frames.
@@ -45,6 +40,8 @@ pub(crate) enum Loaded {
 pub struct Status {
     /// Whether a connection stands.
     pub connected: bool,
+    /// Since when it stands, there is none, or it is in doubt: whichever is so now. Unix seconds.
+    pub since: u64,
     /// Connections that were made after there was none.
     pub connects: u64,
     /// Connections that were renewed, and whose end proved that everything before it was read.
@@ -162,8 +159,19 @@ impl Place {
     /// Changes the counters.
     pub(crate) fn count(&self, change: impl FnOnce(&mut Status)) {
         if let Some(destination) = self.shared.state().destinations.get_mut(&self.name) {
-            change(&mut destination.status);
+            let status = &mut destination.status;
+            let before = (status.connected, status.in_doubt);
+            change(status);
+            if status.since == 0 || before != (status.connected, status.in_doubt) {
+                status.since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            }
         }
+    }
+
+    /// Points of the batches that are due.
+    pub(crate) fn points_due(&self) -> u64 {
+        let state = self.shared.state();
+        state.destinations.get(&self.name).map_or(0, |destination| destination.ledger.points_due())
     }
 
     /// Where it stands.

@@ -167,11 +167,6 @@ impl State {
         self.trim();
     }
 
-    /// Until when the senders wait for the next commit.
-    pub(super) fn patience(&self) -> Option<Instant> {
-        self.unpublished().next().map(|(_, until)| until)
-    }
-
     /// Publishes from memory what the disk has not answered for.
     pub(super) fn lose_patience(&mut self, now: Instant) {
         let late: Vec<u64> =

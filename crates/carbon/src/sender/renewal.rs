@@ -129,7 +129,7 @@ impl Task {
         let window = self.place.ledger(|ledger| ledger.resend_window());
         // A host that is gone refuses nothing.
         let is_refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
-        let is_gone = matches!(&error, ConnectionError::Connect { source, .. } if !is_refused(source));
+        let is_gone = matches!(&error, ConnectionError::Connect(_, source) if !is_refused(source));
         let patience = if is_gone { self.to.timeouts.stall } else { self.to.timeouts.pause };
         if now.duration_since(since) < patience
             || self.gave_way.is_some_and(|last| now.duration_since(last) < window)

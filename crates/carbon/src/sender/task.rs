@@ -70,7 +70,7 @@ impl Task {
                 return warn!(%destination, %error, "nothing proves that it has read everything");
             }
             let delay = self.backoff.next_delay();
-            if is_closed_at_once && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port()) {
+            if is_closed_at_once && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port) {
                 warn!(%destination, %error, due, hint, "closes every connection right after a write");
             } else if self.away_since.is_some() {
                 debug!(%destination, %error, "still away; trying again in {delay:.1?}");
@@ -201,7 +201,7 @@ impl Task {
         loop {
             let now = Instant::now();
             let Some(turn) = self.place.next() else { return Ok(None) };
-            if let Some(until) = self.load_again.filter(|&again| again > now && !turn.is_in_memory()) {
+            if let Some(until) = self.load_again.filter(|&again| again > now && turn.frames.is_none()) {
                 return Ok(Some(until));
             }
             if !turn.backlog {
@@ -240,7 +240,7 @@ impl Task {
                 return Ok(false);
             }
         };
-        self.refused_since = self.refused_since.filter(|_| turn.is_in_memory());
+        self.refused_since = self.refused_since.filter(|_| turn.frames.is_some());
         for frame in frames.iter().skip(turn.written) {
             self.write_frame(links, frame).await?;
             links.current.last_write = Some(Instant::now());

@@ -90,10 +90,8 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
         let counted = families.entry(family).or_default();
         *counted = counted.saturating_add(1);
     }
-    families.insert(
-        "slurm_graphite",
-        self_metrics::series(config.carbon.len(), config.collectors.survey_replies().len()),
-    );
+    let own = self_metrics::levels("", &config.carbon, &config.collectors.survey_replies());
+    families.insert("slurm_graphite", own.iter().map(|(_, paths)| paths.leaves.leaves().len()).sum());
     let total = families.values().fold(0_usize, |sum, more| sum.saturating_add(*more));
     let mut text: String =
         families.iter().map(|(family, series)| format!("{series:>8} {family}\n")).collect();

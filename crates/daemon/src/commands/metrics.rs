@@ -53,14 +53,7 @@ mod tests {
 
     #[test]
     fn the_document_is_what_this_prints() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(path, document()).unwrap();
-        }
-        assert!(
-            std::fs::read_to_string(path).unwrap() == document(),
-            "docs/metrics.md is old; run `make golden`"
-        );
+        crate::golden::golden("../../docs/metrics.md", &document());
     }
 
     #[test]

@@ -98,7 +98,7 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
             failed.push(format!("{}: {left}", to.name));
             continue;
         }
-        let doubt = to.protocol.unusual_port(to.address.port());
+        let doubt = to.protocol.unusual_port(to.address.port);
         let doubt = doubt.map_or(String::new(), |doubt| format!("; but {doubt}: has it stored them?"));
         note(&format!(
             "{} points handed over to {}, which has read them{doubt}",

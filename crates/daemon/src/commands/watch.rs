@@ -15,7 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use self::screen::{View, screen};
 use self::terminal::Terminal;
-use super::stats::{ALL, Compared, document};
+use super::stats::{Compared, all, document};
 use super::{IMPATIENT, block_on, load_what_is_readable, log_errors};
 use crate::cli::Options;
 use crate::source::{Outcome, Source};
@@ -76,7 +76,7 @@ impl Watch {
             };
             match event {
                 // One request at a time, however long it takes.
-                WatchEvent::Due if self.asked.is_none() && source.ask(ALL) => {
+                WatchEvent::Due if self.asked.is_none() && source.ask(all()) => {
                     self.asked = Some(Instant::now())
                 }
                 WatchEvent::Due | WatchEvent::Resized => {}

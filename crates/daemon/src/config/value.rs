@@ -17,7 +17,8 @@ pub(super) fn interval(text: &str) -> Result<u32, String> {
         })
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A duration as a person writes it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     // To humantime it is a month.
     if text.contains('M') {
         return Err(format!("{text:?} would be months; write m for minutes"));

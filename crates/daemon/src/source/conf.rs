@@ -17,7 +17,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(31);
 /// How long a request waits for a look.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Where libslurm looks when nothing is said: Debian's and the RPMs' place, and that of a configless host.
-const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+pub(crate) const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+
+/// The slurm.conf that is named, by the configuration or by the environment, and by which.
+pub(crate) fn named(conf: Option<&Path>) -> Option<(PathBuf, &'static str)> {
+    let by_configuration = conf.map(|conf| (conf.to_owned(), "the configuration"));
+    by_configuration.or_else(|| Some((std::env::var_os("SLURM_CONF")?.into(), "SLURM_CONF")))
+}
 
 /// Modification time and size of each file; `None`: not there.
 type ConfFingerprint = Vec<Option<(SystemTime, u64)>>;
@@ -44,8 +50,8 @@ impl fmt::Debug for ConfWatch {
 
 impl ConfWatch {
     /// On `conf`, where the configuration names one, else where libslurm looks.
-    pub(super) fn new(conf: Option<PathBuf>) -> Self {
-        let named = conf.or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
+    pub(super) fn new(conf: Option<&Path>) -> Self {
+        let named = named(conf).map(|(named, _)| named);
         let paths = named.clone().map_or_else(|| USUAL.map(PathBuf::from).to_vec(), |conf| vec![conf]);
         Self::with(named, move || paths.iter().map(|path| fingerprint(path)).collect())
     }
@@ -128,7 +134,7 @@ mod tests {
     async fn while_all_is_well_it_is_looked_at_now_and_then() {
         let folder = tempfile::tempdir().unwrap();
         let conf = folder.path().join("slurm.conf");
-        let mut watch = ConfWatch::new(Some(conf.clone()));
+        let mut watch = ConfWatch::new(Some(&conf));
         assert_eq!(watch.note().await, Err(conf.clone()));
         std::fs::write(&conf, "a").unwrap();
         assert!(!watch.has_changed(false).await);

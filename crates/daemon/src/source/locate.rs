@@ -41,14 +41,13 @@ pub(crate) enum NoReader {
 }
 
 impl NoReader {
-    fn nowhere(folders: &[PathBuf]) -> Self {
+    fn nowhere(over_rest: bool, folders: &[PathBuf]) -> Self {
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        Self::Nowhere { folders: folders.join(", "), advice: install(&libraries(&loaders_path())) }
-    }
-
-    fn no_rest(folders: &[PathBuf]) -> Self {
-        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        Self::NoRest { folders: folders.join(", ") }
+        let folders = folders.join(", ");
+        match over_rest {
+            true => Self::NoRest { folders },
+            false => Self::Nowhere { folders, advice: install(&libraries(&loaders_path())) },
+        }
     }
 
     /// `tried` are the readers that the dynamic loader refused, each with its words.
@@ -114,23 +113,20 @@ pub(super) fn readers(slurm: &Slurm) -> Result<Vec<PathBuf>, NoReader> {
     if let Some(reader) = &slurm.reader {
         return Ok(vec![reader.clone()]);
     }
+    let over_rest = slurm.rest.endpoint.is_some();
     let folders = folders();
-    if slurm.rest.endpoint.is_some() {
-        let found = folders.iter().map(|folder| folder.join(REST_NAME)).find(|path| path.is_file());
-        return found.map(|path| vec![path]).ok_or_else(|| NoReader::no_rest(&folders));
-    }
-    let found = found_in(&folders);
-    if found.is_empty() {
-        return Err(NoReader::nowhere(&folders));
-    }
-    Ok(found)
+    let found = if over_rest { rest_in(&folders).into_iter().collect() } else { found_in(&folders) };
+    if found.is_empty() { Err(NoReader::nowhere(over_rest, &folders)) } else { Ok(found) }
 }
 
 /// Every reader that is installed: of libslurm, the newest first, and of slurmrestd.
 pub(super) fn installed() -> Vec<PathBuf> {
     let folders = folders();
-    let rest = folders.iter().map(|folder| folder.join(REST_NAME)).find(|path| path.is_file());
-    found_in(&folders).into_iter().chain(rest).collect()
+    found_in(&folders).into_iter().chain(rest_in(&folders)).collect()
+}
+
+fn rest_in(folders: &[PathBuf]) -> Option<PathBuf> {
+    folders.iter().map(|folder| folder.join(REST_NAME)).find(|path| path.is_file())
 }
 
 /// Whether it is the reader of slurmrestd.

@@ -100,11 +100,7 @@ fn the_screen_of_80_by_24_is_what_it_was() {
     // Local time is the test's host's.
     let at = text.find("2023-").unwrap();
     text.replace_range(at..at + 19, "2023-11-15 00:00:10");
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/inside/80x24.txt");
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, &text).unwrap();
-    }
-    assert_eq!(text, std::fs::read_to_string(path).unwrap(), "run `make golden` if that is meant");
+    crate::golden::golden("tests/inside/80x24.txt", &text);
     assert_eq!(text.lines().count(), 24);
 }
 

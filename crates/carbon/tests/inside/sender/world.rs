@@ -326,10 +326,8 @@ pub(super) struct SimulatedStream {
 
 impl SimulatedStream {
     async fn to(receiver: usize, timeouts: Timeouts) -> Result<Self, ConnectionError> {
-        let refused = |kind: std::io::ErrorKind| ConnectionError::Connect {
-            peer: receiver.to_string(),
-            source: kind.into(),
-        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 2003));
+        let refused = |kind: std::io::ErrorKind| ConnectionError::Connect(address, kind.into());
         let waits = world(|world| {
             let waiting = world.links.values().filter(|link| link.receiver == receiver && !link.accepted);
             match world.receivers[receiver].process {

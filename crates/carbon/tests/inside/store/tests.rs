@@ -24,7 +24,7 @@ impl Store {
         let (commands, received) = sync_channel(MOST_UNANSWERED);
         std::thread::spawn(move || {
             for command in received {
-                if let Command::Load { id, reply } = command {
+                if let StoreCommand::Load { id, reply } = command {
                     let _ = reply.send(load(id));
                 }
             }
@@ -106,6 +106,15 @@ fn three_segments(dir: &Path) {
     assert_eq!(segments(dir).len(), 3);
 }
 
+/// The folder with three segments, who is due what, and its files.
+fn undamaged() -> (tempfile::TempDir, BTreeMap<(String, u64), u64>, Vec<PathBuf>) {
+    let whole = tempfile::tempdir().unwrap();
+    three_segments(whole.path());
+    let (mut log, restored) = open(whole.path());
+    let (all, files) = (due(&mut log, &restored), segments(whole.path()));
+    (whole, all, files)
+}
+
 fn copy(from: &Path) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     for file in segments(from) {
@@ -140,11 +149,7 @@ fn what_was_committed_is_there_again_and_what_is_done_is_not() {
 fn a_bit_flipped_in_any_byte_costs_its_frame_or_its_record_and_is_counted_to_the_point() {
     // A thousand syncs would be all that it waits for.
     faults::set_syncs(Some(u32::MAX));
-    let whole = tempfile::tempdir().unwrap();
-    three_segments(whole.path());
-    let (mut log, restored) = open(whole.path());
-    let all = due(&mut log, &restored);
-    let files = segments(whole.path());
+    let (whole, all, files) = undamaged();
     for (nth, file) in files.iter().enumerate() {
         let bytes = fs::read(file).unwrap();
         let last_record = record::records(&bytes).last().unwrap().unwrap().offset as u64;
@@ -182,11 +187,7 @@ fn a_bit_flipped_in_any_byte_costs_its_frame_or_its_record_and_is_counted_to_the
 
 #[test]
 fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_another_follows() {
-    let whole = tempfile::tempdir().unwrap();
-    three_segments(whole.path());
-    let (mut log, restored) = open(whole.path());
-    let all = due(&mut log, &restored);
-    let files = segments(whole.path());
+    let (whole, all, files) = undamaged();
     for (nth, file) in files.iter().enumerate() {
         let bytes = fs::read(file).unwrap();
         for at in 0..bytes.len() {

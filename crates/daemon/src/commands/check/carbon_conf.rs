@@ -36,13 +36,13 @@ pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
         }
         for folder in USUAL.map(Path::new) {
             let Ok(text) = std::fs::read_to_string(folder.join("carbon.conf")) else { continue };
-            if ports(&text, to.protocol).contains(&to.address.port()) {
+            if ports(&text, to.protocol).contains(&to.address.port) {
                 return Ok(CarbonConf { schemas: folder.join("storage-schemas.conf"), is_carbons: true });
             }
             others = Some(format!(
                 "the Carbon of {} does not listen on port {}; say --storage-schemas FILE",
                 folder.display(),
-                to.address.port()
+                to.address.port
             ));
         }
         others.get_or_insert_with(|| format!("not in {}; say --storage-schemas FILE", USUAL.join(" nor ")));

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use carbon::path;
 use slurm_snapshot::Reading;
 
 use super::carbon_conf::{CarbonConf, usual};
@@ -76,22 +75,9 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
         let paths = collector.paths_with(settings).iter().filter(wanted);
         paths.for_each(|paths| add_every(paths, paths.below, every));
     }
-    let mut add = |paths: &Paths, below: &str| add_every(paths, below, config.interval);
-    let host = path::component(&host);
-    for paths in self_metrics::PATHS {
-        let below = paths.below.replace("<host>", &host);
-        if !below.contains('<') {
-            add(paths, &below);
-            continue;
-        }
-        if below.contains("<reply>") {
-            let replies = config.collectors.survey_replies().into_iter();
-            replies.for_each(|reply| add(paths, &below.replace("<reply>", reply.name())));
-            continue;
-        }
-        for to in &config.carbon {
-            add(paths, &below.replace("<destination>", &path::component(&to.name)));
-        }
+    let replies = config.collectors.survey_replies();
+    for (below, paths) in self_metrics::levels(&host, &config.carbon, &replies) {
+        add_every(paths, &below, config.interval);
     }
     for point in reading.and_then(|reading| dry_tick(config, reading)).iter().flat_map(|tick| tick.points()) {
         let mut known = config.collectors.enabled().flat_map(|(collector, _)| collector.paths);
