@@ -18,6 +18,7 @@ mod replies;
 mod rpc;
 mod shares;
 mod statistics;
+pub mod tres;
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};

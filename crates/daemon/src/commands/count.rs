@@ -127,6 +127,6 @@ mod tests {
         {
             assert!(paths.contains(&seen(path)), "{path} of {paths:#?}");
         }
-        assert_eq!(paths.len(), 3 + 10 + 4 + 10 + 1, "and nothing that is off: {paths:#?}");
+        assert_eq!(paths.len(), 3 + 10 + 5 + 10 + 1, "and nothing that is off: {paths:#?}");
     }
 }

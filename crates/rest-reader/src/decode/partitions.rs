@@ -25,8 +25,8 @@ impl Partitions {
     /// Each with what its nodes have.
     pub(crate) fn joined(mut self, mut members: BTreeMap<String, Member>) -> slurm_snapshot::Partitions {
         for partition in &mut self.partitions.partitions {
-            let Member { total, states } = members.remove(&partition.name).unwrap_or_default();
-            (partition.total, partition.states) = (total, states);
+            let Member { total, states, gpus } = members.remove(&partition.name).unwrap_or_default();
+            (partition.total, partition.states, partition.gpus) = (total, states, gpus);
         }
         self.partitions
     }

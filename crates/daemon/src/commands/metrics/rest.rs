@@ -77,7 +77,7 @@ pub(super) const ABSENT: &[Absent] = &[
     Absent { below: "slurm_jobs.total", leaves: &["jobs", "unparsed"], there: There::From("24.05") },
     Absent { below: "slurm_jobs.total", leaves: &["records"], there: There::Never },
     Absent { below: "slurm_jobs.state", leaves: &["jobs"], there: There::From("24.05") },
-    Absent { below: "slurm_jobs.state", leaves: &["cpus", "nodes", "gpus"], there: There::Never },
+    Absent { below: "slurm_jobs.state", leaves: &["cpus", "nodes", "gpus", "memory"], there: There::Never },
     Absent { below: "slurm_jobs.reason", leaves: &[], there: There::Never },
     Absent { below: "slurm_jobs.waiting", leaves: &[], there: There::Never },
     Absent { below: "slurm_jobs.partition", leaves: &[], there: There::Never },
