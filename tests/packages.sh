@@ -5,8 +5,8 @@
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
-tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin stunnel4 openssl munge graphite-carbon graphite-web carbon-c-relay haproxy iproute2 python3-whisper python3-yaml supervisor systemd valgrind man-db'
-programs='gcc sdiag slurmctld slurmd munged carbon-cache supervisord'
+tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmrestd slurm-wlm-jwt-plugin slurmdbd mariadb-server-core mariadb-client-core stunnel4 openssl munge graphite-carbon graphite-web carbon-c-relay haproxy iproute2 python3-whisper python3-yaml supervisor systemd valgrind man-db'
+programs='gcc sdiag slurmctld slurmd slurmdbd mariadbd munged carbon-cache supervisord'
 
 # Whether one of these packages is installed.
 has() {
@@ -56,7 +56,7 @@ if ! command -v dpkg-query >/dev/null; then
     [ -n "$missing" ] || exit 0
     cat >&2 <<END
 packages: missing here:$missing. On RHEL, Rocky and Alma, with EPEL and CRB enabled, as root:
-    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd munge python3-carbon python3-whisper supervisor
+    dnf install gcc make rpm-build clang-devel slurm-devel slurm slurm-slurmctld slurm-slurmd slurm-slurmdbd mariadb-server munge python3-carbon python3-whisper supervisor
 Where EPEL has no python3-carbon, install carbon and whisper with pip, and graphite-web for the tests of the dashboards.
 END
     exit 1

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Result, ensure};
 use sandbox::proc::{self, Signal};
 use sandbox::{
-    Carbon, Folder, Manner, Sandbox, Series, Sink, Slurm, Space, carbon, find_program, section, wait,
+    Accounting, Carbon, Folder, Manner, Sandbox, Series, Sink, Slurm, Space, accounting, carbon,
+    find_program, section, wait,
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -161,6 +162,59 @@ fn every_program_comes_back() {
     carbon.freeze().unwrap();
     carbon.kill().unwrap();
     assert!(carbon.signal(Signal::TERM).unwrap_err().to_string().contains("does not run"));
+}
+
+/// sacct asks slurmdbd, which asks MariaDB: each of them ends, hangs and comes back by itself, and what slurmctld has to tell
+/// arrives afterwards.
+#[test]
+fn accounting_counts_a_job_also_after_its_programs_came_back() {
+    let folder = Folder::new().unwrap();
+    let mut accounting = Accounting::start(&folder).unwrap();
+    let clusters = accounting.slurm.run("sacctmgr", &["-nP", "show", "cluster", "format=cluster"]).unwrap();
+    assert_eq!(clusters.lines().collect::<Vec<_>>(), [accounting::OTHER, accounting::CLUSTER]);
+
+    let sacct = |accounting: &Accounting, job: u32| {
+        let args = ["-nPX", "-j", &job.to_string(), "-o", "user,account,partition,qos,state,alloctres"];
+        accounting.slurm.run("sacct", &args).unwrap_or_default()
+    };
+    let me = accounting.slurm.run("id", &["-un"]).unwrap().trim().to_owned();
+    let job = accounting.slurm.submit(&["-p", "long", "-N2", "--gres=gpu:1", "--wrap", "true"]).unwrap();
+    let ended = format!("{me}|physics|long|normal|COMPLETED|");
+    wait::until("the job in sacct", wait::LIMIT, || sacct(&accounting, job).starts_with(&ended)).unwrap();
+    assert!(sacct(&accounting, job).contains("gres/gpu=2,node=2"), "{}", sacct(&accounting, job));
+    if let [(user, id), _] = accounting::USERS
+        && rustix::process::getuid().is_root()
+    {
+        let args =
+            ["--parsable", "-o", "/dev/null", "-A", "chemistry", "-q", accounting::QOS, "--wrap", "true"];
+        let job = accounting.slurm.run_as(id, "sbatch", &args).unwrap().trim().parse().unwrap();
+        let ended = format!("{user}|chemistry|debug|urgent|COMPLETED|");
+        wait::until("another user's job", wait::LIMIT, || sacct(&accounting, job).starts_with(&ended))
+            .unwrap();
+    }
+
+    accounting.slurmdbd.kill().unwrap();
+    accounting.mariadbd.kill().unwrap();
+    let job = accounting.slurm.submit(&["--wrap", "exit 3"]).unwrap();
+    accounting.mariadbd.start().unwrap();
+    accounting.slurmdbd.start().unwrap();
+    wait::until("the job of the outage", wait::LIMIT, || sacct(&accounting, job).contains("|FAILED|"))
+        .unwrap();
+
+    for stop in [true, false] {
+        let process = if stop { &mut accounting.slurmdbd } else { &mut accounting.mariadbd };
+        process.freeze().unwrap();
+        process.thaw().unwrap();
+        process.stop().unwrap();
+        process.start().unwrap();
+    }
+    wait::until("an answer", wait::LIMIT, || sacct(&accounting, job).contains("|FAILED|")).unwrap();
+    let rows =
+        accounting.sql("select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0").unwrap();
+    assert!(["2\n", "3\n"].contains(&rows.as_str()), "{rows}");
+    for (pid, address) in folder.processes().into_iter().flat_map(bound_sockets) {
+        assert!(address.starts_with("0100007F:"), "process {pid} has a socket on {address}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accounting;
 mod ahead;
 mod bustle;
 pub mod carbon;
@@ -46,6 +47,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+pub use accounting::Accounting;
 pub use ahead::Ahead;
 pub use bustle::Bustle;
 pub use carbon::Carbon;

@@ -14,13 +14,17 @@ pub(crate) const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/b
 /// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
-const PACKAGES: [(&str, &str); 31] = [
+const PACKAGES: [(&str, &str); 35] = [
     ("munged", "munge"),
     ("slurmrestd", "slurmrestd"),
     ("stunnel", "stunnel4"),
     ("openssl", "openssl"),
     ("slurmctld", "slurmctld"),
     ("slurmd", "slurmd"),
+    ("slurmdbd", "slurmdbd"),
+    ("mariadbd", "mariadb-server-core"),
+    ("mariadb-install-db", "mariadb-server-core"),
+    ("mariadb", "mariadb-client-core"),
     ("carbon-cache", "graphite-carbon"),
     ("carbon-relay", "graphite-carbon"),
     ("carbon-c-relay", "carbon-c-relay"),

@@ -93,10 +93,9 @@ impl Slurm {
             // A client that finds the port closed tries again for 10 s: look first, ask then.
             .ready(move || proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok());
         let asked = client.clone();
-        let slurmd = client.slurmd(folder, "slurmd", "localhost")?.ready(move || {
-            let usable = |state: String| ["idle", "mixed", "allocated"].contains(&state.trim());
-            proc::listening(slurmd_port) && asked.run("sinfo", &["-h", "-o", "%T"]).is_ok_and(usable)
-        });
+        let slurmd = client
+            .slurmd(folder, "slurmd", "localhost")?
+            .ready(move || proc::listening(slurmd_port) && asked.is_usable("localhost"));
         Ok(Self { slurmd, slurmctld, munged, slurmctld_port, conf, client })
     }
 
@@ -114,6 +113,12 @@ impl Slurm {
         let mut slurmd = self.client.slurmd(folder, node, node)?;
         slurmd.spawn()?;
         Ok(slurmd)
+    }
+
+    /// The slurmd of a further node, not started; it is ready when its node can take jobs.
+    pub(crate) fn slurmd_of(&self, folder: &Folder, node: &'static str) -> Result<Process> {
+        let client = self.client.clone();
+        Ok(self.client.slurmd(folder, node, node)?.ready(move || client.is_usable(node)))
     }
 
     /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after 60 s.
@@ -209,6 +214,14 @@ impl Client {
     fn release(&self) -> Result<String> {
         let text = self.run("slurmctld", &["-V"])?;
         Ok(text.split_whitespace().last().unwrap_or_default().to_owned())
+    }
+
+    /// Whether this node can take jobs.
+    fn is_usable(&self, node: &str) -> bool {
+        let usable = |state: &str| ["idle", "mixed", "allocated"].contains(&state);
+        // A line for each state of a partition's nodes.
+        let states = self.run("sinfo", &["-h", "-n", node, "-o", "%T"]).unwrap_or_default();
+        !states.is_empty() && states.lines().all(usable)
     }
 
     /// A node's slurmd, not started.

@@ -180,6 +180,31 @@ impl Queue {
         state.trim();
     }
 
+    /// Keeps bytes by name without a batch: [`Queue::kept`] says when they are on disk. A disk that refuses them gets them again with
+    /// the next commit.
+    pub fn keep(&self, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) -> u64 {
+        let states: BTreeMap<_, _> = states.into_iter().collect();
+        let mut state = self.shared.state();
+        state.ticket = state.ticket.saturating_add(1);
+        let ticket = state.ticket;
+        state.states.extend(states.clone());
+        if let Some(store) = &self.shared.store {
+            state.told.states.extend(states);
+            state.told.ticket = ticket;
+            state.told = store.apply(std::mem::take(&mut state.told));
+        } else {
+            state.kept.send_replace(ticket);
+        }
+        ticket
+    }
+
+    /// Waits until what this ticket was given for is on disk, or something newer of the same names. Safe to cancel.
+    pub async fn kept(&self, ticket: u64) {
+        let mut kept = self.shared.state().kept.subscribe();
+        // The queue, which this handle is of, has the other end.
+        let _ = kept.wait_for(|kept| *kept >= ticket).await;
+    }
+
     /// What was kept by name: `None` until the file has been read.
     #[must_use]
     pub fn states(&self) -> Option<BTreeMap<String, Arc<[u8]>>> {

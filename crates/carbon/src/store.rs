@@ -60,6 +60,8 @@ pub(crate) struct Changes {
     pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
     /// Other bytes to be kept, by name; the newest of each.
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
+    /// The number of the last ones of these that somebody waits for; 0: nobody.
+    pub(crate) ticket: u64,
 }
 
 impl Changes {
@@ -110,6 +112,7 @@ impl Changes {
         self.forget.extend(later.forget);
         self.evicted.extend(later.evicted);
         self.states.extend(later.states);
+        self.ticket = self.ticket.max(later.ticket);
         self
     }
 }
@@ -119,8 +122,8 @@ impl Changes {
 pub(crate) enum Event {
     /// The log is open; this is what an earlier run had kept.
     Opened(Restored),
-    /// The batches are on disk. `dropped` had to make room for them.
-    Committed { appended: Vec<u64>, dropped: Vec<u64>, file_bytes: u64 },
+    /// The batches are on disk, and the states up to the ticket. `dropped` had to make room for them.
+    Committed { appended: Vec<u64>, ticket: u64, dropped: Vec<u64>, file_bytes: u64 },
     /// The log cannot be used now, and the batches are not on disk; they go with the next commit.
     Failed { appended: Vec<u64>, error: StoreError },
 }

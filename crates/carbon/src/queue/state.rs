@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{error, info, trace, warn};
 
@@ -27,6 +27,9 @@ pub(super) struct State {
     pub(super) told: Changes,
     /// The newest of each name.
     pub(super) states: BTreeMap<String, Arc<[u8]>>,
+    /// The last ticket that was given for states, and the last whose states are on disk.
+    pub(super) ticket: u64,
+    pub(super) kept: watch::Sender<u64>,
     pub(super) clock: Clock,
     /// That `max_bytes` has no room for all of the resend window has been logged.
     pub(super) said_short: bool,
@@ -139,8 +142,9 @@ impl State {
                 self.restore(restored);
                 self.expire(Moment::now());
             }
-            Event::Committed { appended, dropped, file_bytes } => {
+            Event::Committed { appended, ticket, dropped, file_bytes } => {
                 self.status.durable = true;
+                self.kept.send_if_modified(|kept| std::mem::replace(kept, ticket.max(*kept)) < ticket);
                 self.status.file_bytes = file_bytes;
                 if std::mem::take(&mut self.said_undurable) {
                     info!("ticks are kept on disk again");

@@ -138,7 +138,12 @@ async fn a_tick_is_due_to_the_destinations_that_its_commit_names_whatever_is_con
     queue.push(&batch(1));
     let id = queue.shared.state().next_id - 1;
     queue.reconfigure(limits(), &["b".to_owned()]);
-    queue.shared.state().apply(Event::Committed { appended: vec![id], dropped: Vec::new(), file_bytes: 0 });
+    queue.shared.state().apply(Event::Committed {
+        appended: vec![id],
+        ticket: 0,
+        dropped: Vec::new(),
+        file_bytes: 0,
+    });
     assert_eq!(["a", "b"].map(|name| queue.place(name).status().due), [1, 0]);
 }
 
@@ -354,6 +359,32 @@ async fn what_is_kept_by_name_comes_with_its_batch_and_is_there_in_the_next_run(
     let again = queue_in(dir.path());
     until(&again, |state| state.restored).await;
     assert_eq!(*again.states().unwrap()["seen"], *b"three");
+}
+
+#[tokio::test]
+async fn what_is_kept_without_a_batch_counts_as_kept_when_it_is_on_disk_and_not_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = HungDisk::new(dir.path());
+    let queue = queue_in(dir.path());
+    let state = |bytes: &[u8]| [("seen".to_owned(), Arc::from(bytes))];
+    let ticket = queue.keep(state(b"one"));
+    let patience = COMMIT_PATIENCE * 2;
+    assert!(
+        tokio::time::timeout(patience, queue.kept(ticket)).await.is_err(),
+        "a hung disk has kept nothing"
+    );
+    disk.answers_again();
+    tokio::time::timeout(patience * 5, queue.kept(ticket)).await.unwrap();
+    let ticket = queue.keep(state(b"two"));
+    tokio::time::timeout(patience * 5, queue.kept(ticket)).await.unwrap();
+    // As after a SIGKILL: another process would find what is in the file now.
+    let copy = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(dir.path()).unwrap().flatten() {
+        fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    let again = queue_in(copy.path());
+    until(&again, |state| state.restored).await;
+    assert_eq!(*again.states().unwrap()["seen"], *b"two");
 }
 
 #[tokio::test]

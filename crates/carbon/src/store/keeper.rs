@@ -141,7 +141,8 @@ impl Keeper {
                 Ok(dropped) => {
                     let file_bytes = self.log.as_ref().map_or(0, Log::bytes);
                     all_dropped.extend(&dropped);
-                    self.say(Event::Committed { appended: appended(&piece), dropped, file_bytes });
+                    let (appended, ticket) = (appended(&piece), piece.ticket);
+                    self.say(Event::Committed { appended, ticket, dropped, file_bytes });
                 }
                 Err(error) => {
                     self.owed = pieces.fold(piece, Changes::and);
@@ -186,6 +187,26 @@ mod tests {
         }
         // No more than a segment at once.
         assert_eq!(commits, [vec![3, 4], vec![5, 6], vec![7]]);
+    }
+
+    #[test]
+    fn a_ticket_counts_when_the_disk_has_taken_its_states_and_not_when_it_has_refused_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (said, mut events) = mpsc::unbounded_channel();
+        let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
+        let states = [("seen".to_owned(), Arc::from(&b"one"[..]))].into();
+        faults::set_room(Some(0));
+        assert_eq!(keeper.apply(Changes { states, ticket: 7, ..Changes::default() }), None);
+        faults::set_room(None);
+        assert_eq!(keeper.apply(Changes::default()), Some(vec![]));
+        assert_eq!(keeper.apply(Changes::default()), Some(vec![]));
+        let mut tickets = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            if let Event::Committed { ticket, .. } = event {
+                tickets.push(ticket);
+            }
+        }
+        assert_eq!(tickets, [7, 0]);
     }
 
     #[test]

@@ -130,9 +130,19 @@ async fn what_was_evicted_and_is_proved_later_is_not_counted() {
     let place = queue.place("a");
     queue.push(&batch(1));
     let id = queue.shared.state().next_id - 1;
-    queue.shared.state().apply(Event::Committed { appended: vec![id], dropped: Vec::new(), file_bytes: 0 });
+    queue.shared.state().apply(Event::Committed {
+        appended: vec![id],
+        ticket: 0,
+        dropped: Vec::new(),
+        file_bytes: 0,
+    });
     place.ledger(|ledger| ledger.written(id, 1));
-    queue.shared.state().apply(Event::Committed { appended: Vec::new(), dropped: vec![id], file_bytes: 0 });
+    queue.shared.state().apply(Event::Committed {
+        appended: Vec::new(),
+        ticket: 0,
+        dropped: vec![id],
+        file_bytes: 0,
+    });
     assert_eq!(queue.shared.state().told.evicted, [(Arc::from("a"), id, 1)]);
     place.ledger(|ledger| ledger.answered(1, None, Duration::ZERO, Instant::now()));
     let later = Instant::now() + limits().resend_window;

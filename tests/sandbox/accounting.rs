@@ -1,0 +1,239 @@
+//! A Slurm cluster with accounting: slurmdbd, a MariaDB that only a socket in the folder leads to, accounts, users, and a second node.
+//!
+//! slurmdbd knows a second cluster, [`OTHER`], of which no program runs: a test fills its tables with [`Accounting::sql`].
+
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::root::Root;
+use crate::{CPUS, Folder, Process, Slurm, find_program, free_port, proc, programs};
+
+/// The cluster of slurm.conf.
+pub const CLUSTER: &str = "sandbox";
+
+/// The other cluster that slurmdbd serves.
+pub const OTHER: &str = "other";
+
+/// The accounts; each user may use each of them, and uses the first one unless a job says otherwise.
+pub const ACCOUNTS: [&str; 2] = ["physics", "chemistry"];
+
+/// A QOS next to `normal`, which every user may use.
+pub const QOS: &str = "urgent";
+
+/// Users of Debian's own, with their ids, who may submit jobs where the sandbox runs as root ([`Slurm::run_as`]). The user who
+/// runs the sandbox may too.
+pub const USERS: [(&str, u32); 2] = [("games", 5), ("mail", 8)];
+
+/// The nodes. Each has [`crate::CPUS`] CPUs and two GPUs.
+pub const NODES: [&str; 2] = ["c1", "c2"];
+
+/// The cluster, its slurmdbd and its database. Each program can be stopped, killed, frozen and started again by itself.
+#[derive(Debug)]
+pub struct Accounting {
+    /// munged, slurmctld and the slurmd of the first node.
+    pub slurm: Slurm,
+    /// The slurmd of the second node.
+    pub second_slurmd: Process,
+    /// Answers sacct and sacctmgr, and takes what slurmctld tells.
+    pub slurmdbd: Process,
+    /// slurmdbd's database.
+    pub mariadbd: Process,
+    folder: PathBuf,
+}
+
+impl Accounting {
+    /// Starts everything and waits until both nodes can take jobs.
+    ///
+    /// # Errors
+    /// A program is missing, or does not come up.
+    pub fn start(folder: &Folder) -> Result<Self> {
+        Self::start_with(folder, "", "")
+    }
+
+    /// The same with further lines in slurm.conf and in slurmdbd.conf.
+    ///
+    /// # Errors
+    /// As [`Accounting::start`].
+    pub fn start_with(folder: &Folder, slurm_conf: &str, slurmdbd_conf: &str) -> Result<Self> {
+        let mut slurm = Slurm::new(folder)?;
+        let path = folder.path();
+        let port = free_port()?;
+        configure(path, slurm.conf(), port, [free_port()?, free_port()?], slurm_conf)?;
+        // slurmdbd takes no number for its user.
+        let user = slurm.run("id", &["-un"])?;
+        write_slurmdbd_conf(path, port, &format!("SlurmUser={user}{slurmdbd_conf}"))?;
+        let mariadbd = mariadbd(folder)?;
+        let answers = slurm.question("sacctmgr", &["-n", "show", "cluster"]);
+        let slurmdbd = Process::of(folder, "slurmdbd", slurm.words("slurmdbd")?)
+            .args(["-D"])
+            .env("SLURM_CONF", slurm.conf())
+            .env("MYSQL_UNIX_PORT", socket(path))
+            .ready(move || proc::listening(port) && answers().is_ok());
+        let [first, second] = NODES;
+        slurm.slurmd = slurm.slurmd_of(folder, first)?;
+        let second_slurmd = slurm.slurmd_of(folder, second)?;
+        let mut accounting = Self { slurm, second_slurmd, slurmdbd, mariadbd, folder: path.to_owned() };
+        accounting.start_all()?;
+        Ok(accounting)
+    }
+
+    fn start_all(&mut self) -> Result<()> {
+        self.slurm.munged.start()?;
+        self.mariadbd.start()?;
+        self.sql(
+            "create database slurm_acct_db; create user slurm@localhost identified by 'x'; \
+             grant all on slurm_acct_db.* to slurm@localhost",
+        )?;
+        self.slurmdbd.start()?;
+        self.fill()?;
+        self.second_slurmd.spawn()?;
+        self.slurm.slurmctld.start()?;
+        self.slurm.slurmd.start()?;
+        self.second_slurmd.wait_ready()
+    }
+
+    /// Clusters, accounts and users, before slurmctld registers its own.
+    fn fill(&self) -> Result<()> {
+        let me = self.slurm.run("id", &["-un"])?;
+        let mut users = vec![me.trim()];
+        if rustix::process::getuid().is_root() {
+            users.extend(USERS.map(|(name, _)| name));
+        }
+        let (users, accounts) = (users.join(","), format!("account={}", ACCOUNTS.join(",")));
+        let default = format!("defaultaccount={}", ACCOUNTS[0]);
+        for entity in [
+            &["cluster", CLUSTER, OTHER][..],
+            &["qos", QOS],
+            &["account", &ACCOUNTS.join(",")],
+            &["user", &users, &accounts, &default, &format!("qos=normal,{QOS}")],
+        ] {
+            self.slurm.run("sacctmgr", &[&["-i", "add"], entity].concat())?;
+        }
+        Ok(())
+    }
+
+    /// What MariaDB answers to these statements, as root of the database: a line for each row, columns separated by tabs, no
+    /// heading. slurmdbd's tables are in `slurm_acct_db`.
+    ///
+    /// # Errors
+    /// MariaDB does not run, or refuses: with its message.
+    pub fn sql(&self, statements: &str) -> Result<String> {
+        let mut command = crate::command(&self.folder, &find_program("timeout")?);
+        command.args(["--kill-after=1", "60"]).arg(find_program("mariadb")?);
+        let socket = format!("--socket={}", socket(&self.folder).display());
+        programs::output(command, ["--no-defaults", "--user=root", &socket, "-N", "-B", "-e", statements])
+    }
+}
+
+fn socket(folder: &Path) -> PathBuf {
+    folder.join("db/sock")
+}
+
+/// Nothing is synced: what is committed survives a SIGKILL of MariaDB, and nobody cuts the power. Without it the start takes ten times as
+/// long.
+const SMALL: [&str; 5] = [
+    "--innodb-flush-method=nosync",
+    "--innodb-doublewrite=0",
+    "--aria-sync-log-dir=NEVER",
+    "--innodb-log-file-size=8M",
+    "--innodb-undo-tablespaces=0",
+];
+
+/// A MariaDB of this machine, whatever Slurm the sandbox runs.
+fn mariadbd(folder: &Folder) -> Result<Process> {
+    let path = folder.path().join("db");
+    fs::create_dir(&path)?;
+    // slurmdbd may run as another user in a chroot.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    let data = format!("--datadir={}", path.join("data").display());
+    // MariaDB refuses to be root unless it is told to.
+    let user = rustix::process::getuid().is_root().then_some("--user=root");
+    let install = crate::command(folder.path(), &find_program("mariadb-install-db")?);
+    let flags = ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"];
+    programs::output(install, flags.into_iter().chain(SMALL).chain(user))?;
+    let at = socket(folder.path());
+    let args = [
+        "--no-defaults".to_owned(),
+        data,
+        format!("--socket={}", at.display()),
+        format!("--pid-file={}", path.join("pid").display()),
+        "--skip-networking".to_owned(),
+        "--innodb-buffer-pool-size=64M".to_owned(),
+        // To the kernel with each commit, to the disk once a second.
+        "--innodb-flush-log-at-trx-commit=2".to_owned(),
+    ];
+    let mut mariadbd =
+        Process::of(folder, "mariadbd", Root::Here.start(folder.path(), "mariadbd")?).args(args);
+    if let Some(user) = user {
+        mariadbd = mariadbd.args([user]);
+    }
+    Ok(mariadbd.ready(move || std::os::unix::net::UnixStream::connect(&at).is_ok()))
+}
+
+/// Changes the sandbox's slurm.conf.
+fn configure(folder: &Path, conf: &Path, dbd_port: u16, node_ports: [u16; 2], more: &str) -> Result<()> {
+    let path = folder.display();
+    let kept = fs::read_to_string(conf)?;
+    let replaced = ["AccountingStorageType=", "JobAcctGatherType=", "NodeName=", "PartitionName="];
+    let kept = kept.lines().filter(|line| !replaced.iter().any(|start| line.starts_with(start)));
+    let mut text: String = kept.map(|line| format!("{line}\n")).collect();
+    text += &format!(
+        "\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={dbd_port}
+AccountingStoragePass={path}/munge/sock
+AccountingStorageEnforce=associations,limits,qos
+AccountingStorageTRES=gres/gpu
+JobAcctGatherType=jobacct_gather/linux
+PriorityType=priority/multifactor
+GresTypes=gpu
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=long Nodes=ALL MaxTime=INFINITE State=UP
+{more}
+"
+    );
+    for (name, port) in NODES.into_iter().zip(node_ports) {
+        text += &format!(
+            "NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=2000 \
+             Gres=gpu:2 State=UNKNOWN\n"
+        );
+    }
+    fs::write(conf, text)?;
+    for gpu in ["gpu0", "gpu1"] {
+        fs::write(folder.join(gpu), "")?;
+    }
+    fs::write(folder.join("gres.conf"), format!("Name=gpu File={path}/gpu[0-1]\n"))?;
+    Ok(())
+}
+
+/// slurmdbd refuses a file that others may read.
+fn write_slurmdbd_conf(folder: &Path, port: u16, more: &str) -> Result<()> {
+    use std::io::Write as _;
+
+    let file = folder.join("slurmdbd.conf");
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?;
+    let path = folder.display();
+    write!(
+        file,
+        "\
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={port}
+AuthType=auth/munge
+AuthInfo=socket={path}/munge/sock
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StoragePass=x
+StorageLoc=slurm_acct_db
+PidFile={path}/slurmdbd.pid
+CommunicationParameters=NoInAddrAny
+{more}
+"
+    )
+    .context("slurmdbd.conf")
+}
