@@ -41,7 +41,8 @@ pub(crate) fn execute(command: Command) -> Result<()> {
             check::connect(&options, storage_schemas.as_deref(), read_back.as_ref())
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
-        Command::Stats { options, json, reset, watch: None } => stats::stats(&options, json, reset),
+        Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options, by, json),
+        Command::Stats { options, json, reset, .. } => stats::stats(&options, json, reset),
         Command::Metrics { options, count: true } => count::count(&options),
         Command::Metrics { count: false, .. } => print(&metrics::document()),
         Command::Manual { folder } => manual::write(&folder),

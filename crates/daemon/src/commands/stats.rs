@@ -1,13 +1,16 @@
-//! `stats`: what sdiag prints, in its words and order, names resolved; as a recording with `--json`.
+//! `stats`: what sdiag prints, in its words and order, names resolved; as a recording with `--json`. With `--jobs`: whose
+//! jobs run and wait.
 
 mod compared;
 mod document;
+mod jobs;
 
 use anyhow::Result;
 use slurm_snapshot::{Answer, ReplyKind, ReplyOptions, Request};
 
 pub(super) use self::compared::{Compared, Row, type_name, user_name};
 pub(super) use self::document::document;
+pub(super) use self::jobs::jobs;
 use super::{block_on, load, log_errors, print, read_or_advise};
 use crate::cli::Options;
 
