@@ -56,11 +56,11 @@ pub(crate) enum Command {
         )]
         read_back: Option<Url>,
     },
-    /// Print what `sdiag` shows, or whose jobs run and wait
+    /// Print what `sdiag` shows, whose jobs run and wait, or what `sshare` shows
     Stats {
         #[command(flatten)]
         options: Options,
-        /// As one JSON line; without --jobs it is one that --replay reads
+        /// As one JSON line; without --jobs and --fairshare it is one that --replay reads
         #[arg(long, conflicts_with = "reset")]
         json: bool,
         /// Whose jobs run and wait: the first 20 by CPUs. slurmctld is asked for all its jobs once
@@ -69,6 +69,9 @@ pub(crate) enum Command {
         /// What --jobs counts them by
         #[arg(long, value_name = "WHAT", requires = "jobs", default_value = "user")]
         by: By,
+        /// Shares and usage of accounts and users, as `sshare -al` prints them
+        #[arg(long, conflicts_with_all = ["jobs", "reset", "watch"])]
+        fairshare: bool,
         /// Reset slurmctld's counters instead; for an operator of the cluster
         #[arg(long)]
         reset: bool,

@@ -12,6 +12,7 @@ use crate::metric::{Leaves, Points};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Settings};
 
+mod associations;
 mod controllers;
 mod health;
 mod jobs;
@@ -138,6 +139,7 @@ pub(crate) const COLLECTORS: &[Collector] = &[
     partitions::COLLECTOR,
     licenses::COLLECTOR,
     reservations::COLLECTOR,
+    associations::COLLECTOR,
     controllers::COLLECTOR,
 ];
 

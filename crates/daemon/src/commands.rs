@@ -42,6 +42,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
         Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options, by, json),
+        Command::Stats { options, fairshare: true, json, .. } => stats::fairshare(&options, json),
         Command::Stats { options, json, reset, .. } => stats::stats(&options, json, reset),
         Command::Metrics { options, count: true } => count::count(&options),
         Command::Metrics { count: false, .. } => print(&metrics::document()),

@@ -5,6 +5,7 @@
 //! and serves one configuration a process; so nothing here tries to survive it: that is the daemon's affair.
 
 pub mod args;
+mod associations;
 pub mod client;
 pub mod conf;
 mod conf_cache;
@@ -12,6 +13,7 @@ mod fold;
 mod job;
 mod jobs;
 mod lists;
+mod long_double;
 mod names;
 mod nodes;
 mod operator;

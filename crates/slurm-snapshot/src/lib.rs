@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
+mod associations;
 mod endpoint;
 mod exit;
 pub mod gres;
@@ -20,6 +21,9 @@ mod shares;
 mod statistics;
 pub mod tres;
 
+pub use associations::{
+    Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits,
+};
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
 pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Serialize;
-use slurm_snapshot::{JobTally, Jobs, Reading, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::super::{block_on, load, log_errors, print, read_or_advise};
+use super::whole;
 use crate::cli::{By, Options};
 use crate::derive::seconds_since;
-use crate::survey::HIDDEN_REMEDY;
 
 /// More rows than this are a number.
 const MOST_ROWS: usize = 20;
@@ -19,20 +19,10 @@ pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result
     log_errors(options, &config);
     let request = Request::new(ReplyKind::Jobs, by.options());
     let reading = block_on(read_or_advise(config.slurm, request))?;
-    let table = Table::new(by, whole(&reading)?);
-    print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })
-}
-
-/// The jobs, where slurmctld keeps none of them from this user.
-fn whole(reading: &Reading) -> Result<&Jobs> {
+    whole(&reading, ReplyKind::Jobs)?;
     let Some(Reply::Jobs(jobs)) = &reading.reply else { bail!("no jobs in slurmctld's reply") };
-    let visibility = reading.visibility.as_ref().context("slurmctld did not say what PrivateData hides")?;
-    if visibility.may_hide("jobs") {
-        bail!(
-            "slurm.conf's PrivateData keeps other users' jobs from this user, and a part must not look like the whole.\n{HIDDEN_REMEDY}"
-        );
-    }
-    Ok(jobs)
+    let table = Table::new(by, jobs);
+    print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })
 }
 
 impl By {
@@ -202,7 +192,7 @@ fn duration(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{JobTallies, UserJobs, Visibility};
+    use slurm_snapshot::{JobTallies, UserJobs};
 
     use super::*;
 
@@ -242,19 +232,6 @@ mod tests {
         };
         let rows = Table::new(By::Reason, &jobs).rows;
         assert_eq!((rows[0].running.jobs, rows[0].pending.jobs, rows[0].oldest_wait), (0, 3, Some(100)));
-    }
-
-    #[test]
-    fn a_part_of_the_jobs_is_not_printed_as_all_of_them() {
-        let of = |visibility| Reading {
-            reply: Some(Reply::Jobs(Box::default())),
-            visibility,
-            ..Reading::default()
-        };
-        let seen = |privileged| Some(Visibility { private: vec!["jobs".to_owned()], privileged });
-        assert!(whole(&of(seen(Some(true)))).is_ok());
-        assert!(whole(&of(seen(Some(false)))).unwrap_err().to_string().contains("adminlevel=operator"));
-        assert!(whole(&of(seen(None))).is_err() && whole(&of(None)).is_err());
     }
 
     #[test]
