@@ -2,11 +2,13 @@
 
 mod absent;
 mod check;
+mod default_file;
 mod doctor;
 mod graphite_web;
 mod jobs;
 mod once;
 mod text;
+mod version;
 mod watch;
 
 use std::fs;

@@ -98,10 +98,9 @@ impl Ledger {
         if self.resend_window.is_zero()
             && let Some(entry) = self.entries.get_mut(&batch)
         {
-            entry.frames = entry.frames.saturating_add(1);
+            entry.frames += 1;
             entry.points = entry.points.saturating_sub(points);
-            let handed_over = self.handed_over.entry(connection).or_default();
-            *handed_over = handed_over.saturating_add(points);
+            *self.handed_over.entry(connection).or_default() += points;
         }
     }
 
@@ -211,9 +210,14 @@ impl Ledger {
         self.due.len()
     }
 
+    /// Points of the ticks that are due.
+    pub(crate) fn points_due(&self) -> u64 {
+        self.due.iter().filter_map(|(_, batch)| self.entries.get(batch)).map(|entry| entry.points).sum()
+    }
+
     /// Points that were written can no longer be proved read, nor be written again.
     pub(crate) const fn count_unproved(&mut self, points: u64) {
-        self.unproved = self.unproved.saturating_add(points);
+        self.unproved += points;
     }
 
     /// Points that were written, could not be proved read, and cannot be written again.

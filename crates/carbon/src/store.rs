@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,8 +38,8 @@ const MOST_UNANSWERED: usize = 64;
 pub(crate) struct Kept {
     pub(crate) id: u64,
     pub(crate) timestamp: i64,
-    /// When it was pushed, milliseconds of CLOCK_BOOTTIME.
-    pub(crate) pushed: u64,
+    /// When it was pushed, by CLOCK_BOOTTIME.
+    pub(crate) pushed: Duration,
     pub(crate) frames: Arc<[Frame]>,
     /// The destinations that have not had it.
     pub(crate) due: Vec<Arc<str>>,
@@ -150,8 +151,8 @@ pub(crate) struct Restored {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) timestamp: i64,
-    /// When it was pushed, milliseconds of CLOCK_BOOTTIME; `None` before the host's last start.
-    pub(crate) pushed: Option<u64>,
+    /// When it was pushed, by CLOCK_BOOTTIME; `None` before the host's last start.
+    pub(crate) pushed: Option<Duration>,
     pub(crate) points: u64,
     pub(crate) bytes: usize,
 }
@@ -257,11 +258,12 @@ impl Store {
         let mut command = Command::Close { changes, closed };
         while let Err(TrySendError::Full(refused)) = self.commands.try_send(command) {
             command = refused;
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         done.await.unwrap_or_default()
     }
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/store/tests.rs"]
 mod tests;

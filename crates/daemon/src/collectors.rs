@@ -10,7 +10,7 @@ use slurm_snapshot::{Reading, ReplyKind, ReplyOptions};
 
 use crate::metric::{Leaves, Points};
 use crate::replies::SurveyReplies;
-use crate::settings::{Setting, Settings};
+use crate::settings::{STATES_ONLY, Setting, Settings};
 
 mod associations;
 mod controllers;
@@ -63,6 +63,11 @@ impl Collector {
     /// Whether it takes part in surveys, not in every tick.
     pub(crate) fn is_survey(&self) -> bool {
         matches!(self.start, Start::Survey(_))
+    }
+
+    /// Every path that it may make with these settings.
+    pub(crate) fn paths_with(&self, settings: &Settings) -> &'static [Paths] {
+        if settings.flag(&STATES_ONLY) { jobs::OF_STATES } else { self.paths }
     }
 }
 

@@ -4,6 +4,7 @@
 //! `rpc`, `jobs` and their likes copy or count. libslurm exits the process when its configuration is bad, may hang for ever, keeps static state
 //! and serves one configuration a process; so nothing here tries to survive it: that is the daemon's affair.
 
+mod advice;
 pub mod args;
 mod associations;
 pub mod client;

@@ -32,7 +32,7 @@ pub use line::{
 };
 pub use lists::*;
 pub use nodes::{Memory, NODE_STATES, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
-pub use release::{Release, ReleaseError};
+pub use release::{LIBRARIES, Release, ReleaseError};
 pub use replies::*;
 pub use rpc::rpc_name;
 pub use shares::Shares;

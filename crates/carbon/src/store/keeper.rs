@@ -103,11 +103,12 @@ impl Keeper {
 
     fn open(&mut self) {
         self.tried = Some(Instant::now());
-        match self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok) {
-            Ok(lock) => self.lock = Some(lock),
-            Err(error) => return self.say(Event::Failed { appended: Vec::new(), error }),
-        }
-        match Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES) {
+        let locked = self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok);
+        let opened = locked.and_then(|lock| {
+            self.lock = Some(lock);
+            Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES)
+        });
+        match opened {
             Ok((log, restored)) => {
                 let old = self.dir.join("queue.sqlite3");
                 if old.exists() {
@@ -117,7 +118,7 @@ impl Keeper {
                 self.say(Event::Opened(restored));
             }
             Err(error) => {
-                self.refused += u32::from(matches!(error, StoreError::Io { .. }));
+                self.refused += u32::from(self.lock.is_some() && matches!(error, StoreError::Io { .. }));
                 self.is_newer = matches!(error, StoreError::Newer { .. });
                 self.say(Event::Failed { appended: Vec::new(), error });
             }
@@ -170,8 +171,13 @@ mod tests {
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 200 << 10] }].into();
-        let kept =
-            |id| Kept { id, timestamp: 0, pushed: 0, frames: Arc::clone(&frames), due: vec!["a".into()] };
+        let kept = |id| Kept {
+            id,
+            timestamp: 0,
+            pushed: Duration::ZERO,
+            frames: Arc::clone(&frames),
+            due: vec!["a".into()],
+        };
         let append = |ids: Range<u64>| Changes { append: ids.map(kept).collect(), ..Changes::default() };
         faults::set_room(Some(0));
         assert_eq!(keeper.apply(append(1..4)), None);

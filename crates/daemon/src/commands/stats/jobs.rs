@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_snapshot::{JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
-use super::super::{block_on, load, log_errors, print, read_or_advise};
+use super::super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
 use super::whole;
 use crate::cli::{By, Options};
 use crate::derive::seconds_since;
@@ -15,7 +15,7 @@ use crate::derive::seconds_since;
 const MOST_ROWS: usize = 20;
 
 pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
-    let config = load(options)?;
+    let config = load_what_is_readable(options)?;
     log_errors(options, &config);
     let request = Request::new(ReplyKind::Jobs, by.options());
     let reading = block_on(read_or_advise(config.slurm, request))?;
