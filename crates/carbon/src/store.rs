@@ -118,7 +118,6 @@ impl Changes {
     }
 }
 
-/// What the thread says.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The log is open; this is what an earlier run had kept.
@@ -201,7 +200,7 @@ pub(crate) enum StoreError {
     Gone,
 }
 
-enum Command {
+enum StoreCommand {
     Apply(Changes),
     Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
     Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
@@ -213,7 +212,7 @@ pub(crate) type Lock = oneshot::Receiver<Result<(), StoreError>>;
 /// The way to the thread.
 #[derive(Debug)]
 pub(crate) struct Store {
-    commands: SyncSender<Command>,
+    commands: SyncSender<StoreCommand>,
 }
 
 impl Store {
@@ -237,8 +236,8 @@ impl Store {
 
     /// Hands changes over; an event comes for them. Returns what a disk that does not answer cannot be told now.
     pub(crate) fn apply(&self, changes: Changes) -> Changes {
-        match self.commands.try_send(Command::Apply(changes)) {
-            Err(TrySendError::Full(Command::Apply(changes))) => changes,
+        match self.commands.try_send(StoreCommand::Apply(changes)) {
+            Err(TrySendError::Full(StoreCommand::Apply(changes))) => changes,
             // Without its thread there is no file; the queue goes on in memory.
             _ => Changes::default(),
         }
@@ -247,7 +246,7 @@ impl Store {
     /// The frames of a batch that are what was written.
     pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let (reply, frames) = oneshot::channel();
-        let _ = self.commands.try_send(Command::Load { id, reply });
+        let _ = self.commands.try_send(StoreCommand::Load { id, reply });
         frames.await.unwrap_or(Err(StoreError::Gone))
     }
 
@@ -255,7 +254,7 @@ impl Store {
     /// on disk.
     pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
         let (closed, done) = oneshot::channel();
-        let mut command = Command::Close { changes, closed };
+        let mut command = StoreCommand::Close { changes, closed };
         while let Err(TrySendError::Full(refused)) = self.commands.try_send(command) {
             command = refused;
             tokio::time::sleep(Duration::from_millis(10)).await;

@@ -31,6 +31,8 @@ pub(crate) struct StatusDocument {
 #[serde(default)]
 pub(crate) struct SlurmctldEntry {
     pub(crate) cluster: Option<String>,
+    /// The prefix needs the cluster's name, which no reading has had: nothing is sent.
+    pub(crate) nameless: bool,
     /// Whether the last reading succeeded; `None` before the first.
     pub(crate) answers: Option<bool>,
     /// Since when that is so.

@@ -25,7 +25,7 @@ pub use associations::{
     Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits,
 };
 pub use endpoint::{Endpoint, EndpointError};
-pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
+pub use exit::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS};
 pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,

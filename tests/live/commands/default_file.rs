@@ -40,6 +40,22 @@ fn a_missing_one_is_no_problem_and_check_says_where_it_would_be() {
     assert_eq!((once.code, once.stderr.as_str()), (Some(0), ""));
 }
 
+/// Where `make install PREFIX=` puts both; this machine's own /etc comes second.
+#[test]
+fn below_another_prefix_it_is_in_the_etc_of_that_prefix() {
+    let folder = Folder::new().unwrap();
+    let [program, file] = ["opt/bin/slurm-graphite", "opt/etc/slurm-graphite/slurm-graphite.toml"]
+        .map(|name| folder.path().join(name));
+    for path in [&program, &file] {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+    }
+    sandbox::copy_program(&slurm_graphite().unwrap(), &program).unwrap();
+    fs::write(&file, "").unwrap();
+    let words = ["-u", "SLURM_GRAPHITE_CONFIG", &program.display().to_string(), "check"];
+    let check = Invocation::of(&folder, &find_program("env").unwrap(), &words).unwrap().finish().unwrap();
+    assert_eq!(check.stdout, format!("✓ configuration: {}\n", file.display()));
+}
+
 #[test]
 fn its_errors_are_those_of_a_file_that_is_named() {
     let folder = Folder::new().unwrap();

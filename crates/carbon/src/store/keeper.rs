@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
 use super::log::Log;
-use super::{Changes, Command, Event, StoreError, disk};
+use super::{Changes, Event, StoreCommand, StoreError, disk};
 
 /// A log that could not be opened is tried again after this.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
@@ -21,7 +21,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// After so many tries what the disk still refuses to read is given up.
 const MOST_TRIES: u32 = 3;
 
-/// The thread: owner of the log.
 pub(super) struct Keeper {
     dir: PathBuf,
     max_bytes: u64,
@@ -61,7 +60,7 @@ impl Keeper {
     /// Carries out commands until their sender is gone. First it reports whether another process uses the folder.
     pub(super) fn run(
         mut self,
-        commands: &Receiver<Command>,
+        commands: &Receiver<StoreCommand>,
         locked: oneshot::Sender<Result<(), StoreError>>,
     ) {
         let (start, mut lock) = (Instant::now(), disk::lock(&self.dir));
@@ -79,12 +78,12 @@ impl Keeper {
         }
         while let Ok(command) = commands.recv() {
             match command {
-                Command::Apply(changes) => drop(self.apply(changes)),
-                Command::Load { id, reply } => {
+                StoreCommand::Apply(changes) => drop(self.apply(changes)),
+                StoreCommand::Load { id, reply } => {
                     let frames = self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.load(id));
                     let _ = reply.send(frames);
                 }
-                Command::Close { changes, closed } => {
+                StoreCommand::Close { changes, closed } => {
                     // There is no later time.
                     self.tried = None;
                     let dropped = self.apply(changes);

@@ -137,7 +137,8 @@ impl Daemon {
         info!(
             interval = config.interval,
             prefix = %config.prefix,
-            version = env!("CARGO_PKG_VERSION"),
+            configuration = config.file.as_ref().map(|file| file.display().to_string()),
+            version = env!("SLURM_GRAPHITE_VERSION"),
             "slurm-graphite has started"
         );
         Ok(Self {
@@ -339,25 +340,6 @@ impl Daemon {
             .saturating_add(self.survey.as_ref().map_or(0, |survey| survey.source().restarts()))
     }
 
-    fn tell_status(&mut self) {
-        let (said, senders, nameless) = (self.logged, &self.senders, self.logged_nameless);
-        self.notify.status(|| {
-            let slurm = match said {
-                LoggedState::Nothing => "waiting for the first reading",
-                LoggedState::Up => "slurmctld answers",
-                LoggedState::Down => "slurmctld does not answer",
-            };
-            let destinations =
-                senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
-            let nameless = nameless.then(|| "nothing is sent before the cluster's name is known".to_owned());
-            std::iter::once(slurm.to_owned())
-                .chain(nameless)
-                .chain(destinations)
-                .collect::<Vec<_>>()
-                .join("; ")
-        });
-    }
-
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
@@ -392,18 +374,6 @@ fn unix_now() -> i64 {
 
 fn names(destinations: &[Destination]) -> Vec<String> {
     destinations.iter().map(|to| to.name.clone()).collect()
-}
-
-fn destination_words(name: &str, status: &carbon::Status) -> String {
-    let state = match (status.connected, status.in_doubt) {
-        (true, false) => "sending to",
-        (true, true) => "not known to read:",
-        (false, _) => "waiting for",
-    };
-    match status.oldest_due.filter(|_| status.due > 1 || !status.connected) {
-        Some(oldest) => format!("{state} {name}, {} ticks queued since {}", status.due, clock_time(oldest)),
-        None => format!("{state} {name}"),
-    }
 }
 
 /// `12:00:30`, local time.

@@ -24,7 +24,7 @@ impl Store {
         let (commands, received) = sync_channel(MOST_UNANSWERED);
         std::thread::spawn(move || {
             for command in received {
-                if let Command::Load { id, reply } = command {
+                if let StoreCommand::Load { id, reply } = command {
                     let _ = reply.send(load(id));
                 }
             }

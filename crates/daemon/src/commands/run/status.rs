@@ -1,6 +1,6 @@
-//! What the daemon tells of itself when `status` asks.
+//! What the daemon tells of itself: to systemd in words, and to `status` when that asks.
 
-use super::{Daemon, unix_now};
+use super::{Daemon, LoggedState, clock_time, unix_now};
 use crate::source::{Outcome, Source};
 use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
 
@@ -22,6 +22,27 @@ impl SlurmctldSeen {
 }
 
 impl Daemon {
+    /// To systemd.
+    pub(super) fn tell_status(&mut self) {
+        let (said, senders, nameless) = (self.logged, &self.senders, self.logged_nameless);
+        self.notify.status(|| {
+            let slurm = match said {
+                LoggedState::Nothing => "waiting for the first reading",
+                LoggedState::Up => "slurmctld answers",
+                LoggedState::Down => "slurmctld does not answer",
+            };
+            let destinations =
+                senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
+            let nameless = nameless.then(|| "nothing is sent before the cluster's name is known".to_owned());
+            std::iter::once(slurm.to_owned())
+                .chain(nameless)
+                .chain(destinations)
+                .collect::<Vec<_>>()
+                .join("; ")
+        });
+    }
+
+    /// To `status`.
     pub(super) fn status(&self) -> StatusDocument {
         let (queue, settings) = (self.queue.status(), &self.config.queue);
         StatusDocument {
@@ -32,7 +53,11 @@ impl Daemon {
             now: unix_now(),
             interval: self.config.interval,
             last_tick: self.last_tick,
-            slurmctld: SlurmctldEntry { cluster: self.cluster.clone(), ..self.slurmctld.0.clone() },
+            slurmctld: SlurmctldEntry {
+                cluster: self.cluster.clone(),
+                nameless: self.logged_nameless,
+                ..self.slurmctld.0.clone()
+            },
             destinations: self.destinations(),
             queue: QueueEntry {
                 dir: self.queue_dir.clone(),
@@ -79,5 +104,17 @@ impl Daemon {
         };
         let surveys = self.survey.as_ref().map(|survey| entry("surveys", survey.source()));
         std::iter::once(entry("statistics", &self.source)).chain(surveys).collect()
+    }
+}
+
+fn destination_words(name: &str, status: &carbon::Status) -> String {
+    let state = match (status.connected, status.in_doubt) {
+        (true, false) => "sending to",
+        (true, true) => "not known to read:",
+        (false, _) => "waiting for",
+    };
+    match status.oldest_due.filter(|_| status.due > 1 || !status.connected) {
+        Some(oldest) => format!("{state} {name}, {} ticks queued since {}", status.due, clock_time(oldest)),
+        None => format!("{state} {name}"),
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! A line of sdiag's is never changed, only added to.
 
-use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
-use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, Statistics, bf_exit_text, schedule_exit_text};
+use slurm_snapshot::{
+    BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, Statistics,
+};
 
 use super::compared::{Compared, RankedRow, type_name, user_name};
 use crate::derive::{self, Cycles};
@@ -116,7 +117,7 @@ impl SdiagText<'_> {
         self.line(format_args!("\tLast queue length: {}", s.schedule_queue_len));
         self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.main));
         let exits = |s: &Statistics| s.schedule_exit.clone();
-        self.exits("Main scheduler exit:", s, exits, schedule_exit_text);
+        self.exits("Main scheduler exit:", s, exits, MAIN_EXITS);
     }
 
     fn backfill(&mut self, s: &Statistics) {
@@ -161,7 +162,7 @@ impl SdiagText<'_> {
         self.own("Cycles per minute:", |c| c.cycles(&c.interval.bf));
         self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.bf));
         self.own("Coverage of the queue (last cycle):", |_| derive::bf_coverage(s));
-        self.exits("Backfill exit", s, |s| s.bf_exit.clone(), bf_exit_text);
+        self.exits("Backfill exit", s, |s| s.bf_exit.clone(), BACKFILL_EXITS);
     }
 
     fn exits(
@@ -169,12 +170,12 @@ impl SdiagText<'_> {
         title: &str,
         s: &Statistics,
         of: fn(&Statistics) -> Option<Vec<u32>>,
-        name: fn(usize) -> Cow<'static, str>,
+        reasons: ExitReasons,
     ) {
         let Some(exits) = of(s) else { return };
         self.line(format_args!("\n{title}"));
         for (index, &count) in exits.iter().enumerate() {
-            self.with(format_args!("\t{}:{count:>2}", name(index)), |c| {
+            self.with(format_args!("\t{}:{count:>2}", reasons.text(index)), |c| {
                 let before = of(c.before)?.get(index).copied()?;
                 count.checked_sub(before).map(f64::from)
             });

@@ -89,6 +89,10 @@ fn slurmctld(entry: &SlurmctldEntry, started: i64, judge: Judge) -> (Mark, Strin
     let since = entry.since.unwrap_or(started);
     let cluster = entry.cluster.as_ref().map_or_else(String::new, |cluster| format!(", cluster {cluster}"));
     match entry.answers {
+        Some(true) if entry.nameless => {
+            let text = "but does not tell the cluster's name, which the prefix needs: nothing is sent";
+            (judge.mark(since), format!("answers {}, {text}", judge.since(since)))
+        }
         Some(true) => (Mark::Well, format!("answers {}{cluster}", judge.since(since))),
         Some(false) => {
             let error = entry.error.as_deref().unwrap_or_default();
@@ -223,6 +227,16 @@ mod tests {
         assert_eq!(marks(&doubted), [(String::new(), Mark::Wrong)]);
         let future = StatusDocument { last_tick: Some(5000), ..document() };
         assert_eq!(marks(&future), []);
+    }
+
+    /// A health check must not call it well that nothing is ever sent.
+    #[test]
+    fn a_cluster_without_the_name_that_the_prefix_needs_is_wrong_although_slurmctld_answers() {
+        let nameless = StatusDocument {
+            slurmctld: SlurmctldEntry { nameless: true, ..document().slurmctld },
+            ..document()
+        };
+        assert_eq!(marks(&nameless), [("slurmctld".to_owned(), Mark::Wrong)]);
     }
 
     #[test]
