@@ -15,6 +15,7 @@ mod config;
 #[path = "../tests/inside/counter_model.rs"]
 mod counter_model;
 mod derive;
+mod finished;
 mod grid;
 mod metric;
 mod node_metrics;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::time::{ClockId, clock_gettime};
 use reader_process::{Conversation, ServeError, log};
 use slurm_snapshot::{
-    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Statistics, Visibility,
+    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Role, Statistics, Visibility,
 };
 
 use crate::client::CallError;
@@ -76,12 +76,16 @@ impl<R: Rpcs> Server<'_, R> {
     }
 
     fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
-        let visibility = self.visibility(request)?;
+        let mut visibility = self.visibility(request)?;
         let before = Instant::now();
         let (mut statistics, mut reply) = (None, None);
         match request.reply {
             ReplyKind::Statistics => statistics = Some(self.rpcs.statistics(request.options.rpc)?),
             ReplyKind::Reset => self.rpcs.reset()?,
+            ReplyKind::Finished => {
+                let (its, finished) = self.rpcs.finished(request)?;
+                (visibility, reply) = (Some(its), Some(Reply::Finished(Box::new(finished))));
+            }
             _ => reply = Some(self.rpcs.load(request)?),
         }
         let elapsed = before.elapsed();
@@ -121,8 +125,12 @@ impl<R: Rpcs> Server<'_, R> {
         }
     }
 
-    /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first.
+    /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first. slurmdbd has a
+    /// PrivateData of its own, which is asked for with the reply.
     fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
+        if request.reply.row().role == Role::Accounting {
+            return Ok(None);
+        }
         request.reply.row().private.map_or(Ok(None), |_| self.conf_cache.visibility(self.rpcs))
     }
 }

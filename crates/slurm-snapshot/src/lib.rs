@@ -8,6 +8,7 @@
 pub mod array;
 mod endpoint;
 mod exit;
+mod finished;
 pub mod gres;
 mod jobs;
 mod line;
@@ -21,6 +22,7 @@ mod statistics;
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
+pub use finished::{FINAL_STATES, Finished, FinishedJob, Names};
 pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,

@@ -1,4 +1,4 @@
-//! The one table of replies: everything that slurmctld can be asked for is a row of it.
+//! The one table of replies: everything that slurmctld and slurmdbd can be asked for is a row of it.
 //!
 //! Daemon and readers share it. A collector names the rows that it needs and the [`ReplyOptions`] that it wants in them;
 //! these go unchanged to the request line, and the reader takes them from there.
@@ -7,6 +7,7 @@ use std::ops::BitOr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::finished::Finished;
 use crate::jobs::Jobs;
 use crate::lists::{Controller, Licenses, Reservations};
 use crate::nodes::Nodes;
@@ -30,6 +31,8 @@ pub enum ReplyKind {
     Jobs,
     /// `slurm_ping` of each controller.
     Controllers,
+    /// `slurmdb_jobs_get`: the jobs that ended from [`crate::Request::since`] to [`crate::Request::until`].
+    Finished,
 }
 
 /// What is to be known of a reply before it is asked for.
@@ -61,6 +64,8 @@ pub enum Role {
     Statistics,
     /// The reader whose replies may be late.
     Surveys,
+    /// The reader that asks slurmdbd, which may block for minutes.
+    Accounting,
 }
 
 /// What a reply costs slurmctld.
@@ -73,7 +78,7 @@ pub enum Cost {
 }
 
 /// The table, in the order of [`ReplyKind`].
-pub const REPLIES: [ReplyRow; 7] = [
+pub const REPLIES: [ReplyRow; 8] = [
     ReplyRow {
         kind: ReplyKind::Statistics,
         name: "statistics",
@@ -101,6 +106,15 @@ pub const REPLIES: [ReplyRow; 7] = [
         ..ROW
     },
     ReplyRow { kind: ReplyKind::Controllers, name: "controllers", cost: Cost::None, ..ROW },
+    ReplyRow {
+        kind: ReplyKind::Finished,
+        name: "finished",
+        role: Role::Accounting,
+        cost: Cost::None,
+        private: Some("jobs"),
+        not_over_rest: Some("slurmrestd does not tell the numbers by which a job is counted once"),
+        ..ROW
+    },
 ];
 
 /// What most rows have.
@@ -187,6 +201,8 @@ pub enum Reply {
     Reservations(Reservations),
     /// To [`ReplyKind::Controllers`].
     Controllers(Vec<Controller>),
+    /// To [`ReplyKind::Finished`].
+    Finished(Box<Finished>),
 }
 
 impl Reply {
@@ -202,7 +218,7 @@ impl Reply {
             }
             Self::Licenses(licenses) => Some(licenses.last_update),
             Self::Reservations(reservations) => Some(reservations.last_update),
-            Self::Controllers(_) | Self::Unchanged => None,
+            Self::Controllers(_) | Self::Finished(_) | Self::Unchanged => None,
         }
     }
 }

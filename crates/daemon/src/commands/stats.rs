@@ -16,6 +16,7 @@ pub(super) const ALL: Request = Request {
     id: 0,
     reply: ReplyKind::Statistics,
     since: None,
+    until: None,
     options: ReplyOptions {
         rpc: true,
         users: true,
