@@ -161,7 +161,8 @@ impl Config {
         config.check_file(&mut problems);
         config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
         let over_rest = config.slurm.rest.endpoint.is_some();
-        config.collectors.check(config.interval, over_rest, &mut problems);
+        let has_dir = config.queue.dir.is_some();
+        config.collectors.check(config.interval, over_rest, has_dir, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounting;
 mod cli;
 mod clock;
 mod collecting;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::HOUR;
-use super::round::{Levels, Reading, Round};
+use super::round::{Reading, Round};
 use super::seen::{self, Seen, end_of, hour_of};
 use super::tally::{Figures, Tally};
 
@@ -207,7 +207,7 @@ impl Ledger {
             self.seen.add(*hour, ids);
         }
         self.written.extend(hours);
-        emptied.iter().for_each(|hour| drop(self.written.remove(hour)));
+        self.written.retain(|hour| !emptied.contains(hour));
         self.seen.forget(counts.floor);
         self.counts = counts;
     }

@@ -13,7 +13,7 @@ use crate::source::Outcome;
 const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 
 /// What an administrator does about PrivateData.
-const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
+pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
     `sacctmgr modify user NAME set adminlevel=operator`.";
 
 /// How one kind of reply is doing; counters run since the daemon's start.
@@ -156,7 +156,7 @@ pub(super) fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
 }
 
 /// Counts one more.
-pub(super) const fn one_more(counter: &mut u64) {
+pub(crate) const fn one_more(counter: &mut u64) {
     *counter = counter.saturating_add(1);
 }
 

@@ -126,7 +126,7 @@ pub(super) fn chapter(text: &mut String) {
         let _ = writeln!(text, "| `{below}` | {leaves} | {there} |");
     }
     for collector in COLLECTORS {
-        let family = format!("slurm_{}", collector.name);
+        let family = format!("slurm_{}", collector.family());
         let is_absent = collector.replies.iter().all(|reply| reply.row().not_over_rest.is_some());
         if is_absent && !ABSENT.iter().any(|absent| absent.below.split('.').next() == Some(family.as_str())) {
             let _ = writeln!(text, "| `{family}` | all | none |");
