@@ -170,7 +170,9 @@ impl Accounting {
             return;
         }
         let is_time = now.saturating_sub(self.caught_up) >= HOUR;
-        self.catch_up |= is_time || ledger.has_gap(now, self.plan.window);
+        self.catch_up |= is_time
+            || ledger.has_gap(now, self.plan.window)
+            || ledger.has_incomplete_before(now.saturating_sub(self.plan.window));
         let from = if self.catch_up {
             ledger.unread_from(now)
         } else {

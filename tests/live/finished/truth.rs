@@ -22,7 +22,7 @@ impl Truth {
     /// As sacct has them, in whose job ids array tasks are lists.
     pub(super) fn of_sacct(accounting: &Accounting) -> Result<Self> {
         let columns = "jobid,state,partition,account,qos,user,submit,eligible,start,elapsedraw,alloctres";
-        let states = "-s=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ";
+        let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ";
         let args = [
             "SLURM_TIME_FORMAT=%s",
             "sacct",

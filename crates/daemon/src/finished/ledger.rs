@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::HOUR;
-use super::round::{Reading, Round};
+use super::round::{Incomplete, Reading, Round};
 use super::seen::{self, Seen, end_of, hour_of};
 use super::tally::{Figures, Tally};
 
@@ -59,6 +59,8 @@ pub(crate) struct Ledger {
     seen: Seen,
     /// Hours that have a record on disk.
     written: BTreeSet<i64>,
+    /// Rows that are waited for, because they are not complete.
+    incomplete: BTreeMap<u64, Incomplete>,
     /// How many of the counts' recent ids have reached the records of their hours.
     settled: usize,
 }
@@ -67,6 +69,7 @@ pub(crate) struct Ledger {
 #[derive(Debug)]
 pub(crate) struct Next {
     counts: Counts,
+    incomplete: BTreeMap<u64, Incomplete>,
     hours: Vec<i64>,
     emptied: Vec<i64>,
     /// Whether the floor has moved because there are too many ids.
@@ -106,7 +109,7 @@ impl Ledger {
         seen.forget(counts.floor);
         let published = records.get(PUBLISHED).and_then(|slot| slot.first_chunk()).copied();
         let is_missing = counts.slot != 0 && published.map(i64::from_le_bytes) != Some(counts.slot);
-        Some((Self { counts, seen, written, settled: 0 }, is_missing))
+        Some((Self { counts, seen, written, ..Self::default() }, is_missing))
     }
 
     pub(crate) const fn counts(&self) -> &Counts {
@@ -134,6 +137,15 @@ impl Ledger {
     /// Whether the last `window` may not reach back to the last round: rounds failed, the host slept, or the daemon did not run.
     pub(crate) fn has_gap(&self, now: i64, window: i64) -> bool {
         self.counts.moment.is_none_or(|moment| now.saturating_sub(moment) > window / 2)
+    }
+
+    pub(super) fn incomplete(&self, id: u64) -> Option<Incomplete> {
+        self.incomplete.get(&id).copied()
+    }
+
+    /// Whether a row is waited for that the last `window` does not have.
+    pub(crate) fn has_incomplete_before(&self, from: i64) -> bool {
+        self.incomplete.values().any(|incomplete| incomplete.end < from)
     }
 
     /// The floor of a ledger that has counted nothing, where a clock that was ahead made it.
@@ -168,10 +180,16 @@ impl Ledger {
         let live: BTreeSet<String> = hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
         let is_over = |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
         let emptied = self.written.iter().filter(is_over).copied().collect();
+        let is_counted = |id: &u64| round.ids.values().any(|ids| ids.contains(id));
+        let waiting =
+            self.incomplete.iter().map(|(id, its)| (*id, *its)).chain(std::mem::take(&mut round.incomplete));
+        let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !is_counted(id));
+        let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
         let latest = old.latest.max(round.latest);
         let mut floor = old.floor;
         if let (true, Some(latest)) = (round.is_complete, latest) {
-            floor = floor.max(hour_of(latest).saturating_mul(HOUR).saturating_sub(span.seconds));
+            let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
+            floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
         }
         let bound = self.seen.floor_for(span.ids, &round.ids);
         let recent = unsettled.iter().cloned().chain([round.ids]).collect();
@@ -188,7 +206,7 @@ impl Ledger {
             late_total: old.late_total.saturating_add(round.reading.late_jobs),
             recent,
         };
-        Next { is_short: bound.is_some_and(|bound| bound > floor), counts, hours, emptied }
+        Next { is_short: bound.is_some_and(|bound| bound > floor), counts, incomplete, hours, emptied }
     }
 
     /// The records of a commit, by name.
@@ -201,7 +219,8 @@ impl Ledger {
 
     /// The commit is on disk.
     pub(crate) fn adopt(&mut self, next: Next) {
-        let Next { counts, hours, emptied, .. } = next;
+        let Next { counts, incomplete, hours, emptied, .. } = next;
+        self.incomplete = incomplete;
         self.settled = counts.recent.len().saturating_sub(1);
         for (hour, ids) in counts.recent.last().into_iter().flatten() {
             self.seen.add(*hour, ids);

@@ -13,6 +13,10 @@ use super::tally::{Figures, Spread, Tally};
 /// How long after its end a job may be told without being late: slurmctld tells slurmdbd some seconds later.
 const GRACE: i64 = 60;
 
+/// How long a row may lack what slurmctld's word of the job's start brings, before it counts as it is. That word may come behind that
+/// of its end; until then a row has no partition, and an array is one task.
+const INCOMPLETE: i64 = 600;
+
 /// How many accounts, QOS and users have levels of their own: the first that have a finished job. All others have one together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
@@ -75,8 +79,24 @@ pub(crate) struct Round {
     /// By the hour of their end.
     pub(super) ids: BTreeMap<i64, Vec<u64>>,
     known: BTreeSet<u64>,
+    /// Rows that are not complete yet.
+    pub(super) incomplete: BTreeMap<u64, Incomplete>,
     /// The newest end.
     pub(super) latest: Option<i64>,
+}
+
+/// A row that is not complete yet: since when it is known, and when its job ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incomplete {
+    pub(super) since: i64,
+    pub(super) end: i64,
+}
+
+impl Incomplete {
+    /// Whether it is waited for no longer.
+    pub(super) const fn is_over(self, now: i64) -> bool {
+        now.saturating_sub(self.since) >= INCOMPLETE
+    }
 }
 
 /// Figures that grow.
@@ -112,6 +132,14 @@ impl Round {
                     continue;
                 }
                 None => {}
+            }
+            if finished.name(job.partition).is_empty() {
+                let known = ledger.incomplete(job.id).map_or(self.moment, |known| known.since);
+                let incomplete = Incomplete { since: known, end: job.end };
+                self.incomplete.insert(job.id, incomplete);
+                if !incomplete.is_over(self.moment) {
+                    continue;
+                }
             }
             if self.known.insert(job.id) {
                 self.ids.entry(hour).or_default().push(job.id);
