@@ -52,7 +52,8 @@ impl Truth {
                 &state,
                 tasks,
             );
-            if let Ok(start) = start.parse::<u64>() {
+            // What was cancelled while it waited may have a start, and never had anything.
+            if let (Ok(start), false) = (start.parse::<u64>(), tres.is_empty()) {
                 let since = eligible.parse().or_else(|_| submit.parse::<u64>())?;
                 let (run, of) = (elapsed.parse::<u64>()?, |name| count(tres, name));
                 for (leaf, value) in [
