@@ -6,7 +6,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm dist packages-test demo test headers releases bench bench-scale soak loss-long golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale soak loss-long golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -33,15 +33,21 @@ rpm: ## the same as RPMs
 	@$(MAKE) --no-print-directory build
 	@sh packaging/rpm.sh $(BUILT) $(TARGET)/rpm
 
-dist: ## one tarball for every distribution, with a reader for each Slurm release: Debian's, and those of SLURM_HEADERS=DIR
-	@sh tests/packages.sh build
+dist: ## a tarball, a .deb and an .rpm for every distribution, with readers for all releases of Slurm: Debian's, and those of SLURM_HEADERS=DIR
+	@sh tests/packages.sh dist
 	@sh packaging/dist.sh
 
 # Needs root, for chroots, and Debian's mirror.
 packages-test: packages deb rpm ## the packages, installed, upgraded and removed in a clean Debian
 	@sh tests/packages.sh chroot
 	cargo build --locked --workspace
-	cargo test --locked -p live-tests -- packages_chroot:: --ignored --test-threads=1
+	cargo test --locked -p live-tests -- packages_chroot:: --ignored --test-threads=1 --skip dist::
+
+# The same; the other way round too: from the packages of single readers to the one, and back.
+dist-test: packages dist deb rpm ## what `make dist` made, in clean chroots of Debian 11, 12, 13 and sid, with the Slurm of each
+	@sh tests/packages.sh chroot
+	cargo build --locked --workspace
+	cargo test --locked -p live-tests -- packages_chroot::dist:: --ignored --test-threads=1
 
 demo: packages ## half a minute of a real cluster in a real Carbon, shown as a table
 	cargo build --locked --workspace

@@ -1,6 +1,7 @@
 #!/bin/sh
-# `make dist`: one tarball for every distribution, with a reader for every Slurm release whose headers are at hand, in
-# target/dist. Its programs run from glibc 2.28 on: EL 8, Debian 11, Ubuntu 20.04.
+# `make dist`: what is downloaded, in target/dist: a tarball, a .deb and an .rpm for every distribution, each with a reader
+# for every Slurm release whose headers are at hand, their checksums, and what the programs are made of (CycloneDX). The
+# programs run from glibc 2.28 on: EL 8, Debian 11, Ubuntu 20.04.
 #
 # zig's compiler driver, from PyPI, links against that old a glibc on any host. Nothing of Slurm is linked: a library
 # without code stands in for each release's libslurm, and the host's own one is loaded at run time.
@@ -18,9 +19,17 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 name=slurm-graphite-$version-linux-$machine
 tree=$dist/$name
 
+say() { echo "dist: $*" >&2; }
+
+# Once; they are not of the programs.
 [ -x "$tools/bin/cargo-zigbuild" ] || {
+    say "cargo-zigbuild and zig, into $tools"
     python3 -m venv "$tools"
     "$tools/bin/pip" install --quiet cargo-zigbuild==0.24.0 ziglang==0.17.1
+}
+[ -x "$tools/bin/cargo-cyclonedx" ] || {
+    say "cargo-cyclonedx, into $tools"
+    cargo install --quiet --debug --locked --root "$tools" cargo-cyclonedx@0.5.9
 }
 cat >"$dist/cc" <<END
 #!/bin/sh
@@ -31,15 +40,15 @@ chmod 755 "$dist/cc"
 # The same programs from the same sources: no path of this machine, and the time of the last commit.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)
 export SOURCE_DATE_EPOCH
-export RUSTFLAGS="--remap-path-prefix=$top=. --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
+export RUSTFLAGS="--remap-path-prefix=$top=. --remap-path-prefix=$target=target --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 export "CC_$(echo "$triple" | tr - _)=$dist/cc"
 export "CARGO_TARGET_$(echo "$triple" | tr 'a-z-' 'A-Z_')_LINKER=$dist/cc"
 build() { cargo build --quiet --release --locked --target "$triple" --target-dir "$dist/build" "$@"; }
 out=$dist/build/$triple/release
 
-rm -rf "$dist"/slurm-graphite-* "$dist"/SHA256SUMS
-mkdir -p "$tree/bin"
-echo "dist: the daemon and the reader of slurmrestd" >&2
+rm -rf "$dist"/slurm-graphite* "$dist"/SHA256SUMS
+mkdir -p "$tree/bin" "$tree/docs" "$tree/sbom"
+say "the daemon and the reader of slurmrestd"
 build -p slurm-graphite -p rest-reader
 cp "$out/slurm-graphite" "$out/slurm-graphite-rest-reader" "$tree/bin"
 
@@ -52,24 +61,49 @@ stub() {
 }
 sh tests/releases/include.sh >"$dist/headers"
 while read -r release soname include; do
-    echo "dist: the reader of Slurm $release" >&2
+    say "the reader of Slurm $release"
     stub "$soname"
     SLURM_INCLUDE_DIR=$include SLURM_LIB_DIR=$dist/stub-$soname build -p slurm-reader </dev/null
     cp "$out/slurm-graphite-reader" "$tree/bin/slurm-graphite-reader-$soname"
     releases="$releases $release"
 done <"$dist/headers"
-[ -n "$releases" ] || { echo "dist: no headers of any Slurm release are at hand" >&2; exit 1; }
+[ -n "$releases" ] || { say "no headers of any Slurm release are at hand"; exit 1; }
 
-"$tree/bin/slurm-graphite" manual "$tree/bin/manual"
-cp -R config systemd README.md CHANGELOG.md LICENSE packaging/install.sh "$tree"
-mkdir "$tree/docs"
-cp docs/*.md "$tree/docs"
 for program in "$tree"/bin/slurm-graphite*; do
     newest=$(objdump -T "$program" | sed -n 's/.*(\{0,1\}GLIBC_\([0-9.]*\).*/\1/p' | sort -Vu | tail -n 1)
     [ "$(printf '%s\n' "$newest" "$glibc" | sort -V | tail -n 1)" = "$glibc" ] ||
-        { echo "dist: $program needs glibc $newest" >&2; exit 1; }
+        { say "$program needs glibc $newest"; exit 1; }
 done
-tar --create --gzip --file "$dist/$name.tar.gz" --directory "$dist" --sort=name --owner=0 --group=0 --numeric-owner \
-    --mtime="@$SOURCE_DATE_EPOCH" --mode=u+w,go-w "$name"
-(cd "$dist" && sha256sum "$name.tar.gz" >SHA256SUMS)
-echo "dist: Slurm$releases, $(du -h "$dist/$name.tar.gz" | cut -f 1): $dist/$name.tar.gz"
+
+# cargo-cyclonedx writes beside each Cargo.toml.
+rm -rf "$dist/source"
+mkdir "$dist/source"
+cp -R Cargo.toml Cargo.lock crates tests "$dist/source"
+(cd "$dist/source" && "$tools/bin/cargo-cyclonedx" cyclonedx -qq --format json --spec-version 1.5 --describe binaries \
+    --target "$triple" --no-build-deps)
+for program in slurm-graphite slurm-graphite-reader slurm-graphite-rest-reader; do
+    sed "s|path+file://$dist/source/|path+file:///|g" "$dist/source"/crates/*/"${program}_bin.cdx.json" \
+        >"$tree/sbom/$program.cdx.json"
+done
+rm -rf "$dist/source"
+
+"$tree/bin/slurm-graphite" manual "$tree/bin/manual"
+cp -R config systemd README.md CHANGELOG.md LICENSE packaging/install.sh "$tree"
+cp docs/*.md "$tree/docs"
+tar --create --use-compress-program='gzip -9n' --file "$dist/$name.tar.gz" --directory "$dist" --sort=name --owner=0 \
+    --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode=u+w,go-w "$name"
+cp "$tree"/sbom/* "$dist"
+
+# Where neither is at hand, there is the tarball.
+if command -v dpkg-buildpackage dh >/dev/null; then
+    GLIBC=$glibc sh packaging/deb.sh "$tree/bin" "$dist"
+else
+    say "NO .deb: debhelper is missing"
+fi
+if command -v rpmbuild >/dev/null; then
+    sh packaging/rpm.sh "$tree/bin" "$dist"
+else
+    say "NO .rpm: rpmbuild is missing"
+fi
+(cd "$dist" && find . -maxdepth 1 -type f -name 'slurm-graphite*' -printf '%f\n' | sort | xargs sha256sum >SHA256SUMS)
+say "Slurm$releases, $(du -h "$dist/$name.tar.gz" | cut -f 1): $dist/$name.tar.gz"

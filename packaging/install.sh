@@ -10,7 +10,9 @@ usage: install.sh [--prefix DIR] [--dry-run | --uninstall]
 
   --prefix DIR   install below DIR; default: /usr/local. With /usr the configuration is in /etc
   --dry-run      say which files would be written, and write none
-  --uninstall    remove what was installed; an edited configuration and the queue stay
+  --uninstall    remove what was installed; an edited configuration, the queue and the user stay
+
+Without DESTDIR, root gets the user slurm-graphite and the queue's folder too.
 
 Environment: DESTDIR is put before every path. BUILT names the folder of the programs, UNITS that of systemd's units,
 ZSH that of zsh's completions, SYSCONFDIR that of slurm-graphite/slurm-graphite.toml.
@@ -100,4 +102,15 @@ if [ "$action" = remove ]; then
     done
 elif [ ! -e "$root$configuration" ]; then
     $action 644 "$top/config/slurm-graphite.toml" "$configuration"
+fi
+
+# On the host itself the unit can be started next, with systemd or without.
+if [ "$action" = copy ] && [ -z "$root" ] && [ "$(id -u)" -eq 0 ]; then
+    state=/var/lib/slurm-graphite
+    getent group slurm-graphite >/dev/null || groupadd --system slurm-graphite
+    getent passwd slurm-graphite >/dev/null || useradd --system --gid slurm-graphite --no-create-home \
+        --home-dir "$state" --shell /usr/sbin/nologin --comment 'Slurm statistics to Graphite' slurm-graphite
+    [ -d "$state" ] || install -d -m 750 -o slurm-graphite -g slurm-graphite "$state"
+    [ ! -d /run/systemd/system ] || systemctl daemon-reload
+    echo "install.sh: installed; next, edit $configuration and start slurm-graphite.service"
 fi

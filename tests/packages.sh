@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
 # `packages.sh build` is about building alone, `packages.sh debian` and `packages.sh rpm` about making packages too,
-# `packages.sh chroot` about testing them; `packages.sh releases` adds what other releases of Slurm want.
+# `packages.sh dist` about
+# `make dist`, `packages.sh chroot` about testing them; `packages.sh releases` adds what other releases of Slurm want.
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
@@ -26,16 +27,23 @@ has_slurm() {
     has slurm-smd-dev || pkg-config --exists slurm 2>/dev/null
 }
 
-# What building wants, but what is there from elsewhere.
-wanted() {
+# What building needs, but what is there from elsewhere; and a Slurm's headers.
+compilers() {
     command -v cc >/dev/null || echo gcc libc6-dev
     [ -n "${LIBCLANG_PATH-}" ] || has 'libclang-[0-9]*-dev' || echo libclang-dev
+}
+wanted() {
+    compilers
     has_slurm || echo libslurm-dev
 }
 
 case ${1-} in
 build) build=$(wanted) tests= programs=gcc ;;
 debian) build="$(wanted) debhelper pkgconf systemd" tests= ;;
+dist)
+    build="$(compilers) debhelper pkgconf systemd rpm" tests= programs='gcc python3'
+    python3 -c 'import ensurepip' 2>/dev/null || build="$build python3-venv"
+    ;;
 rpm) build="$(wanted) rpm" tests= programs='gcc rpmbuild' ;;
 chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
 releases) tests="$tests debootstrap make liblua5.3-dev libmunge-dev pkgconf" ;;

@@ -2,10 +2,12 @@
 
 mod absent;
 mod check;
+mod default_file;
 mod doctor;
 mod graphite_web;
 mod once;
 mod text;
+mod version;
 mod watch;
 
 use std::fs;

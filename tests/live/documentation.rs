@@ -4,7 +4,9 @@
 //! those of the sandbox (stage.rs); lines that cannot run here are in [`EXCEPTIONS`] with the reason.
 
 mod blocks;
+mod licences;
 mod promises;
+mod releases;
 mod stage;
 
 use std::collections::BTreeSet;
@@ -20,10 +22,13 @@ use self::stage::Stage;
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("sudo apt-get install ", "changes this machine; the packages' own test installs them in a chroot"),
     ("sudo dnf install ", "there is no EL here"),
+    ("tar -xf slurm-graphite-", "there is no download here; the test of `make dist` unpacks it"),
+    ("sudo sh slurm-graphite-", "the same"),
     ("sudo systemctl ", "there is no systemd to talk to"),
-    ("systemctl ", "there is no systemd to talk to"),
+    ("slurm-graphite status", "there is no daemon to ask; tests/live/status.rs has them"),
     ("sudo useradd ", "makes a user on this machine"),
     ("sudo install -d -m 750 -o slurm-graphite ", "wants that user"),
+    ("sudo install -d -m 755 -o slurm-graphite ", "the same"),
     ("sudo supervisorctl ", "there is no supervisord to talk to; the packages' own test starts one"),
     ("sudo install -m 644 /usr/share/slurm-graphite/", "goes into folders of supervisord's and Grafana's"),
     ("docker ", "there is no docker daemon here"),

@@ -171,6 +171,8 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
         ("build", "gcc libc6-dev libclang-dev libslurm-dev\n"),
         ("deb", "gcc libc6-dev libclang-dev libslurm-dev debhelper pkgconf systemd\n"),
         ("rpm", "gcc libc6-dev libclang-dev libslurm-dev rpm\n"),
+        // Slurm's headers are fetched, and the programs run where there is no Slurm.
+        ("dist", "gcc libc6-dev libclang-dev debhelper pkgconf systemd rpm python3-venv\n"),
     ] {
         let mut command = sandbox::command(folder.path(), &find_program("make").unwrap());
         command.args(["-C", concat!(env!("CARGO_MANIFEST_DIR"), "/../.."), target]).env("PATH", &bin);

@@ -23,4 +23,5 @@ mod releases;
 mod rest;
 mod sandbox_itself;
 mod service;
+mod status;
 mod survey;

@@ -5,6 +5,7 @@
 //! started as the unit's user, by hand.
 
 mod chroot;
+mod dist;
 mod rpm;
 mod shells;
 mod without_slurm;
@@ -43,10 +44,7 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     chroot.write("/etc/slurm/slurm.conf", &fs::read_to_string(slurm.conf()).unwrap()).unwrap();
     let carbon = carbon(&folder, &chroot).unwrap();
     chroot
-        .run(&format!(
-            "sed -i -e 's/^address = .*/address = \"{}\"/' -e 's/^#dir = /dir = /' {CONFIGURATION}",
-            carbon.address()
-        ))
+        .run(&format!("sed -i -e 's/^address = .*/address = \"{}\"/' {CONFIGURATION}", carbon.address()))
         .unwrap();
     let edited = chroot.read(CONFIGURATION).unwrap();
 
@@ -166,7 +164,7 @@ fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
 
 /// The manual pages that it names are looked for too.
 fn systemd_likes_the_unit(chroot: &Chroot<'_>) -> Result<()> {
-    chroot.apt("install --no-install-recommends man-db")?;
+    chroot.apt("install --no-install-recommends man-db systemd")?;
     let said = chroot.run("systemd-analyze verify slurm-graphite.service")?;
     ensure!(said.is_empty(), "{said}");
     // In tenths: an exposure of 2.0 at most.

@@ -2,7 +2,7 @@
 # Builds the reader for each release. All of them go where packages would put them in each chroot, and for each chroot
 # there is a folder bin/ with the daemon of this machine and, under the readers' names, scripts that enter the chroot:
 # the daemon finds a reader for every release, of which one loads. readers/ has the same without any chroot. What
-# roots.sh has not made is left out.
+# roots.sh has not made is left out. PROGRAMS names a folder of programs to take instead: bin/ of the tarball.
 set -eu
 . "$(dirname "$0")/common.sh"
 
@@ -15,13 +15,14 @@ made() {
 
 host=$(host)
 linker=CARGO_TARGET_$(echo "$host" | tr 'a-z-' 'A-Z_')_LINKER
-profile=$target/debug
+profile=${PROGRAMS:-$target/debug}
 libexec=usr/libexec/slurm-graphite
 built=$releases/readers
 rm -rf "$built"
 mkdir -p "$built"
 
-made | while read -r suite release soname; do
+[ -z "${PROGRAMS:-}" ] || cp "$PROGRAMS"/slurm-graphite-reader-* "$built"
+[ -n "${PROGRAMS:-}" ] || made | while read -r suite release soname; do
     root=$releases/$suite/root
     say "Slurm $release: its reader"
     lib=$(dirname "$root"/usr/lib/*/libslurm.so)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # `make releases`: the reader of every release against a slurmctld of that release, and of the next, below target/releases:
 # Debian's in chroots, the others built from the git clone of Slurm that SLURM_GIT names. Arguments are the suites or
-# branches to run instead of all. RECORD=1 keeps what was read as the recordings of crates/daemon/tests.
+# branches to run instead of all. RECORD=1 keeps what was read as the recordings of crates/daemon/tests. PROGRAMS=DIR takes
+# the programs in DIR, such as bin/ of the tarball, for Debian's releases.
 set -eu
 . "$(dirname "$0")/common.sh"
 
@@ -85,7 +86,7 @@ unit() (
 for suite in $wanted; do
     release=$(all | awk -v suite="$suite" '$1 == suite { print $2 }')
     logs=$releases/$suite
-    attempt "Slurm $release: the reader's own tests" "$logs/unit.log" unit "$suite"
+    [ -n "${PROGRAMS:-}" ] || attempt "Slurm $release: the reader's own tests" "$logs/unit.log" unit "$suite"
     # Nothing in the daemon's clock depends on the release.
     attempt "Slurm $release: every figure, live" "$logs/figures.log" \
         live "$suite" "$suite" figures:: --test-threads=2 --skip rest:: --skip ticks_fill_as_many_slots

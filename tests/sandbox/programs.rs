@@ -14,6 +14,9 @@ pub(crate) const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/b
 /// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
+/// Names the file that `slurm-graphite` reads without --config.
+const DEFAULT_FILE: &str = "SLURM_GRAPHITE_CONFIG";
+
 const PACKAGES: [(&str, &str); 35] = [
     ("munged", "munge"),
     ("slurmrestd", "slurmrestd"),
@@ -80,6 +83,8 @@ pub fn command(folder: &Path, program: &Path) -> Command {
         .env("HOME", folder)
         .env("LANG", "C.UTF-8")
         .env("PATH", SEARCH)
+        // Not this machine's own configuration.
+        .env(DEFAULT_FILE, folder.join("default.toml"))
         .env("TMPDIR", folder)
         .env(MARK, folder);
     command

@@ -64,6 +64,18 @@ impl Slurm {
     /// # Errors
     /// A program is missing, or the folder cannot be written to.
     pub fn new(folder: &Folder) -> Result<Self> {
+        Self::of(folder, Root::wanted())
+    }
+
+    /// The same of the Slurm in the Debian at `root`.
+    ///
+    /// # Errors
+    /// As [`Slurm::new`].
+    pub fn in_chroot(folder: &Folder, root: &Path) -> Result<Self> {
+        Self::of(folder, Root::Chroot(root.to_owned()))
+    }
+
+    fn of(folder: &Folder, root: Root) -> Result<Self> {
         let (slurmctld_port, slurmd_port) = (free_port()?, free_port()?);
         let path = folder.path();
         for name in ["munge", "state", "spool"] {
@@ -72,7 +84,6 @@ impl Slurm {
         }
         let conf = path.join("slurm.conf");
         fs::write(&conf, slurm_conf(path, slurmctld_port, slurmd_port))?;
-        let root = Root::wanted();
         let munged = munged(folder, &root)?;
         let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
         // Otherwise slurmd needs a cgroup of its own.

@@ -7,15 +7,8 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl Address {
-    /// The port.
-    #[must_use]
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
+    /// Never zero.
+    pub port: u16,
 }
 
 /// A text that is no [`Address`].
@@ -30,19 +23,12 @@ impl FromStr for Address {
         let error = || AddressError(text.to_owned());
         let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
         let port = port.parse().ok().filter(|&port| port != 0).ok_or_else(error)?;
-        let host = match host.strip_prefix('[') {
-            Some(host) => {
-                let host = host.strip_suffix(']').ok_or_else(error)?;
-                host.parse::<std::net::Ipv6Addr>().map_err(|_| error())?;
-                host
-            }
-            None => host,
+        let is_odd = |c: char| c.is_whitespace() || c.is_control() || "/[]@:".contains(c);
+        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+            Some(host) if host.parse::<std::net::Ipv6Addr>().is_ok() => host,
+            None if !host.is_empty() && !host.contains(is_odd) => host,
+            _ => return Err(error()),
         };
-        let is_name = !host.contains(|c: char| c.is_whitespace() || c.is_control() || "/[]@".contains(c));
-        let bare_ipv6 = host.contains(':') && !text.starts_with('[');
-        if host.is_empty() || !is_name || bare_ipv6 {
-            return Err(error());
-        }
         Ok(Self { host: host.to_owned(), port })
     }
 }

@@ -4,26 +4,18 @@
 
 use std::time::Duration;
 
-/// Delays between 0 and a ceiling that doubles with every failure.
-#[derive(Clone, Debug)]
+const FIRST: Duration = Duration::from_millis(500);
+const LAST: Duration = Duration::from_secs(30);
+
+/// Delays between 0 and a ceiling, which is 0.5 s and doubles with every failure, up to 30 s.
+#[derive(Clone, Debug, Default)]
 pub struct Backoff {
-    first: Duration,
-    last: Duration,
     failures: u32,
 }
 
 impl Backoff {
-    /// Delays below `first`, then below its double, and so on up to `last`.
-    #[must_use]
-    pub const fn new(first: Duration, last: Duration) -> Self {
-        Self { first, last, failures: 0 }
-    }
-
-    /// The ceiling of the next delay.
-    #[must_use]
-    pub fn ceiling(&self) -> Duration {
-        let factor = 1_u32.checked_shl(self.failures).unwrap_or(u32::MAX);
-        self.first.saturating_mul(factor).min(self.last)
+    fn ceiling(&self) -> Duration {
+        FIRST.saturating_mul(1_u32.checked_shl(self.failures).unwrap_or(u32::MAX)).min(LAST)
     }
 
     /// The next delay, for one more failure.
@@ -36,13 +28,6 @@ impl Backoff {
     /// Starts again: something was delivered.
     pub const fn reset(&mut self) {
         self.failures = 0;
-    }
-}
-
-impl Default for Backoff {
-    /// 0.5 s to 30 s.
-    fn default() -> Self {
-        Self::new(Duration::from_millis(500), Duration::from_secs(30))
     }
 }
 
@@ -76,9 +61,7 @@ mod tests {
 
     #[test]
     fn delays_are_spread_over_the_whole_range() {
-        let delays: Vec<f64> = (0..1000)
-            .map(|_| Backoff::new(Duration::from_secs(1), Duration::from_secs(1)).next_delay().as_secs_f64())
-            .collect();
-        assert!(delays.iter().any(|&d| d < 0.1) && delays.iter().any(|&d| d > 0.9));
+        let delays: Vec<f64> = (0..1000).map(|_| Backoff::default().next_delay().as_secs_f64()).collect();
+        assert!(delays.iter().any(|&d| d < 0.05) && delays.iter().any(|&d| d > 0.45));
     }
 }

@@ -46,21 +46,11 @@ impl Default for Timeouts {
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The name has no address, or the resolver did not answer.
-    #[error("looking up {host}: {source}")]
-    Lookup {
-        /// The name.
-        host: String,
-        /// The resolver's reason.
-        source: io::Error,
-    },
-    /// No address of the name took the connection; the last one's reason.
-    #[error("connecting to {peer}: {source}")]
-    Connect {
-        /// The address tried last.
-        peer: String,
-        /// Its reason.
-        source: io::Error,
-    },
+    #[error("looking up {0}: {1}")]
+    Lookup(String, #[source] io::Error),
+    /// No address of the name took the connection: the last one, and its reason.
+    #[error("connecting to {0}: {1}")]
+    Connect(SocketAddr, #[source] io::Error),
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
@@ -140,7 +130,7 @@ impl Connection {
         let stream = timeout(timeouts.connect, TcpStream::connect(peer))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-            .map_err(|source| ConnectionError::Connect { peer: peer.to_string(), source })?;
+            .map_err(|source| ConnectionError::Connect(peer, source))?;
         SockRef::from(&stream).set_tcp_nodelay(true)?;
         SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER)?;
         Ok(Self { stream, peer, timeouts, unfinished: AtomicBool::new(false) })
@@ -164,7 +154,7 @@ impl Connection {
 
 impl Stream for Connection {
     async fn open(address: &Address, timeouts: Timeouts) -> Result<Self> {
-        let lookup_error = |source| ConnectionError::Lookup { host: address.host.clone(), source };
+        let lookup_error = |source| ConnectionError::Lookup(address.host.clone(), source);
         let addresses = timeout(timeouts.connect, lookup_host((address.host.as_str(), address.port)))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))

@@ -59,7 +59,7 @@ impl Batch {
             self.points.push((self.paths.len(), value));
         } else {
             self.paths.truncate(start);
-            self.refused = self.refused.saturating_add(1);
+            self.refused += 1;
         }
     }
 

@@ -25,7 +25,7 @@ pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn};
 use self::state::{Destination, Held, State};
 use crate::point::Batch;
-use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, moved};
+use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary, moved};
 use crate::wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
@@ -152,25 +152,33 @@ impl Queue {
         let (now, moment) = (Instant::now(), Moment::now());
         let mut state = self.shared.state();
         let id = state.next_id;
-        state.next_id = id.saturating_add(1);
-        let held = Held {
+        state.next_id += 1;
+        let summary = Summary {
             timestamp: batch.timestamp(),
             pushed: Some(moment.boot),
             points: points(&frames),
             bytes: frames.iter().map(|frame| frame.body.len()).sum(),
+        };
+        let held = Held {
+            summary,
             frames: Some(Arc::clone(&frames)),
             // Without a file there is no commit to wait for.
             durable: self.shared.store.is_none(),
             waits_until: Some(now + COMMIT_PATIENCE),
             waiting: 0,
         };
-        state.status.memory_bytes = state.status.memory_bytes.saturating_add(held.bytes);
+        state.status.memory_bytes += summary.bytes;
         state.batches.insert(id, held);
         state.expire(moment);
         if let Some(store) = &self.shared.store {
-            let pushed = u64::try_from(moment.boot.as_millis()).unwrap_or(u64::MAX);
             let due = state.configured();
-            state.told.append.push(Kept { id, timestamp: batch.timestamp(), pushed, frames, due });
+            state.told.append.push(Kept {
+                id,
+                timestamp: batch.timestamp(),
+                pushed: moment.boot,
+                frames,
+                due,
+            });
             state.told = store.apply(std::mem::take(&mut state.told));
             self.shared.appended.notify_one();
         } else {
@@ -215,12 +223,7 @@ impl Queue {
     /// Where it stands.
     #[must_use]
     pub fn status(&self) -> QueueStatus {
-        let state = self.shared.state();
-        QueueStatus {
-            window_short: state.said_short
-                && state.destinations.values().any(|to| to.ledger.is_window_short()),
-            ..state.status
-        }
+        self.shared.state().status
     }
 
     /// Other bounds and other destinations from now on. A new one starts now; a removed one's batches wait for it until
@@ -247,7 +250,7 @@ impl Queue {
         for name in &names {
             let destination =
                 state.destinations.entry(Arc::clone(name)).or_insert_with(|| Destination::new(resend_window));
-            destination.ledger.set_resend_window(resend_window);
+            destination.ledger.resend_window = resend_window;
         }
         state.expire(Moment::now());
         state.told.configured = Some((names, state.limits.max_bytes));
@@ -301,7 +304,7 @@ impl Shared {
 /// Follows what the file's thread says.
 async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>) {
     loop {
-        let patience = shared.state().patience();
+        let patience = shared.state().unpublished().next().map(|(_, until)| until);
         tokio::select! {
             // Without the file's thread the queue goes on in memory.
             Some(event) = events.recv() => shared.state().apply(event),
@@ -314,4 +317,5 @@ async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>)
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/queue/tests.rs"]
 mod tests;

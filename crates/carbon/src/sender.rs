@@ -1,6 +1,6 @@
-//! One destination: its settings, and the handle of its task.
+//! One destination: its settings, the handle of its task, and what the task knows.
 //!
-//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. The task is in task.rs, its
+//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. What the task does is in task.rs, its
 //! connections are in renewal.rs.
 
 mod renewal;
@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use self::task::Task;
 use crate::address::Address;
+use crate::backoff::Backoff;
+use crate::budget::Budget;
 use crate::connection::{Connection, Stream, Timeouts};
 use crate::ledger::Ledger;
 use crate::queue::{Place, Queue, Status};
+use crate::rate::Rate;
 use crate::wire::Protocol;
 
 /// Where batches go, and how.
@@ -35,6 +37,30 @@ pub struct Destination {
     pub replay_rate: Option<u32>,
     /// The name is looked up again at this age, for load balancers; `None`: only after a failed connection.
     pub reconnect_every: Option<Duration>,
+}
+
+/// The task: one destination and what is known of it.
+struct Task {
+    to: Destination,
+    place: Place,
+    drain: Arc<Notify>,
+    /// It ends when everything was read, or the connection is lost.
+    draining: bool,
+    rate: Rate,
+    budget: Budget,
+    backoff: Backoff,
+    connections: u64,
+    away_since: Option<Instant>,
+    doubt_since: Option<Instant>,
+    /// After how long the peer closes what is idle, where it has done so.
+    closes_idle_after: Option<Duration>,
+    closed_at_once: u32,
+    /// When a connection was last given up to make the next one.
+    gave_way: Option<Instant>,
+    /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
+    load_again: Option<Instant>,
+    /// Since when the disk has given nothing.
+    refused_since: Option<Instant>,
 }
 
 /// A running destination.
@@ -55,7 +81,23 @@ impl Sender {
     fn start_on<C: Stream>(destination: Destination, queue: &Queue) -> Self {
         let (place, draining) = (queue.place(&destination.name), Arc::new(Notify::new()));
         place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
-        let task = Task::new(destination, place.clone(), Arc::clone(&draining));
+        let task = Task {
+            rate: Rate::new(destination.replay_rate),
+            to: destination,
+            place: place.clone(),
+            drain: Arc::clone(&draining),
+            draining: false,
+            budget: Budget::new(),
+            backoff: Backoff::default(),
+            connections: 0,
+            away_since: None,
+            doubt_since: None,
+            closes_idle_after: None,
+            closed_at_once: 0,
+            gave_way: None,
+            load_again: None,
+            refused_since: None,
+        };
         Self { place, draining, task: tokio::spawn(task.run::<C>()) }
     }
 
@@ -63,6 +105,12 @@ impl Sender {
     #[must_use]
     pub fn status(&self) -> Status {
         self.place.status()
+    }
+
+    /// Points that are due; it costs more than the rest.
+    #[must_use]
+    pub fn points_due(&self) -> u64 {
+        self.place.ledger(|ledger| ledger.points_due())
     }
 
     /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner where the
@@ -82,4 +130,5 @@ impl Sender {
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/sender/tests.rs"]
 mod tests;

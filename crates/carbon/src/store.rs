@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,8 +38,8 @@ const MOST_UNANSWERED: usize = 64;
 pub(crate) struct Kept {
     pub(crate) id: u64,
     pub(crate) timestamp: i64,
-    /// When it was pushed, milliseconds of CLOCK_BOOTTIME.
-    pub(crate) pushed: u64,
+    /// When it was pushed, by CLOCK_BOOTTIME.
+    pub(crate) pushed: Duration,
     pub(crate) frames: Arc<[Frame]>,
     /// The destinations that have not had it.
     pub(crate) due: Vec<Arc<str>>,
@@ -117,7 +118,6 @@ impl Changes {
     }
 }
 
-/// What the thread says.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The log is open; this is what an earlier run had kept.
@@ -150,8 +150,8 @@ pub(crate) struct Restored {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) timestamp: i64,
-    /// When it was pushed, milliseconds of CLOCK_BOOTTIME; `None` before the host's last start.
-    pub(crate) pushed: Option<u64>,
+    /// When it was pushed, by CLOCK_BOOTTIME; `None` before the host's last start.
+    pub(crate) pushed: Option<Duration>,
     pub(crate) points: u64,
     pub(crate) bytes: usize,
 }
@@ -200,7 +200,7 @@ pub(crate) enum StoreError {
     Gone,
 }
 
-enum Command {
+enum StoreCommand {
     Apply(Changes),
     Load { id: u64, reply: oneshot::Sender<Result<Arc<[Frame]>, StoreError>> },
     Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
@@ -212,7 +212,7 @@ pub(crate) type Lock = oneshot::Receiver<Result<(), StoreError>>;
 /// The way to the thread.
 #[derive(Debug)]
 pub(crate) struct Store {
-    commands: SyncSender<Command>,
+    commands: SyncSender<StoreCommand>,
 }
 
 impl Store {
@@ -236,8 +236,8 @@ impl Store {
 
     /// Hands changes over; an event comes for them. Returns what a disk that does not answer cannot be told now.
     pub(crate) fn apply(&self, changes: Changes) -> Changes {
-        match self.commands.try_send(Command::Apply(changes)) {
-            Err(TrySendError::Full(Command::Apply(changes))) => changes,
+        match self.commands.try_send(StoreCommand::Apply(changes)) {
+            Err(TrySendError::Full(StoreCommand::Apply(changes))) => changes,
             // Without its thread there is no file; the queue goes on in memory.
             _ => Changes::default(),
         }
@@ -246,7 +246,7 @@ impl Store {
     /// The frames of a batch that are what was written.
     pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let (reply, frames) = oneshot::channel();
-        let _ = self.commands.try_send(Command::Load { id, reply });
+        let _ = self.commands.try_send(StoreCommand::Load { id, reply });
         frames.await.unwrap_or(Err(StoreError::Gone))
     }
 
@@ -254,14 +254,15 @@ impl Store {
     /// on disk.
     pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
         let (closed, done) = oneshot::channel();
-        let mut command = Command::Close { changes, closed };
+        let mut command = StoreCommand::Close { changes, closed };
         while let Err(TrySendError::Full(refused)) = self.commands.try_send(command) {
             command = refused;
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         done.await.unwrap_or_default()
     }
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/store/tests.rs"]
 mod tests;

@@ -40,11 +40,8 @@ impl Protocol {
 
 /// A frame that could not be made, or not be read back.
 #[derive(Debug, thiserror::Error)]
-#[error("a frame of {points} points: {source}")]
-pub struct WireError {
-    points: usize,
-    source: serde_pickle::Error,
-}
+#[error(transparent)]
+pub struct WireError(#[from] serde_pickle::Error);
 
 /// Some points of a batch, ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,17 +90,21 @@ type Item<'a> = (Cow<'a, str>, (i64, f64));
 
 impl Frame {
     fn pickle(list: &[Item<'_>]) -> Result<Self, WireError> {
-        let body = serde_pickle::to_vec(&list, SerOptions::new().proto_v2())
-            .map_err(|source| WireError { points: list.len(), source })?;
+        let size: usize = list.iter().map(|(path, _)| path.len() + POINT_OVERHEAD).sum();
+        let mut body = Vec::with_capacity(size + LIST_OVERHEAD);
+        body.extend([0; 4]);
+        serde_pickle::to_writer(&mut body, &list, SerOptions::new().proto_v2())?;
         // A frame is at most 256 KiB and 500 points, far below what their numbers can say.
-        let length = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
+        if let Some(field) = body.first_chunk_mut() {
+            *field = length.to_be_bytes();
+        }
         let points = u32::try_from(list.len()).unwrap_or(u32::MAX);
-        Ok(Self { points, body: [&length.to_be_bytes()[..], &body].concat() })
+        Ok(Self { points, body })
     }
 
     fn items(&self) -> Result<Vec<Item<'static>>, WireError> {
-        serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())
-            .map_err(|source| WireError { points: self.points.try_into().unwrap_or(usize::MAX), source })
+        Ok(serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())?)
     }
 
     /// What goes to a destination that reads `protocol`.

@@ -43,6 +43,13 @@ fn memory() -> Queue {
     Queue::open(None, limits(), &["test".to_owned()])
 }
 
+/// A sender with its queue, and where it connects to.
+async fn started() -> (Queue, TcpListener, Sender) {
+    let (queue, (listener, destination)) = (memory(), listener().await);
+    let sender = Sender::start(destination, &queue);
+    (queue, listener, sender)
+}
+
 fn batch(timestamp: i64) -> Batch {
     let mut batch = Batch::new(timestamp);
     batch.push("a".into(), 1.0);
@@ -71,9 +78,7 @@ async fn until(sender: &Sender, what: impl Fn(&carbon::Status) -> bool) {
 
 #[tokio::test]
 async fn what_was_written_before_a_break_goes_out_again() {
-    let queue = memory();
-    let (listener, destination) = listener().await;
-    let sender = Sender::start(destination, &queue);
+    let (queue, listener, sender) = started().await;
     let mut peer = accept(&listener).await;
     queue.push(&batch(1));
     assert_eq!(read_line(&mut peer).await, "a 1 1\n");
@@ -116,10 +121,8 @@ async fn a_frame_cut_in_the_middle_goes_out_whole_on_the_next_connection() {
 
 #[tokio::test]
 async fn a_port_that_accepts_and_closes_at_once_is_not_called_at_full_speed() {
-    let queue = memory();
     // A Carbon at MAX_RECEIVER_CONNECTIONS does that: a connect alone must not reset the backoff.
-    let (listener, destination) = listener().await;
-    let sender = Sender::start(destination, &queue);
+    let (queue, listener, sender) = started().await;
     let pusher = async {
         for timestamp in 0.. {
             queue.push(&batch(timestamp));
@@ -161,9 +164,7 @@ async fn it_starts_before_the_name_and_the_port_exist() {
 
 #[tokio::test]
 async fn draining_confirms_what_the_peer_has_read_and_says_what_it_has_not() {
-    let queue = memory();
-    let (listener, destination) = listener().await;
-    let sender = Sender::start(destination.clone(), &queue);
+    let (queue, listener, sender) = started().await;
     queue.push(&batch(1));
     let mut peer = accept(&listener).await;
     let drained = tokio::spawn(sender.drain(PATIENCE));
@@ -175,9 +176,7 @@ async fn draining_confirms_what_the_peer_has_read_and_says_what_it_has_not() {
 
 #[tokio::test]
 async fn draining_a_peer_that_never_reads_does_not_say_that_it_has() {
-    let queue = memory();
-    let (listener, destination) = listener().await;
-    let sender = Sender::start(destination, &queue);
+    let (queue, listener, sender) = started().await;
     let _peer = accept(&listener).await;
     queue.push(&batch(2));
     until(&sender, |status| status.sent == 1).await;
@@ -189,9 +188,7 @@ async fn draining_a_peer_that_never_reads_does_not_say_that_it_has() {
 
 #[tokio::test]
 async fn a_peer_that_dies_while_it_is_asked_has_proved_nothing() {
-    let queue = memory();
-    let (listener, destination) = listener().await;
-    let sender = Sender::start(destination, &queue);
+    let (queue, listener, sender) = started().await;
     let mut peer = accept(&listener).await;
     queue.push(&batch(1));
     assert_eq!(read_line(&mut peer).await, "a 1 1\n");

@@ -1,10 +1,11 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::Flags;
+use crate::config::{Flags, duration};
 use crate::url::Url;
 
 /// slurmctld's scheduler statistics in Graphite.
@@ -30,7 +31,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE", requires = "prefix")]
         replay: Option<PathBuf>,
     },
-    /// Print one tick as `path value timestamp` lines; with a Carbon, of the file or of --carbon, send it too, and have it confirmed
+    /// Print one tick as `path value timestamp` lines; with --carbon, or a --config that names one, send it too, and have it confirmed
     Once {
         #[command(flatten)]
         options: Options,
@@ -75,6 +76,25 @@ pub(crate) enum Command {
         )]
         watch: Option<u32>,
     },
+    /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue, the readers
+    ///
+    /// Exit code 0: all is well. 1: something has not been well for longer than --max-age; a line with ✗ says what. 69: no daemon
+    /// answers within 5 s. It reads no configuration: the daemon answers on a socket of its own.
+    Status {
+        /// As one line of JSON
+        #[arg(long)]
+        json: bool,
+        #[arg(
+            long,
+            value_name = "TIME",
+            value_parser = duration,
+            help = "How old the last tick may be, and how long slurmctld or a destination may be away [default: 90s, or three intervals where that is more]"
+        )]
+        max_age: Option<Duration>,
+        /// The daemon's socket [default: status.sock in RUNTIME_DIRECTORY or /run/slurm-graphite]
+        #[arg(long, value_name = "FILE")]
+        socket: Option<PathBuf>,
+    },
     /// Print every metric path with its unit and meaning, as Markdown
     Metrics {
         #[command(flatten)]
@@ -96,59 +116,26 @@ pub(crate) enum Command {
 /// Where the configuration comes from; each flag goes over the file's value.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// The configuration file
+    /// The configuration file [default: /etc/slurm-graphite/slurm-graphite.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        help = "Carbon's pickle receiver; several times for several, [::1]:2004 for IPv6"
-    )]
-    carbon: Vec<String>,
-    /// Time between two readings: Carbon's finest retention [default: 30s]
-    #[arg(long, value_name = "TIME")]
-    interval: Option<String>,
-    /// First part of every path; {cluster} and {host} are filled in [default: cluster]
-    #[arg(long, value_name = "PATH")]
-    prefix: Option<String>,
-    /// slurm.conf [default: SLURM_CONF, then libslurm's own search]
-    #[arg(long, value_name = "FILE")]
-    slurm_conf: Option<PathBuf>,
-    /// Ask slurmrestd instead of libslurm: https://host:6820, http://localhost:6820 or unix:/path
-    #[arg(long, value_name = "URL", conflicts_with = "slurm_conf")]
-    rest: Option<String>,
-    /// The token for slurmrestd, read again when it changes
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Folder for the queue, so that it outlives the daemon [default: in memory]
-    #[arg(long, value_name = "DIR")]
-    queue_dir: Option<PathBuf>,
-    /// error, warn, info, debug or trace [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    log_level: Option<String>,
-    /// text or json [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    log_format: Option<String>,
+    #[command(flatten)]
+    pub(crate) flags: Flags,
 }
 
 impl Options {
     /// Whether a level was asked for.
     pub(crate) const fn wants_log(&self) -> bool {
-        self.log_level.is_some()
+        self.flags.log_level.is_some()
     }
 
-    /// What the configuration takes from the command line.
-    pub(crate) fn flags(&self) -> Flags {
-        Flags {
-            carbon: self.carbon.clone(),
-            interval: self.interval.clone(),
-            prefix: self.prefix.clone(),
-            slurm_conf: self.slurm_conf.clone(),
-            rest: self.rest.clone(),
-            token_file: self.token_file.clone(),
-            queue_dir: self.queue_dir.clone(),
-            log_level: self.log_level.clone(),
-            log_format: self.log_format.clone(),
-        }
+    /// Whether destinations are named here, and not in the default file alone.
+    pub(crate) const fn names_destinations(&self) -> bool {
+        self.config.is_some() || !self.flags.carbon.is_empty()
+    }
+
+    /// Whether --carbon takes the place of the default file's destinations.
+    pub(crate) const fn goes_elsewhere(&self) -> bool {
+        self.config.is_none() && !self.flags.carbon.is_empty()
     }
 }

@@ -1,6 +1,6 @@
 //! The collectors of a configuration at work: who takes part in which round.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use carbon::Batch;
 use slurm_snapshot::{ReplyKind, ReplyOptions};
@@ -21,7 +21,7 @@ pub(crate) struct Collecting {
 /// A collector at work.
 struct Running<C: ?Sized> {
     name: &'static str,
-    replies: &'static [ReplyKind],
+    replies: BTreeSet<ReplyKind>,
     /// Seconds between two rounds.
     every: u32,
     collector: Box<C>,
@@ -49,7 +49,7 @@ impl Collecting {
         let mut surveys = kept(self.surveys, &stays);
         let mut all = Self::default();
         for (collector, settings) in collectors.enabled() {
-            let (name, replies) = (collector.name, collector.replies);
+            let (name, replies) = (collector.name, collectors.replies(collector, settings));
             let begin = Begin { interval, settings, memory: None };
             match collector.start {
                 // Not made of ticks or surveys: accounting.rs.
@@ -122,7 +122,7 @@ impl Collecting {
 
 impl Running<dyn SurveyCollector> {
     fn needs(&self) -> Needs {
-        Needs { replies: self.replies.iter().copied().collect(), options: self.collector.options() }
+        Needs { replies: self.replies.clone(), options: self.collector.options() }
     }
 }
 

@@ -23,11 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct Memories {
     dir: Option<PathBuf>,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<KeptMemories>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptMemories {
     /// What was read or kept since this start: a reload must not depend on a disk, nor on there being one.
     latest: HashMap<&'static str, String>,
     /// What is not on disk yet.
@@ -86,7 +86,7 @@ impl Memories {
 }
 
 /// Writes what is not written yet; what cannot be is left for the next time.
-fn write(dir: &Path, kept: &Mutex<Kept>) {
+fn write(dir: &Path, kept: &Mutex<KeptMemories>) {
     let mut failed = BTreeSet::new();
     while let Some((name, memory)) = next(kept, &mut failed) {
         let file = file(dir, name);
@@ -100,7 +100,7 @@ fn write(dir: &Path, kept: &Mutex<Kept>) {
 }
 
 /// What is to be written now; without such a thing the thread is done.
-fn next(kept: &Mutex<Kept>, failed: &mut BTreeSet<&'static str>) -> Option<(&'static str, String)> {
+fn next(kept: &Mutex<KeptMemories>, failed: &mut BTreeSet<&'static str>) -> Option<(&'static str, String)> {
     let mut kept = lock(kept);
     let name = kept.unwritten.pop_first();
     kept.writing = name.is_some();
@@ -111,7 +111,7 @@ fn next(kept: &Mutex<Kept>, failed: &mut BTreeSet<&'static str>) -> Option<(&'st
     name.and_then(|name| Some((name, kept.latest.get(name)?.clone())))
 }
 
-fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+fn lock(kept: &Mutex<KeptMemories>) -> MutexGuard<'_, KeptMemories> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -10,7 +10,7 @@ use slurm_snapshot::{Reading, ReplyKind, ReplyOptions};
 
 use crate::metric::{Leaves, Points};
 use crate::replies::SurveyReplies;
-use crate::settings::{Setting, Settings};
+use crate::settings::{STATES_ONLY, Setting, Settings};
 
 mod controllers;
 mod finished;
@@ -73,6 +73,11 @@ impl Collector {
     pub(crate) fn family(&self) -> &'static str {
         let first = self.paths.first().and_then(|paths| paths.below.split('.').next());
         first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)
+    }
+
+    /// Every path that it may make with these settings.
+    pub(crate) fn paths_with(&self, settings: &Settings) -> &'static [Paths] {
+        if settings.flag(&STATES_ONLY) { jobs::OF_STATES } else { self.paths }
     }
 }
 

@@ -11,8 +11,12 @@ mod once;
 mod replay;
 mod run;
 mod stats;
+mod status;
 mod storage_schemas;
+mod version;
 mod watch;
+
+pub(crate) use self::version::version;
 
 use std::future::Future;
 use std::io::Write;
@@ -23,7 +27,7 @@ use slurm_snapshot::{Reading, Request};
 use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
-use crate::config::{Config, Problems, Slurm};
+use crate::config::{Config, ConfigFile, Problems, Slurm};
 use crate::source::{Source, SourceError};
 use crate::telemetry::Logging;
 
@@ -42,6 +46,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
         Command::Stats { options, json, reset, watch: None } => stats::stats(&options, json, reset),
+        Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
         Command::Metrics { options, count: true } => count::count(&options),
         Command::Metrics { count: false, .. } => print(&metrics::document()),
         Command::Manual { folder } => manual::write(&folder),
@@ -49,8 +54,26 @@ pub(crate) fn execute(command: Command) -> Result<()> {
     }
 }
 
+/// The configuration.
 fn load(options: &Options) -> Result<Config, Problems> {
-    Config::load(options.config.as_deref(), &options.flags())
+    let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags)?;
+    if options.goes_elsewhere() {
+        // What is kept there is for the default file's destinations, and its daemon's alone.
+        config.queue.dir.clone_from(&options.flags.queue_dir);
+    }
+    Ok(config)
+}
+
+/// The same, for what any user of this host may look at: a default file that this user may not read is told, and left out.
+fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
+    let file = match ConfigFile::read(options.config.as_deref()) {
+        Err(error) if error.is_denied_default() => {
+            note(&format!("{error}; going on with flags and defaults"));
+            ConfigFile::default()
+        }
+        file => file?,
+    };
+    Config::load(file, &options.flags)
 }
 
 /// Runs `future` to its end on this thread.

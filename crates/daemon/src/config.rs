@@ -4,21 +4,26 @@
 //! its location; nothing is started over a configuration with a problem. Defaults are nowhere else.
 
 mod collectors;
+mod file;
+mod flags;
 mod problem;
 mod rest;
 mod section;
 mod value;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
+pub(crate) use self::file::{ConfigFile, default_paths};
+pub(crate) use self::flags::Flags;
 pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
+pub(crate) use self::value::duration;
 use self::value::{
     between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
 };
@@ -33,6 +38,8 @@ const YEAR: Duration = Duration::from_secs(31_557_600);
 /// Everything that `slurm-graphite` can be told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
+    /// The file that it was read from; `None`: flags and defaults alone.
+    pub(crate) file: Option<PathBuf>,
     /// Seconds between two ticks.
     pub(crate) interval: u32,
     pub(crate) prefix: Prefix,
@@ -82,23 +89,10 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// What the command line says; each over the file's value.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Flags {
-    pub(crate) carbon: Vec<String>,
-    pub(crate) interval: Option<String>,
-    pub(crate) prefix: Option<String>,
-    pub(crate) slurm_conf: Option<PathBuf>,
-    pub(crate) rest: Option<String>,
-    pub(crate) token_file: Option<PathBuf>,
-    pub(crate) queue_dir: Option<PathBuf>,
-    pub(crate) log_level: Option<String>,
-    pub(crate) log_format: Option<String>,
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
+            file: None,
             interval: 30,
             prefix: Prefix::default(),
             drain_timeout: Duration::from_secs(5),
@@ -125,16 +119,13 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads `file`, where there is one, and puts `flags` over it.
-    pub(crate) fn load(file: Option<&Path>, flags: &Flags) -> Result<Self, Problems> {
-        let text = match file {
-            Some(path) => std::fs::read_to_string(path).map_err(|error| {
-                let text = format!("cannot be read: {error}");
-                vec![Problem { location: KeyLocation::Whole, key: path.display().to_string(), text }]
-            })?,
-            None => String::new(),
-        };
-        Self::parse(&text, flags).map_err(|problems| Problems { file: file.map(Path::to_owned), ..problems })
+    /// What `file` says, with `flags` over it.
+    pub(crate) fn load(file: ConfigFile, flags: &Flags) -> Result<Self, Problems> {
+        let ConfigFile { path, text } = file;
+        match Self::parse(&text, flags) {
+            Ok(config) => Ok(Self { file: path, ..config }),
+            Err(problems) => Err(Problems { file: path, ..problems }),
+        }
     }
 
     /// Of a text that is known to be right.
@@ -160,9 +151,8 @@ impl Config {
         config.check_lengths(&mut problems);
         config.check_file(&mut problems);
         config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
-        let over_rest = config.slurm.rest.endpoint.is_some();
-        let has_dir = config.queue.dir.is_some();
-        config.collectors.check(config.interval, over_rest, has_dir, &mut problems);
+        config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
+        config.collectors.check(config.interval, config.queue.dir.is_some(), &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 
@@ -295,7 +285,7 @@ impl Config {
             let longest = self.prefix.longest_path(&to.name);
             if let Err(error) = carbon::path::check(&longest) {
                 let text = format!("is too long for the path {longest}: {error}");
-                problems.push(Problem { location: KeyLocation::Whole, key: "prefix".into(), text });
+                problems.push(Problem::whole("prefix", text));
                 return;
             }
         }
@@ -309,7 +299,7 @@ impl Config {
                 "a file needs {}MiB or more: its log alone takes 2MiB; smaller ones are for a queue in memory",
                 least >> 20
             );
-            problems.push(Problem { location: KeyLocation::Whole, key: "queue.max_bytes".into(), text });
+            problems.push(Problem::whole("queue.max_bytes", text));
         }
     }
 
@@ -317,16 +307,12 @@ impl Config {
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file";
-            return Err(vec![Problem {
-                location: KeyLocation::Whole,
-                key: "carbon".into(),
-                text: text.into(),
-            }]
-            .into());
+            return Err(vec![Problem::whole("carbon", text)].into());
         }
         Ok(self)
     }
 }
 
 #[cfg(test)]
+#[path = "../tests/inside/config.rs"]
 mod tests;

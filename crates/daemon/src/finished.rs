@@ -13,6 +13,3 @@ pub(crate) use self::tally::{Figures, Spread, Tally};
 
 /// One hour of end times: what is read at once, and what one record of ids holds.
 pub(crate) const HOUR: i64 = 3600;
-
-#[cfg(test)]
-mod tests;

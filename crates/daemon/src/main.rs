@@ -17,6 +17,12 @@ mod config;
 mod counter_model;
 mod derive;
 mod finished;
+#[cfg(test)]
+#[path = "../tests/inside/finished_model.rs"]
+mod finished_model;
+#[cfg(test)]
+#[path = "../tests/inside/golden.rs"]
+mod golden;
 mod grid;
 mod metric;
 mod node_metrics;
@@ -26,6 +32,8 @@ mod replies;
 mod self_metrics;
 mod settings;
 mod source;
+mod status;
+mod status_socket;
 mod survey;
 mod telemetry;
 mod url;
@@ -36,25 +44,45 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 /// sysexits.h: the command was used wrongly.
 const EX_USAGE: u8 = 64;
+/// sysexits.h: there is no daemon, or it does not answer.
+const EX_UNAVAILABLE: u8 = 69;
 /// sysexits.h: something in the configuration is wrong. systemd and supervisord do not restart over it.
 const EX_CONFIG: u8 = 78;
 
 fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
+        // -V is one line, and clap's.
+        Err(error)
+            if error.kind() == ErrorKind::DisplayVersion
+                && std::env::args_os().any(|arg| arg == "--version") =>
+        {
+            return exit(commands::version());
+        }
         Err(error) => {
             // It goes to stdout for --help; nothing can be done about a closed one.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::from(EX_USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    match commands::execute(cli.command) {
+    exit(commands::execute(cli.command))
+}
+
+fn exit(result: anyhow::Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let code = if error.is::<config::Problems>() { EX_CONFIG } else { 1 };
+            let code = if error.is::<config::Problems>() {
+                EX_CONFIG
+            } else if error.is::<status_socket::NoAnswer>() {
+                EX_UNAVAILABLE
+            } else {
+                1
+            };
             let _ = writeln!(std::io::stderr(), "slurm-graphite: {error:#}");
             ExitCode::from(code)
         }

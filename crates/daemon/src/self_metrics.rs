@@ -2,9 +2,10 @@
 //!
 //! Counters run since the daemon's start. They join every tick's batch, also when its reading failed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use carbon::{Batch, QueueStatus, Status, path};
+use carbon::{Batch, Destination, QueueStatus, Status, path};
 use slurm_snapshot::ReplyKind;
 use tokio::time::Instant;
 
@@ -225,12 +226,25 @@ impl SelfMetrics {
     }
 }
 
-/// How many series these figures make, at most.
-pub(crate) fn series(destinations: usize, replies: usize) -> usize {
-    let destinations = DESTINATION_METRICS.len().saturating_mul(destinations);
-    let replies = REPLY_METRICS.len().saturating_mul(replies);
-    let own = METRICS.len().saturating_add(QUEUE_METRICS.len());
-    own.saturating_add(destinations).saturating_add(replies)
+/// Every level of these figures, behind the prefix, with what is there.
+pub(crate) fn levels(
+    host: &str,
+    destinations: &[Destination],
+    replies: &BTreeSet<ReplyKind>,
+) -> Vec<(String, &'static Paths)> {
+    let mut levels = Vec::new();
+    for paths in PATHS {
+        let below = paths.below.replace("<host>", &path::component(host));
+        if let Some(below) = below.strip_suffix("<destination>") {
+            let names = destinations.iter().map(|to| path::component(&to.name));
+            levels.extend(names.map(|name| (format!("{below}{name}"), paths)));
+        } else if let Some(below) = below.strip_suffix("<reply>") {
+            levels.extend(replies.iter().map(|reply| (format!("{below}{}", reply.name()), paths)));
+        } else {
+            levels.push((below, paths));
+        }
+    }
+    levels
 }
 
 /// The path of the point by which `check --connect` sees whether points arrive.

@@ -4,7 +4,8 @@
 //! that may touch the ticks. A [`Source`] is a task of its own that takes one request at a time; asking it never
 //! waits, and exactly one outcome comes back for each request.
 
-mod conf;
+pub(crate) mod conf;
+pub(crate) mod installed;
 mod locate;
 mod process;
 pub(crate) mod recording;
@@ -13,12 +14,12 @@ mod stderr;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carbon::Backoff;
-use slurm_snapshot::{Answer, Failure, Reading, Request};
+use slurm_snapshot::{Answer, Failure, Reading, Release, Request};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -72,7 +73,7 @@ impl SourceError {
     }
 
     /// What an administrator would look at first.
-    pub(crate) fn advice(&self) -> &'static str {
+    pub(crate) fn advice(&self) -> &str {
         match self {
             Self::NoConf(_) => "Copy the cluster's slurm.conf to this host, or say where it is.",
             Self::NoReader(locate::NoReader::NoRest { .. }) => {
@@ -81,32 +82,9 @@ impl SourceError {
             Self::NoReader(_) => {
                 "A reader is built for one libslurm; install the one of this host's Slurm release."
             }
-            Self::Refused(Failure { stage: Some(stage), .. }, _) => rest::advice(*stage),
-            Self::Refused(failure, _) => match failure.errno {
-                // slurm_errno.h: the two CONNECTION_ERRORs
-                1001 | 1800 => "Is slurmctld running, and its port open to this host? Try `scontrol ping`.",
-                // SLURM_PROTOCOL_AUTHENTICATION_ERROR
-                1007 => {
-                    "Is munged running here, with the cluster's key, and are the clocks alike? Try `munge -n | unmunge`."
-                }
-                // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
-                5004 => "slurmctld takes connections and gives no answer: is it stopped or overloaded?",
-                // SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT: what a munge key of another cluster gives
-                5005 => {
-                    "slurmctld hung up; most often it does not take this host's credential. Are munge.key and the clocks \
-                     the same on both hosts? Its log says; try `munge -n | ssh CONTROLLER unmunge`."
-                }
-                // ESLURM_USER_ID_MISSING, ESLURM_ACCESS_DENIED
-                2010 | 2002 => {
-                    "Only an operator of the cluster may do that: `sacctmgr modify user ... set adminlevel=operator`."
-                }
-                // SLURM_ERROR: an answer that libslurm cannot unpack, most often.
-                -1 => {
-                    "Is slurmctld newer than this host's libslurm by more than two releases (three from 24.11 on)? \
-                     Then `sdiag` fails here too: install Slurm's client of a newer release, and the reader for it."
-                }
-                _ => "Does `sdiag` work on this host, as this user?",
-            },
+            Self::Refused(failure, _) => {
+                failure.advice.as_deref().unwrap_or("Does `sdiag` work on this host, as this user?")
+            }
             Self::Reader(error) => error.advice(),
             Self::Resting(error) => error.advice(),
         }
@@ -139,6 +117,8 @@ pub(crate) struct Source {
 struct ReaderStatus {
     restarts: AtomicU64,
     pid: AtomicU32,
+    /// Of the last one's libslurm.
+    release: Mutex<Option<Release>>,
 }
 
 impl Source {
@@ -149,7 +129,7 @@ impl Source {
         let (answered, outcomes) = mpsc::channel(1);
         let status = Arc::new(ReaderStatus::default());
         let supervisor = ReaderSupervisor {
-            conf: ConfWatch::new(slurm.conf.clone()),
+            conf: ConfWatch::new(slurm.conf.as_deref()),
             dedup: LogDedup::of(if slurm.rest.endpoint.is_some() {
                 Speaker::Reader
             } else {
@@ -162,6 +142,7 @@ impl Source {
             backoff: Backoff::default(),
             pause: None,
             started_before: false,
+            program: None,
             unanswered_since: None,
             troubled: false,
             id: 0,
@@ -194,6 +175,11 @@ impl Source {
     pub(crate) fn pid(&self) -> Option<u32> {
         Some(self.status.pid.load(Ordering::Relaxed)).filter(|&pid| pid != 0)
     }
+
+    /// The release of the last reader's libslurm, where it has one.
+    pub(crate) fn release(&self) -> Option<Release> {
+        *self.status.release.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Source {
@@ -213,6 +199,8 @@ struct ReaderSupervisor {
     backoff: Backoff,
     pause: Option<Pause>,
     started_before: bool,
+    /// The one that was started last.
+    program: Option<PathBuf>,
     unanswered_since: Option<Instant>,
     /// A reader was lost and none has read since: that is said once, not at every try.
     troubled: bool,
@@ -226,7 +214,7 @@ struct Pause {
     error: Arc<SourceError>,
 }
 
-enum Event {
+enum ReaderEvent {
     Asked(Option<Request>),
     Gone(ProcessError),
     PauseOver,
@@ -238,19 +226,19 @@ impl ReaderSupervisor {
         loop {
             let pause_end = self.pause.as_ref().map(|pause| pause.until);
             let event = tokio::select! {
-                request = asked.recv() => Event::Asked(request),
-                error = gone(self.reader.as_mut()) => Event::Gone(error),
-                () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => Event::PauseOver,
+                request = asked.recv() => ReaderEvent::Asked(request),
+                error = gone(self.reader.as_mut()) => ReaderEvent::Gone(error),
+                () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => ReaderEvent::PauseOver,
             };
             match event {
-                Event::Asked(Some(request)) => {
+                ReaderEvent::Asked(Some(request)) => {
                     let outcome = self.answer(request).await;
                     if answered.send(outcome).await.is_err() {
                         return;
                     }
                 }
-                Event::Asked(None) => return,
-                Event::Gone(error) => {
+                ReaderEvent::Asked(None) => return,
+                ReaderEvent::Gone(error) => {
                     if self.troubled {
                         debug!(%error, "the reader has ended again");
                     } else {
@@ -258,7 +246,7 @@ impl ReaderSupervisor {
                     }
                     self.lose_reader(error.into());
                 }
-                Event::PauseOver => {
+                ReaderEvent::PauseOver => {
                     self.pause = None;
                     self.start_ahead().await;
                 }
@@ -326,6 +314,7 @@ impl ReaderSupervisor {
                 }
                 self.started_before = true;
                 self.status.pid.store(reader.pid(), Ordering::Relaxed);
+                *self.status.release.lock().unwrap_or_else(PoisonError::into_inner) = reader.release();
                 Ok(reader)
             }
             Err(error) => Err(self.lose_reader(error)),
@@ -337,7 +326,7 @@ impl ReaderSupervisor {
         if self.slurm.rest.endpoint.is_some() { Ok(()) } else { self.conf.note().await }
     }
 
-    async fn start(&self) -> Result<Process, SourceError> {
+    async fn start(&mut self) -> Result<Process, SourceError> {
         let programs = locate::readers(&self.slurm)?;
         let mut unfit = Vec::new();
         for program in programs {
@@ -349,7 +338,9 @@ impl ReaderSupervisor {
                         Some(release) => format!("Slurm {release}"),
                         None => "slurmrestd".to_owned(),
                     };
-                    if self.troubled && self.started_before {
+                    // Of another libslurm, it is the sign of an upgrade.
+                    let same = self.program.replace(program.clone()).is_none_or(|last| last == program);
+                    if self.troubled && self.started_before && same {
                         debug!(reader = %path, pid, "reader started again for {whose}");
                     } else {
                         info!(reader = %path, pid, "reader started for {whose}");

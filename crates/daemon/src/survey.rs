@@ -57,8 +57,6 @@ pub(crate) struct RoundResult {
 #[derive(Debug)]
 pub(crate) struct Survey {
     source: Source,
-    /// slurmrestd must not be asked for all of them.
-    over_rest: bool,
     max_duty: f64,
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
@@ -83,7 +81,6 @@ impl Survey {
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
         let slurm = Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() };
         Self {
-            over_rest: slurm.rest.endpoint.is_some(),
             source: Source::start(slurm, START_DEADLINE),
             max_duty,
             max_threads,
@@ -113,15 +110,12 @@ impl Survey {
         threads: Option<u32>,
         now: Duration,
     ) -> Option<RoundResult> {
-        let over_rest = self.over_rest;
         let mut wanted = BTreeMap::new();
         for (kind, every) in
             due.iter().flat_map(|(needs, every)| needs.replies.iter().map(|kind| (*kind, *every)))
         {
-            if !over_rest || kind.row().not_over_rest.is_none() || needs.options.states_only {
-                let longest: &mut u32 = wanted.entry(kind).or_default();
-                *longest = every.max(*longest);
-            }
+            let longest: &mut u32 = wanted.entry(kind).or_default();
+            *longest = every.max(*longest);
         }
         if self.round.is_some() {
             debug!("the last round is still under way; this one is left out");
@@ -207,14 +201,9 @@ impl Survey {
         known.map(|(kind, state)| (*kind, state.counters))
     }
 
-    /// Readers started again so far, after the first.
-    pub(crate) fn restarts(&self) -> u64 {
-        self.source.restarts()
-    }
-
-    /// The reader's process id, while there is one.
-    pub(crate) fn pid(&self) -> Option<u32> {
-        self.source.pid()
+    /// Its reader.
+    pub(crate) const fn source(&self) -> &Source {
+        &self.source
     }
 
     fn go_on(&mut self, now: Duration) -> Option<RoundResult> {

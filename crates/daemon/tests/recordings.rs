@@ -20,7 +20,13 @@ fn recording(release: &str) -> PathBuf {
 #[expect(clippy::disallowed_methods, reason = "the program itself is what is tested")]
 fn replayed(file: &Path) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slurm-graphite"));
-    let output = command.env_remove("SLURM_CONF").args(["once", "--replay"]).arg(file).output().unwrap();
+    let output = command
+        .env_remove("SLURM_CONF")
+        .env("SLURM_GRAPHITE_CONFIG", "")
+        .args(["once", "--replay"])
+        .arg(file)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

@@ -4,17 +4,18 @@
 //! costs slurmctld nothing, so that neither a ping nor a list of paths is ever asked for. It is remembered until it is
 //! 404, or another release answers.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use slurm_snapshot::{Release, Rest, Stage};
 
-use crate::args::Settings;
+use crate::args::RestArguments;
 use crate::decode::{self, Envelope, Meta, Nothing, Refusal};
-use crate::http::Client;
+use crate::http::HttpClient;
 use crate::lossy::Lossy;
-use crate::problem::Problem;
+use crate::problem::RestProblem;
 use crate::token::TokenFile;
 
 /// Versions of the API, and the release that each came with; the newest first.
@@ -30,6 +31,11 @@ pub(crate) const VERSIONS: [(u8, Release); 10] = [
     (37, Release::new(21, 8)),
     (36, Release::new(20, 11)),
 ];
+
+const OLDEST: u8 = {
+    let [.., (oldest, _)] = VERSIONS;
+    oldest
+};
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug)]
@@ -51,21 +57,26 @@ const AUTHENTICATION: i32 = 1007;
 /// `SLURM_ERROR`: what 22.05 says of any failure.
 const UNSPECIFIED: i32 = -1;
 
+/// How long a path that no version has is not asked for again.
+const LACKING: Duration = Duration::from_secs(600);
+
 /// What of a body that is no answer is read.
 const GLANCE: u64 = 64 << 10;
 
 /// One slurmrestd.
 pub(crate) struct Api {
-    http: Client,
+    http: HttpClient,
     token: Option<TokenFile>,
     user: Option<String>,
     is_socket: bool,
-    known: Option<Known>,
+    known: Option<KnownApi>,
+    /// The paths that no version had, and when each was asked for last.
+    lacking: HashMap<&'static str, Instant>,
 }
 
 /// What answered last.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownApi {
     version: u8,
     release: Release,
 }
@@ -88,13 +99,14 @@ enum Said<T> {
 }
 
 impl Api {
-    pub(crate) fn new(settings: Settings) -> std::io::Result<Self> {
+    pub(crate) fn new(settings: RestArguments) -> std::io::Result<Self> {
         Ok(Self {
             token: settings.token_file.clone().map(TokenFile::new),
             user: settings.user.clone(),
             is_socket: matches!(settings.endpoint, slurm_snapshot::Endpoint::Unix(_)),
             known: None,
-            http: Client::new(settings)?,
+            lacking: HashMap::new(),
+            http: HttpClient::new(settings)?,
         })
     }
 
@@ -116,9 +128,12 @@ impl Api {
         &mut self,
         what: What,
         payload: impl Fn(u8, Release) -> T,
-    ) -> Result<Got<T>, Problem> {
+    ) -> Result<Got<T>, RestProblem> {
         if let Some(token) = &mut self.token {
             token.look()?;
+        }
+        if self.lacking.get(what.path).is_some_and(|asked| asked.elapsed() < LACKING) {
+            return Err(RestProblem::new(Stage::Version, lacking(what)));
         }
         let deadline = self.http.deadline();
         let mut first = self.known;
@@ -142,10 +157,10 @@ impl Api {
     fn try_versions<T: decode::object::Members>(
         &mut self,
         what: What,
-        first: Option<Known>,
+        first: Option<KnownApi>,
         deadline: tokio::time::Instant,
         payload: &impl Fn(u8, Release) -> T,
-    ) -> Result<Got<T>, Problem> {
+    ) -> Result<Got<T>, RestProblem> {
         let known = first.map(|known| (known.version, known.release));
         let tells = |&(version, _): &(u8, Release)| version >= what.oldest;
         for (version, release) in known.into_iter().chain(VERSIONS).filter(tells) {
@@ -158,12 +173,15 @@ impl Api {
             let told = told.unwrap_or(release);
             // Another release may have another version that tells more.
             let is_another = first.is_some_and(|known| known.release != told);
-            self.known = if is_another { None } else { Some(Known { version, release: told }) };
+            self.known = if is_another { None } else { Some(KnownApi { version, release: told }) };
             return Ok(Got { payload, release: told, cluster, elapsed });
         }
         // One that is older than asked for may still be there.
         self.known = first.filter(|known| known.version < what.oldest);
-        Err(Problem::new(Stage::Version, lacking(what)))
+        if what.oldest > OLDEST {
+            self.lacking.insert(what.path, Instant::now());
+        }
+        Err(RestProblem::new(Stage::Version, lacking(what)))
     }
 
     fn ask<T: decode::object::Members>(
@@ -172,7 +190,7 @@ impl Api {
         limit: u64,
         deadline: tokio::time::Instant,
         payload: T,
-    ) -> Result<Said<T>, Problem> {
+    ) -> Result<Said<T>, RestProblem> {
         let headers = self.headers()?;
         let begin = Instant::now();
         let result = {
@@ -184,7 +202,7 @@ impl Api {
                         Ok(Envelope { error: Some(refusal), .. }) => Err(explain(Some(&refusal), "")),
                         Ok(envelope) => Ok(Said::Answer(envelope)),
                         Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
-                            Problem::new(
+                            RestProblem::new(
                                 Stage::Http,
                                 format!("not an answer of slurmrestd: {}", decode::complaint(&error)),
                             )
@@ -211,17 +229,18 @@ impl Api {
     }
 
     /// Whose request it is. All releases accept the two together.
-    fn headers(&self) -> Result<HeaderMap, Problem> {
+    fn headers(&self) -> Result<HeaderMap, RestProblem> {
         let mut headers = HeaderMap::new();
         let value = |text: &str| {
-            HeaderValue::from_str(text)
-                .map_err(|_| Problem::new(Stage::TokenFile, "the token or its user is no text for a header"))
+            HeaderValue::from_str(text).map_err(|_| {
+                RestProblem::new(Stage::TokenFile, "the token or its user is no text for a header")
+            })
         };
         let Some(token) = &self.token else { return Ok(headers) };
         let Some(secret) = token.secret() else { return Ok(headers) };
         let Some(user) = self.user.as_deref().or(token.told.user.as_deref()) else {
             let text = "the token does not say whose it is; name its user with [slurm] user";
-            return Err(Problem::new(Stage::TokenFile, text));
+            return Err(RestProblem::new(Stage::TokenFile, text));
         };
         headers.insert(HeaderName::from_static("x-slurm-user-name"), value(user)?);
         let mut secret = value(secret)?;
@@ -239,14 +258,14 @@ fn lacking(What { path, oldest, .. }: What) -> String {
     let since = since.unwrap_or_default();
     let [(newest, _), ..] = VERSIONS;
     let there_is_none = format!("slurmrestd has no /{name} in v0.0.{oldest} to v0.0.{newest} of its API");
-    if oldest == VERSIONS.last().map_or(0, |(oldest, _)| *oldest) {
+    if oldest == OLDEST {
         return format!("{there_is_none}: it is older or newer than those, or the URL is not slurmrestd's");
     }
     format!("{there_is_none}; it takes Slurm {since} or newer")
 }
 
 /// What another status than 200 and 404 means.
-fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_socket: bool) -> Problem {
+fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_socket: bool) -> RestProblem {
     let number = status.as_u16();
     let refusal = decode::read(body, Nothing).ok().and_then(|envelope| envelope.error);
     let errno = refusal.as_ref().and_then(|refusal| refusal.errno);
@@ -255,7 +274,7 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
     if status.is_redirection() {
         let text =
             format!("{number}, a redirection: none is followed, for it could lead the token elsewhere");
-        return Problem::new(Stage::Http, text);
+        return RestProblem::new(Stage::Http, text);
     }
     // 22.05 has one answer for a credential that is refused and a slurmctld that is away; only the time differs.
     let is_unclear = number == 500
@@ -269,34 +288,69 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
             (false, true) => format!("{what}: on its socket it lets only root and its own user in"),
             (false, false) => format!("{what}: it needs a token"),
         };
-        return Problem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
+        return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
     }
     match refusal {
         Some(refusal) => explain(Some(&refusal), &format!("{what}: ")),
         // slurmrestd's own errors are JSON.
-        None if matches!(number, 502..=504) => Problem::new(
+        None if matches!(number, 502..=504) => RestProblem::new(
             Stage::Connect,
             format!("what is in front of slurmrestd answers {number}: slurmrestd is away"),
         ),
         None => {
             let start: String = String::from_utf8_lossy(body).trim().chars().take(80).collect();
-            Problem::new(Stage::Http, format!("{number} {start:?} is no answer of slurmrestd"))
+            RestProblem::new(Stage::Http, format!("{number} {start:?} is no answer of slurmrestd"))
         }
     }
 }
 
 /// Slurm's own error behind an answer.
-fn explain(refusal: Option<&Refusal>, before: &str) -> Problem {
+fn explain(refusal: Option<&Refusal>, before: &str) -> RestProblem {
     let (errno, text) =
         refusal.map_or((0, ""), |refusal| (refusal.errno.unwrap_or(0), refusal.text.as_str()));
     let stage = if errno == AUTHENTICATION { Stage::Token } else { Stage::Slurmctld };
     let text = if text.is_empty() { "an error without a text" } else { text };
-    Problem { stage, errno, text: format!("{before}{text}") }
+    RestProblem { stage, errno, text: format!("{before}{text}") }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    #[test]
+    fn a_path_that_no_version_has_is_not_asked_for_in_every_round() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 4096]);
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = stream
+                    .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            }
+        });
+        let timeout = Duration::from_secs(30);
+        let (token_file, user, ca_file) = (None, None, None);
+        let mut api = Api::new(RestArguments { endpoint, token_file, user, ca_file, timeout }).unwrap();
+        for (oldest, expected) in [(41, 5), (36, 10)] {
+            let what = What { path: if oldest == 41 { "jobs/state" } else { "diag" }, oldest, limit: 1 };
+            asked.store(0, Ordering::Relaxed);
+            let first = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
+            assert_eq!((first.stage, asked.load(Ordering::Relaxed)), (Stage::Version, expected));
+            let second = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
+            assert_eq!(first, second);
+            // The statistics are asked for at every tick, whatever was said.
+            let again = if oldest == OLDEST { expected } else { 0 };
+            assert_eq!(asked.load(Ordering::Relaxed), expected + again);
+        }
+    }
 
     #[test]
     fn what_failed_is_told_apart_as_far_as_an_answer_tells_it() {

@@ -25,15 +25,15 @@ Usage: slurm-graphite-rest-reader --rest URL [--token-file FILE]
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Command {
-    Serve(Settings),
+pub(crate) enum ReaderMode {
+    Serve(RestArguments),
     Version,
     Help,
 }
 
 /// How slurmrestd is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct RestArguments {
     pub(crate) endpoint: Endpoint,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) user: Option<String>,
@@ -60,7 +60,7 @@ pub(crate) enum UsageError {
 }
 
 /// Reads the arguments after the program's name.
-pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, UsageError> {
+pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<ReaderMode, UsageError> {
     let (mut endpoint, mut insecure) = (None, false);
     let (mut token_file, mut user, mut ca_file) = (None, None, None);
     let mut timeout = Duration::from_secs(27);
@@ -84,8 +84,8 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Com
                 timeout = Duration::from_secs_f64(seconds.ok_or(UsageError::Value("--timeout"))?);
             }
             Some("--insecure") => insecure = true,
-            Some("--version") => return Ok(Command::Version),
-            Some("--help") => return Ok(Command::Help),
+            Some("--version") => return Ok(ReaderMode::Version),
+            Some("--help") => return Ok(ReaderMode::Help),
             _ => return Err(UsageError::Unknown(argument)),
         }
     }
@@ -93,7 +93,7 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Com
     if endpoint.is_exposed() && token_file.is_some() && !insecure {
         return Err(UsageError::Exposed);
     }
-    Ok(Command::Serve(Settings { endpoint, token_file, user, ca_file, timeout }))
+    Ok(ReaderMode::Serve(RestArguments { endpoint, token_file, user, ca_file, timeout }))
 }
 
 /// What a header can carry.
@@ -105,7 +105,7 @@ fn is_plain(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(arguments: &[&str]) -> Result<Command, UsageError> {
+    fn of(arguments: &[&str]) -> Result<ReaderMode, UsageError> {
         parse(arguments.iter().map(OsString::from))
     }
 

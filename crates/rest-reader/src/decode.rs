@@ -6,12 +6,14 @@
 pub(crate) mod diag;
 mod jobs;
 mod lenient;
+mod list;
 mod lists;
 mod nodes;
 pub(crate) mod object;
 mod partitions;
 mod ping;
 #[cfg(test)]
+#[path = "../tests/inside/decode/tests.rs"]
 mod tests;
 
 use std::fmt;
@@ -20,13 +22,11 @@ use std::io::Read;
 use serde::de::{DeserializeSeed, Error, MapAccess};
 use slurm_snapshot::Release;
 
-pub(crate) use self::jobs::JobStates;
 use self::lenient::{Number, Text};
-pub(crate) use self::lists::{Licenses, Reservations};
+pub(crate) use self::list::{List, Listed};
 pub(crate) use self::nodes::Nodes;
 use self::object::{Fill, Members, each};
-pub(crate) use self::partitions::Partitions;
-pub(crate) use self::ping::Ping;
+pub(crate) use self::partitions::joined;
 
 /// What every answer says of itself, and one thing that was asked for.
 #[derive(Debug, Default)]

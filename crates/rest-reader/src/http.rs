@@ -19,8 +19,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, timeout_at};
 
-use crate::args::Settings;
-use crate::problem::Problem;
+use crate::args::RestArguments;
+use crate::problem::RestProblem;
 #[cfg(feature = "tls")]
 use crate::tls::Tls;
 
@@ -37,8 +37,8 @@ trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// One server, and the connection to it.
-pub(crate) struct Client {
-    settings: Settings,
+pub(crate) struct HttpClient {
+    settings: RestArguments,
     runtime: Runtime,
     connection: Option<SendRequest<String>>,
     #[cfg(feature = "tls")]
@@ -46,13 +46,13 @@ pub(crate) struct Client {
 }
 
 /// An answer whose body is still to be read.
-pub(crate) struct Answer<'a> {
+pub(crate) struct HttpAnswer<'a> {
     pub(crate) status: StatusCode,
-    pub(crate) body: Body<'a>,
+    pub(crate) body: HttpBody<'a>,
 }
 
-impl Client {
-    pub(crate) fn new(settings: Settings) -> io::Result<Self> {
+impl HttpClient {
+    pub(crate) fn new(settings: RestArguments) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             // For names that are looked up.
@@ -80,7 +80,7 @@ impl Client {
         headers: &HeaderMap,
         limit: u64,
         deadline: Instant,
-    ) -> Result<Answer<'_>, Problem> {
+    ) -> Result<HttpAnswer<'_>, RestProblem> {
         let kept = self.connection.take().filter(|connection| !connection.is_closed());
         let mut response = None;
         if let Some(mut connection) = kept {
@@ -99,7 +99,7 @@ impl Client {
         };
         self.connection = Some(connection);
         let status = response.status();
-        let body = Body {
+        let body = HttpBody {
             runtime: &self.runtime,
             incoming: response.into_body(),
             chunk: Bytes::new(),
@@ -107,10 +107,10 @@ impl Client {
             limit,
             deadline,
             timeout: self.settings.timeout,
-            text: Text::default(),
+            text: LongTextGuard::default(),
             problem: None,
         };
-        Ok(Answer { status, body })
+        Ok(HttpAnswer { status, body })
     }
 
     fn ask_anew(
@@ -118,7 +118,7 @@ impl Client {
         path: &str,
         headers: &HeaderMap,
         deadline: Instant,
-    ) -> Result<(Response<Incoming>, SendRequest<String>), Problem> {
+    ) -> Result<(Response<Incoming>, SendRequest<String>), RestProblem> {
         let mut connection = self.connect(deadline)?;
         let request = self.request(path, headers)?;
         match within(&self.runtime, deadline, exchange(&mut connection, request)) {
@@ -133,7 +133,7 @@ impl Client {
         self.connection = None;
     }
 
-    fn connect(&mut self, deadline: Instant) -> Result<SendRequest<String>, Problem> {
+    fn connect(&mut self, deadline: Instant) -> Result<SendRequest<String>, RestProblem> {
         #[cfg(feature = "tls")]
         if self.settings.endpoint.is_tls() && self.tls.is_none() {
             self.tls = Some(Tls::new(self.settings.ca_file.as_deref())?);
@@ -158,9 +158,9 @@ impl Client {
         self.runtime.block_on(handshake).map_err(|error: hyper::Error| self.explain(&error))
     }
 
-    async fn open(&self) -> Result<Box<dyn Duplex>, Problem> {
+    async fn open(&self) -> Result<Box<dyn Duplex>, RestProblem> {
         let endpoint = &self.settings.endpoint;
-        let error = |error: io::Error| Problem::new(Stage::Connect, format!("{endpoint}: {error}"));
+        let error = |error: io::Error| RestProblem::new(Stage::Connect, format!("{endpoint}: {error}"));
         let (host, port, _is_tls) = match endpoint {
             Endpoint::Unix(path) => return Ok(Box::new(UnixStream::connect(path).await.map_err(error)?)),
             Endpoint::Tcp { host, port, tls, .. } => (host.as_str(), *port, *tls),
@@ -174,12 +174,12 @@ impl Client {
         }
         #[cfg(not(feature = "tls"))]
         if _is_tls {
-            return Err(Problem::new(Stage::Tls, "this reader was built without TLS"));
+            return Err(RestProblem::new(Stage::Tls, "this reader was built without TLS"));
         }
         Ok(Box::new(stream))
     }
 
-    fn request(&self, path: &str, headers: &HeaderMap) -> Result<Request<String>, Problem> {
+    fn request(&self, path: &str, headers: &HeaderMap) -> Result<Request<String>, RestProblem> {
         let (host, before) = match &self.settings.endpoint {
             Endpoint::Unix(_) => ("localhost".to_owned(), ""),
             Endpoint::Tcp { host, port, path, .. } if host.contains(':') => {
@@ -192,16 +192,16 @@ impl Client {
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("slurm-graphite/", env!("CARGO_PKG_VERSION")))
             .body(String::new());
-        let mut request = request.map_err(|error| Problem::new(Stage::Http, error.to_string()))?;
+        let mut request = request.map_err(|error| RestProblem::new(Stage::Http, error.to_string()))?;
         request.headers_mut().extend(headers.clone());
         Ok(request)
     }
 
-    fn late(&self, what: &str) -> Problem {
+    fn late(&self, what: &str) -> RestProblem {
         late(&self.settings.endpoint, what, self.settings.timeout)
     }
 
-    fn explain(&self, error: &hyper::Error) -> Problem {
+    fn explain(&self, error: &hyper::Error) -> RestProblem {
         let endpoint = &self.settings.endpoint;
         let is_plain = matches!(endpoint, Endpoint::Tcp { tls: false, .. });
         let hint = if is_plain { "; if TLS is spoken there, use https://" } else { "" };
@@ -212,13 +212,13 @@ impl Client {
         } else {
             format!("{endpoint}: {error}")
         };
-        Problem::new(Stage::Http, text)
+        RestProblem::new(Stage::Http, text)
     }
 }
 
-fn late(endpoint: &dyn std::fmt::Display, what: &str, timeout: Duration) -> Problem {
+fn late(endpoint: &dyn std::fmt::Display, what: &str, timeout: Duration) -> RestProblem {
     let stage = if what == "a connection" { Stage::Connect } else { Stage::Http };
-    Problem::new(stage, format!("{endpoint}: {what} did not come within {} s", timeout.as_secs_f64()))
+    RestProblem::new(stage, format!("{endpoint}: {what} did not come within {} s", timeout.as_secs_f64()))
 }
 
 /// Runs `future` for so long; a timer needs the runtime around it.
@@ -252,7 +252,7 @@ fn is_closed(error: &hyper::Error) -> bool {
 }
 
 /// A body, as it comes.
-pub(crate) struct Body<'a> {
+pub(crate) struct HttpBody<'a> {
     runtime: &'a Runtime,
     incoming: Incoming,
     chunk: Bytes,
@@ -260,14 +260,14 @@ pub(crate) struct Body<'a> {
     limit: u64,
     deadline: Instant,
     timeout: Duration,
-    text: Text,
+    text: LongTextGuard,
     /// Why reading failed, which serde would not keep.
-    pub(crate) problem: Option<Problem>,
+    pub(crate) problem: Option<RestProblem>,
 }
 
-impl Body<'_> {
+impl HttpBody<'_> {
     fn fail(&mut self, text: String) -> io::Error {
-        self.problem = Some(Problem::new(Stage::Http, text));
+        self.problem = Some(RestProblem::new(Stage::Http, text));
         io::Error::other("the body cannot be read on")
     }
 
@@ -304,7 +304,7 @@ impl Body<'_> {
     }
 }
 
-impl Read for Body<'_> {
+impl Read for HttpBody<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if buffer.is_empty() || !self.fetch()? {
             return Ok(0);
@@ -320,13 +320,13 @@ impl Read for Body<'_> {
 
 /// How long the JSON text is that is being read: a parser holds texts whole.
 #[derive(Default)]
-struct Text {
+struct LongTextGuard {
     within: bool,
     escaped: bool,
     length: usize,
 }
 
-impl Text {
+impl LongTextGuard {
     fn is_short(&mut self, bytes: &[u8]) -> bool {
         for &byte in bytes {
             match (self.within, byte) {

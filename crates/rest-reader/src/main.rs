@@ -22,13 +22,13 @@ use std::process::ExitCode;
 
 use reader_process::{USAGE, log, print};
 
-use self::args::{Command, Settings};
+use self::args::{ReaderMode, RestArguments};
 
 fn main() -> ExitCode {
     let settings = match args::parse(std::env::args_os().skip(1)) {
-        Ok(Command::Serve(settings)) => settings,
-        Ok(Command::Help) => return print(args::HELP),
-        Ok(Command::Version) => {
+        Ok(ReaderMode::Serve(settings)) => settings,
+        Ok(ReaderMode::Help) => return print(args::HELP),
+        Ok(ReaderMode::Version) => {
             return print(concat!("slurm-graphite-rest-reader ", env!("CARGO_PKG_VERSION"), "\n"));
         }
         Err(error) => {
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     reader_process::end(run(settings))
 }
 
-fn run(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
+fn run(settings: RestArguments) -> Result<(), Box<dyn std::error::Error>> {
     if let Some(input) = reader_process::input()? {
         serve::serve(settings, input, std::io::stdout().lock())?;
     }

@@ -5,15 +5,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use reader_process::Conversation;
 use slurm_snapshot::{
-    Answer, Failure, Hello, PROTOCOL, Reading, Release, Reply, ReplyKind, Request, Stage, Statistics,
-    Visibility,
+    Answer, Failure, Hello, Jobs, Licenses, PROTOCOL, Partitions, Reading, Release, Reply, ReplyKind,
+    Request, Reservations, Stage, Statistics, Visibility,
 };
 
 use crate::api::{Api, Got, What};
-use crate::args::Settings;
+use crate::args::RestArguments;
 use crate::decode::diag::Diag;
-use crate::decode::{JobStates, Licenses, Nodes, Partitions, Ping, Reservations};
-use crate::problem::Problem;
+use crate::decode::{List, Listed, Nodes, joined};
+use crate::problem::RestProblem;
 
 /// Answers that do not grow with the cluster.
 const SHORT: u64 = 16 << 20;
@@ -33,7 +33,7 @@ const JOB_STATES: What = What { path: "jobs/state", oldest: 41, limit: LONG };
 
 /// Serves requests until `input` ends.
 pub(crate) fn serve(
-    settings: Settings,
+    settings: RestArguments,
     input: impl Read,
     output: impl Write,
 ) -> Result<(), Box<dyn std::error::Error>> {
@@ -50,12 +50,13 @@ fn answer(api: &mut Api, request: &Request) -> Answer {
     let (what, read) = read(api, request);
     match read {
         Ok(found) => Answer::Reading(Box::new(found.reading(request, api))),
-        Err(Problem { stage, errno, text }) => Answer::Failure(Failure {
+        Err(problem) => Answer::Failure(Failure {
             id: request.id,
             call: format!("slurmrestd {what}"),
-            errno,
-            text,
-            stage: Some(stage),
+            errno: problem.errno,
+            advice: Some(problem.advice().into()),
+            stage: Some(problem.stage),
+            text: problem.text,
             rest: Some(Box::new(api.rest())),
         }),
     }
@@ -103,8 +104,8 @@ fn uptime() -> f64 {
     std::time::Duration::try_from(now).map_or(0.0, |now| now.as_secs_f64())
 }
 
-fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Problem>) {
-    let unsupported = |text: &str| Err(Problem::new(Stage::Unsupported, text));
+fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, RestProblem>) {
+    let unsupported = |text: &str| Err(RestProblem::new(Stage::Unsupported, text));
     let options = request.options;
     match request.reply {
         ReplyKind::Statistics => ("diag", statistics(api, options.rpc, options.users)),
@@ -124,7 +125,7 @@ fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, Proble
     }
 }
 
-fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<Found, Problem> {
+fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<Found, RestProblem> {
     let (found, diag) = Found::of(api.get(DIAG, |version, _| Diag::new(version, rpc, names))?);
     Ok(Found { statistics: diag.statistics, ..found })
 }
@@ -132,35 +133,41 @@ fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<Found, Problem> {
 /// Where PrivateData keeps nodes or partitions from this user, slurmctld refuses the whole of them.
 const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
 
-fn job_states(api: &mut Api) -> Result<Found, Problem> {
-    let (found, states) = Found::of(api.get(JOB_STATES, |_, _| JobStates::default())?);
-    // REQUEST_JOB_STATE tells everybody of all jobs, whatever PrivateData says.
-    Ok(Found { reply: Some(Reply::Jobs(Box::new(states.jobs))), visibility: Some(WHOLE), ..found })
+/// An answer that is one list.
+fn list<L: List>(api: &mut Api, what: What, empty: impl Fn(Release) -> L) -> Result<(Found, L), RestProblem> {
+    let (found, read) = Found::of(api.get(what, |_, release| Listed::of(empty(release)))?);
+    Ok((found, read.list))
 }
 
-fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<Found, Problem> {
-    let (mut found, mut walked) = Found::of(api.get(NODES, |_, release| Nodes::new(release, rows))?);
+fn job_states(api: &mut Api) -> Result<Found, RestProblem> {
+    let (found, jobs) = list(api, JOB_STATES, |_| Jobs { states_only: true, ..Jobs::default() })?;
+    // REQUEST_JOB_STATE tells everybody of all jobs, whatever PrivateData says.
+    Ok(Found { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(WHOLE), ..found })
+}
+
+fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<Found, RestProblem> {
+    let (mut found, mut walked) = list(api, NODES, |release| Nodes::new(release, rows))?;
     if partitions {
-        let got = api.get(PARTITIONS, |_, _| Partitions::default())?;
-        found.elapsed = found.elapsed.saturating_add(got.elapsed);
-        walked.nodes.partitions = Some(got.payload.joined(walked.members));
+        let (more, partitions) = list(api, PARTITIONS, |_| Partitions::default())?;
+        found.elapsed = found.elapsed.saturating_add(more.elapsed);
+        walked.nodes.partitions = Some(joined(partitions, walked.members));
     }
     let reply = Some(Reply::Nodes(Box::new(walked.nodes)));
     Ok(Found { reply, visibility: Some(WHOLE), ..found })
 }
 
-fn licenses(api: &mut Api) -> Result<Found, Problem> {
-    let (found, licenses) = Found::of(api.get(LICENSES, |_, _| Licenses::default())?);
-    Ok(Found { reply: Some(Reply::Licenses(licenses.licenses)), ..found })
+fn licenses(api: &mut Api) -> Result<Found, RestProblem> {
+    let (found, licenses) = list(api, LICENSES, |_| Licenses::default())?;
+    Ok(Found { reply: Some(Reply::Licenses(licenses)), ..found })
 }
 
-fn reservations(api: &mut Api) -> Result<Found, Problem> {
-    let (found, list) = Found::of(api.get(RESERVATIONS, |_, _| Reservations::default())?);
+fn reservations(api: &mut Api) -> Result<Found, RestProblem> {
+    let (found, reservations) = list(api, RESERVATIONS, |_| Reservations::default())?;
     // What PrivateData keeps from this user cannot be known here: the documentation says whose token it must be.
-    Ok(Found { reply: Some(Reply::Reservations(list.reservations)), visibility: Some(WHOLE), ..found })
+    Ok(Found { reply: Some(Reply::Reservations(reservations)), visibility: Some(WHOLE), ..found })
 }
 
-fn controllers(api: &mut Api) -> Result<Found, Problem> {
-    let (found, ping) = Found::of(api.get(PING, |_, _| Ping::default())?);
-    Ok(Found { reply: Some(Reply::Controllers(ping.controllers)), ..found })
+fn controllers(api: &mut Api) -> Result<Found, RestProblem> {
+    let (found, controllers) = list(api, PING, |_| Vec::new())?;
+    Ok(Found { reply: Some(Reply::Controllers(controllers)), ..found })
 }

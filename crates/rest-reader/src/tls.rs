@@ -12,15 +12,15 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::problem::Problem;
+use crate::problem::RestProblem;
 
 /// What connections have in common. It is made again after a handshake that failed: the file may be another by then.
 #[derive(Clone)]
 pub(crate) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self, Problem> {
-        let problem = |text: String| Problem::new(Stage::Tls, text);
+    pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self, RestProblem> {
+        let problem = |text: String| RestProblem::new(Stage::Tls, text);
         let mut roots = RootCertStore::empty();
         if let Some(path) = ca_file {
             let error = |error: &dyn std::fmt::Display| problem(format!("{}: {error}", path.display()));
@@ -52,10 +52,10 @@ impl Tls {
         &self,
         host: &str,
         stream: TcpStream,
-    ) -> Result<TlsStream<TcpStream>, Problem> {
+    ) -> Result<TlsStream<TcpStream>, RestProblem> {
         let name = ServerName::try_from(host.to_owned())
-            .map_err(|error| Problem::new(Stage::Tls, format!("{host}: {error}")))?;
+            .map_err(|error| RestProblem::new(Stage::Tls, format!("{host}: {error}")))?;
         let connector = TlsConnector::from(Arc::clone(&self.0));
-        connector.connect(name, stream).await.map_err(|error| Problem::new(Stage::Tls, error.to_string()))
+        connector.connect(name, stream).await.map_err(|error| RestProblem::new(Stage::Tls, error.to_string()))
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use slurm_snapshot::{Stage, Token};
 
-use crate::problem::Problem;
+use crate::problem::RestProblem;
 
 /// Far more than any token has.
 const MOST: u64 = 64 * 1024;
@@ -21,7 +21,7 @@ const MOST: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
-    seen: Option<Fingerprint>,
+    seen: Option<FileFingerprint>,
     token: Option<Secret>,
     /// What may be told of it.
     pub(crate) told: Token,
@@ -29,7 +29,7 @@ pub(crate) struct TokenFile {
 
 /// A file that was replaced has another of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fingerprint {
+struct FileFingerprint {
     inode: u64,
     modified: (i64, i64),
     changed: (i64, i64),
@@ -51,7 +51,7 @@ impl TokenFile {
     }
 
     /// Reads the file if it has changed.
-    pub(crate) fn look(&mut self) -> Result<(), Problem> {
+    pub(crate) fn look(&mut self) -> Result<(), RestProblem> {
         let metadata = fs::metadata(&self.path).map_err(|error| self.unreadable(&error))?;
         if self.token.is_some() && self.seen == Some(fingerprint(&metadata)) {
             return Ok(());
@@ -60,7 +60,7 @@ impl TokenFile {
     }
 
     /// Reads the file; whether it holds another token than before.
-    pub(crate) fn read(&mut self) -> Result<bool, Problem> {
+    pub(crate) fn read(&mut self) -> Result<bool, RestProblem> {
         let (text, metadata) = open(&self.path).map_err(|error| self.unreadable(&error))?;
         self.seen = Some(fingerprint(&metadata));
         let text = text.trim();
@@ -69,7 +69,7 @@ impl TokenFile {
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             self.token = None;
             let text = format!("{}: there is no token in it, but another text", self.path.display());
-            return Err(Problem::new(Stage::TokenFile, text));
+            return Err(RestProblem::new(Stage::TokenFile, text));
         }
         let token = Some(Secret(token.to_owned()));
         let is_another = self.token != token;
@@ -86,8 +86,8 @@ impl TokenFile {
         self.token.as_ref().map(|token| token.0.as_str())
     }
 
-    fn unreadable(&self, error: &std::io::Error) -> Problem {
-        Problem::new(Stage::TokenFile, format!("{}: {error}", self.path.display()))
+    fn unreadable(&self, error: &std::io::Error) -> RestProblem {
+        RestProblem::new(Stage::TokenFile, format!("{}: {error}", self.path.display()))
     }
 }
 
@@ -99,8 +99,8 @@ fn open(path: &Path) -> std::io::Result<(String, Metadata)> {
     Ok((text, metadata))
 }
 
-fn fingerprint(metadata: &Metadata) -> Fingerprint {
-    Fingerprint {
+fn fingerprint(metadata: &Metadata) -> FileFingerprint {
+    FileFingerprint {
         inode: metadata.ino(),
         modified: (metadata.mtime(), metadata.mtime_nsec()),
         changed: (metadata.ctime(), metadata.ctime_nsec()),

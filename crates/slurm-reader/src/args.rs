@@ -17,7 +17,7 @@ Usage: slurm-graphite-reader [--conf FILE]
 
 /// What to do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum ReaderMode {
     /// Serve requests, with this slurm.conf.
     Serve(Option<CString>),
     /// Print the version.
@@ -42,13 +42,13 @@ pub enum UsageError {
 ///
 /// # Errors
 /// One of them is unknown or incomplete.
-pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, UsageError> {
+pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<ReaderMode, UsageError> {
     let mut conf = None;
     while let Some(argument) = arguments.next() {
         let bytes = argument.as_encoded_bytes();
         let file = match bytes {
-            b"--help" | b"-h" => return Ok(Command::Help),
-            b"--version" | b"-V" => return Ok(Command::Version),
+            b"--help" | b"-h" => return Ok(ReaderMode::Help),
+            b"--version" | b"-V" => return Ok(ReaderMode::Version),
             b"--conf" => arguments.next().map(OsString::into_vec),
             _ => match bytes.strip_prefix(b"--conf=") {
                 Some(file) => Some(file.to_vec()),
@@ -58,29 +58,29 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command, U
         let file = file.filter(|file| !file.is_empty()).ok_or(UsageError::Conf)?;
         conf = Some(CString::new(file).map_err(|_| UsageError::Conf)?);
     }
-    Ok(Command::Serve(conf))
+    Ok(ReaderMode::Serve(conf))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(arguments: &[&str]) -> Result<Command, UsageError> {
+    fn parse(arguments: &[&str]) -> Result<ReaderMode, UsageError> {
         super::parse(arguments.iter().map(OsString::from))
     }
 
     #[test]
     fn a_slurm_conf_may_be_named() {
-        let conf = || Command::Serve(Some(c"/etc/slurm/slurm.conf".to_owned()));
-        assert_eq!(parse(&[]), Ok(Command::Serve(None)));
+        let conf = || ReaderMode::Serve(Some(c"/etc/slurm/slurm.conf".to_owned()));
+        assert_eq!(parse(&[]), Ok(ReaderMode::Serve(None)));
         assert_eq!(parse(&["--conf", "/etc/slurm/slurm.conf"]), Ok(conf()));
         assert_eq!(parse(&["--conf=/etc/slurm/slurm.conf"]), Ok(conf()));
     }
 
     #[test]
     fn help_and_version() {
-        assert_eq!(parse(&["--help"]), Ok(Command::Help));
-        assert_eq!(parse(&["--conf", "x", "--version"]), Ok(Command::Version));
+        assert_eq!(parse(&["--help"]), Ok(ReaderMode::Help));
+        assert_eq!(parse(&["--conf", "x", "--version"]), Ok(ReaderMode::Version));
     }
 
     #[test]

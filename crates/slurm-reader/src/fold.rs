@@ -12,7 +12,7 @@ use crate::slurm_names;
 use crate::waits::Waits;
 
 /// Tallies by the number of the state's word.
-type Row = Vec<JobTally>;
+type WordTallies = Vec<JobTally>;
 
 /// What has been counted so far.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ pub(crate) struct Fold {
     states: States,
     reasons: BTreeMap<u32, JobTally>,
     total: Times,
-    partitions: Table<(Row, Times)>,
-    accounts: Table<Row>,
-    qos: Table<Row>,
-    users: HashMap<u32, Row>,
+    partitions: Table<(WordTallies, Times)>,
+    accounts: Table<WordTallies>,
+    qos: Table<WordTallies>,
+    users: HashMap<u32, WordTallies>,
 }
 
 /// Waiting times.
@@ -211,7 +211,7 @@ impl<T: Default> Table<T> {
     }
 }
 
-fn add(row: &mut Row, word: usize, tally: JobTally) {
+fn add(row: &mut WordTallies, word: usize, tally: JobTally) {
     if row.len() <= word {
         row.resize(word.saturating_add(1), JobTally::default());
     }
@@ -221,11 +221,11 @@ fn add(row: &mut Row, word: usize, tally: JobTally) {
 }
 
 /// The states that occur.
-fn tallies(row: &Row, words: &[String]) -> JobTallies {
+fn tallies(row: &WordTallies, words: &[String]) -> JobTallies {
     words.iter().cloned().zip(row.iter().copied()).filter(|(_, tally)| tally.jobs > 0).collect()
 }
 
-fn by_name(table: Table<Row>, words: &[String]) -> BTreeMap<String, JobTallies> {
+fn by_name(table: Table<WordTallies>, words: &[String]) -> BTreeMap<String, JobTallies> {
     table.rows.into_iter().map(|(name, row)| (readable(&name), tallies(&row, words))).collect()
 }
 

@@ -5,6 +5,7 @@
 //! and serves one configuration a process; so nothing here tries to survive it: that is the daemon's affair.
 
 mod accounting;
+mod advice;
 pub mod args;
 pub mod client;
 pub mod conf;

@@ -11,7 +11,7 @@ use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 use reader_process::{USAGE, log, print};
-use slurm_reader::args::{self, Command};
+use slurm_reader::args::{self, ReaderMode};
 use slurm_reader::client::{self, Client};
 use slurm_reader::serve::serve;
 use slurm_reader::version;
@@ -19,20 +19,26 @@ use slurm_snapshot::{Hello, PROTOCOL, WRONG_LIBRARY};
 
 fn main() -> ExitCode {
     let conf = match args::parse(std::env::args_os().skip(1)) {
-        Ok(Command::Serve(conf)) => conf,
-        Ok(Command::Help) => return print(args::HELP),
-        Ok(Command::Version) => return print(&version_text()),
+        Ok(ReaderMode::Serve(conf)) => conf,
+        Ok(ReaderMode::Help) => return print(args::HELP),
+        Ok(ReaderMode::Version) => {
+            let printed = print(&version_text());
+            return if fits() { printed } else { WRONG_LIBRARY.into() };
+        }
         Err(error) => {
             log(&error);
             return USAGE.into();
         }
     };
-    let api_version = client::api_version();
-    if let Err(refusal) = version::check(api_version, version::built_for()) {
-        log(&refusal);
+    if !fits() {
         return WRONG_LIBRARY.into();
     }
-    reader_process::end(run(conf, api_version))
+    reader_process::end(run(conf, client::api_version()))
+}
+
+/// Whether the loaded libslurm is the one that it is built for; otherwise it says so.
+fn fits() -> bool {
+    version::check(client::api_version(), version::built_for()).inspect_err(|refusal| log(refusal)).is_ok()
 }
 
 fn run(conf: Option<CString>, api_version: u32) -> Result<(), Box<dyn std::error::Error>> {

@@ -69,7 +69,7 @@ impl OfUser for UserJobs {
 
 /// A memory of user names.
 pub(crate) struct UserNames {
-    known: HashMap<u32, Known>,
+    known: HashMap<u32, KnownUser>,
     look_up: fn(u32) -> Found,
     helper: Option<Helper>,
     /// Lookups under way.
@@ -78,7 +78,7 @@ pub(crate) struct UserNames {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownUser {
     /// `None` until there is one.
     answer: Option<Option<String>>,
     asked: bool,

@@ -4,6 +4,7 @@
 //! libslurm only as [`Rpcs`], so that tests have it without a cluster.
 
 #[cfg(test)]
+#[path = "../tests/inside/serve.rs"]
 mod tests;
 
 use std::io::{Read, Write};
@@ -15,6 +16,7 @@ use slurm_snapshot::{
     Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Role, Statistics, Visibility,
 };
 
+use crate::advice::advice;
 use crate::client::CallError;
 use crate::conf_cache::ConfCache;
 use crate::names::{self, UserNames};
@@ -70,6 +72,7 @@ impl<R: Rpcs> Server<'_, R> {
                 call: call.to_owned(),
                 errno,
                 text,
+                advice: advice(errno).map(Into::into),
                 ..Failure::default()
             }),
         }

@@ -3,21 +3,7 @@
 //! A library of one layout read with another gives silently shifted numbers, so the reader refuses every library
 //! but the one it was built for. `SLURM_VERSION_NUMBER` of the headers is another count and never compared.
 
-use slurm_snapshot::Release;
-
-/// (N of libslurm.so.N, release), oldest first.
-const LIBRARIES: &[(u32, Release)] = &[
-    (36, Release::new(20, 11)),
-    (37, Release::new(21, 8)),
-    (38, Release::new(22, 5)),
-    (39, Release::new(23, 2)),
-    (40, Release::new(23, 11)),
-    (41, Release::new(24, 5)),
-    (42, Release::new(24, 11)),
-    (43, Release::new(25, 5)),
-    (44, Release::new(25, 11)),
-    (45, Release::new(26, 5)),
-];
+use slurm_snapshot::{LIBRARIES, Release};
 
 /// A libslurm of another release than the reader was built for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

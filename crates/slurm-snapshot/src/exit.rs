@@ -4,52 +4,42 @@
 
 use std::borrow::Cow;
 
-/// (name, sdiag's words)
-type Reason = (&'static str, &'static str);
+/// The reasons of one scheduler, by index: a name, and sdiag's words.
+#[derive(Clone, Copy, Debug)]
+pub struct ExitReasons(&'static [(&'static str, &'static str)]);
 
-const SCHEDULE: [Reason; 6] = [
+/// Of `schedule_exit`.
+pub const MAIN_EXITS: ExitReasons = ExitReasons(&[
     ("end", "End of job queue"),
     ("max_depth", "Hit default_queue_depth"),
     ("max_job_start", "Hit sched_max_job_start"),
     ("lic", "Blocked on licenses"),
     ("rpc_cnt", "Hit max_rpc_cnt"),
     ("timeout", "Timeout (max_sched_time)"),
-];
-const BACKFILL: [Reason; 6] = [
+]);
+
+/// Of `bf_exit`.
+pub const BACKFILL_EXITS: ExitReasons = ExitReasons(&[
     ("end", "End of job queue"),
     ("max_job_start", "Hit bf_max_job_start"),
     ("max_job_test", "Hit bf_max_job_test"),
     ("state_changed", "System state changed"),
     ("table_limit", "Hit table size limit (bf_node_space_size)"),
     ("timeout", "Timeout (bf_max_time)"),
-];
+]);
 
-/// The reason at `index` of `schedule_exit`; `exit_N` where it is newer than this table.
-#[must_use]
-pub fn schedule_exit_name(index: usize) -> Cow<'static, str> {
-    found(&SCHEDULE, index, |reason| reason.0)
-}
+impl ExitReasons {
+    /// The reason's name; `exit_N` where it is newer than this table.
+    #[must_use]
+    pub fn name(self, index: usize) -> Cow<'static, str> {
+        self.0.get(index).map_or_else(|| format!("exit_{index}").into(), |(name, _)| (*name).into())
+    }
 
-/// The same in sdiag's words.
-#[must_use]
-pub fn schedule_exit_text(index: usize) -> Cow<'static, str> {
-    found(&SCHEDULE, index, |reason| reason.1)
-}
-
-/// The reason at `index` of `bf_exit`; `exit_N` where it is newer than this table.
-#[must_use]
-pub fn bf_exit_name(index: usize) -> Cow<'static, str> {
-    found(&BACKFILL, index, |reason| reason.0)
-}
-
-/// The same in sdiag's words.
-#[must_use]
-pub fn bf_exit_text(index: usize) -> Cow<'static, str> {
-    found(&BACKFILL, index, |reason| reason.1)
-}
-
-fn found(table: &[Reason], index: usize, word: impl Fn(&Reason) -> &'static str) -> Cow<'static, str> {
-    table.get(index).map_or_else(|| format!("exit_{index}").into(), |reason| word(reason).into())
+    /// The same in sdiag's words.
+    #[must_use]
+    pub fn text(self, index: usize) -> Cow<'static, str> {
+        self.0.get(index).map_or_else(|| self.name(index), |(_, text)| (*text).into())
+    }
 }
 
 #[cfg(test)]
@@ -58,9 +48,9 @@ mod tests {
 
     #[test]
     fn a_reason_newer_than_the_table_keeps_its_number() {
-        assert_eq!(schedule_exit_name(3), "lic");
-        assert_eq!(bf_exit_name(3), "state_changed");
-        assert_eq!(schedule_exit_name(6), "exit_6");
-        assert_eq!(bf_exit_text(6), "exit_6");
+        assert_eq!(MAIN_EXITS.name(3), "lic");
+        assert_eq!(BACKFILL_EXITS.name(3), "state_changed");
+        assert_eq!(MAIN_EXITS.name(6), "exit_6");
+        assert_eq!(BACKFILL_EXITS.text(6), "exit_6");
     }
 }

@@ -21,7 +21,7 @@ mod shares;
 mod statistics;
 
 pub use endpoint::{Endpoint, EndpointError};
-pub use exit::{bf_exit_name, bf_exit_text, schedule_exit_name, schedule_exit_text};
+pub use exit::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS};
 pub use finished::{FINAL_STATES, Finished, FinishedJob, Names};
 pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{
@@ -29,7 +29,7 @@ pub use line::{
 };
 pub use lists::*;
 pub use nodes::{Memory, NODE_STATES, NodeRow, NodeTallies, NodeTally, Nodes, Partition, Partitions};
-pub use release::{Release, ReleaseError};
+pub use release::{LIBRARIES, Release, ReleaseError};
 pub use replies::*;
 pub use rpc::rpc_name;
 pub use shares::Shares;

@@ -5,6 +5,20 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+/// (N of libslurm.so.N, release) of every release that there is a reader for, oldest first.
+pub const LIBRARIES: &[(u32, Release)] = &[
+    (36, Release::new(20, 11)),
+    (37, Release::new(21, 8)),
+    (38, Release::new(22, 5)),
+    (39, Release::new(23, 2)),
+    (40, Release::new(23, 11)),
+    (41, Release::new(24, 5)),
+    (42, Release::new(24, 11)),
+    (43, Release::new(25, 5)),
+    (44, Release::new(25, 11)),
+    (45, Release::new(26, 5)),
+];
+
 /// A Slurm major release, written `YY.MM`; ordered by time.
 ///
 /// ```

@@ -95,7 +95,9 @@ impl Stage {
         let mut own =
             blocks.iter().filter(|block| block.language == "toml" && block.place.starts_with(document));
         if let Some(Block { text, .. }) = own.next() {
-            fs::write(self.sandbox.path("root/etc/slurm-graphite/slurm-graphite.toml"), self.adapted(text))?;
+            // The shipped file has more than the lines that are edited.
+            let text = format!("{text}\n[queue]\ndir = \"/var/lib/slurm-graphite\"\n");
+            fs::write(self.sandbox.path("root/etc/slurm-graphite/slurm-graphite.toml"), self.adapted(&text))?;
         }
         Ok(())
     }
@@ -196,6 +198,7 @@ impl Stage {
         let script = format!("cd {work}\n{script}");
         let run = Invocation::of(&self.sandbox.folder, &find_program("sh")?, &["-e", "-u", "-c", &script])?
             .env("PATH", &search)
+            .env("SLURM_GRAPHITE_CONFIG", &self.adapted("/etc/slurm-graphite/slurm-graphite.toml"))
             .env("SLURM_CONF", &self.sandbox.slurm.conf().display().to_string())
             .env("DESTDIR", &self.sandbox.path("root").display().to_string())
             .env("BUILT", &built)

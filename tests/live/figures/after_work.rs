@@ -12,9 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use sandbox::metrics::FIGURES;
 use sandbox::{Folder, Invocation, RpcRow, Sdiag, Slurm, section, wait};
-use slurm_snapshot::{
-    Answer, Reading, Release, RpcQueue, RpcTables, bf_exit_text, rpc_name, schedule_exit_text,
-};
+use slurm_snapshot::{Answer, BACKFILL_EXITS, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, rpc_name};
 
 use super::{LATENCY, SOON, ended, run_jobs};
 
@@ -168,8 +166,8 @@ fn compare_figures(reading: &Reading, points: &BTreeMap<String, i64>, sdiag: &Sd
     let count = |counts: &Option<Vec<u32>>, index: usize| Some(i64::from(*counts.as_ref()?.get(index)?));
     for index in 0..6 {
         let (main, backfill) = (count(&statistics.schedule_exit, index), count(&statistics.bf_exit, index));
-        same(section::MAIN_EXIT, &schedule_exit_text(index), main, Release::new(23, 11));
-        same(section::BACKFILL_EXIT, &bf_exit_text(index), backfill, Release::new(23, 11));
+        same(section::MAIN_EXIT, &MAIN_EXITS.text(index), main, Release::new(23, 11));
+        same(section::BACKFILL_EXIT, &BACKFILL_EXITS.text(index), backfill, Release::new(23, 11));
     }
     let enabled = points.get("rpc_queue_enabled").copied();
     same(section::TOP, "RPC queue enabled", enabled, Release::new(24, 5));

@@ -1,4 +1,4 @@
-//! A clean Debian in a folder: this host's release, from this host's mirror.
+//! A clean Debian in a folder: this host's release or another, from this host's mirror.
 //!
 //! What is mounted for a command is mounted in a mount namespace of its own, which ends with it: there is nothing to
 //! unmount, however a test ends.
@@ -17,11 +17,21 @@ pub(crate) struct Chroot<'f> {
 }
 
 impl<'f> Chroot<'f> {
-    /// A copy of the one that is made at the first time and kept in the target folder.
+    /// This host's release.
     pub(crate) fn new(folder: &'f Folder) -> Result<Self> {
+        Self::of(folder, &own_suite()?)
+    }
+
+    /// A copy of the one that is made at the first time and kept in the target folder.
+    pub(crate) fn of(folder: &'f Folder, suite: &str) -> Result<Self> {
+        Self::named(folder, suite, "root")
+    }
+
+    /// The same, where there are several.
+    pub(crate) fn named(folder: &'f Folder, suite: &str, name: &str) -> Result<Self> {
         ensure!(rustix::process::getuid().is_root(), "a chroot needs root");
-        let chroot = Self { folder, root: folder.path().join("root") };
-        let base = base(folder)?;
+        let chroot = Self { folder, root: folder.path().join(name) };
+        let base = base(folder, suite)?;
         host(folder, "cp", &["-a", "--reflink=auto", &text(&base), &text(&chroot.root)])?;
         fs::create_dir_all(chroot.path(&text(folder.path())))?;
         // Packages of others start no services of theirs in here.
@@ -47,10 +57,18 @@ impl<'f> Chroot<'f> {
 
     /// Runs a line of shell as root, and returns all that it said.
     pub(crate) fn run(&self, line: &str) -> Result<String> {
+        self.line(&[], line)
+    }
+
+    /// The same without any network.
+    pub(crate) fn offline(&self, line: &str) -> Result<String> {
+        self.line(&["--net"], line)
+    }
+
+    fn line(&self, apart: &[&str], line: &str) -> Result<String> {
         let args = self.enter(&[]);
-        let mut args: Vec<&str> = args.iter().map(String::as_str).collect();
-        args.extend(["sh", "-ec", line]);
-        host(self.folder, "unshare", &args)
+        let args: Vec<&str> = apart.iter().copied().chain(args.iter().map(String::as_str)).collect();
+        host(self.folder, "unshare", &[&args[..], &["sh", "-ec", line]].concat())
     }
 
     /// A program that will run in the chroot, as `user` and its group.
@@ -75,27 +93,38 @@ impl<'f> Chroot<'f> {
     fn enter(&self, options: &[&str]) -> Vec<String> {
         let (root, folder) = (text(&self.root), text(self.folder.path()));
         let script = format!(
-            "mount -t proc proc {root}/proc && mount --bind {folder} {root}{folder} && exec chroot {} {root} \"$@\"",
+            "mount -t proc proc {root}/proc && mount --bind {folder} {root}{folder} && exec env -u SLURM_GRAPHITE_CONFIG chroot {} {root} \"$@\"",
             options.join(" ")
         );
         ["--mount", "--propagation=private", "sh", "-ec", &script, "sh"].map(str::to_owned).to_vec()
     }
 }
 
-/// The clean one. A half-made one has another name.
-fn base(folder: &Folder) -> Result<PathBuf> {
+/// The codename of this host's release.
+fn own_suite() -> Result<String> {
     let release = fs::read_to_string("/etc/os-release")?;
     let value = release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    let suite = value.context("/etc/os-release names no VERSION_CODENAME: this is no Debian")?;
+    value.map(str::to_owned).context("/etc/os-release names no VERSION_CODENAME: this is no Debian")
+}
+
+/// The clean one. A half-made one has another name.
+fn base(folder: &Folder, suite: &str) -> Result<PathBuf> {
     let base = super::target()?.join("chroot").join(suite);
     if !base.exists() {
         let half = base.with_extension("half-made");
         host(folder, "rm", &["-rf", "--one-file-system", &text(&half)])?;
         fs::create_dir_all(&half)?;
-        let sources = sources(suite)?;
+        let mut sources = sources(suite)?;
+        if sources.is_empty() {
+            let (mirror, _) = sources_of_this_host()?;
+            sources.push((mirror, suite.to_owned()));
+        }
         let (mirror, _) =
             sources.iter().find(|(_, of)| of == suite).context("apt has no source of this release")?;
-        host(folder, "debootstrap", &["--variant=minbase", suite, &text(&half), mirror])?;
+        // What this debootstrap does not know yet is made as unstable is.
+        let script = ["/usr/share/debootstrap/scripts/", suite].concat();
+        let script = if Path::new(&script).exists() { &script } else { "/usr/share/debootstrap/scripts/sid" };
+        host(folder, "debootstrap", &["--variant=minbase", suite, &text(&half), mirror, script])?;
         // The updates too.
         let lines = sources.iter().map(|(mirror, suite)| format!("deb {mirror} {suite} main\n"));
         fs::write(half.join("etc/apt/sources.list"), lines.collect::<String>())?;
@@ -105,6 +134,12 @@ fn base(folder: &Folder) -> Result<PathBuf> {
         fs::rename(&half, &base)?;
     }
     Ok(base)
+}
+
+/// Mirror and suite that this host itself is from.
+fn sources_of_this_host() -> Result<(String, String)> {
+    let own = own_suite()?;
+    sources(&own)?.into_iter().find(|(_, suite)| *suite == own).context("apt has no source of this release")
 }
 
 /// Mirror and suite of each of this release's sources, from either of the two forms that apt's files have.

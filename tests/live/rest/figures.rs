@@ -145,11 +145,9 @@ fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
         let is_there = match there.split_once("from ") {
             None => false,
             Some((before, from)) => {
-                let first = before.split_once(" to ");
-                release >= from
-                    || first.is_some_and(|(first, rest)| {
-                        release >= first && rest.get(..5).is_some_and(|last| release <= last)
-                    })
+                let (first, last) = before.split_once(" to ").unwrap_or((before, before));
+                let between = first.get(..5).zip(last.get(..5));
+                release >= from || between.is_some_and(|(first, last)| (first..=last).contains(&release))
             }
         };
         let leaves = leaves.split(',').map(|leaf| leaf.trim().trim_matches('`').to_owned());

@@ -64,6 +64,7 @@ fn supervisord_starts_it_and_ends_it_with_success() {
         .replace(PROGRAM, &slurm_graphite().unwrap().display().to_string())
         .replace("/etc/slurm-graphite/slurm-graphite.toml", &config)
         .replace("/var/log/supervisor/", &format!("{home}/"))
+        .replace("/run/slurm-graphite", &home.to_string())
         .replace("user=slurm-graphite\n", "");
     let log = format!("{home}/slurm-graphite.log");
     assert!(section.contains(&log) && !section.contains("/var/"), "{section}");
@@ -79,6 +80,9 @@ fn supervisord_starts_it_and_ends_it_with_success() {
     supervisord.line("success: slurm-graphite entered RUNNING state", SOON).unwrap();
     let sent = || String::from_utf8_lossy(&sink.bytes()).contains(".gauge-ticks_run 1 ");
     wait::until("a tick", SOON, sent).unwrap();
+    let socket = format!("{home}/status.sock");
+    let status = Invocation::new(&folder, &["status", "--socket", &socket]).unwrap().finish().unwrap();
+    assert!(status.stdout.contains("✓ last tick"), "{}", status.stderr);
     supervisord.stop().unwrap();
     supervisord.line("stopped: slurm-graphite (exit status 0)", SOON).unwrap();
     let said = fs::read_to_string(Path::new(&log)).unwrap();

@@ -13,50 +13,41 @@ use crate::ledger::Removed;
 /// Bytes of frames kept in memory in addition to the file; what does not fit is read again when its turn comes.
 const MEMORY: usize = 16 << 20;
 
-/// Why a batch leaves a queue unsent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
-    Full,
-    Age,
-    Damaged,
-}
-
 impl State {
-    /// A batch leaves the queue: points that a destination never had are lost, and those that it may not have read are
-    /// remembered until it is known.
-    pub(super) fn drop_batch(&mut self, id: u64, reason: Reason) {
+    /// A batch leaves the queue: points that a destination never had are lost, and `counter` counts them; those that it may not
+    /// have read are remembered until it is known. Returns whether there are such points.
+    pub(super) fn drop_batch(&mut self, id: u64, counter: fn(&mut Dropped) -> &mut u64) -> bool {
         self.publish(id);
-        let Some(held) = self.batches.get(&id) else { return };
-        let (points, mut is_short) = (held.points, false);
+        let Some(held) = self.remove(id) else { return false };
         self.told.append.retain(|kept| kept.id != id);
         self.told.forget.push(id);
-        for (name, destination) in &mut self.destinations {
-            let Some(removed) = destination.ledger.remove(id) else { continue };
-            let Dropped { full, age, damaged } = &mut destination.status.dropped;
-            let (counter, points) = match (removed, reason) {
+        let mut was_written = false;
+        for (name, to) in &mut self.destinations {
+            let points = match to.ledger.remove(id) {
+                Some(Removed::Unwritten(left)) => left,
                 // Nobody publishes what its ledger counts.
-                (Removed::Unwritten(left), _) if !destination.configured => {
-                    (&mut self.status.dropped_removed, left)
-                }
-                _ if !destination.configured => (&mut self.status.dropped_removed, points),
-                (Removed::Counted, _) => continue,
-                (Removed::Written, _) => {
-                    is_short |= reason == Reason::Full;
-                    self.told.evicted.push((Arc::clone(name), id, points));
+                Some(_) if !to.configured => held.summary.points,
+                Some(Removed::Written) => {
+                    was_written = true;
+                    self.told.evicted.push((Arc::clone(name), id, held.summary.points));
                     continue;
                 }
-                (Removed::Unwritten(left), Reason::Full) => (full, left),
-                (Removed::Unwritten(left), Reason::Age) => (age, left),
-                (Removed::Unwritten(left), Reason::Damaged) => (damaged, left),
+                Some(Removed::Counted) | None => continue,
             };
-            *counter = counter.saturating_add(points);
+            let dropped_removed = &mut self.status.dropped_removed;
+            *(if to.configured { counter(&mut to.status.dropped) } else { dropped_removed }) += points;
         }
-        if is_short && !std::mem::replace(&mut self.said_short, true) {
+        was_written
+    }
+
+    /// `max_bytes` has no room for a batch.
+    pub(super) fn evict(&mut self, id: u64) {
+        let was_written = self.drop_batch(id, |dropped| &mut dropped.full);
+        if was_written && !std::mem::replace(&mut self.status.window_short, true) {
             warn!(
                 "queue.max_bytes has no room for all of the resend_window: what Carbon loses of older ticks is not sent again; see points_unproved"
             );
         }
-        self.remove(id);
     }
 
     /// Drops what is older than `max_age`.
@@ -66,14 +57,17 @@ impl State {
         let wall = |timestamp: i64| {
             Duration::from_secs(u64::try_from(now.wall.saturating_sub(timestamp)).unwrap_or(0))
         };
-        let is_old = |held: &Held| match held.pushed {
+        let is_old = |held: &Held| match held.summary.pushed {
             Some(pushed) => now.boot.saturating_sub(pushed) > max_age,
-            None => is_plausible && wall(held.timestamp) > max_age,
+            None => is_plausible && wall(held.summary.timestamp) > max_age,
         };
         // In the order in which they were pushed: behind the first young one of this boot all are younger.
-        let looked_at = self.batches.iter().take_while(|(_, held)| held.pushed.is_none() || is_old(held));
+        let looked_at =
+            self.batches.iter().take_while(|(_, held)| held.summary.pushed.is_none() || is_old(held));
         let old: Vec<u64> = looked_at.filter(|(_, held)| is_old(held)).map(|(&id, _)| id).collect();
-        old.into_iter().for_each(|id| self.drop_batch(id, Reason::Age));
+        for id in old {
+            self.drop_batch(id, |dropped| &mut dropped.age);
+        }
         self.destinations.retain(|_, to| to.configured || to.ledger.held() > 0);
     }
 
@@ -97,7 +91,7 @@ impl State {
                     break;
                 }
                 if held.durable && held.frames.take().is_some() {
-                    self.status.memory_bytes = self.status.memory_bytes.saturating_sub(held.bytes);
+                    self.status.memory_bytes -= held.summary.bytes;
                 }
             }
         }
@@ -105,7 +99,7 @@ impl State {
         while self.status.memory_bytes > max_bytes {
             let oldest = self.batches.iter().find(|(_, held)| held.frames.is_some()).map(|(&id, _)| id);
             let Some(oldest) = oldest else { return };
-            self.drop_batch(oldest, Reason::Full);
+            self.evict(oldest);
         }
     }
 }

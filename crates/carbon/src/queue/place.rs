@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::{debug, error};
 
-use super::leaving::Reason;
 use super::{COMMIT_PATIENCE, Dropped, Shared};
 use crate::ledger::Ledger;
 use crate::store::StoreError;
@@ -21,14 +21,8 @@ pub(crate) struct Turn {
     pub(crate) backlog: bool,
     /// Frames that need not be written.
     pub(crate) written: usize,
-    pub(super) frames: Option<Arc<[Frame]>>,
-}
-
-impl Turn {
-    /// Whether no disk is asked for its frames.
-    pub(crate) const fn is_in_memory(&self) -> bool {
-        self.frames.is_some()
-    }
+    /// `None`: the disk is asked for them.
+    pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
 /// What became of looking for a batch's frames.
@@ -46,6 +40,8 @@ pub(crate) enum Loaded {
 pub struct Status {
     /// Whether a connection stands.
     pub connected: bool,
+    /// Since when it stands, there is none, or it is in doubt: whichever is so now. Unix seconds.
+    pub since: u64,
     /// Connections that were made after there was none.
     pub connects: u64,
     /// Connections that were renewed, and whose end proved that everything before it was read.
@@ -98,7 +94,6 @@ impl fmt::Display for Status {
     }
 }
 
-/// One destination's place in the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(super) shared: Arc<Shared>,
@@ -118,8 +113,8 @@ impl Place {
         let ledger = &state.destinations.get(&self.name)?.ledger;
         let (id, backlog) = ledger.next()?;
         let held = state.batches.get(&id)?;
-        let (points, written, frames) = (held.points, ledger.frames_written(id), held.frames.clone());
-        Some(Turn { id, points, backlog, written, frames })
+        let (points, written) = (held.summary.points, ledger.frames_written(id));
+        Some(Turn { id, points, backlog, written, frames: held.frames.clone() })
     }
 
     /// The batch's frames, from memory or from the file; `given_up`: whether a batch that the disk refuses is lost.
@@ -145,7 +140,7 @@ impl Place {
             damaged => {
                 let error = damaged.err().map(|error| error.to_string());
                 error!(destination = %self.name, error, "a kept tick is damaged, and is lost");
-                self.shared.state().drop_batch(turn.id, Reason::Damaged);
+                self.shared.state().drop_batch(turn.id, |dropped| &mut dropped.damaged);
                 Loaded::Lost
             }
         }
@@ -160,10 +155,14 @@ impl Place {
         changed
     }
 
-    /// Changes the counters.
     pub(crate) fn count(&self, change: impl FnOnce(&mut Status)) {
         if let Some(destination) = self.shared.state().destinations.get_mut(&self.name) {
-            change(&mut destination.status);
+            let status = &mut destination.status;
+            let before = (status.connected, status.in_doubt);
+            change(status);
+            if status.since == 0 || before != (status.connected, status.in_doubt) {
+                status.since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            }
         }
     }
 
@@ -172,18 +171,14 @@ impl Place {
         let state = self.shared.state();
         let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };
         let ledger = &destination.ledger;
+        let held = state.batches.iter().filter(|(id, _)| ledger.holds(**id));
         Status {
             unproved: ledger.unproved(),
             due: ledger.due(),
             unread: ledger.unread(),
             oldest_due: ledger.oldest_due(),
             held: ledger.held(),
-            bytes: state
-                .batches
-                .iter()
-                .filter(|(id, _)| ledger.holds(**id))
-                .map(|(_, held)| held.bytes)
-                .sum(),
+            bytes: held.map(|(_, held)| held.summary.bytes).sum(),
             unopened: self.shared.store.is_some() && !state.restored,
             ..destination.status
         }

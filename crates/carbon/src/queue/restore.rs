@@ -1,7 +1,5 @@
 //! What an earlier run has left in the file, and what is damaged of it.
 
-use std::time::Duration;
-
 use tracing::{error, info, warn};
 
 use super::state::{Destination, Held, State};
@@ -21,14 +19,14 @@ impl State {
         for (name, points) in restored.lost {
             error!(destination = %name, points, "these points were kept for the destination and are lost");
             match self.destinations.get_mut(&name) {
-                Some(to) => to.status.dropped.damaged = to.status.dropped.damaged.saturating_add(points),
-                None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
+                Some(to) => to.status.dropped.damaged += points,
+                None => self.status.dropped_removed += points,
             }
         }
         for (name, points) in restored.unproved {
             match self.destinations.get_mut(&name) {
                 Some(to) => to.ledger.count_unproved(points),
-                None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
+                None => self.status.dropped_removed += points,
             }
         }
         let (ticks, oldest) =
@@ -38,17 +36,7 @@ impl State {
             if summary.pushed.is_none() {
                 self.clock.newest = self.clock.newest.max(Some(summary.timestamp));
             }
-            let held = Held {
-                timestamp: summary.timestamp,
-                pushed: summary.pushed.map(Duration::from_millis),
-                points: summary.points,
-                bytes: summary.bytes,
-                frames: None,
-                durable: true,
-                waits_until: None,
-                waiting: 0,
-            };
-            self.batches.insert(id, held);
+            self.batches.insert(id, Held { summary, durable: true, ..Held::default() });
         }
         let window = self.limits.resend_window;
         let removed = || Destination { configured: false, ..Destination::new(window) };
@@ -56,7 +44,7 @@ impl State {
             let destination = self.destinations.entry(name).or_insert_with(removed);
             if let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) {
                 held.waiting += 1;
-                destination.ledger.insert(id, held.timestamp, held.points, false);
+                destination.ledger.insert(id, held.summary.timestamp, held.summary.points, false);
                 destination.news.notify_one();
             }
         }

@@ -12,10 +12,9 @@ use tokio::time::Instant;
 use tracing::{error, info, trace, warn};
 
 use super::clock::{Clock, Moment};
-use super::leaving::Reason;
 use super::{Limits, QueueStatus, Status};
 use crate::ledger::Ledger;
-use crate::store::{Changes, Event};
+use crate::store::{Changes, Event, Summary};
 use crate::wire::Frame;
 
 #[derive(Debug, Default)]
@@ -31,8 +30,6 @@ pub(super) struct State {
     pub(super) ticket: u64,
     pub(super) kept: watch::Sender<u64>,
     pub(super) clock: Clock,
-    /// That `max_bytes` has no room for all of the resend window has been logged.
-    pub(super) said_short: bool,
     pub(super) next_id: u64,
     /// What an earlier run had kept is among them.
     pub(super) restored: bool,
@@ -40,13 +37,9 @@ pub(super) struct State {
     pub(super) said_undurable: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Held {
-    pub(super) timestamp: i64,
-    /// CLOCK_BOOTTIME; `None` before the host's last start.
-    pub(super) pushed: Option<Duration>,
-    pub(super) points: u64,
-    pub(super) bytes: usize,
+    pub(super) summary: Summary,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
     /// The senders do not have it yet: they wait for its commit, but no longer.
@@ -73,7 +66,6 @@ impl Destination {
 }
 
 impl State {
-    /// Empty, for these destinations.
     pub(super) fn new(limits: Limits, names: Vec<Arc<str>>) -> Self {
         let new = |name| (name, Destination::new(limits.resend_window));
         let destinations = names.into_iter().map(new).collect();
@@ -93,11 +85,11 @@ impl State {
     pub(super) fn publish(&mut self, id: u64) {
         let Some(held) = self.batches.get_mut(&id).filter(|held| held.waits_until.is_some()) else { return };
         held.waits_until = None;
-        trace!(timestamp = held.timestamp, durable = held.durable, "tick kept");
-        self.status.undurable = self.status.undurable.saturating_add(u64::from(!held.durable));
+        trace!(timestamp = held.summary.timestamp, durable = held.durable, "tick kept");
+        self.status.undurable += u64::from(!held.durable);
         for destination in self.destinations.values_mut().filter(|to| to.configured) {
             held.waiting += 1;
-            destination.ledger.insert(id, held.timestamp, held.points, true);
+            destination.ledger.insert(id, held.summary.timestamp, held.summary.points, true);
             destination.news.notify_one();
         }
         if held.waiting == 0 {
@@ -125,14 +117,16 @@ impl State {
                 self.remove(id);
             }
         }
+        let is_short = |to: &Destination| to.ledger.is_window_short();
+        self.status.window_short = self.status.window_short && self.destinations.values().any(is_short);
     }
 
-    pub(super) fn remove(&mut self, id: u64) {
-        if let Some(held) = self.batches.remove(&id)
-            && held.frames.is_some()
-        {
-            self.status.memory_bytes = self.status.memory_bytes.saturating_sub(held.bytes);
+    pub(super) fn remove(&mut self, id: u64) -> Option<Held> {
+        let held = self.batches.remove(&id)?;
+        if held.frames.is_some() {
+            self.status.memory_bytes -= held.summary.bytes;
         }
+        Some(held)
     }
 
     pub(super) fn apply(&mut self, event: Event) {
@@ -150,7 +144,7 @@ impl State {
                     info!("ticks are kept on disk again");
                 }
                 for id in dropped {
-                    self.drop_batch(id, Reason::Full);
+                    self.evict(id);
                     // The file has let go of it by itself.
                     self.told.forget.retain(|other| *other != id);
                 }
@@ -170,11 +164,6 @@ impl State {
             }
         }
         self.trim();
-    }
-
-    /// Until when the senders wait for the next commit.
-    pub(super) fn patience(&self) -> Option<Instant> {
-        self.unpublished().next().map(|(_, until)| until)
     }
 
     /// Publishes from memory what the disk has not answered for.

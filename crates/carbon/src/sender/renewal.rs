@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use super::task::{DELIVERED_AFTER, Task};
+use super::Task;
 use crate::connection::{ConnectionError, Result, Stream, Timeouts};
 
 /// A connection is renewed at this age, or sooner.
@@ -18,6 +18,10 @@ const RENEW_LEAST: Duration = Duration::from_secs(1);
 /// How long a new connection must live before the old one is half-closed: a receiver that allows one closes the next at once.
 /// One that has answered since the last loss allows two.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a connection must live after a write before the next failure starts with a short delay again. A port
+/// that accepts and closes at once takes writes too, and must not be called at full speed.
+const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 
 /// A connection that is written to, or that was and whose end is waited for.
 pub(super) struct Link<C> {
@@ -64,7 +68,7 @@ impl<C> Links<C> {
 impl Task {
     /// How old a connection becomes.
     pub(super) fn period(&self) -> Duration {
-        let window = self.place.ledger(|ledger| ledger.resend_window());
+        let window = self.place.ledger(|ledger| ledger.resend_window);
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
         let idle = self.closes_idle_after.map(|after| after / 2);
         [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
@@ -122,10 +126,10 @@ impl Task {
         self.budget.unasked();
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
-        let window = self.place.ledger(|ledger| ledger.resend_window());
+        let window = self.place.ledger(|ledger| ledger.resend_window);
         // A host that is gone refuses nothing.
         let is_refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
-        let is_gone = matches!(&error, ConnectionError::Connect { source, .. } if !is_refused(source));
+        let is_gone = matches!(&error, ConnectionError::Connect(_, source) if !is_refused(source));
         let patience = if is_gone { self.to.timeouts.stall } else { self.to.timeouts.pause };
         if now.duration_since(since) < patience
             || self.gave_way.is_some_and(|last| now.duration_since(last) < window)
@@ -201,7 +205,7 @@ impl Task {
         let now = Instant::now();
         self.place.ledger(|ledger| ledger.answered(half.number, half.last_write, after, now));
         self.budget.answered(after, self.to.timeouts.stall);
-        self.place.count(|status| status.renewals = status.renewals.saturating_add(1));
+        self.place.count(|status| status.renewals += 1);
     }
 
     /// Nothing shows that the peer reads. That is no loss.

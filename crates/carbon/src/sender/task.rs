@@ -4,28 +4,21 @@
 //! answer to our half-close, so that is the only proof of reading there is; ledger.rs says what follows from it. `wait` only
 //! names what happened; what follows from it is done in one place each.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::Destination;
+use super::Task;
 use super::renewal::{Link, Links, half_closed_event, in_words, opened};
-use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::connection::{ConnectionError, Result, Stream};
 use crate::ledger::Ledger;
-use crate::queue::{Loaded, Place, Turn};
-use crate::rate::Rate;
+use crate::queue::{Loaded, Turn};
 use crate::wire::Frame;
 
 /// A disk that did not give a batch is asked again after this; live ticks go on in between.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// How long a connection must live after a write before the next failure starts with a short delay again. A port
-/// that accepts and closes at once takes writes too, and must not be called at full speed.
-pub(super) const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 /// A peer that closes sooner after the last byte is not one that closes what is idle.
 const IDLE_LEAST: Duration = Duration::from_secs(3);
 /// Connections in a row that were closed right after a write, before the protocol is doubted.
@@ -42,51 +35,7 @@ enum Woken<C> {
     Drain,
 }
 
-/// The task: one destination and what is known of it.
-pub(super) struct Task {
-    pub(super) to: Destination,
-    pub(super) place: Place,
-    drain: Arc<Notify>,
-    /// It ends when everything was read, or the connection is lost.
-    pub(super) draining: bool,
-    rate: Rate,
-    pub(super) budget: Budget,
-    pub(super) backoff: Backoff,
-    connections: u64,
-    away_since: Option<Instant>,
-    pub(super) doubt_since: Option<Instant>,
-    /// After how long the peer closes what is idle, where it has done so.
-    pub(super) closes_idle_after: Option<Duration>,
-    closed_at_once: u32,
-    /// When a connection was last given up to make the next one.
-    pub(super) gave_way: Option<Instant>,
-    /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
-    load_again: Option<Instant>,
-    /// Since when the disk has given nothing.
-    refused_since: Option<Instant>,
-}
-
 impl Task {
-    pub(super) fn new(to: Destination, place: Place, drain: Arc<Notify>) -> Self {
-        Self {
-            rate: Rate::new(to.replay_rate),
-            to,
-            place,
-            drain,
-            draining: false,
-            budget: Budget::new(),
-            backoff: Backoff::default(),
-            connections: 0,
-            away_since: None,
-            doubt_since: None,
-            closes_idle_after: None,
-            closed_at_once: 0,
-            gave_way: None,
-            load_again: None,
-            refused_since: None,
-        }
-    }
-
     /// Connects for ever. To drain, it tries once where something is due and no connection stands.
     pub(super) async fn run<C: Stream>(mut self) {
         // How long the connection was idle that the peer closed, if it takes the next one at once.
@@ -121,7 +70,7 @@ impl Task {
                 return warn!(%destination, %error, "nothing proves that it has read everything");
             }
             let delay = self.backoff.next_delay();
-            if is_closed_at_once && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port()) {
+            if is_closed_at_once && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port) {
                 warn!(%destination, %error, due, hint, "closes every connection right after a write");
             } else if self.away_since.is_some() {
                 debug!(%destination, %error, "still away; trying again in {delay:.1?}");
@@ -139,7 +88,7 @@ impl Task {
     fn connected<C: Stream>(&mut self, stream: C) -> Links<C> {
         self.place.count(|status| {
             status.connected = true;
-            status.connects = status.connects.saturating_add(1);
+            status.connects += 1;
         });
         if self.connections == 0 && self.away_since.is_none() {
             info!(destination = %self.to.name, "connected");
@@ -163,7 +112,7 @@ impl Task {
     }
 
     pub(super) fn link<C>(&mut self, stream: C) -> Link<C> {
-        self.connections = self.connections.saturating_add(1);
+        self.connections += 1;
         Link { stream, number: self.connections, since: Instant::now(), last_write: None, in_doubt: false }
     }
 
@@ -181,7 +130,7 @@ impl Task {
         } else if links.delivered.is_some()
             && matches!(error, ConnectionError::Closed | ConnectionError::Socket(_))
         {
-            self.closed_at_once = self.closed_at_once.saturating_add(1);
+            self.closed_at_once += 1;
             return self.closed_at_once == CLOSED_AT_ONCE;
         }
         false
@@ -252,7 +201,7 @@ impl Task {
         loop {
             let now = Instant::now();
             let Some(turn) = self.place.next() else { return Ok(None) };
-            if let Some(until) = self.load_again.filter(|&again| again > now && !turn.is_in_memory()) {
+            if let Some(until) = self.load_again.filter(|&again| again > now && turn.frames.is_none()) {
                 return Ok(Some(until));
             }
             if !turn.backlog {
@@ -291,7 +240,7 @@ impl Task {
                 return Ok(false);
             }
         };
-        self.refused_since = self.refused_since.filter(|_| turn.is_in_memory());
+        self.refused_since = self.refused_since.filter(|_| turn.frames.is_some());
         for frame in frames.iter().skip(turn.written) {
             self.write_frame(links, frame).await?;
             links.current.last_write = Some(Instant::now());
@@ -301,8 +250,7 @@ impl Task {
         let again = self.place.ledger(|ledger| ledger.written(turn.id, links.current.number));
         links.delivered.get_or_insert_with(Instant::now);
         self.place.count(|status| {
-            let counter = if again { &mut status.resent } else { &mut status.sent };
-            *counter = counter.saturating_add(turn.points);
+            *(if again { &mut status.resent } else { &mut status.sent }) += turn.points;
             status.last_delivery = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
         });
         Ok(true)

@@ -1,7 +1,8 @@
 //! What the queue does to its folder: the lock, lists of segments, writes that are whole and synced. Tests make it fail here.
 
+use std::borrow::Cow;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,6 @@ const LOCK: &str = "queue.lock";
 /// What a disk reads at once, and what it cannot read where a sector is bad.
 const PAGE: usize = 4096;
 
-/// Locks the folder for this process.
 pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     let path = dir.join(LOCK);
     let opened = fs::create_dir_all(dir)
@@ -34,15 +34,8 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// The kernel does not tell which start of the host this is: the batches of every run are an earlier one's.
-pub(super) const NO_BOOT: [u8; 16] = [0; 16];
-
 /// Which start of the host this is.
 pub(super) fn boot() -> [u8; 16] {
-    #[cfg(test)]
-    if faults::is_without_boot() {
-        return NO_BOOT;
-    }
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let hex: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&hex, 16).unwrap_or_default().to_be_bytes()
@@ -75,17 +68,24 @@ pub(super) fn read_pages(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes all of it, as one write where the kernel takes it.
-pub(super) fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+/// Writes all of it, as one write where the kernel takes it, without a copy in between.
+pub(super) fn write(mut file: &File, parts: &[Cow<'_, [u8]>]) -> io::Result<()> {
     #[cfg(test)]
-    if let Some(room) = faults::room(bytes.len()).filter(|&room| room < bytes.len()) {
-        file.write_all(bytes.get(..room).unwrap_or_default())?;
-        return Err(io::ErrorKind::StorageFull.into());
+    faults::write(file, &parts.concat())?;
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut rest = slices.as_mut_slice();
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        match file.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
-    file.write_all(bytes)
+    Ok(())
 }
 
-/// Removes a file.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     #[cfg(test)]
     faults::remove()?;

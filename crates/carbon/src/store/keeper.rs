@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
 use super::log::Log;
-use super::{Changes, Command, Event, StoreError, disk};
+use super::{Changes, Event, StoreCommand, StoreError, disk};
 
 /// A log that could not be opened is tried again after this.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
@@ -21,7 +21,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// After so many tries what the disk still refuses to read is given up.
 const MOST_TRIES: u32 = 3;
 
-/// The thread: owner of the log.
 pub(super) struct Keeper {
     dir: PathBuf,
     max_bytes: u64,
@@ -61,7 +60,7 @@ impl Keeper {
     /// Carries out commands until their sender is gone. First it reports whether another process uses the folder.
     pub(super) fn run(
         mut self,
-        commands: &Receiver<Command>,
+        commands: &Receiver<StoreCommand>,
         locked: oneshot::Sender<Result<(), StoreError>>,
     ) {
         let (start, mut lock) = (Instant::now(), disk::lock(&self.dir));
@@ -79,12 +78,12 @@ impl Keeper {
         }
         while let Ok(command) = commands.recv() {
             match command {
-                Command::Apply(changes) => drop(self.apply(changes)),
-                Command::Load { id, reply } => {
+                StoreCommand::Apply(changes) => drop(self.apply(changes)),
+                StoreCommand::Load { id, reply } => {
                     let frames = self.log.as_mut().map_or(Err(StoreError::Gone), |log| log.load(id));
                     let _ = reply.send(frames);
                 }
-                Command::Close { changes, closed } => {
+                StoreCommand::Close { changes, closed } => {
                     // There is no later time.
                     self.tried = None;
                     let dropped = self.apply(changes);
@@ -103,11 +102,12 @@ impl Keeper {
 
     fn open(&mut self) {
         self.tried = Some(Instant::now());
-        match self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok) {
-            Ok(lock) => self.lock = Some(lock),
-            Err(error) => return self.say(Event::Failed { appended: Vec::new(), error }),
-        }
-        match Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES) {
+        let locked = self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok);
+        let opened = locked.and_then(|lock| {
+            self.lock = Some(lock);
+            Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES)
+        });
+        match opened {
             Ok((log, restored)) => {
                 let old = self.dir.join("queue.sqlite3");
                 if old.exists() {
@@ -117,7 +117,7 @@ impl Keeper {
                 self.say(Event::Opened(restored));
             }
             Err(error) => {
-                self.refused += u32::from(matches!(error, StoreError::Io { .. }));
+                self.refused += u32::from(self.lock.is_some() && matches!(error, StoreError::Io { .. }));
                 self.is_newer = matches!(error, StoreError::Newer { .. });
                 self.say(Event::Failed { appended: Vec::new(), error });
             }
@@ -170,8 +170,13 @@ mod tests {
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
         let frames: Arc<[_]> = [Frame { points: 1, body: vec![7; 200 << 10] }].into();
-        let kept =
-            |id| Kept { id, timestamp: 0, pushed: 0, frames: Arc::clone(&frames), due: vec!["a".into()] };
+        let kept = |id| Kept {
+            id,
+            timestamp: 0,
+            pushed: Duration::ZERO,
+            frames: Arc::clone(&frames),
+            due: vec!["a".into()],
+        };
         let append = |ids: Range<u64>| Changes { append: ids.map(kept).collect(), ..Changes::default() };
         faults::set_room(Some(0));
         assert_eq!(keeper.apply(append(1..4)), None);

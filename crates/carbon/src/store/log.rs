@@ -3,6 +3,7 @@
 //! Only the newest segment is written, and after an error never again: the next commit begins another, with all that it needs
 //! from memory. A segment goes when nothing of it is due; or the oldest goes with what is due, to keep `max_bytes`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -17,7 +18,6 @@ use crate::wire::{Frame, points};
 /// The largest segment, but for one batch that is larger.
 const MOST_SEGMENT: u64 = 4 << 20;
 
-/// A batch in the log.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) segment: u64,
@@ -69,7 +69,6 @@ pub(crate) fn segment_bytes(max_bytes: u64) -> u64 {
 }
 
 impl Log {
-    /// Bytes of all segments.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
@@ -113,21 +112,23 @@ impl Log {
         let gone = self.leaving(segment, size);
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
-        let mut buffer = Vec::with_capacity(usize::try_from(size).unwrap_or(0).saturating_add(4096));
+        let (mut parts, mut end) = (Vec::new(), before);
         if newest.is_none() {
             let (configured, moved) = (self.configured.clone(), self.moved.clone());
             let content = Content::Begin { previous: self.last, boot: self.boot, configured, moved };
-            record::put(
-                &mut buffer,
-                &Head { number, totals: std::mem::take(&mut totals), body: 0, content },
-                [],
-            );
+            let head = Head { number, totals: std::mem::take(&mut totals), body: 0, content };
+            let head = record::before_body(&head);
+            end += u64::from(as_u32(head.len()));
+            parts.push(Cow::Owned(head));
         }
-        let mut put = |content, totals: &Totals, body: Vec<&[u8]>| {
-            let offset = before + u64::from(as_u32(buffer.len()));
-            let bytes = as_u32(body.iter().map(|part| part.len()).sum());
+        let mut put = |content, totals: &Totals, body: Vec<_>| {
+            let bytes = as_u32(body.iter().map(|part: &&[u8]| part.len()).sum());
             let head = Head { number, totals: totals.clone(), body: bytes, content };
-            let length = record::put(&mut buffer, &head, body);
+            let head = record::before_body(&head);
+            let (offset, length) = (end, as_u32(head.len()));
+            end += u64::from(length) + u64::from(bytes);
+            parts.push(Cow::Owned(head));
+            parts.extend(body.into_iter().map(Cow::Borrowed));
             number += 1;
             (number - 1, offset, length)
         };
@@ -135,8 +136,8 @@ impl Log {
         for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
             let (id, points, due) = (kept.id, points(&kept.frames), kept.due.clone());
             let frames = kept.frames.iter().map(|frame| FrameHead::new(id, frame)).collect();
-            let (timestamp, pushed) = (kept.timestamp, kept.pushed);
-            let content = Content::Batch { id, timestamp, pushed, due: due.clone(), frames };
+            let pushed = u64::try_from(kept.pushed.as_millis()).unwrap_or(u64::MAX);
+            let content = Content::Batch { id, timestamp: kept.timestamp, pushed, due: due.clone(), frames };
             let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
             let (number, offset, length) = put(content, &totals, body);
             due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);
@@ -155,23 +156,18 @@ impl Log {
             let content = Content::State { name: name.clone(), sum: crc32fast::hash(bytes) };
             put(content, &totals, vec![bytes]);
         }
-        let is_done = |to: &Arc<str>, id| done.iter().any(|done| done.to == *to && done.id == id);
         let copied = self.evicted.iter().filter(|(_, (from, _))| gone.contains(from));
-        let copied = copied.filter(|((to, id), _)| !is_done(to, *id));
         let copied = copied.map(|((to, id), (_, points))| (Arc::clone(to), *id, *points));
         // What was proved or counted meanwhile is settled.
-        let is_settled = |to: &Arc<str>, id| changes.done.iter().any(|done| done.0 == *to && done.1 == id);
-        let evicted = changes.evicted.iter().filter(|(to, id, _)| !is_settled(to, *id)).cloned();
-        let evicted: Vec<_> = copied.chain(evicted).collect();
+        let is_open = |(to, id, _): &_| !changes.done.iter().any(|done| done.0 == *to && done.1 == *id);
+        let evicted: Vec<_> = copied.chain(changes.evicted.iter().cloned()).filter(is_open).collect();
         if !evicted.is_empty() {
             put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }
 
-        let bytes = before.saturating_add(u64::from(as_u32(buffer.len())));
-        let written = self.write(newest, segment, &buffer);
-        self.newest = Some(written?);
+        self.newest = Some(self.write(newest, segment, &parts)?);
         (self.number, self.last, self.totals) = (number, segment, totals);
-        self.segments.entry(segment).or_default().bytes = bytes;
+        self.segments.entry(segment).or_default().bytes = end;
         self.settled = Vec::new();
         appended.into_iter().for_each(|(id, entry)| self.keep(id, entry));
         done.iter().for_each(|done| self.finish(done));
@@ -185,11 +181,16 @@ impl Log {
     }
 
     /// Writes behind what `newest` has, or to a segment of its own.
-    fn write(&mut self, newest: Option<File>, segment: u64, bytes: &[u8]) -> Result<File, StoreError> {
+    fn write(
+        &mut self,
+        newest: Option<File>,
+        segment: u64,
+        parts: &[Cow<'_, [u8]>],
+    ) -> Result<File, StoreError> {
         let (path, is_new) = (disk::segment(&self.dir, segment), newest.is_none());
         let create = || File::options().append(true).create_new(true).open(&path);
         let write = |file: File| {
-            disk::write(&file, bytes)?;
+            disk::write(&file, parts)?;
             disk::sync(&file)?;
             if is_new {
                 disk::sync(&File::open(&self.dir)?)?;

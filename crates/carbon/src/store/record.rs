@@ -119,24 +119,13 @@ pub(super) fn as_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
-/// Writes a record behind `buffer`; returns how long it is without its body.
-pub(super) fn put<'a>(buffer: &mut Vec<u8>, head: &Head, body: impl IntoIterator<Item = &'a [u8]>) -> u32 {
-    let start = buffer.len();
-    buffer.extend(MARK);
-    buffer.extend([0; 8]);
-    buffer.push(VERSION);
+/// The bytes of a record without its body.
+pub(super) fn before_body(head: &Head) -> Vec<u8> {
     // Nothing in it is refused, and a Vec takes all.
-    *buffer = postcard::to_extend(head, std::mem::take(buffer)).unwrap_or_default();
-    let length = as_u32(buffer.len().saturating_sub(start));
-    if let Some(field) = buffer.get_mut(start + 8..start + 12) {
-        field.copy_from_slice(&length.to_le_bytes());
-    }
-    let sum = crc32fast::hash(buffer.get(start + 8..).unwrap_or_default());
-    if let Some(field) = buffer.get_mut(start + 4..start + 8) {
-        field.copy_from_slice(&sum.to_le_bytes());
-    }
-    body.into_iter().for_each(|part| buffer.extend_from_slice(part));
-    length
+    let head = postcard::to_extend(head, vec![VERSION]).unwrap_or_default();
+    let length = as_u32(FIXED - 1 + head.len()).to_le_bytes();
+    let summed = [length.as_slice(), &head].concat();
+    [&MARK[..], &crc32fast::hash(&summed).to_le_bytes(), &summed].concat()
 }
 
 /// A record whose head is what was written.

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::log::{Entry, Log, Segment};
 use super::record::{self, Content, Done, Head, Record, Totals};
@@ -72,19 +73,15 @@ impl Log {
         }
         // A segment may be there without a record.
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
-        let (mut log, mut restored) = scan.take();
-        let is_known =
-            |name: &Arc<str>| log.configured.contains(name) || restored.due.iter().any(|(to, _)| to == name);
-        restored.moved = moved(&log.configured, names, is_known);
-        if let Some((from, to)) = &restored.moved {
-            let its = restored.due.iter_mut().filter(|(name, _)| name == from);
-            its.for_each(|(name, _)| *name = Arc::clone(to));
-            for points in [&mut restored.lost, &mut restored.unproved] {
-                let its = points.remove(from);
-                points.extend(its.map(|points| (Arc::clone(to), points)));
-            }
+        let before = std::mem::take(&mut scan.log.configured);
+        let is_due = |name: &Arc<str>| scan.log.batches.values().any(|entry| entry.due.contains(name));
+        let moved = moved(&before, names, |name| before.contains(name) || is_due(name));
+        if let Some((from, to)) = &moved {
+            scan.rename(from, to, u64::MAX);
         }
-        log.configure(names, restored.moved.as_slice(), max_bytes);
+        let (mut log, mut restored) = scan.take();
+        log.configure(names, moved.as_slice(), max_bytes);
+        restored.moved = moved;
         Ok((log, restored))
     }
 }
@@ -178,8 +175,8 @@ impl Scan {
         match content {
             Content::Begin { .. } => {}
             Content::Batch { id, timestamp, pushed, due, frames } => {
-                let is_this_boot = self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
-                let pushed = is_this_boot.then_some(pushed);
+                let is_this_boot = self.boot == Some(self.log.boot);
+                let pushed = is_this_boot.then(|| Duration::from_millis(pushed));
                 let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
                 let mut damaged = 0;
                 for frame in frames {

@@ -36,7 +36,7 @@ struct Health {
 
 /// What is known of one tick.
 #[derive(Default)]
-struct TickValues {
+struct HealthValues {
     up: Option<bool>,
     seconds_since_reading: Option<f64>,
     threads_fraction: Option<f64>,
@@ -58,7 +58,7 @@ impl TickCollector for Health {
                     let (old, seconds) = unbroken?;
                     Some((f64::from(of(statistics)) - f64::from(of(old))) * 60.0 / seconds)
                 };
-                TickValues {
+                HealthValues {
                     up: Some(true),
                     seconds_since_reading: Some(0.0),
                     threads_fraction: derive::threads_fraction(reading, statistics),
@@ -66,12 +66,12 @@ impl TickCollector for Health {
                     dbd_agent_queue_per_minute: growth(|s| s.dbd_agent_queue_size),
                 }
             }
-            None => TickValues {
+            None => HealthValues {
                 up: (!matches!(outcome, TickOutcome::GivenUp)).then_some(false),
                 seconds_since_reading: self
                     .last
                     .and_then(|last| count(derive::seconds_since(last, timestamp))),
-                ..TickValues::default()
+                ..HealthValues::default()
             },
         };
         points.push(FAMILY, METRICS, &known);
@@ -79,7 +79,7 @@ impl TickCollector for Health {
 }
 
 #[rustfmt::skip]
-const METRICS: &[Metric<TickValues>] = &[
+const METRICS: &[Metric<HealthValues>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| Some(u8::from(k.up?).into()),
         meaning: "whether slurmctld answered at this tick; none where a reload of the configuration has cut the reading short. Alert: 0 for 3 ticks" },
     Metric { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| k.seconds_since_reading,

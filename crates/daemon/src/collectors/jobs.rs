@@ -132,6 +132,12 @@ const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
 /// What of [`TOTAL`]: the first two.
 const ALL_JOBS: &[Metric<Jobs>] = TOTAL.split_at(2).0;
 
+/// Every path that it may make with `states_only`.
+pub(super) const OF_STATES: &[Paths] = &[
+    Paths { below: "slurm_jobs.total", about: "", leaves: &ALL_JOBS },
+    Paths { below: "slurm_jobs.state.<state>", about: "", leaves: &JOBS },
+];
+
 #[rustfmt::skip]
 const TALLY: &[Metric<JobTally>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| count(t.jobs),

@@ -5,6 +5,7 @@
 //! they do not jump when a user changes sides.
 
 #[cfg(test)]
+#[path = "../../tests/inside/rpc_stats/tests.rs"]
 mod tests;
 
 use std::collections::BTreeMap;
@@ -115,7 +116,7 @@ impl Growth {
 
 /// One row, or a sum of some.
 #[derive(Default)]
-struct Row {
+struct CallsRow {
     calls: Calls,
     interval: Option<RowGrowth>,
     queue: Option<RpcQueue>,
@@ -131,7 +132,7 @@ struct RowGrowth {
 }
 
 struct Total {
-    row: Row,
+    row: CallsRow,
     types: usize,
     users: usize,
 }
@@ -195,12 +196,12 @@ fn push_types(
         rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
     for (id, calls) in &tables.types {
         let interval = grown.and_then(|(types, none)| Some(RowGrowth { calls: *types.get(id)?, ..none }));
-        let row = Row { calls: *calls, interval, queue: queues.remove(id).cloned() };
+        let row = CallsRow { calls: *calls, interval, queue: queues.remove(id).cloned() };
         let below = format!("slurm_rpc_stats.type.{}", type_name((*id).into(), release));
         points.push(&below, CALLS, &row);
         points.push(&below, QUEUE, &row);
     }
-    let row = Row {
+    let row = CallsRow {
         calls: Calls::sum(tables.types.values()),
         interval: grown.map(|(_, none)| RowGrowth { calls: none.all, ..none }),
         queue: None,
@@ -231,13 +232,13 @@ fn push_users(
     let ranked: Vec<Candidate<'_>> = candidates.iter().map(|(user, _)| *user).collect();
     user_paths.update(now, &ranked);
 
-    let mut others = Row { interval: none, ..Row::default() };
+    let mut others = CallsRow { interval: none, ..CallsRow::default() };
     let mut without = 0_usize;
     for (user, grown) in &candidates {
         let (calls, grown) = (tables.users.get(&user.uid).copied().unwrap_or_default(), *grown);
         if let Some(path) = user_paths.member(user, now) {
             let interval = none.and_then(|none| Some(RowGrowth { calls: grown?, ..none }));
-            let row = Row { calls, interval, queue: None };
+            let row = CallsRow { calls, interval, queue: None };
             points.push(&format!("slurm_rpc_stats.user.{path}"), CALLS, &row);
         } else {
             without += 1;
@@ -286,7 +287,7 @@ fn type_name(id: u32, release: Release) -> String {
 }
 
 #[rustfmt::skip]
-const CALLS: &[Metric<Row>] = &[
+const CALLS: &[Metric<CallsRow>] = &[
     Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |r| count(r.calls.count),
         meaning: "RPCs served since slurmctld's start or sdiag --reset" },
     Metric { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| count(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
@@ -302,7 +303,7 @@ const CALLS: &[Metric<Row>] = &[
 ];
 
 #[rustfmt::skip]
-const QUEUE: &[Metric<Row>] = &[
+const QUEUE: &[Metric<CallsRow>] = &[
     Metric { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.queued.into()),
         meaning: "RPCs of this type in slurmctld's RPC queue; from Slurm 24.05, where enable_rpc_queue is set, as are the next three" },
     Metric { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |r| r.queue.as_ref().and_then(|q| count(q.dropped)),
@@ -351,16 +352,16 @@ const PENDING_TOTAL: &[Metric<Pending>] = &[
         meaning: "how many of them slurmctld shows with their nodes in `sdiag` and `slurm-graphite stats`: at most 25" },
 ];
 
-fn calls_per_minute(row: &Row) -> Option<f64> {
+fn calls_per_minute(row: &CallsRow) -> Option<f64> {
     let interval = row.interval?;
     Some(count(interval.calls.count)? * 60.0 / interval.seconds)
 }
 
-fn interval_mean_time(row: &Row) -> Option<f64> {
+fn interval_mean_time(row: &CallsRow) -> Option<f64> {
     ratio(row.interval?.calls.time, row.interval?.calls.count)
 }
 
-fn time_share(row: &Row) -> Option<f64> {
+fn time_share(row: &CallsRow) -> Option<f64> {
     ratio(row.interval?.calls.time, row.interval?.all.time)
 }
 

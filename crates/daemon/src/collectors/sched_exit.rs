@@ -2,10 +2,9 @@
 //!
 //! A reason that is newer than this program keeps its number.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, ReplyKind, Statistics, bf_exit_name, schedule_exit_name};
+use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind, Statistics};
 
 use super::{Collector, Paths, Start, TickCollector, TickOutcome};
 use crate::derive;
@@ -51,19 +50,14 @@ struct Ended {
 
 struct Scheduler {
     below: &'static str,
-    /// The reason at an index.
-    reason: fn(usize) -> Cow<'static, str>,
+    reasons: ExitReasons,
     /// The counts, by reason.
     exits: fn(&Statistics) -> Option<&[u32]>,
 }
 
 const SCHEDULERS: [Scheduler; 2] = [
-    Scheduler {
-        below: "slurm_sched_exit.main",
-        reason: schedule_exit_name,
-        exits: |s| s.schedule_exit.as_deref(),
-    },
-    Scheduler { below: "slurm_sched_exit.bf", reason: bf_exit_name, exits: |s| s.bf_exit.as_deref() },
+    Scheduler { below: "slurm_sched_exit.main", reasons: MAIN_EXITS, exits: |s| s.schedule_exit.as_deref() },
+    Scheduler { below: "slurm_sched_exit.bf", reasons: BACKFILL_EXITS, exits: |s| s.bf_exit.as_deref() },
 ];
 
 impl TickCollector for SchedExit {
@@ -72,12 +66,12 @@ impl TickCollector for SchedExit {
         let Some(new) = &reading.statistics else { return };
         let before = self.before.replace(Arc::clone(reading));
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
-        for Scheduler { below, reason, exits } in SCHEDULERS {
+        for Scheduler { below, reasons, exits } in SCHEDULERS {
             let before = unbroken.and_then(|(old, _)| exits(old));
             for (index, &count) in exits(new).unwrap_or_default().iter().enumerate() {
                 let before = before.and_then(|before| before.get(index));
                 let ended = Ended { count, interval_count: before.and_then(|&old| count.checked_sub(old)) };
-                points.push(&format!("{below}.{}", reason(index)), METRICS, &ended);
+                points.push(&format!("{below}.{}", reasons.name(index)), METRICS, &ended);
             }
         }
     }

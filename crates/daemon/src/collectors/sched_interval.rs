@@ -46,7 +46,7 @@ struct Resets {
 
 /// What is known of one tick.
 #[derive(Default)]
-struct TickValues {
+struct IntervalValues {
     interval: Option<Interval>,
     coverage: Option<f64>,
     bf_last_cycle_age: Option<f64>,
@@ -68,14 +68,14 @@ impl SchedInterval {
         *counter = counter.saturating_add(1);
     }
 
-    fn look(&mut self, now: &Reading, new: &Statistics) -> TickValues {
+    fn look(&mut self, now: &Reading, new: &Statistics) -> IntervalValues {
         let before = self.before.take();
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, now, self.tick));
         let interval = unbroken.map(|(old, seconds)| Interval::new(old, new, now.release, seconds));
         if let Some(reset) = before.as_deref().and_then(|before| derive::reset(before, now)) {
             self.count(reset);
         }
-        TickValues {
+        IntervalValues {
             interval,
             coverage: derive::bf_coverage(new),
             bf_last_cycle_age: age(new, new.bf_when_last_cycle),
@@ -94,14 +94,14 @@ impl TickCollector for SchedInterval {
                 self.before = Some(Arc::clone(reading));
                 known
             }
-            None => TickValues { resets: self.resets, ..TickValues::default() },
+            None => IntervalValues { resets: self.resets, ..IntervalValues::default() },
         };
         points.push(FAMILY, METRICS, &known);
     }
 }
 
 #[rustfmt::skip]
-const METRICS: &[Metric<TickValues>] = &[
+const METRICS: &[Metric<IntervalValues>] = &[
     Metric { leaf: "seconds", unit: "s", rollup: Rollup::Average, value: |k| Some(k.interval?.seconds),
         meaning: "the real time between the two readings" },
     Metric { leaf: "jobs_submitted_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.submitted),
@@ -156,11 +156,11 @@ const METRICS: &[Metric<TickValues>] = &[
         meaning: "times that slurmctld was started, by scontrol reconfigure too from Slurm 23.11 on, or another controller took over" },
 ];
 
-fn rate(known: &TickValues, of: fn(&Interval) -> u32) -> Option<f64> {
+fn rate(known: &IntervalValues, of: fn(&Interval) -> u32) -> Option<f64> {
     known.interval.map(|interval| interval.per_minute(of(&interval)))
 }
 
-fn mean(known: &TickValues, of: fn(&Interval) -> Option<u32>) -> Option<f64> {
+fn mean(known: &IntervalValues, of: fn(&Interval) -> Option<u32>) -> Option<f64> {
     let interval = known.interval?;
     interval.bf.mean_of(of(&interval)?)
 }

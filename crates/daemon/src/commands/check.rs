@@ -22,12 +22,12 @@ use slurm_snapshot::Reading;
 use super::once::Ticks;
 use super::{block_on, load, log_errors, print, slot};
 use crate::cli::Options;
-use crate::config::Config;
+use crate::config::{Config, default_paths};
 use crate::url::Url;
 use crate::{prefix, self_metrics};
 
 pub(super) fn check(options: &Options) -> Result<()> {
-    load(options).map_err(Into::into).and_then(|_| print(&configuration(options)))
+    load(options).map_err(Into::into).and_then(|config| print(&configuration(&config)))
 }
 
 pub(super) fn connect(
@@ -36,7 +36,7 @@ pub(super) fn connect(
     read_back: Option<&Url>,
 ) -> Result<()> {
     let config = load(options)?;
-    print(&configuration(options))?;
+    print(&configuration(&config))?;
     log_errors(options, &config);
     let report = block_on(async {
         let mut report = Report::default();
@@ -62,9 +62,14 @@ pub(super) fn connect(
     }
 }
 
-fn configuration(options: &Options) -> String {
-    let from =
-        options.config.as_ref().map_or_else(|| "flags and defaults".to_owned(), |f| f.display().to_string());
+fn configuration(config: &Config) -> String {
+    let from = config.file.as_ref().map_or_else(
+        || {
+            let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
+            format!("flags and defaults alone; there is no {}", missing.join(" and no "))
+        },
+        |file| file.display().to_string(),
+    );
     format!("✓ configuration: {from}\n")
 }
 

@@ -55,7 +55,8 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
 /// a level that it has a path at, and of a level with a name of its own beside such.
 fn complete(config: &Config, paths: &mut BTreeSet<String>) {
     let surveys = config.collectors.enabled().filter(|(collector, _)| collector.is_survey());
-    let surveys: Vec<&Paths> = surveys.flat_map(|(collector, _)| collector.paths).collect();
+    let surveys: Vec<&Paths> =
+        surveys.flat_map(|(collector, settings)| collector.paths_with(settings)).collect();
     let mut more = BTreeSet::new();
     for path in &*paths {
         let Some((path, _)) = path.rsplit_once(".gauge-") else { continue };
@@ -89,10 +90,8 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
         let counted = families.entry(family).or_default();
         *counted = counted.saturating_add(1);
     }
-    families.insert(
-        "slurm_graphite",
-        self_metrics::series(config.carbon.len(), config.collectors.survey_replies().len()),
-    );
+    let own = self_metrics::levels("", &config.carbon, &config.collectors.survey_replies());
+    families.insert("slurm_graphite", own.iter().map(|(_, paths)| paths.leaves.leaves().len()).sum());
     let total = families.values().fold(0_usize, |sum, more| sum.saturating_add(*more));
     let mut text: String =
         families.iter().map(|(family, series)| format!("{series:>8} {family}\n")).collect();
@@ -128,5 +127,18 @@ mod tests {
             assert!(paths.contains(&seen(path)), "{path} of {paths:#?}");
         }
         assert_eq!(paths.len(), 3 + 10 + 4 + 10 + 1, "and nothing that is off: {paths:#?}");
+    }
+
+    #[test]
+    fn of_jobs_states_alone_nothing_is_counted_that_never_comes() {
+        let config =
+            Config::of("[slurm]\nrest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true");
+        let mut paths: BTreeSet<String> = ["total.gauge-jobs", "state.running.gauge-jobs"]
+            .map(|path| format!("cluster.slurm_jobs.{path}"))
+            .into();
+        complete(&config, &mut paths);
+        let leaves: Vec<&str> =
+            paths.iter().filter_map(|path| path.strip_prefix("cluster.slurm_jobs.")).collect();
+        assert_eq!(leaves, ["state.running.gauge-jobs", "total.gauge-jobs", "total.gauge-unparsed"]);
     }
 }

@@ -13,72 +13,13 @@ use clap::{Args, CommandFactory};
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 
-use self::roff::Page;
+use self::roff::ManualPage;
 use crate::cli::{Cli, Options};
 
 const NAME: &str = "slurm-graphite";
 
-/// What the command line does not know of itself: sections of terms and what they mean.
-const SECTIONS: &[(&str, &[(&str, &str)])] = &[
-    (
-        "FILES",
-        &[
-            (
-                "/etc/slurm-graphite/slurm-graphite.toml",
-                "The configuration that the unit names; `slurm-graphite.toml`(5) has every key. Without --config no file is read.",
-            ),
-            ("/var/lib/slurm-graphite", "The queue, where the configuration's `queue.dir` says so."),
-            (
-                "/usr/libexec/slurm-graphite/slurm-graphite-reader-*",
-                "The programs that talk to slurmctld, one for each libslurm. The one that fits this host's is started.",
-            ),
-            (
-                "/usr/share/slurm-graphite",
-                "Dashboards for Grafana, rules for Carbon's storage-schemas.conf and storage-aggregation.conf, and supervisord's program section.",
-            ),
-        ],
-    ),
-    (
-        "ENVIRONMENT",
-        &[
-            ("SLURM_CONF", "slurm.conf, where neither --slurm-conf nor the configuration names one."),
-            ("NOTIFY_SOCKET, WATCHDOG_USEC", "Set by systemd: readiness, status and life signs go there."),
-        ],
-    ),
-    (
-        "SIGNALS",
-        &[
-            (
-                "SIGHUP",
-                "The configuration is read again and all of it applied; a bad one is refused with its reasons.",
-            ),
-            (
-                "SIGTERM, SIGINT",
-                "The end, after what is left was sent and Carbon has confirmed it, or `drain_timeout`.",
-            ),
-        ],
-    ),
-    (
-        "EXIT STATUS",
-        &[
-            ("0", "All went well, or the daemon was asked to end."),
-            ("1", "Something failed at run time."),
-            ("64", "The command was used wrongly."),
-            ("78", "Something is wrong with the configuration."),
-        ],
-    ),
-    (
-        "EXAMPLES",
-        &[
-            ("slurm-graphite once", "What would be sent now."),
-            (
-                "slurm-graphite check --connect --carbon carbon.example.org:2004",
-                "Whether slurmctld and Carbon answer, and what to do where they do not.",
-            ),
-            ("slurm-graphite run --carbon carbon.example.org:2004", "The daemon, without any file."),
-        ],
-    ),
-];
+/// What the command line does not know of itself: sections of terms, and below each what it means.
+const SECTIONS: &str = include_str!("manual/sections.md");
 
 /// Writes everything into `folder`, which is made where it does not exist.
 pub(super) fn write(folder: &Path) -> Result<()> {
@@ -126,7 +67,7 @@ fn program() -> Result<String> {
     let shared = Options::augment_args(clap::Command::new(NAME));
     let is_shared = |arg: &clap::Arg| shared.get_arguments().any(|other| other.get_id() == arg.get_id());
 
-    let mut page = Page::new(NAME, 1, &about(&command));
+    let mut page = ManualPage::new(NAME, 1, &about(&command));
     page.section("SYNOPSIS");
     page.term_line(NAME, " command [options]");
     page.section("DESCRIPTION");
@@ -147,9 +88,13 @@ fn program() -> Result<String> {
     page.section("OPTIONS");
     page.text("Each goes over the configuration's value.");
     page.rendered(&options(shared)?);
-    for (heading, terms) in SECTIONS {
-        page.section(heading);
-        terms.iter().for_each(|(term, meaning)| page.term(term, meaning));
+    let mut term = "";
+    for line in SECTIONS.lines().filter(|line| !line.is_empty()) {
+        match (line.strip_prefix("## "), line.strip_prefix(": ")) {
+            (Some(heading), _) => page.section(heading),
+            (_, Some(meaning)) => page.term(term, meaning),
+            _ => term = line,
+        }
     }
     page.section("SEE ALSO");
     page.text("`slurm-graphite.toml`(5), `sdiag`(1), `slurm.conf`(5), `munged`(8), `systemctl`(1)");

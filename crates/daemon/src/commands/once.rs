@@ -1,4 +1,4 @@
-//! `once`: one tick as plaintext lines on stdout, and with `--carbon` to Carbon, which has to read it.
+//! `once`: one tick as plaintext lines on stdout, and to the Carbon that the command line names, which has to read it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use carbon::{Batch, Queue, Sender};
 use slurm_snapshot::{Reading, ReplyKind, Request};
 
-use super::{block_on, load, log_errors, no_cluster, note, print, read_or_advise, slot};
+use super::{block_on, load_what_is_readable, log_errors, no_cluster, note, print, read_or_advise, slot};
 use crate::cli::Options;
 use crate::collecting::{Collecting, Due};
 use crate::collectors::TickOutcome;
@@ -17,8 +17,13 @@ use crate::source::recording;
 use crate::survey::Survey;
 
 pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
-    let config = load(options)?;
+    let mut config = load_what_is_readable(options)?;
     log_errors(options, &config);
+    // Nobody who only looks sends anything: a series keeps the rules that Carbon had when its first point came.
+    let is_unsent = !options.names_destinations() && !config.carbon.is_empty();
+    if is_unsent {
+        config.carbon.clear();
+    }
     if let Some(file) = replay {
         let mut ticks = Ticks::new(&config);
         return recording::readings(file)?.try_for_each(|reading| print_lines(&ticks.batch(reading?)?));
@@ -29,6 +34,9 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
         let mut batch = ticks.batch(*reading)?;
         ticks.survey(&mut batch).await;
         print_lines(&batch)?;
+        if is_unsent {
+            note("printed, and not sent: add --config FILE or --carbon HOST:PORT to send it");
+        }
         send(&config, batch).await
     })
 }
@@ -90,7 +98,7 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
             failed.push(format!("{}: {left}", to.name));
             continue;
         }
-        let doubt = to.protocol.unusual_port(to.address.port());
+        let doubt = to.protocol.unusual_port(to.address.port);
         let doubt = doubt.map_or(String::new(), |doubt| format!("; but {doubt}: has it stored them?"));
         note(&format!(
             "{} points handed over to {}, which has read them{doubt}",

@@ -6,8 +6,10 @@
 mod accounting;
 mod reload;
 mod signals;
+mod status;
 mod surveying;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,6 +21,7 @@ use tracing::{debug, error, info, trace, warn};
 use self::accounting::{accounted, kept, start_accounting};
 use self::reload::Loading;
 use self::signals::{Signals, StopSignals, or_stop};
+use self::status::SlurmctldSeen;
 use self::surveying::{start_survey, surveyed};
 use super::{block_on, load};
 use crate::accounting::Accounting;
@@ -34,6 +37,7 @@ use crate::prefix;
 use crate::self_metrics::{DestinationMetrics, SelfMetrics};
 use crate::source::rest::Expiry;
 use crate::source::{Outcome, Source};
+use crate::status_socket::{Asker, StatusSocket};
 use crate::survey::{START_DEADLINE, Survey};
 use crate::telemetry::Logging;
 
@@ -52,27 +56,29 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
     daemon.notify.ready();
     loop {
         match daemon.select(&mut signals).await {
-            Event::Woken(woken) => {
+            DaemonEvent::Woken(woken) => {
                 woken.context("waiting for the next tick")?;
                 daemon.woken();
             }
-            Event::Answered(outcome) => daemon.answered(outcome),
-            Event::Surveyed(outcome) => daemon.surveyed(outcome),
-            Event::Accounted(outcome) => daemon.accounted(outcome),
-            Event::CountsKept => daemon.counts_kept(),
-            Event::Reload => daemon.read_configuration(&options),
-            Event::Read(read) => daemon.read(read, &options, &logging),
-            Event::Stop => return daemon.stop(&mut signals.stop).await,
+            DaemonEvent::Answered(outcome) => daemon.answered(outcome),
+            DaemonEvent::Surveyed(outcome) => daemon.surveyed(outcome),
+            DaemonEvent::Accounted(outcome) => daemon.accounted(outcome),
+            DaemonEvent::CountsKept => daemon.counts_kept(),
+            DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
+            DaemonEvent::Reload => daemon.read_configuration(&options),
+            DaemonEvent::Read(read) => daemon.read(read, &options, &logging),
+            DaemonEvent::Stop => return daemon.stop(&mut signals.stop).await,
         }
     }
 }
 
-enum Event {
+enum DaemonEvent {
     Woken(std::io::Result<()>),
     Answered(Outcome),
     Surveyed(Outcome),
     Accounted(Outcome),
     CountsKept,
+    StatusAsked(Asker),
     Reload,
     Read(reload::Read),
     Stop,
@@ -92,6 +98,8 @@ struct Daemon {
     collecting: Collecting,
     memories: Memories,
     queue: Queue,
+    /// Of the running queue: a reload does not change it.
+    queue_dir: Option<PathBuf>,
     senders: Vec<(Destination, Sender)>,
     notify: Notify,
     health: SelfMetrics,
@@ -107,6 +115,11 @@ struct Daemon {
     pending: Option<i64>,
     /// What the log said last of slurmctld.
     logged: LoggedState,
+    /// The same for `status`.
+    slurmctld: SlurmctldSeen,
+    status_socket: StatusSocket,
+    started: i64,
+    last_tick: Option<i64>,
     /// The log says that points cannot be sent, because the prefix needs the cluster's name.
     logged_nameless: bool,
     loading: Option<Loading>,
@@ -133,7 +146,8 @@ impl Daemon {
         info!(
             interval = config.interval,
             prefix = %config.prefix,
-            version = env!("CARGO_PKG_VERSION"),
+            configuration = config.file.as_ref().map(|file| file.display().to_string()),
+            version = env!("SLURM_GRAPHITE_VERSION"),
             "slurm-graphite has started"
         );
         Ok(Self {
@@ -146,6 +160,7 @@ impl Daemon {
             collecting,
             memories,
             queue,
+            queue_dir: config.queue.dir.clone(),
             senders,
             notify: Notify::from_env(),
             health: SelfMetrics::default(),
@@ -156,25 +171,30 @@ impl Daemon {
             asked: false,
             pending: None,
             logged: LoggedState::Nothing,
+            slurmctld: SlurmctldSeen::default(),
+            status_socket: StatusSocket::listen(),
+            started: unix_now(),
+            last_tick: None,
             logged_nameless: false,
             loading: None,
             config,
         })
     }
 
-    async fn select(&mut self, signals: &mut Signals) -> Event {
+    async fn select(&mut self, signals: &mut Signals) -> DaemonEvent {
         let next = self.grid.next();
         let moment = self.feed.map_or(next, |feed| next.min(feed));
         let ticket = self.accounting.as_ref().and_then(Accounting::ticket);
         tokio::select! {
-            woken = self.alarm.at(moment) => Event::Woken(woken),
-            outcome = self.source.outcome(), if self.asked => Event::Answered(outcome),
-            outcome = surveyed(self.survey.as_mut()) => Event::Surveyed(outcome),
-            outcome = accounted(self.accounting.as_mut()) => Event::Accounted(outcome),
-            () = kept(&self.queue, ticket), if ticket.is_some() => Event::CountsKept,
-            _ = signals.hangup.recv() => Event::Reload,
-            read = reload::read(&mut self.loading), if self.loading.is_some() => Event::Read(read),
-            () = signals.stop.recv() => Event::Stop,
+            woken = self.alarm.at(moment) => DaemonEvent::Woken(woken),
+            outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
+            outcome = surveyed(self.survey.as_mut()) => DaemonEvent::Surveyed(outcome),
+            outcome = accounted(self.accounting.as_mut()) => DaemonEvent::Accounted(outcome),
+            () = kept(&self.queue, ticket), if ticket.is_some() => DaemonEvent::CountsKept,
+            asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
+            _ = signals.hangup.recv() => DaemonEvent::Reload,
+            read = reload::read(&mut self.loading), if self.loading.is_some() => DaemonEvent::Read(read),
+            () = signals.stop.recv() => DaemonEvent::Stop,
         }
     }
 
@@ -188,6 +208,8 @@ impl Daemon {
     }
 
     fn tick(&mut self, tick: Tick) {
+        self.last_tick = Some(tick.timestamp);
+        self.status_socket.go_on();
         if tick.new_timeline {
             warn!(timestamp = tick.timestamp, "the clock was set back; a new timeline begins");
             self.health.timelines += 1;
@@ -254,6 +276,7 @@ impl Daemon {
     fn answered(&mut self, outcome: Outcome) {
         self.asked = false;
         self.expiry.note(&outcome, unix_now());
+        self.slurmctld.note(&outcome, unix_now());
         match &outcome {
             Ok(_) => self.health.readings_ok += 1,
             Err(_) => self.health.readings_failed += 1,
@@ -299,7 +322,7 @@ impl Daemon {
         self.health.reading_duration = reading.map(|reading| reading.elapsed);
         self.health.reader_restarts = self.restarts_before.saturating_add(self.restarts());
         self.health.token_expires_in = self.expiry.left(unix_now());
-        let second_reader = self.survey.as_ref().and_then(Survey::pid);
+        let second_reader = self.survey.as_ref().and_then(|survey| survey.source().pid());
         self.health.look_at_memory(self.source.pid(), second_reader);
         if let Some(cluster) = reading.and_then(|reading| reading.cluster.as_ref()) {
             self.know_cluster(cluster);
@@ -332,34 +355,15 @@ impl Daemon {
 
     /// Readers started again by the present sources.
     fn restarts(&self) -> u64 {
-        let second = self.survey.as_ref().map_or(0, Survey::restarts);
+        let second = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
         let third = self.accounting.as_ref().map_or(0, Accounting::restarts);
         self.source.restarts().saturating_add(second).saturating_add(third)
-    }
-
-    fn tell_status(&mut self) {
-        let (said, senders, nameless) = (self.logged, &self.senders, self.logged_nameless);
-        self.notify.status(|| {
-            let slurm = match said {
-                LoggedState::Nothing => "waiting for the first reading",
-                LoggedState::Up => "slurmctld answers",
-                LoggedState::Down => "slurmctld does not answer",
-            };
-            let destinations =
-                senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
-            let nameless = nameless.then(|| "nothing is sent before the cluster's name is known".to_owned());
-            std::iter::once(slurm.to_owned())
-                .chain(nameless)
-                .chain(destinations)
-                .collect::<Vec<_>>()
-                .join("; ")
-        });
     }
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
-        drop((self.source, self.survey, self.accounting));
+        drop((self.source, self.survey, self.accounting, self.status_socket));
         self.queue.publish();
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {
@@ -390,18 +394,6 @@ fn unix_now() -> i64 {
 
 fn names(destinations: &[Destination]) -> Vec<String> {
     destinations.iter().map(|to| to.name.clone()).collect()
-}
-
-fn destination_words(name: &str, status: &carbon::Status) -> String {
-    let state = match (status.connected, status.in_doubt) {
-        (true, false) => "sending to",
-        (true, true) => "not known to read:",
-        (false, _) => "waiting for",
-    };
-    match status.oldest_due.filter(|_| status.due > 1 || !status.connected) {
-        Some(oldest) => format!("{state} {name}, {} ticks queued since {}", status.due, clock_time(oldest)),
-        None => format!("{state} {name}"),
-    }
 }
 
 /// `12:00:30`, local time.

@@ -6,32 +6,21 @@ mod document;
 use anyhow::Result;
 use slurm_snapshot::{Answer, ReplyKind, ReplyOptions, Request};
 
-pub(super) use self::compared::{Compared, Row, type_name, user_name};
+pub(super) use self::compared::{Compared, RankedRow, Served};
 pub(super) use self::document::document;
-use super::{block_on, load, log_errors, print, read_or_advise};
+use super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
 use crate::cli::Options;
 
 /// All that sdiag shows.
-pub(super) const ALL: Request = Request {
-    id: 0,
-    reply: ReplyKind::Statistics,
-    since: None,
-    until: None,
-    options: ReplyOptions {
-        rpc: true,
-        users: true,
-        accounts: false,
-        qos: false,
-        partitions: false,
-        rows: false,
-        states_only: false,
-    },
-};
+pub(super) fn all() -> Request {
+    let options = ReplyOptions { rpc: true, users: true, ..ReplyOptions::default() };
+    Request::new(ReplyKind::Statistics, options)
+}
 
 pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
-    let config = load(options)?;
+    let config = load_what_is_readable(options)?;
     log_errors(options, &config);
-    let request = if reset { Request::new(ReplyKind::Reset, ReplyOptions::default()) } else { ALL };
+    let request = if reset { Request::new(ReplyKind::Reset, ReplyOptions::default()) } else { all() };
     let reading = block_on(read_or_advise(config.slurm, request))?;
     if reset {
         return print("The statistics of slurmctld have been reset.\n");

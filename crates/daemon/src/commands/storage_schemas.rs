@@ -91,11 +91,7 @@ mod tests {
 
     #[test]
     fn the_shipped_file_is_what_this_prints_for_the_defaults() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/carbon/storage-schemas.conf");
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(path, document(&Config::default())).unwrap();
-        }
-        assert_eq!(std::fs::read_to_string(path).unwrap(), document(&Config::default()), "run `make golden`");
+        crate::golden::golden("../../config/carbon/storage-schemas.conf", &document(&Config::default()));
     }
 
     #[test]

@@ -15,14 +15,14 @@ use tokio::time::MissedTickBehavior;
 
 use self::screen::{View, screen};
 use self::terminal::Terminal;
-use super::stats::{ALL, Compared, document};
-use super::{IMPATIENT, block_on, load, log_errors};
+use super::stats::{Compared, all, document};
+use super::{IMPATIENT, block_on, load_what_is_readable, log_errors};
 use crate::cli::Options;
 use crate::source::{Outcome, Source};
 
 /// Watches until q, Ctrl-C, SIGTERM, or until nobody reads.
 pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
-    let config = load(options)?;
+    let config = load_what_is_readable(options)?;
     block_on(async {
         let watch = Watch { every, before: None, now: None, trouble: None, asked: None };
         let source = Source::start(config.slurm.clone(), IMPATIENT);
@@ -51,7 +51,7 @@ struct Watch {
     asked: Option<Instant>,
 }
 
-enum Event {
+enum WatchEvent {
     Due,
     Answered(Outcome),
     Resized,
@@ -67,25 +67,27 @@ impl Watch {
         let mut resized = signal(SignalKind::window_change())?;
         loop {
             let event = tokio::select! {
-                _ = terminate.recv() => Event::End,
-                _ = interrupt.recv() => Event::End,
-                () = end_key(terminal.as_deref_mut()) => Event::End,
-                _ = resized.recv() => Event::Resized,
-                outcome = source.outcome(), if self.asked.is_some() => Event::Answered(outcome),
-                _ = due.tick() => Event::Due,
+                _ = terminate.recv() => WatchEvent::End,
+                _ = interrupt.recv() => WatchEvent::End,
+                () = end_key(terminal.as_deref_mut()) => WatchEvent::End,
+                _ = resized.recv() => WatchEvent::Resized,
+                outcome = source.outcome(), if self.asked.is_some() => WatchEvent::Answered(outcome),
+                _ = due.tick() => WatchEvent::Due,
             };
             match event {
                 // One request at a time, however long it takes.
-                Event::Due if self.asked.is_none() && source.ask(ALL) => self.asked = Some(Instant::now()),
-                Event::Due | Event::Resized => {}
-                Event::Answered(outcome) => {
+                WatchEvent::Due if self.asked.is_none() && source.ask(all()) => {
+                    self.asked = Some(Instant::now())
+                }
+                WatchEvent::Due | WatchEvent::Resized => {}
+                WatchEvent::Answered(outcome) => {
                     self.asked = None;
                     self.take(outcome);
                     if terminal.is_none() {
                         self.print()?;
                     }
                 }
-                Event::End => return Ok(()),
+                WatchEvent::End => return Ok(()),
             }
             if terminal.is_some() {
                 Terminal::draw(&screen(&self.view(), Terminal::size()))?;

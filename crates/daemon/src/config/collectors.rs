@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use slurm_snapshot::ReplyKind;
 
-use super::problem::{KeyLocation, Problem};
+use super::problem::Problem;
 use super::section::Section;
 use super::value::{between, interval};
 use crate::collectors::{COLLECTORS, Collector, FinishedSettings, Start};
@@ -20,6 +20,8 @@ pub(crate) struct Collectors {
     pub(crate) max_duty: f64,
     /// More threads than these at work in slurmctld, and it is not asked for an expensive reply.
     pub(crate) max_threads: u32,
+    /// slurmrestd is asked, which does not tell all replies.
+    pub(super) over_rest: bool,
     settings: BTreeMap<&'static str, Settings>,
 }
 
@@ -27,7 +29,7 @@ impl Default for Collectors {
     fn default() -> Self {
         let settings = |collector: &Collector| Settings::new(!collector.is_survey(), collector.settings);
         let settings = COLLECTORS.iter().map(|collector| (collector.name, settings(collector)));
-        Self { max_duty: 0.05, max_threads: 100, settings: settings.collect() }
+        Self { max_duty: 0.05, max_threads: 100, over_rest: false, settings: settings.collect() }
     }
 }
 
@@ -42,10 +44,17 @@ impl Collectors {
         self.all().filter(|(_, settings)| settings.enabled)
     }
 
+    /// The replies that a collector asks for: slurmrestd not for all of them.
+    pub(crate) fn replies(&self, collector: &Collector, settings: &Settings) -> BTreeSet<ReplyKind> {
+        let all = !self.over_rest || settings.flag(&STATES_ONLY);
+        let replies = collector.replies.iter().copied();
+        replies.filter(|reply| all || reply.row().not_over_rest.is_none()).collect()
+    }
+
     /// The replies that a survey asks for.
     pub(crate) fn survey_replies(&self) -> BTreeSet<ReplyKind> {
         let surveys = self.enabled().filter(|(collector, _)| collector.is_survey());
-        surveys.flat_map(|(collector, _)| collector.replies.iter().copied()).collect()
+        surveys.flat_map(|(collector, settings)| self.replies(collector, settings)).collect()
     }
 
     /// What finished jobs are counted with, where they are: also every how many seconds, where there is a tick every `tick`.
@@ -81,10 +90,8 @@ impl Collectors {
 
     /// That surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that it
     /// would suffer from.
-    pub(super) fn check(&self, tick: u32, over_rest: bool, has_dir: bool, problems: &mut Vec<Problem>) {
-        let mut problem = |key: String, text: String| {
-            problems.push(Problem { location: KeyLocation::Whole, key, text });
-        };
+    pub(super) fn check(&self, tick: u32, has_dir: bool, problems: &mut Vec<Problem>) {
+        let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
         if let Some((_, finished)) = self.finished(tick) {
             if !has_dir {
                 let text = "needs [queue] dir: which jobs have been counted must outlive the daemon";
@@ -104,9 +111,8 @@ impl Collectors {
         for (collector, settings) in self.enabled() {
             let name = collector.name;
             // Otherwise what has happened between two of its owner's rounds would be told to this collector alone.
-            for owner in
-                collector.replies.iter().filter(|reply| reply.row().tells_news).map(|reply| reply.name())
-            {
+            let replies = self.replies(collector, settings);
+            for owner in replies.iter().filter(|reply| reply.row().tells_news).map(|reply| reply.name()) {
                 let theirs = self.settings.get(owner).filter(|theirs| theirs.enabled);
                 let (seldom, often) =
                     (settings.interval(tick), theirs.map_or(1, |theirs| theirs.interval(tick)));
@@ -117,20 +123,16 @@ impl Collectors {
                     problem(format!("collectors.{name}.interval"), text);
                 }
             }
-            let refused = collector.replies.iter().map(|reply| reply.row().not_over_rest);
-            if let (true, Some(Some(why))) = (over_rest, refused.reduce(Option::and)) {
-                let key = STATES_ONLY.key;
-                if !settings.values.contains_key(key) {
-                    let text = format!("is not read over REST: {why}; disable it, or use libslurm");
-                    problem(format!("collectors.{name}"), text);
-                } else if !settings.flag(&STATES_ONLY) {
-                    let text = format!(
-                        "is not read over REST: {why}; disable it, use libslurm, or add {key} = true (Slurm 24.05 or newer)"
-                    );
-                    problem(format!("collectors.{name}"), text);
-                }
+            let why = collector.replies.iter().find_map(|reply| reply.row().not_over_rest);
+            if let (true, Some(why)) = (replies.is_empty(), why) {
+                let remedy = match settings.values.contains_key(STATES_ONLY.key) {
+                    true => "use libslurm, or add states_only = true (Slurm 24.05 or newer)",
+                    false => "or use libslurm",
+                };
+                let text = format!("is not read over REST: {why}; disable it, {remedy}");
+                problem(format!("collectors.{name}"), text);
             }
-            if !over_rest && settings.flag(&STATES_ONLY) {
+            if !self.over_rest && settings.flag(&STATES_ONLY) {
                 let text = "is for [slurm] rest: libslurm tells all of a job".to_owned();
                 problem(format!("collectors.{name}.{}", STATES_ONLY.key), text);
             }
@@ -194,8 +196,6 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    const SHIPPED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/slurm-graphite.toml");
-
     /// A collector's table as the shipped configuration has it: every key with its default.
     fn table(collector: &Collector) -> String {
         let comment = |text: &str| text.lines().map(|line| format!("# {line}\n")).collect::<String>();
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_shipped_file_has_the_table_of_each_collector_as_it_declares_it() {
-        let shipped = std::fs::read_to_string(SHIPPED).unwrap();
+        let shipped = include_str!("../../../../config/slurm-graphite.toml");
         let mut paragraphs: Vec<String> = shipped.trim_end().split("\n\n").map(str::to_owned).collect();
         for collector in COLLECTORS {
             let table = table(collector).trim_end().to_owned();
@@ -229,11 +229,7 @@ mod tests {
             }
         }
         let made = paragraphs.join("\n\n") + "\n";
-        if std::env::var_os("UPDATE_GOLDEN").is_some() && made != shipped {
-            std::fs::write(SHIPPED, made).unwrap();
-        } else {
-            assert!(made == shipped, "config/slurm-graphite.toml is old; run `make golden`:\n{made}");
-        }
+        crate::golden::golden("../../config/slurm-graphite.toml", &made);
     }
 
     #[test]
@@ -269,6 +265,9 @@ mod tests {
         assert!(replies("").is_empty());
         let partitions = replies("[collectors.partitions]\nenabled = true");
         assert!(partitions.into_iter().eq([ReplyKind::Nodes, ReplyKind::Jobs]));
+        let rest = "[slurm]\nrest = \"unix:/s\"\n";
+        let partitions = replies(&format!("{rest}[collectors.partitions]\nenabled = true"));
+        assert!(partitions.into_iter().eq([ReplyKind::Nodes]), "slurmrestd is not asked for jobs");
     }
 
     #[test]

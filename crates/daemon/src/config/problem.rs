@@ -25,6 +25,13 @@ pub(super) enum KeyLocation {
     Whole,
 }
 
+impl Problem {
+    /// Of more than a line of the file.
+    pub(super) fn whole(key: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { location: KeyLocation::Whole, key: key.into(), text: text.into() }
+    }
+}
+
 impl From<Vec<Problem>> for Problems {
     fn from(list: Vec<Problem>) -> Self {
         Self { file: None, list }

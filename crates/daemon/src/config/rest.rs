@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use slurm_snapshot::Endpoint;
 
-use super::problem::{KeyLocation, Problem};
+use super::problem::Problem;
 use super::section::Section;
 use super::value::path;
 
@@ -35,13 +35,7 @@ impl RestSettings {
 
     /// That its keys fit each other.
     pub(super) fn check(&self, has_conf: bool, problems: &mut Vec<Problem>) {
-        let mut problem = |key: &str, text: &str| {
-            problems.push(Problem {
-                location: KeyLocation::Whole,
-                key: key.to_owned(),
-                text: text.to_owned(),
-            });
-        };
+        let mut problem = |key: &str, text: &str| problems.push(Problem::whole(key, text));
         let Some(endpoint) = &self.endpoint else {
             if self.token_file.is_some() || self.user.is_some() || self.ca_file.is_some() || self.insecure {
                 problem("slurm.rest", "is missing: token_file, user, ca_file and insecure belong to it");
@@ -76,22 +70,15 @@ impl RestSettings {
     pub(crate) fn arguments(&self, timeout: Duration) -> Option<Vec<OsString>> {
         let endpoint = self.endpoint.as_ref()?;
         let seconds = timeout.as_secs_f64() * 0.9;
-        let mut arguments: Vec<OsString> = vec![
-            "--rest".into(),
-            endpoint.to_string().into(),
-            "--timeout".into(),
-            seconds.to_string().into(),
+        let flags = [
+            ("--rest", Some(endpoint.to_string().into())),
+            ("--timeout", Some(seconds.to_string().into())),
+            ("--token-file", self.token_file.clone().map(Into::into)),
+            ("--user", self.user.clone().map(Into::into)),
+            ("--ca-file", self.ca_file.clone().map(Into::into)),
         ];
-        let mut add = |flag: &str, value: Option<OsString>| {
-            arguments.extend(value.into_iter().flat_map(|value| [flag.into(), value]));
-        };
-        add("--token-file", self.token_file.clone().map(Into::into));
-        add("--user", self.user.clone().map(Into::into));
-        add("--ca-file", self.ca_file.clone().map(Into::into));
-        if self.insecure {
-            arguments.push("--insecure".into());
-        }
-        Some(arguments)
+        let flags = flags.into_iter().filter_map(|(flag, value)| Some([flag.into(), value?])).flatten();
+        Some(flags.chain(self.insecure.then(|| "--insecure".into())).collect())
     }
 }
 
@@ -119,6 +106,12 @@ mod tests {
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true", ""),
             ("[collectors.jobs]\nenabled = true\nstates_only = true", "is for [slurm] rest"),
+            // Partitions do without the reply of jobs there, and need not come in its rounds.
+            (
+                "rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"5m\"\n\
+                 [collectors.partitions]\nenabled = true\ninterval = \"1m\"",
+                "",
+            ),
         ] {
             let found = problems(&format!("[slurm]\n{text}\n"));
             assert_eq!(found.is_empty(), expected.is_empty(), "{text}: {found}");

@@ -17,7 +17,8 @@ pub(super) fn interval(text: &str) -> Result<u32, String> {
         })
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A duration as a person writes it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     // To humantime it is a month.
     if text.contains('M') {
         return Err(format!("{text:?} would be months; write m for minutes"));
@@ -42,9 +43,8 @@ pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&str) -> Resul
 }
 
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    text.parse::<bytesize::ByteSize>()
+    parse_size::parse_size(text)
         .ok()
-        .map(|size| size.as_u64())
         .filter(|&size| size >= 1 << 20)
         .ok_or_else(|| format!("{text:?} is not a size of 1MiB or more; write such as \"64MiB\""))
 }

@@ -40,13 +40,13 @@ impl Calls {
 }
 
 /// The rows of one table by their number; two rows of one number, which slurmctld never makes, are one.
-type Table<K> = BTreeMap<K, Calls>;
+type CallsTable<K> = BTreeMap<K, Calls>;
 
 /// The tables of one reading, or what they grew by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tables {
-    pub(crate) types: Table<u16>,
-    pub(crate) users: Table<u32>,
+    pub(crate) types: CallsTable<u16>,
+    pub(crate) users: CallsTable<u32>,
 }
 
 impl Tables {
@@ -62,15 +62,15 @@ impl Tables {
     }
 }
 
-fn table<K: Ord>(rows: impl Iterator<Item = (K, u32, u64)>) -> Table<K> {
-    let mut table = Table::new();
+fn table<K: Ord>(rows: impl Iterator<Item = (K, u32, u64)>) -> CallsTable<K> {
+    let mut table = CallsTable::new();
     for (id, count, time) in rows {
         *table.entry(id).or_default() += Calls { time, count: count.into() };
     }
     table
 }
 
-fn grown<K: Ord + Copy>(before: &Table<K>, now: &Table<K>) -> Option<Table<K>> {
+fn grown<K: Ord + Copy>(before: &CallsTable<K>, now: &CallsTable<K>) -> Option<CallsTable<K>> {
     if before.keys().any(|id| !now.contains_key(id)) {
         return None;
     }

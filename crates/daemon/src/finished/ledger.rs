@@ -236,9 +236,9 @@ impl Ledger {
         (PUBLISHED.to_owned(), Arc::from(self.counts.slot.to_le_bytes()))
     }
 
-    /// Bytes of all its records, about.
+    /// How many ids are remembered.
     #[cfg(test)]
-    pub(super) fn ids(&self) -> usize {
+    pub(crate) fn ids(&self) -> usize {
         self.seen.len()
     }
 }

@@ -17,20 +17,26 @@ const LOOK_EVERY: Duration = Duration::from_secs(31);
 /// How long a request waits for a look.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Where libslurm looks when nothing is said: Debian's and the RPMs' place, and that of a configless host.
-const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+pub(crate) const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+
+/// The slurm.conf that is named, by the configuration or by the environment, and by which.
+pub(crate) fn named(conf: Option<&Path>) -> Option<(PathBuf, &'static str)> {
+    let by_configuration = conf.map(|conf| (conf.to_owned(), "the configuration"));
+    by_configuration.or_else(|| Some((std::env::var_os("SLURM_CONF")?.into(), "SLURM_CONF")))
+}
 
 /// Modification time and size of each file; `None`: not there.
-type Fingerprint = Vec<Option<(SystemTime, u64)>>;
+type ConfFingerprint = Vec<Option<(SystemTime, u64)>>;
 
 /// The files, and what is known of them.
 pub(super) struct ConfWatch {
-    look: Arc<dyn Fn() -> Fingerprint + Send + Sync>,
+    look: Arc<dyn Fn() -> ConfFingerprint + Send + Sync>,
     /// The file that was named, if one was.
     named: Option<PathBuf>,
     /// When the last reader was started.
-    seen: Option<Fingerprint>,
+    seen: Option<ConfFingerprint>,
     looked: Option<Instant>,
-    looking: Option<JoinHandle<Fingerprint>>,
+    looking: Option<JoinHandle<ConfFingerprint>>,
 }
 
 impl fmt::Debug for ConfWatch {
@@ -44,13 +50,13 @@ impl fmt::Debug for ConfWatch {
 
 impl ConfWatch {
     /// On `conf`, where the configuration names one, else where libslurm looks.
-    pub(super) fn new(conf: Option<PathBuf>) -> Self {
-        let named = conf.or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
+    pub(super) fn new(conf: Option<&Path>) -> Self {
+        let named = named(conf).map(|(named, _)| named);
         let paths = named.clone().map_or_else(|| USUAL.map(PathBuf::from).to_vec(), |conf| vec![conf]);
         Self::with(named, move || paths.iter().map(|path| fingerprint(path)).collect())
     }
 
-    fn with(named: Option<PathBuf>, look: impl Fn() -> Fingerprint + Send + Sync + 'static) -> Self {
+    fn with(named: Option<PathBuf>, look: impl Fn() -> ConfFingerprint + Send + Sync + 'static) -> Self {
         Self { look: Arc::new(look), named, seen: None, looked: None, looking: None }
     }
 
@@ -75,7 +81,7 @@ impl ConfWatch {
     }
 
     /// `None` while nothing is known: nobody waits twice for a look that hangs.
-    async fn look(&mut self) -> Option<Fingerprint> {
+    async fn look(&mut self) -> Option<ConfFingerprint> {
         let patience = if self.looking.is_some() { Duration::ZERO } else { PATIENCE };
         let look = Arc::clone(&self.look);
         let looking = self.looking.get_or_insert_with(|| spawn_blocking(move || look()));
@@ -128,7 +134,7 @@ mod tests {
     async fn while_all_is_well_it_is_looked_at_now_and_then() {
         let folder = tempfile::tempdir().unwrap();
         let conf = folder.path().join("slurm.conf");
-        let mut watch = ConfWatch::new(Some(conf.clone()));
+        let mut watch = ConfWatch::new(Some(&conf));
         assert_eq!(watch.note().await, Err(conf.clone()));
         std::fs::write(&conf, "a").unwrap();
         assert!(!watch.has_changed(false).await);

@@ -16,7 +16,7 @@ const TRIPLET: &str = "/usr/lib/x86_64-linux-gnu";
 const TRIPLET: &str = "/usr/lib/aarch64-linux-gnu";
 
 /// Where distributions, and sites with a Slurm of their own, have libslurm.
-const LIBRARIES: [&str; 7] = [
+const LIBRARY_FOLDERS: [&str; 7] = [
     TRIPLET,
     "/usr/lib64",
     "/usr/lib",
@@ -41,14 +41,13 @@ pub(crate) enum NoReader {
 }
 
 impl NoReader {
-    fn nowhere(folders: &[PathBuf]) -> Self {
+    fn nowhere(over_rest: bool, folders: &[PathBuf]) -> Self {
         let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        Self::Nowhere { folders: folders.join(", "), advice: install(&libraries(&loaders_path())) }
-    }
-
-    fn no_rest(folders: &[PathBuf]) -> Self {
-        let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
-        Self::NoRest { folders: folders.join(", ") }
+        let folders = folders.join(", ");
+        match over_rest {
+            true => Self::NoRest { folders },
+            false => Self::Nowhere { folders, advice: install(&libraries(&loaders_path())) },
+        }
     }
 
     /// `tried` are the readers that the dynamic loader refused, each with its words.
@@ -78,7 +77,7 @@ fn loaders_path() -> OsString {
 /// N of every libslurm.so.N that the loader may find: in the folders of `path`, or else in the usual ones.
 fn libraries(path: &OsStr) -> Vec<u32> {
     let first = libraries_in(std::env::split_paths(path));
-    if first.is_empty() { libraries_in(LIBRARIES) } else { first }
+    if first.is_empty() { libraries_in(LIBRARY_FOLDERS) } else { first }
 }
 
 /// N of every libslurm.so.N in these folders, the newest first.
@@ -97,16 +96,30 @@ pub(super) fn readers(slurm: &Slurm) -> Result<Vec<PathBuf>, NoReader> {
     if let Some(reader) = &slurm.reader {
         return Ok(vec![reader.clone()]);
     }
+    let over_rest = slurm.rest.endpoint.is_some();
     let folders = folders();
-    if slurm.rest.endpoint.is_some() {
-        let found = folders.iter().map(|folder| folder.join(REST_NAME)).find(|path| path.is_file());
-        return found.map(|path| vec![path]).ok_or_else(|| NoReader::no_rest(&folders));
-    }
-    let found = found_in(&folders);
-    if found.is_empty() {
-        return Err(NoReader::nowhere(&folders));
-    }
-    Ok(found)
+    let found = if over_rest { rest_in(&folders).into_iter().collect() } else { found_in(&folders) };
+    if found.is_empty() { Err(NoReader::nowhere(over_rest, &folders)) } else { Ok(found) }
+}
+
+/// Every reader that is installed: of libslurm, the newest first, and of slurmrestd.
+pub(super) fn installed() -> Vec<PathBuf> {
+    let folders = folders();
+    found_in(&folders).into_iter().chain(rest_in(&folders)).collect()
+}
+
+fn rest_in(folders: &[PathBuf]) -> Option<PathBuf> {
+    folders.iter().map(|folder| folder.join(REST_NAME)).find(|path| path.is_file())
+}
+
+/// Whether it is the reader of slurmrestd.
+pub(super) fn is_rest(program: &Path) -> bool {
+    program.file_name() == Some(REST_NAME.as_ref())
+}
+
+/// N of its libslurm.so.N, as its name tells.
+pub(super) fn number(program: &Path) -> Option<u32> {
+    soname_number(program.file_name()?.to_str()?)
 }
 
 /// Beside this program, where it was built; in libexec below the same prefix, where it was installed.
@@ -192,6 +205,6 @@ mod tests {
         std::fs::write(folder.path().join("libslurm.so.41"), "").unwrap();
         let path = std::env::join_paths([Path::new("/nowhere"), folder.path()]).unwrap();
         assert_eq!(libraries(&path), [41]);
-        assert_eq!(libraries("/nowhere".as_ref()), libraries_in(LIBRARIES));
+        assert_eq!(libraries("/nowhere".as_ref()), libraries_in(LIBRARY_FOLDERS));
     }
 }

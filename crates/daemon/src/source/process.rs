@@ -20,6 +20,8 @@ use super::stderr::{LastLines, LogDedup, Speaker, Stderr};
 const LONGEST_LINE: u64 = 64 << 20;
 /// How long lines that are in the pipe are given.
 const SETTLE: Duration = Duration::from_millis(20);
+/// A reader's version takes it no longer than to be loaded, from a file system over the network too.
+const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 /// What the dynamic loader exits with when a library is missing.
 const LOADER_FAILED: i32 = 127;
 
@@ -130,6 +132,16 @@ impl Process {
             _ => return Err(ProcessError::Nonsense("an answer before its hello".to_owned())),
         }
         Ok(process)
+    }
+
+    /// What `program --version` prints: that of a reader which this host can run, and whose libslurm is the one that it is
+    /// built for.
+    pub(crate) async fn version(program: &Path) -> Option<String> {
+        #[expect(clippy::disallowed_methods, reason = "a reader, for its version")]
+        let mut command = Command::new(program);
+        command.arg("--version").stdin(Stdio::null()).kill_on_drop(true);
+        let output = timeout(VERSION_DEADLINE, command.output()).await.ok()?.ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
     /// Asks, and waits for the answer with the request's number.

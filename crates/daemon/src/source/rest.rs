@@ -1,43 +1,12 @@
-//! slurmrestd seen through its reader: what to do about each failure, and when its token ends.
+//! slurmrestd seen through its reader: when its token ends.
 
-use slurm_snapshot::{Stage, Token};
+use slurm_snapshot::Token;
 use tracing::{info, warn};
 
 use super::{Outcome, SourceError};
 
 /// A token that ends so soon is worth a line, s: an hour, ten minutes, and that it has ended.
 const SOON: [i64; 3] = [3600, 600, 0];
-
-/// What an administrator would look at first.
-pub(crate) fn advice(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Unsupported => "It takes a host with libslurm: [slurm] conf instead of rest.",
-        Stage::TokenFile => {
-            "token_file must hold what `scontrol token username=NAME lifespan=SECONDS` prints, readable by the daemon's user."
-        }
-        Stage::Connect => {
-            "Is slurmrestd running, and its port or socket open to this host? `systemctl status slurmrestd` there."
-        }
-        Stage::Tls => {
-            "The certificate must be for the name in [slurm] rest, and of an authority that this host knows or ca_file \
-             names. slurmrestd itself speaks no TLS up to 26.05: https:// is a proxy's in front of it."
-        }
-        Stage::Http => {
-            "Does [slurm] rest name slurmrestd's own port, or a proxy that passes everything on? Try it with curl."
-        }
-        Stage::Version => {
-            "slurmrestd of 20.11 to 26.05 is known. Is it started with the plugins openapi/slurmctld (from 23.11), or \
-             openapi/v0.0.38 (22.05)? Is there a path in front of /slurm?"
-        }
-        Stage::Token => {
-            "It has ended, is another user's or of another key, or AuthAltTypes=auth/jwt is missing in slurm.conf. Renew it: \
-             `scontrol token username=NAME lifespan=SECONDS`. On a socket, run the daemon as slurmrestd's user."
-        }
-        Stage::Slurmctld => {
-            "slurmrestd answers, and slurmctld does not, or refuses. Try `scontrol ping` and `sdiag` there."
-        }
-    }
-}
 
 /// What is known of the token, from readings and failures alike.
 #[derive(Debug, Default)]
@@ -97,7 +66,7 @@ impl Expiry {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::{Failure, Rest};
+    use slurm_snapshot::{Failure, Rest, Stage};
 
     use super::super::stderr::LastLines;
     use super::*;

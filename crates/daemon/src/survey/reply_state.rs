@@ -40,11 +40,11 @@ pub(super) struct ReplyState {
     /// The last full reply that was published.
     pub(super) kept: Option<Arc<Reading>>,
     pub(super) counters: ReplyCounters,
-    logged: LoggedState,
+    logged: LoggedReply,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum LoggedState {
+enum LoggedReply {
     #[default]
     Nothing,
     Good,
@@ -56,7 +56,7 @@ enum LoggedState {
 impl ReplyState {
     /// Whether it was ever asked for.
     pub(super) fn is_known(&self) -> bool {
-        self.logged != LoggedState::Nothing || self.counters.skipped_busy > 0
+        self.logged != LoggedReply::Nothing || self.counters.skipped_busy > 0
     }
 
     /// What may be left out of the answer if it has not changed.
@@ -78,10 +78,10 @@ impl ReplyState {
                 self.counters.duration = None;
                 // A controller that comes back may be another, with other moments.
                 self.kept = None;
-                if self.logged != LoggedState::Failed {
+                if self.logged != LoggedReply::Failed {
                     warn!(reply = kind.name(), %error, "no reading; trying again when it is due");
                 }
-                self.logged = LoggedState::Failed;
+                self.logged = LoggedReply::Failed;
                 return None;
             }
         };
@@ -92,7 +92,7 @@ impl ReplyState {
             log(kind, logged, &reading);
             self.logged = logged;
         }
-        if logged == LoggedState::Unknown || (logged == LoggedState::Hidden && is_hidden(kind, &reading)) {
+        if logged == LoggedReply::Unknown || (logged == LoggedReply::Hidden && is_hidden(kind, &reading)) {
             return None;
         }
         if !matches!(reading.reply, Some(Reply::Unchanged)) {
@@ -105,11 +105,11 @@ impl ReplyState {
     }
 
     /// Takes out what may be a part only.
-    fn hide(&mut self, kind: ReplyKind, options: ReplyOptions, reading: &mut Reading) -> LoggedState {
+    fn hide(&mut self, kind: ReplyKind, options: ReplyOptions, reading: &mut Reading) -> LoggedReply {
         let (Some(_), visibility) = (kind.row().private, &reading.visibility) else {
-            return LoggedState::Good;
+            return LoggedReply::Good;
         };
-        let Some(visibility) = visibility else { return LoggedState::Unknown };
+        let Some(visibility) = visibility else { return LoggedReply::Unknown };
         // Whatever the reply is: of one in which nothing has changed they were taken out before.
         let no_partitions =
             kind == ReplyKind::Nodes && options.partitions && visibility.may_hide("partitions");
@@ -117,7 +117,7 @@ impl ReplyState {
             nodes.partitions = None;
         }
         self.counters.hidden = no_partitions || is_hidden(kind, reading);
-        if self.counters.hidden { LoggedState::Hidden } else { LoggedState::Good }
+        if self.counters.hidden { LoggedReply::Hidden } else { LoggedReply::Good }
     }
 }
 
@@ -127,22 +127,22 @@ fn is_hidden(kind: ReplyKind, reading: &Reading) -> bool {
     kind.row().private.is_some_and(|word| visibility.is_some_and(|visibility| visibility.may_hide(word)))
 }
 
-fn log(kind: ReplyKind, logged: LoggedState, reading: &Reading) {
+fn log(kind: ReplyKind, logged: LoggedReply, reading: &Reading) {
     let reply = kind.name();
     match logged {
-        LoggedState::Hidden => warn!(
+        LoggedReply::Hidden => warn!(
             reply,
             "slurm.conf's PrivateData may keep some of it from this user, and a part must not look like the whole: \
              nothing of that is published. {HIDDEN_REMEDY}"
         ),
-        LoggedState::Unknown => {
+        LoggedReply::Unknown => {
             warn!(
                 reply,
                 "slurmctld has not told what PrivateData keeps from this user; nothing of it is published"
             );
         }
-        LoggedState::Good => info!(reply, elapsed_us = reading.elapsed, "slurmctld answers"),
-        LoggedState::Nothing | LoggedState::Failed => {}
+        LoggedReply::Good => info!(reply, elapsed_us = reading.elapsed, "slurmctld answers"),
+        LoggedReply::Nothing | LoggedReply::Failed => {}
     }
 }
 
@@ -191,13 +191,13 @@ mod tests {
             state.kept = state.take(ReplyKind::Nodes, options, nodes(reply));
             let reply = state.kept.as_ref().and_then(|kept| kept.reply.clone());
             assert_eq!(reply, Some(Reply::Nodes(Box::default())), "the nodes, and no partition");
-            assert_eq!((state.logged, state.counters.hidden), (LoggedState::Hidden, true), "round {round}");
+            assert_eq!((state.logged, state.counters.hidden), (LoggedReply::Hidden, true), "round {round}");
         }
         let options = ReplyOptions::default();
         state.take(ReplyKind::Nodes, options, nodes(Reply::Unchanged));
         assert_eq!(
             (state.logged, state.counters.hidden),
-            (LoggedState::Good, false),
+            (LoggedReply::Good, false),
             "nobody wants partitions"
         );
     }

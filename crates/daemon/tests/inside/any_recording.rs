@@ -17,7 +17,7 @@ use crate::config::Collectors;
 const TICK: u32 = 30;
 
 /// A reading with every member that there is, so many seconds after the first.
-fn exact_f64(later: u32) -> Value {
+fn full_reading(later: u32) -> Value {
     let numbers = |names: &[&str]| -> Map<String, Value> {
         (1..).zip(names).map(|(n, &name)| (name.to_owned(), json!(n))).collect()
     };
@@ -149,7 +149,7 @@ fn json_value() -> impl Strategy<Value = Value> {
 fn changed() -> impl Strategy<Value = Vec<u8>> {
     let changes = prop::collection::vec((any::<prop::sample::Index>(), json_value()), 0..6);
     (changes, 0_u32..4).prop_map(|(changes, ticks)| {
-        let mut document = exact_f64(ticks * TICK);
+        let mut document = full_reading(ticks * TICK);
         for (which, value) in changes {
             let mut found = Vec::new();
             places(&document, "", &mut found);
@@ -163,7 +163,7 @@ fn changed() -> impl Strategy<Value = Vec<u8>> {
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8);
     bytes.prop_map(|bytes| {
-        let mut line = serde_json::to_vec(&exact_f64(TICK)).unwrap();
+        let mut line = serde_json::to_vec(&full_reading(TICK)).unwrap();
         for (which, byte) in bytes {
             let at = which.index(line.len());
             line[at] = byte;
@@ -206,9 +206,9 @@ proptest! {
 
 #[test]
 fn what_is_changed_is_a_reading_to_begin_with() {
-    let line = serde_json::to_vec(&exact_f64(0)).unwrap();
+    let line = serde_json::to_vec(&full_reading(0)).unwrap();
     assert!(matches!(Answer::parse(&line), Ok(Answer::Reading(_))), "{:?}", Answer::parse(&line));
     let mut found = Vec::new();
-    places(&exact_f64(0), "", &mut found);
+    places(&full_reading(0), "", &mut found);
     assert!(found.len() > 70, "{found:?}");
 }

@@ -13,30 +13,30 @@ use carbon::Batch;
 use proptest::prelude::*;
 use slurm_snapshot::{Reading, Release, Statistics, rpc_name};
 
-use self::world::{Event, Truth, Work, World};
+use self::world::{ClusterEvent, Truth, Work, World};
 use crate::collecting::Collecting;
 use crate::collectors::TickOutcome;
 use crate::config::Collectors;
 use crate::derive::Reset;
 
 /// What happens within one interval, and whether slurmctld is read at its end.
-type Step = (Vec<Event>, bool);
+type Step = (Vec<ClusterEvent>, bool);
 
-fn work() -> impl Strategy<Value = Event> {
+fn work() -> impl Strategy<Value = ClusterEvent> {
     let long = prop_oneof![4 => Just(0), 1 => 1_000_000_u32..60_000_000];
     (0_u32..50, 0.0..1.0, 0_u32..5000, long)
-        .prop_map(|(cycles, share, depth, long)| Event::Work(Work { cycles, share, depth, long }))
+        .prop_map(|(cycles, share, depth, long)| ClusterEvent::Work(Work { cycles, share, depth, long }))
 }
 
-fn event() -> impl Strategy<Value = Event> {
+fn event() -> impl Strategy<Value = ClusterEvent> {
     let by = prop_oneof![-100_000_i64..-3, 3_i64..100_000];
     prop_oneof![
         60 => work(),
-        2 => Just(Event::Command),
-        2 => Just(Event::Restart),
-        1 => by.clone().prop_map(Event::SetReader),
-        1 => by.clone().prop_map(Event::SetSlurmctld),
-        1 => by.prop_map(Event::SetBoth),
+        2 => Just(ClusterEvent::Command),
+        2 => Just(ClusterEvent::Restart),
+        1 => by.clone().prop_map(ClusterEvent::SetReader),
+        1 => by.clone().prop_map(ClusterEvent::SetSlurmctld),
+        1 => by.prop_map(ClusterEvent::SetBoth),
     ]
 }
 
@@ -59,15 +59,19 @@ fn world() -> impl Strategy<Value = World> {
 }
 
 /// Values by their leaf, or by what is behind the family.
-type Found = BTreeMap<String, f64>;
+type PublishedValues = BTreeMap<String, f64>;
 
 /// One tick through the collectors: the schedulers' interval, and that of the RPCs.
-fn published(collecting: &mut Collecting, timestamp: i64, reading: Option<&Arc<Reading>>) -> (Found, Found) {
+fn published(
+    collecting: &mut Collecting,
+    timestamp: i64,
+    reading: Option<&Arc<Reading>>,
+) -> (PublishedValues, PublishedValues) {
     let mut batch = Batch::new(timestamp);
     let outcome = reading.cloned().map_or(TickOutcome::Failed, TickOutcome::Reading);
     collecting.collect(timestamp, &outcome, "c", &mut batch);
     assert_eq!(batch.refused(), 0, "NaN or infinity");
-    let (mut schedulers, mut rpcs) = (Found::new(), Found::new());
+    let (mut schedulers, mut rpcs) = (PublishedValues::new(), PublishedValues::new());
     for point in batch.points() {
         assert!(point.value() >= 0.0 || point.path().contains("queue_per_minute"), "{point:?}");
         if let Some(leaf) = point.path().strip_prefix("c.slurm_sched_interval.gauge-") {
@@ -136,7 +140,7 @@ fn check(
     [before, now]: [&Reading; 2],
     then: &Truth,
     world: &World,
-    found: &Found,
+    found: &PublishedValues,
     counted: &[Reset],
 ) -> Result<(), TestCaseError> {
     let truth = &world.truth;
@@ -218,7 +222,7 @@ fn check_rpcs(
     before: &Reading,
     then: &Truth,
     world: &World,
-    [found, rpcs]: [&Found; 2],
+    [found, rpcs]: [&PublishedValues; 2],
     counted: &[Reset],
 ) -> Result<(), TestCaseError> {
     let truth = &world.truth;

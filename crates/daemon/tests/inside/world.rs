@@ -12,7 +12,7 @@ const DAY: i64 = 86_400;
 const EPOCH: i64 = 20_000 * DAY;
 
 #[derive(Clone, Debug)]
-pub(super) enum Event {
+pub(super) enum ClusterEvent {
     Work(Work),
     Command,
     Restart,
@@ -132,19 +132,19 @@ impl World {
     }
 
     /// One interval with what happens in it.
-    pub(super) fn live(&mut self, events: &[Event]) {
+    pub(super) fn live(&mut self, events: &[ClusterEvent]) {
         let parts = u32::try_from(events.len()).unwrap() + 1;
         let part = f64::from(self.tick) / f64::from(parts);
         for event in events {
             self.pass(part);
             match event {
-                Event::Work(work) => self.work(work, part),
-                Event::Command => self.command(),
-                Event::Restart => self.restart(),
-                Event::SetReader(by) => self.set(*by, 0),
-                Event::SetSlurmctld(by) => self.set(0, *by),
+                ClusterEvent::Work(work) => self.work(work, part),
+                ClusterEvent::Command => self.command(),
+                ClusterEvent::Restart => self.restart(),
+                ClusterEvent::SetReader(by) => self.set(*by, 0),
+                ClusterEvent::SetSlurmctld(by) => self.set(0, *by),
                 // Not to be told apart without an uptime.
-                Event::SetBoth(by) => self.set(*by, if self.uptime { *by } else { 0 }),
+                ClusterEvent::SetBoth(by) => self.set(*by, if self.uptime { *by } else { 0 }),
             }
         }
         self.pass(part);

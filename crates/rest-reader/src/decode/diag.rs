@@ -241,18 +241,18 @@ impl Members for ReadingDiag {
             Goes::Types => {
                 self.has_tables = true;
                 let types = &mut self.tables.types;
-                map.next_value_seed(each(|row: Row| row.add_type(types)))?;
+                map.next_value_seed(each(|row: RpcRow| row.add_type(types)))?;
                 true
             }
             Goes::Users => {
                 self.has_tables = true;
                 let (users, names) = (&mut self.tables.users, self.names);
-                map.next_value_seed(each(|row: Row| row.add_user(users, names)))?;
+                map.next_value_seed(each(|row: RpcRow| row.add_user(users, names)))?;
                 true
             }
             Goes::Pending => {
                 let pending = self.tables.pending.get_or_insert_default();
-                map.next_value_seed(each(|row: Row| row.add_pending(pending)))?;
+                map.next_value_seed(each(|row: RpcRow| row.add_pending(pending)))?;
                 true
             }
             Goes::Dumped => {
@@ -326,7 +326,7 @@ impl Members for Exits<'_> {
 
 /// A row of any of the tables.
 #[derive(Default)]
-struct Row {
+struct RpcRow {
     id: Option<u32>,
     count: Option<u32>,
     time: Option<u64>,
@@ -337,7 +337,7 @@ struct Row {
     cycle_max: Option<u16>,
 }
 
-impl Members for Row {
+impl Members for RpcRow {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "type_id" | "user_id" => self.id = map.next_value::<Number>()?.within(name)?,
@@ -354,7 +354,7 @@ impl Members for Row {
     }
 }
 
-impl Row {
+impl RpcRow {
     fn add_type(self, rows: &mut Vec<RpcType>) -> Result<(), String> {
         if rows.len() >= MAX_TYPES {
             return Ok(());

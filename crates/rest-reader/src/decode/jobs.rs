@@ -4,14 +4,12 @@
 //! so that slurmctld's records are not what is counted here. Of the state's words one counts, the one that squeue's `%T`
 //! shows.
 
-use std::mem;
-
-use serde::de::{Error, MapAccess};
+use serde::de::MapAccess;
 use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array};
 
 use super::lenient::{Text, Words};
-use super::object::{Members, each};
-use super::wrong;
+use super::list::List;
+use super::object::Members;
 
 /// Flags that squeue shows instead of the base state, the first of them first.
 const SHOWN: [&str; 13] = [
@@ -30,44 +28,13 @@ const SHOWN: [&str; 13] = [
     "signaling",
 ];
 
-/// The answer to `jobs/state`.
-#[derive(Debug)]
-pub(crate) struct JobStates {
-    pub(crate) jobs: Jobs,
-    is_there: bool,
-}
-
-impl Default for JobStates {
-    fn default() -> Self {
-        Self { jobs: Jobs { states_only: true, ..Jobs::default() }, is_there: false }
-    }
-}
-
-impl Members for JobStates {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        if name != "jobs" {
-            return Ok(false);
-        }
-        if mem::replace(&mut self.is_there, true) {
-            return Err(wrong("jobs are there twice"));
-        }
-        let jobs = &mut self.jobs;
-        map.next_value_seed(each(|row: Row| row.add(jobs)))?;
-        Ok(true)
-    }
-
-    fn end<E: Error>(&mut self) -> Result<(), E> {
-        if self.is_there { Ok(()) } else { Err(wrong("there are no jobs in the answer")) }
-    }
-}
-
 #[derive(Default)]
-struct Row {
+pub(crate) struct JobStateRow {
     id: String,
     state: Vec<String>,
 }
 
-impl Members for Row {
+impl Members for JobStateRow {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "job_id" => self.id = map.next_value::<Text>()?.0.unwrap_or_default(),
@@ -78,23 +45,24 @@ impl Members for Row {
     }
 }
 
-impl Row {
-    fn add(self, jobs: &mut Jobs) -> Result<(), String> {
-        if self.id.is_empty() {
+impl List for Jobs {
+    const NAME: &'static str = "jobs";
+    type Item = JobStateRow;
+
+    fn add(&mut self, row: JobStateRow) -> Result<(), String> {
+        if row.id.is_empty() {
             // A job that ended while slurmctld wrote its list.
             return Ok(());
         }
-        let is = |known: &&&str| self.state.iter().any(|word| word.eq_ignore_ascii_case(known));
-        let base = JOB_STATES
-            .iter()
-            .find(is)
-            .ok_or_else(|| format!("job {} has no state that is known", self.id))?;
+        let is = |known: &&&str| row.state.iter().any(|word| word.eq_ignore_ascii_case(known));
+        let base =
+            JOB_STATES.iter().find(is).ok_or_else(|| format!("job {} has no state that is known", row.id))?;
         let word = SHOWN.iter().find(is).unwrap_or(base);
-        let tasks = tasks(&self.id).unwrap_or_else(|| {
-            jobs.unparsed = jobs.unparsed.saturating_add(1);
+        let tasks = tasks(&row.id).unwrap_or_else(|| {
+            self.unparsed = self.unparsed.saturating_add(1);
             1
         });
-        jobs.states
+        self.states
             .entry((*word).to_owned())
             .or_default()
             .add(JobTally { jobs: tasks, ..JobTally::default() });
@@ -112,13 +80,13 @@ fn tasks(id: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read;
+    use super::super::{Listed, read};
     use super::*;
 
     fn counted(rows: &str) -> Result<Jobs, String> {
         let text = format!(r#"{{"jobs":[{rows}],"errors":[],"warnings":[]}}"#);
-        let envelope = read(text.as_bytes(), JobStates::default()).map_err(|error| error.to_string())?;
-        Ok(envelope.payload.jobs)
+        let envelope = read(text.as_bytes(), Listed::<Jobs>::default()).map_err(|error| error.to_string())?;
+        Ok(envelope.payload.list)
     }
 
     #[test]
@@ -140,7 +108,7 @@ mod tests {
             let jobs = counted(&format!(r#"{{"job_id":{id},"state":{state}}}"#)).unwrap();
             let tally = JobTally { jobs: count, ..JobTally::default() };
             assert_eq!(jobs.states, [(word.to_owned(), tally)].into(), "{id} {state}");
-            assert!(jobs.states_only && jobs.unparsed == 0);
+            assert_eq!(jobs.unparsed, 0);
         }
     }
 
@@ -148,7 +116,7 @@ mod tests {
     fn what_is_not_known_is_an_error_or_counted_as_not_understood() {
         assert!(counted(r#"{"job_id":"7","state":["NEWER"]}"#).is_err());
         assert!(counted(r#"{"job_id":"7"}"#).is_err());
-        assert!(read(&b"{}"[..], JobStates::default()).is_err());
+        assert!(read(&b"{}"[..], Listed::<Jobs>::default()).is_err());
         let jobs = counted(r#"{"job_id":"7_[1,2,...]","state":["PENDING"]}"#).unwrap();
         assert_eq!((jobs.unparsed, jobs.states["pending"].jobs), (1, 1));
         assert_eq!(counted(r#"{"job_id":"","state":["PENDING"]}"#).unwrap().states, [].into());

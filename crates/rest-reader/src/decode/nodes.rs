@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use serde::de::{Error, MapAccess};
+use serde::de::MapAccess;
 use slurm_snapshot::{Memory, NODE_STATES, NodeRow, NodeTally, Release, Shares, gres};
 
 use super::lenient::{Number, Text, Words};
-use super::object::{Members, each};
-use super::wrong;
+use super::list::List;
+use super::object::Members;
 
 /// slurm.conf can have no more nodes (`MAX_SLURM_NODES` is 65,536 in 26.05).
 const MOST_NODES: u64 = 100_000;
@@ -93,7 +93,6 @@ pub(crate) struct Nodes {
     pub(crate) nodes: slurm_snapshot::Nodes,
     /// What each partition's nodes have.
     pub(crate) members: BTreeMap<String, Member>,
-    is_there: bool,
     names: usize,
 }
 
@@ -107,8 +106,13 @@ pub(crate) struct Member {
 impl Nodes {
     pub(crate) fn new(release: Release, rows: bool) -> Self {
         let nodes = slurm_snapshot::Nodes::default();
-        Self { release, rows, nodes, members: BTreeMap::new(), is_there: false, names: 0 }
+        Self { release, rows, nodes, members: BTreeMap::new(), names: 0 }
     }
+}
+
+impl List for Nodes {
+    const NAME: &'static str = "nodes";
+    type Item = Node;
 
     fn add(&mut self, node: Node) -> Result<(), String> {
         let nodes = &mut self.nodes;
@@ -178,30 +182,14 @@ impl Nodes {
         }
         Ok(())
     }
-}
 
-impl Members for Nodes {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        match name {
-            "nodes" => {
-                if mem::replace(&mut self.is_there, true) {
-                    return Err(wrong("nodes are there twice"));
-                }
-                map.next_value_seed(each(|node: Node| self.add(node)))?;
-            }
-            "last_update" => self.nodes.last_update = map.next_value::<Number>()?.moment(name)?.unwrap_or(0),
-            _ => return Ok(false),
-        }
-        Ok(true)
+    fn last_update(&mut self) -> Option<&mut i64> {
+        Some(&mut self.nodes.last_update)
     }
 
-    fn end<E: Error>(&mut self) -> Result<(), E> {
-        if !self.is_there {
-            return Err(wrong("there are no nodes in the answer"));
-        }
+    fn end(&mut self) {
         self.nodes.drain_since.sort_unstable();
         self.nodes.down_since.sort_unstable();
-        Ok(())
     }
 }
 
@@ -249,7 +237,7 @@ fn gpus(has: &str, used: &str, usable: bool, nodes: &mut slurm_snapshot::Nodes, 
 
 /// One node, as far as it counts.
 #[derive(Default)]
-struct Node {
+pub(crate) struct Node {
     name: String,
     /// The base state and, from v0.0.39 on, its flags.
     state: Vec<String>,

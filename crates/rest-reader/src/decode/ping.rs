@@ -1,58 +1,38 @@
 //! `ping`: whether each controller answers slurmrestd.
 
-use std::mem;
-
-use serde::de::{Error, MapAccess};
+use serde::de::MapAccess;
 use slurm_snapshot::Controller;
 
 use super::lenient::{Flag, Number, Text};
-use super::object::{Members, each};
-use super::wrong;
+use super::list::List;
+use super::object::Members;
 
 /// More than any release allows.
 const MOST: usize = 64;
 
-/// The answer to `ping`.
-#[derive(Debug, Default)]
-pub(crate) struct Ping {
-    pub(crate) controllers: Vec<Controller>,
-    is_there: bool,
-}
+impl List for Vec<Controller> {
+    const NAME: &'static str = "pings";
+    type Item = PingRow;
 
-impl Members for Ping {
-    fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
-        if name != "pings" {
-            return Ok(false);
+    fn add(&mut self, row: PingRow) -> Result<(), String> {
+        let up = row.up.ok_or("a controller is neither up nor down")?;
+        if self.len() < MOST {
+            let index = u32::try_from(self.len()).unwrap_or(u32::MAX);
+            self.push(Controller { host: row.host, index, up, elapsed: row.latency });
         }
-        if mem::replace(&mut self.is_there, true) {
-            return Err(wrong("pings are there twice"));
-        }
-        let list = &mut self.controllers;
-        map.next_value_seed(each(|row: Row| {
-            let up = row.up.ok_or("a controller is neither up nor down")?;
-            if list.len() < MOST {
-                let index = u32::try_from(list.len()).unwrap_or(u32::MAX);
-                list.push(Controller { host: row.host, index, up, elapsed: row.latency });
-            }
-            Ok(())
-        }))?;
-        Ok(true)
-    }
-
-    fn end<E: Error>(&mut self) -> Result<(), E> {
-        if self.is_there { Ok(()) } else { Err(wrong("there are no pings in the answer")) }
+        Ok(())
     }
 }
 
 #[derive(Default)]
-struct Row {
+pub(crate) struct PingRow {
     host: String,
     up: Option<bool>,
     /// Not told up to v0.0.38.
     latency: Option<u64>,
 }
 
-impl Members for Row {
+impl Members for PingRow {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "hostname" => self.host = map.next_value::<Text>()?.0.unwrap_or_default(),

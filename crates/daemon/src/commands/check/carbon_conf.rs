@@ -11,7 +11,7 @@ use carbon::{Destination, Protocol};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::ini::{Ini, Section};
+use super::ini::{Ini, IniSection};
 use crate::config::Config;
 
 /// Debian's place, and that of everybody else.
@@ -36,13 +36,13 @@ pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
         }
         for folder in USUAL.map(Path::new) {
             let Ok(text) = std::fs::read_to_string(folder.join("carbon.conf")) else { continue };
-            if ports(&text, to.protocol).contains(&to.address.port()) {
+            if ports(&text, to.protocol).contains(&to.address.port) {
                 return Ok(CarbonConf { schemas: folder.join("storage-schemas.conf"), is_carbons: true });
             }
             others = Some(format!(
                 "the Carbon of {} does not listen on port {}; say --storage-schemas FILE",
                 folder.display(),
-                to.address.port()
+                to.address.port
             ));
         }
         others.get_or_insert_with(|| format!("not in {}; say --storage-schemas FILE", USUAL.join(" nor ")));
@@ -68,7 +68,7 @@ fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
     };
     let ini = Ini::parse(text);
     let caches = || ini.sections().iter().filter(|section| section.name.starts_with("cache"));
-    let port = |section: &Section| section.get(key)?.parse().ok();
+    let port = |section: &IniSection| section.get(key)?.parse().ok();
     let shared = caches().find(|section| section.name == "cache").and_then(port).unwrap_or(default);
     caches().map(|section| port(section).unwrap_or(shared)).collect()
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use bytesize::ByteSize;
 use carbon::{Batch, Connection, ConnectionError, Destination, Stream};
+use size::Size;
 
 use super::{Report, is_root};
 use crate::config::Config;
@@ -49,7 +49,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     let (error, advice) = match passed {
         Ok(()) => {
             let read = format!("carbon {}: accepts {what} and reads them", to.name);
-            match to.protocol.unusual_port(to.address.port()) {
+            match to.protocol.unusual_port(to.address.port) {
                 Some(doubt) => {
                     report.unknown(&format!("{read}, but {doubt}: does --read-back find the point?"))?
                 }
@@ -64,11 +64,10 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             "takes connections, and does not read them".to_owned(),
             "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
         ),
-        Err(ConnectionError::Lookup { host, source }) => (
-            format!("looking up {host}: {source}"),
-            "Does the name resolve on this host? Try `getent hosts` with it.",
-        ),
-        Err(error @ ConnectionError::Connect { .. }) => {
+        Err(error @ ConnectionError::Lookup(..)) => {
+            (error.to_string(), "Does the name resolve on this host? Try `getent hosts` with it.")
+        }
+        Err(error @ ConnectionError::Connect(..)) => {
             (error.to_string(), "Is carbon-cache running, with its PICKLE_RECEIVER_PORT open to this host?")
         }
         Err(error @ ConnectionError::Alone(_)) => (
@@ -143,7 +142,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
         ));
     };
     let most = config.queue.limits.max_bytes;
-    let room = format!("{} free, max_bytes is {}", ByteSize(free), ByteSize(most));
+    let room = format!("{} free, max_bytes is {}", Size::from_bytes(free), Size::from_bytes(most));
     if free.saturating_add(taken(dir)) < most {
         return report.wrong(
             &format!("queue: {name} has too little room: {room}"),

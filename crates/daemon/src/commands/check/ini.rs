@@ -4,10 +4,10 @@
 //! a blank continues the value above it.
 
 /// Every section in its order.
-pub(super) struct Ini(Vec<Section>);
+pub(super) struct Ini(Vec<IniSection>);
 
 /// One section: its name, and its keys.
-pub(super) struct Section {
+pub(super) struct IniSection {
     pub(super) name: String,
     keys: Vec<(String, String)>,
 }
@@ -15,14 +15,14 @@ pub(super) struct Section {
 impl Ini {
     /// Whatever is neither a section nor a key is passed over: that a file is broken Carbon says itself.
     pub(super) fn parse(text: &str) -> Self {
-        let mut sections: Vec<Section> = Vec::new();
+        let mut sections: Vec<IniSection> = Vec::new();
         for line in text.lines() {
             let trimmed = line.trim();
             if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
                 continue;
             }
             if let Some(name) = trimmed.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-                sections.push(Section { name: name.to_owned(), keys: Vec::new() });
+                sections.push(IniSection { name: name.to_owned(), keys: Vec::new() });
                 continue;
             }
             let Some(section) = sections.last_mut() else { continue };
@@ -38,12 +38,12 @@ impl Ini {
         Self(sections)
     }
 
-    pub(super) fn sections(&self) -> &[Section] {
+    pub(super) fn sections(&self) -> &[IniSection] {
         &self.0
     }
 }
 
-impl Section {
+impl IniSection {
     /// The value of `key`, in lower case; of several the last, as everywhere in Python.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.keys.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())

@@ -5,7 +5,7 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::ini::{Ini, Section};
+use super::ini::{Ini, IniSection};
 use crate::metric::Rollup;
 
 /// The archives of a rule, the finest first: seconds a point, and seconds kept.
@@ -118,7 +118,7 @@ pub(super) fn aggregations(text: &str) -> Result<Vec<Rule<Option<Rollup>>>, Rule
     Ok(rules)
 }
 
-fn rule<T>(section: &Section, pattern: &str, says: T) -> Result<Rule<T>, RuleError> {
+fn rule<T>(section: &IniSection, pattern: &str, says: T) -> Result<Rule<T>, RuleError> {
     // Paths are ASCII; tables of Unicode would only make the program larger.
     let pattern = RegexBuilder::new(pattern)
         .unicode(false)

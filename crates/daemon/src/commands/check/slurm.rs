@@ -16,10 +16,8 @@ use super::Report;
 use crate::commands::once::Ticks;
 use crate::commands::read_once;
 use crate::config::Config;
-use crate::source::SourceError;
+use crate::source::{SourceError, conf};
 
-/// Where libslurm looks when nothing is said: the packages' place, and that of a configless host.
-const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
 /// Where munged listens when slurm.conf says nothing else.
 const MUNGE_SOCKET: &str = "/run/munge/munge.socket.2";
 /// munged itself gives a silent client two seconds.
@@ -137,15 +135,11 @@ fn munge_alone(conf: &SlurmConf, munge: Option<&Munge>, report: &mut Report) -> 
 
 /// slurm.conf and how it was found; `None` where there is one that cannot be read, or none where one was named.
 async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<SlurmConf>> {
-    let named = match (&config.slurm.conf, std::env::var_os("SLURM_CONF")) {
-        (Some(path), _) => Some((path.clone(), " (the configuration names it)")),
-        (None, Some(path)) => Some((PathBuf::from(path), " (SLURM_CONF names it)")),
-        (None, None) => None,
+    let (candidates, how) = match conf::named(config.slurm.conf.as_deref()) {
+        Some((path, by)) => (vec![path], format!(" ({by} names it)")),
+        None => (conf::USUAL.map(PathBuf::from).to_vec(), String::new()),
     };
-    let is_named = named.is_some();
-    let usual = USUAL.map(|path| (PathBuf::from(path), ""));
-    let candidates = named.map_or_else(|| usual.to_vec(), |named| vec![named]);
-    for (path, how) in candidates {
+    for path in candidates {
         let name = path.display().to_string();
         match read(&path).await {
             Ok(text) => {
@@ -153,7 +147,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
                 return Ok(Some(SlurmConf::of(&text)));
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                if is_named {
+                if !how.is_empty() {
                     let error = SourceError::NoConf(path);
                     report.wrong(&format!("slurm.conf: {error}"), error.advice())?;
                     return Ok(None);
@@ -170,7 +164,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
     }
     let server = std::env::var("SLURM_CONF_SERVER").ok();
     let from = server.map_or_else(|| "DNS".to_owned(), |server| format!("SLURM_CONF_SERVER ({server})"));
-    let usual = USUAL.join(" nor ");
+    let usual = conf::USUAL.join(" nor ");
     report.unknown(&format!(
         "slurm.conf: neither {usual} is here; libslurm has its own place, and else asks a configless slurmctld, by {from}"
     ))?;

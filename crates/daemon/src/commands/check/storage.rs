@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use carbon::path;
 use slurm_snapshot::Reading;
 
 use super::carbon_conf::{CarbonConf, usual};
@@ -73,25 +72,12 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
         let has_users = settings.users() > Some(0);
         let may_vary = |paths: &&Paths| is_survey && (has_users || !paths.below.contains("<user>"));
         let wanted = |paths: &&Paths| !paths.below.contains('<') || may_vary(paths);
-        let paths = collector.paths.iter().filter(wanted);
+        let paths = collector.paths_with(settings).iter().filter(wanted);
         paths.for_each(|paths| add_every(paths, paths.below, every));
     }
-    let mut add = |paths: &Paths, below: &str| add_every(paths, below, config.interval);
-    let host = path::component(&host);
-    for paths in self_metrics::PATHS {
-        let below = paths.below.replace("<host>", &host);
-        if !below.contains('<') {
-            add(paths, &below);
-            continue;
-        }
-        if below.contains("<reply>") {
-            let replies = config.collectors.survey_replies().into_iter();
-            replies.for_each(|reply| add(paths, &below.replace("<reply>", reply.name())));
-            continue;
-        }
-        for to in &config.carbon {
-            add(paths, &below.replace("<destination>", &path::component(&to.name)));
-        }
+    let replies = config.collectors.survey_replies();
+    for (below, paths) in self_metrics::levels(&host, &config.carbon, &replies) {
+        add_every(paths, &below, config.interval);
     }
     for point in reading.and_then(|reading| dry_tick(config, reading)).iter().flat_map(|tick| tick.points()) {
         let mut known = config.collectors.enabled().flat_map(|(collector, _)| collector.paths);
@@ -355,6 +341,15 @@ mod tests {
             let misfits: Vec<_> = misfits.iter().map(|m| format!("{} {} {}", m.rule, m.of, m.what)).collect();
             assert_eq!(misfits, [""; 0], "{text}");
         }
+    }
+
+    #[test]
+    fn of_jobs_states_alone_no_series_is_new_that_never_comes() {
+        let on = "[slurm]\nrest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true";
+        let series = series(&Config::of(on), None).unwrap();
+        let jobs: Vec<&str> =
+            series.keys().filter_map(|path| path.strip_prefix("cluster.slurm_jobs.")).collect();
+        assert_eq!(jobs, ["state.state.gauge-jobs", "total.gauge-jobs", "total.gauge-unparsed"]);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! A comment belongs to the key or the table's head that comes next, in a paragraph of its own where an empty line is
 //! between; before all keys it is about the file. `#key = …`, without a space, is a key that has no default.
 
-use super::roff::Page;
+use super::roff::ManualPage;
 
 /// The page for the file `toml`.
 pub(super) fn page(toml: &str) -> String {
-    let mut page = Page::new("slurm-graphite.toml", 5, "the configuration of slurm-graphite");
+    let mut page = ManualPage::new("slurm-graphite.toml", 5, "the configuration of slurm-graphite");
     page.section("DESCRIPTION");
     page.text("A file in TOML. What follows is the file that is installed.");
     let mut comment = String::new();
@@ -66,7 +66,7 @@ fn part(line: &str) -> Part<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Flags};
+    use crate::config::{Config, ConfigFile, Flags};
 
     const SHIPPED: &str = include_str!("../../../../../config/slurm-graphite.toml");
 
@@ -101,7 +101,9 @@ mod tests {
         let known = heads.iter().find_map(|head| {
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), format!("{head}no_such_key = \"\"\n")).unwrap();
-            let problems = Config::load(Some(file.path()), &Flags::default()).unwrap_err().to_string();
+            let problems = Config::load(ConfigFile::read(Some(file.path())).unwrap(), &Flags::default())
+                .unwrap_err()
+                .to_string();
             let place = if table.is_empty() { String::new() } else { format!("{table}.") };
             let (_, known) = problems.split_once(&format!("{place}no_such_key: no such key; there is "))?;
             Some(known.lines().next().unwrap().split(", ").map(str::to_owned).collect())

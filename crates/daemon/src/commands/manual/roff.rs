@@ -3,9 +3,9 @@
 use clap_mangen::roff::{Roff, bold, roman};
 
 /// A page that is being written from top to bottom.
-pub(super) struct Page(String);
+pub(super) struct ManualPage(String);
 
-impl Page {
+impl ManualPage {
     /// Its title line and its NAME.
     pub(super) fn new(name: &str, section: u8, about: &str) -> Self {
         let source = concat!("slurm-graphite ", env!("CARGO_PKG_VERSION"));
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_line_that_looks_like_a_macro_is_text() {
-        let mut page = Page::new("x", 1, "y");
+        let mut page = ManualPage::new("x", 1, "y");
         page.text(".SH is no heading\n'nor this");
         let page = page.finish();
         assert!(!page.lines().any(|line| line.starts_with(".SH is") || line.starts_with('\'')), "{page}");

@@ -7,7 +7,7 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
 use super::accounting::{plan, start_accounting};
-use super::{Daemon, LoggedState, START_DEADLINE, load, names, start_survey};
+use super::{Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, load, names, start_survey};
 use crate::cli::Options;
 use crate::clock;
 use crate::collectors::TickOutcome;
@@ -15,7 +15,6 @@ use crate::config::{Config, Problems};
 use crate::grid::Grid;
 use crate::source::Source;
 use crate::source::rest::Expiry;
-use crate::survey::Survey;
 use crate::telemetry::Logging;
 
 /// What reading it has come to.
@@ -91,6 +90,7 @@ impl Daemon {
             self.asked = false;
             // Another cluster, perhaps: nothing goes under the old one's name.
             (self.cluster, self.logged) = (None, LoggedState::Nothing);
+            self.slurmctld = SlurmctldSeen::default();
             self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
             self.expiry = Expiry::default();
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
@@ -114,7 +114,7 @@ impl Daemon {
         let recall = |name| self.memories.recall(name);
         self.collecting =
             std::mem::take(&mut self.collecting).restart(new.interval, &new.collectors, stays, recall);
-        let before = self.survey.as_ref().map_or(0, Survey::restarts);
+        let before = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
         let survey = self.survey.take().filter(|_| !is_another && self.collecting.needs().is_some());
         if let Some(mut survey) = survey {
             if all_anew || new.collectors != old.collectors {

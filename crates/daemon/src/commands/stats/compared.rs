@@ -1,6 +1,7 @@
 //! A reading beside the one before it, for people: the interval, and what each row of the RPC tables grew by.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use slurm_snapshot::{Reading, Release, RpcUser, Statistics, rpc_name};
@@ -18,7 +19,7 @@ pub(in crate::commands) struct Compared<'a> {
 
 /// A row of an RPC table, and what it grew by.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::commands) struct Row {
+pub(in crate::commands) struct RankedRow {
     pub(in crate::commands) id: u32,
     pub(in crate::commands) name: String,
     /// 0 where it is not known.
@@ -42,45 +43,64 @@ impl<'a> Compared<'a> {
         Some(Self { before: old, now, interval, grown })
     }
 
-    /// What was served by message type, the most expensive first.
-    pub(in crate::commands) fn types(&self) -> Vec<Row> {
-        let Some(grown) = &self.grown else { return Vec::new() };
-        self.rows(&grown.types, |id| type_name(id.into(), self.now.release).into_owned())
-    }
-
-    /// What was served by user, the most expensive first.
-    pub(in crate::commands) fn users(&self) -> Vec<Row> {
-        let Some(grown) = &self.grown else { return Vec::new() };
-        let users = self.now.statistics.iter().filter_map(|new| new.rpc.as_ref()).flat_map(|rpc| &rpc.users);
-        let names: BTreeMap<u32, Cow<'_, str>> = users.map(|user| (user.id, user_name(user))).collect();
-        self.rows(&grown.users, |id| names.get(&id).map(|name| name.to_string()).unwrap_or_default())
-    }
-
-    fn rows<K: Copy + Into<u32>>(&self, table: &BTreeMap<K, Calls>, name: impl Fn(K) -> String) -> Vec<Row> {
-        let rows = table.iter().filter(|(_, calls)| calls.count > 0).map(|(&id, calls)| {
-            let per_minute = self.interval.per_minute(derive::exact_f64(calls.count));
-            Row { per_minute, ..Row::new(id.into(), &name(id), calls.count, calls.time) }
-        });
-        Row::ranked(rows)
+    /// What was served in the interval.
+    pub(in crate::commands) fn served(&self) -> Served {
+        self.grown
+            .as_ref()
+            .map_or_else(Served::default, |grown| Served::new(self.now, grown, Some(self.interval)))
     }
 }
 
-impl Row {
-    /// What was served, at no rate that is known.
-    pub(in crate::commands) fn new(id: u32, name: &str, count: impl Into<u64>, time: u64) -> Self {
-        let mean = derive::exact_f64(time) / derive::exact_f64(count.into().max(1));
-        Self { id, name: name.to_owned(), per_minute: 0.0, mean, time, share: 0.0 }
+/// What slurmctld has served, the most expensive first.
+#[derive(Default)]
+pub(in crate::commands) struct Served {
+    pub(in crate::commands) types: Vec<RankedRow>,
+    pub(in crate::commands) users: Vec<RankedRow>,
+}
+
+impl Served {
+    /// All that the tables of a first reading have.
+    pub(in crate::commands) fn all(reading: &Reading) -> Self {
+        let rpc = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref());
+        rpc.map_or_else(Self::default, |rpc| Self::new(reading, &Tables::of(rpc), None))
     }
 
-    /// The most expensive first, each with its share.
-    pub(in crate::commands) fn ranked(rows: impl Iterator<Item = Self>) -> Vec<Self> {
-        let mut rows: Vec<Self> = rows.collect();
-        let all = rows.iter().fold(0_u64, |all, row| all.saturating_add(row.time));
-        rows.iter_mut()
-            .for_each(|row| row.share = derive::exact_f64(row.time) / derive::exact_f64(all.max(1)));
-        rows.sort_by(|a, b| b.time.cmp(&a.time).then(a.id.cmp(&b.id)));
-        rows
+    fn new(reading: &Reading, tables: &Tables, interval: Option<Interval>) -> Self {
+        let rpc = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref());
+        let users = rpc.into_iter().flat_map(|rpc| &rpc.users);
+        let names: BTreeMap<u32, Cow<'_, str>> = users.map(|user| (user.id, user_name(user))).collect();
+        let type_name = |id: u16| type_name(id.into(), reading.release).into_owned();
+        let user_name = |id| names.get(&id).map(|name| name.to_string()).unwrap_or_default();
+        Self {
+            types: ranked(&tables.types, interval, type_name),
+            users: ranked(&tables.users, interval, user_name),
+        }
     }
+}
+
+fn ranked<K: Copy + Into<u32>>(
+    table: &BTreeMap<K, Calls>,
+    interval: Option<Interval>,
+    name: impl Fn(K) -> String,
+) -> Vec<RankedRow> {
+    let all = derive::exact_f64(Calls::sum(table.values()).time.max(1));
+    let served = table.iter().filter(|(_, calls)| calls.count > 0);
+    let mut rows: Vec<RankedRow> = served
+        .map(|(&id, &Calls { time, count })| {
+            let (micros, count) = (derive::exact_f64(time), derive::exact_f64(count));
+            let per_minute = interval.map_or(0.0, |interval| interval.per_minute(count));
+            RankedRow {
+                id: id.into(),
+                name: name(id),
+                per_minute,
+                mean: micros / count,
+                time,
+                share: micros / all,
+            }
+        })
+        .collect();
+    rows.sort_by_key(|row| (Reverse(row.time), row.id));
+    rows
 }
 
 /// Slurm's name of a message type, or its number.
@@ -119,10 +139,10 @@ mod tests {
         let rows = |users: &[(u32, u32, u64)]| {
             let after = reading(1030, &[(2003, 1, 60), (2010, 3, 40)], users);
             let compared = Compared::new(&before, &after, 30).unwrap();
-            let known = |row: Row| (row.id, row.name, row.per_minute, row.time);
+            let known = |row: RankedRow| (row.id, row.name, row.per_minute, row.time);
             (
-                compared.types().into_iter().map(known).collect::<Vec<_>>(),
-                compared.users().into_iter().map(known).collect::<Vec<_>>(),
+                compared.served().types.into_iter().map(known).collect::<Vec<_>>(),
+                compared.served().users.into_iter().map(known).collect::<Vec<_>>(),
             )
         };
         let (types, users) = rows(&[(7, 4, 90), (8, 5, 95)]);

@@ -2,12 +2,13 @@
 //!
 //! A line of sdiag's is never changed, only added to.
 
-use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
-use slurm_snapshot::{Reading, Release, RpcQueue, RpcTables, Statistics, bf_exit_text, schedule_exit_text};
+use slurm_snapshot::{
+    BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, Release, RpcQueue, RpcTables, Statistics,
+};
 
-use super::compared::{Compared, Row, type_name, user_name};
+use super::compared::{Compared, RankedRow, type_name, user_name};
 use crate::derive::{self, Cycles};
 
 /// The column that figures of the interval end at.
@@ -15,19 +16,19 @@ const BESIDE: usize = 72;
 
 /// The document of a reading.
 pub(in crate::commands) fn document(reading: &Reading, compared: Option<Compared<'_>>) -> String {
-    let mut page = Page { text: String::new(), compared };
+    let mut page = SdiagText { text: String::new(), compared };
     if let Some(statistics) = &reading.statistics {
         page.write(reading.release, statistics);
     }
     page.text
 }
 
-struct Page<'a> {
+struct SdiagText<'a> {
     text: String,
     compared: Option<Compared<'a>>,
 }
 
-impl Page<'_> {
+impl SdiagText<'_> {
     fn line(&mut self, line: impl Display) {
         // Writing to a String cannot fail.
         let _ = writeln!(self.text, "{line}");
@@ -116,7 +117,7 @@ impl Page<'_> {
         self.line(format_args!("\tLast queue length: {}", s.schedule_queue_len));
         self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.main));
         let exits = |s: &Statistics| s.schedule_exit.clone();
-        self.exits("Main scheduler exit:", s, exits, schedule_exit_text);
+        self.exits("Main scheduler exit:", s, exits, MAIN_EXITS);
     }
 
     fn backfill(&mut self, s: &Statistics) {
@@ -161,7 +162,7 @@ impl Page<'_> {
         self.own("Cycles per minute:", |c| c.cycles(&c.interval.bf));
         self.own("Busy fraction:", |c| c.interval.busy_fraction(&c.interval.bf));
         self.own("Coverage of the queue (last cycle):", |_| derive::bf_coverage(s));
-        self.exits("Backfill exit", s, |s| s.bf_exit.clone(), bf_exit_text);
+        self.exits("Backfill exit", s, |s| s.bf_exit.clone(), BACKFILL_EXITS);
     }
 
     fn exits(
@@ -169,12 +170,12 @@ impl Page<'_> {
         title: &str,
         s: &Statistics,
         of: fn(&Statistics) -> Option<Vec<u32>>,
-        name: fn(usize) -> Cow<'static, str>,
+        reasons: ExitReasons,
     ) {
         let Some(exits) = of(s) else { return };
         self.line(format_args!("\n{title}"));
         for (index, &count) in exits.iter().enumerate() {
-            self.with(format_args!("\t{}:{count:>2}", name(index)), |c| {
+            self.with(format_args!("\t{}:{count:>2}", reasons.text(index)), |c| {
                 let before = of(c.before)?.get(index).copied()?;
                 count.checked_sub(before).map(f64::from)
             });
@@ -184,7 +185,7 @@ impl Page<'_> {
     fn rpc(&mut self, tables: &RpcTables, release: Release) {
         let ave = |time: u64, count: u32| derive::mean(time, count).unwrap_or(0);
         self.line("\nRemote Procedure Call statistics by message type");
-        let grown = self.compared.as_ref().map(Compared::types).unwrap_or_default();
+        let grown = self.compared.as_ref().map(Compared::served).unwrap_or_default();
         for rpc in by_count(&tables.types, release, |rpc| rpc.count) {
             let (name, average) = (type_name(rpc.id.into(), release), ave(rpc.time, rpc.count));
             let mut row =
@@ -199,17 +200,16 @@ impl Page<'_> {
                     let _ = write!(row, "total_time:{}", rpc.time);
                 }
             }
-            add_growth(&mut row, &grown, rpc.id.into());
+            add_growth(&mut row, &grown.types, rpc.id.into());
             self.line(row);
         }
         self.line("\nRemote Procedure Call statistics by user");
-        let grown = self.compared.as_ref().map(Compared::users).unwrap_or_default();
         for user in by_count(&tables.users, release, |user| user.count) {
             let (name, average) = (user_name(user), ave(user.time, user.count));
             let mut row =
                 format!("\t{name:<16}({:>8}) count:{:<6} ave_time:{average:<6} ", user.id, user.count);
             let _ = write!(row, "total_time:{}", user.time);
-            add_growth(&mut row, &grown, user.id);
+            add_growth(&mut row, &grown.users, user.id);
             self.line(row);
         }
         let Some(pending) = &tables.pending else { return };
@@ -244,7 +244,7 @@ impl Compared<'_> {
     }
 }
 
-fn add_growth(line: &mut String, grown: &[Row], id: u32) {
+fn add_growth(line: &mut String, grown: &[RankedRow], id: u32) {
     if let Some(row) = grown.iter().find(|row| row.id == id) {
         let (rate, share) = (row.per_minute, row.share);
         let _ = write!(line, " per_minute:{rate:.2} interval_time:{:.0} share:{share:.3}", row.mean);
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     fn text(release: Release, statistics: Statistics) -> String {
-        let mut page = Page { text: String::new(), compared: None };
+        let mut page = SdiagText { text: String::new(), compared: None };
         page.write(release, &statistics);
         page.text
     }

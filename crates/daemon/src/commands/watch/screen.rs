@@ -3,9 +3,9 @@
 //! Knows no terminal and no clock. Nothing of slurmctld's or of a name service's reaches the screen as a control
 //! character.
 
-use slurm_snapshot::{Reading, Release, Statistics};
+use slurm_snapshot::{Reading, Statistics};
 
-use super::super::stats::{Compared, Row, type_name, user_name};
+use super::super::stats::{Compared, RankedRow, Served};
 use crate::derive::{self, Cycles};
 
 /// A terminal without a size.
@@ -55,7 +55,7 @@ pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<Line> {
         let compared = view.before.and_then(|before| Compared::new(before, reading, view.every));
         summary(&mut lines, reading, statistics, compared.as_ref());
         let room = size.height.saturating_sub(lines.len());
-        tables(&mut lines, room, reading.release, statistics, compared.as_ref());
+        tables(&mut lines, room, reading, compared.as_ref());
     }
     lines.truncate(size.height);
     lines.iter_mut().for_each(|line| line.fit(size.width));
@@ -133,16 +133,10 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
 }
 
 /// Types and users, as many as there is room for: three of five lines for types where there are more of both.
-fn tables(
-    lines: &mut Vec<Line>,
-    room: usize,
-    release: Release,
-    s: &Statistics,
-    compared: Option<&Compared<'_>>,
-) {
-    let (types, users, of) = match compared {
-        Some(compared) => (compared.types(), compared.users(), format!("{:.0} s", compared.interval.seconds)),
-        None => (all_types(s, release), all_users(s), "all".to_owned()),
+fn tables(lines: &mut Vec<Line>, room: usize, reading: &Reading, compared: Option<&Compared<'_>>) {
+    let (Served { types, users }, of) = match compared {
+        Some(compared) => (compared.served(), format!("{:.0} s", compared.interval.seconds)),
+        None => (Served::all(reading), "all".to_owned()),
     };
     // Each table has an empty line and a heading.
     let Some(rows) = room.checked_sub(4).filter(|&rows| rows >= 2) else { return };
@@ -152,7 +146,7 @@ fn tables(
     table(lines, "RPCs by user", &of, &users, rows.saturating_sub(for_types));
 }
 
-fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[Row], room: usize) {
+fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[RankedRow], room: usize) {
     lines.push(Line::plain(String::new()));
     lines.push(Line::heading(format!(
         "{:<42}{:>10}{:>10}{:>10}{:>8}",
@@ -173,20 +167,6 @@ fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[Row], room: usize
             percent(Some(row.share))
         )));
     }
-}
-
-/// Since the tables began: for a first reading.
-fn all_types(s: &Statistics, release: Release) -> Vec<Row> {
-    let types = s.rpc.iter().flat_map(|tables| &tables.types);
-    Row::ranked(types.map(|row| {
-        let id = row.id.into();
-        Row::new(id, &type_name(id, release), row.count, row.time)
-    }))
-}
-
-fn all_users(s: &Statistics) -> Vec<Row> {
-    let users = s.rpc.iter().flat_map(|tables| &tables.users);
-    Row::ranked(users.map(|row| Row::new(row.id, &user_name(row), row.count, row.time)))
 }
 
 impl Line {
@@ -240,4 +220,5 @@ fn clock(unix: i64) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/inside/screen.rs"]
 mod tests;

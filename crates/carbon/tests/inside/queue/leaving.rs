@@ -1,0 +1,214 @@
+//! What leaves a queue undelivered: by age under clocks that jump, by size, and with a destination that is removed or moves.
+
+use super::*;
+use crate::ledger::Ledger;
+use crate::queue::clock::Clock;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: i64 = 86_400;
+
+fn with_limits(limits: Limits, names: &[&str]) -> Queue {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    Queue::open(None, limits, &names)
+}
+
+fn an_hour() -> Limits {
+    Limits { max_age: HOUR, ..limits() }
+}
+
+fn reconfigure(queue: &Queue, names: &[&str]) -> Option<(String, String)> {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    queue.reconfigure(an_hour(), &names)
+}
+
+fn later(by: Duration) -> Moment {
+    let now = Moment::now();
+    Moment { boot: now.boot + by, wall: now.wall + by.as_secs().cast_signed() }
+}
+
+#[tokio::test]
+async fn a_tick_under_a_clock_that_is_a_day_ahead_drops_nothing() {
+    let queue = with_limits(an_hour(), &NAMES);
+    let now = Moment::now().wall;
+    (0..100).for_each(|n| queue.push(&batch(now - 50 + n)));
+    queue.push(&batch(now + DAY));
+    queue.push(&batch(now));
+    let share = queue.place("a").status();
+    assert_eq!((share.due, share.dropped), (102, Dropped::default()));
+}
+
+#[tokio::test]
+async fn a_tick_of_a_clock_that_was_a_day_ahead_or_behind_expires_when_its_time_has_passed() {
+    let queue = with_limits(an_hour(), &NAMES);
+    let now = Moment::now().wall;
+    queue.push(&batch(now + DAY));
+    queue.push(&batch(now - DAY));
+    queue.shared.state().expire(later(HOUR - Duration::from_secs(10)));
+    assert_eq!(queue.place("a").status().due, 2);
+    queue.shared.state().expire(later(HOUR + Duration::from_secs(10)));
+    assert_eq!((queue.place("a").status().due, queue.place("a").status().dropped.age), (0, 2));
+}
+
+#[tokio::test]
+async fn the_age_of_a_tick_goes_on_over_a_restart_of_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = queue_in(dir.path());
+    queue.push(&batch(1));
+    assert_eq!(queue.close().await, 1);
+    let again = Queue::open(Some(dir.path().to_owned()), an_hour(), &NAMES.map(str::to_owned));
+    until(&again, |state| state.restored).await;
+    assert_eq!(again.place("a").status().due, 1, "its timestamp is of 1970");
+    again.shared.state().expire(later(HOUR + Duration::from_secs(10)));
+    assert_eq!(again.place("a").status().dropped.age, 1);
+}
+
+#[tokio::test]
+async fn after_a_reboot_nothing_expires_until_the_wall_clock_is_plausible() {
+    let (queue, _thread) = hung();
+    let summary = Summary { timestamp: 20 * DAY, pushed: None, points: 3, bytes: 10 };
+    let restored = Restored {
+        due: vec![(Arc::from("a"), 5), (Arc::from("a"), 6)],
+        batches: [(5, summary), (6, Summary { timestamp: 10 * DAY, ..summary })].into(),
+        ..Restored::default()
+    };
+    queue.shared.state().apply(Event::Opened(restored));
+    queue.shared.state().limits = an_hour();
+    // The queue has looked at the clocks of this host.
+    let mut clock = Clock::default();
+    clock.newest = Some(20 * DAY);
+    queue.shared.state().clock = clock;
+    let at = |minutes: u64, wall: i64| {
+        let boot = Duration::from_secs(60 * minutes);
+        queue.shared.state().expire(Moment { boot, wall: wall + 60 * minutes.cast_signed() });
+        queue.place("a").status().due
+    };
+    // Behind what is known to have been, however steadily.
+    assert!((0..30).all(|minute| at(minute, 15 * DAY) == 2));
+    // A year ahead for a while, as before the first answer of an NTP server.
+    assert!((30..39).all(|minute| at(minute, 400 * DAY) == 2));
+    // Right, and for ten minutes: one is 10 days old, the other not an hour.
+    assert!((39..49).all(|minute| at(minute, 20 * DAY) == 2));
+    assert_eq!(at(49, 20 * DAY), 1);
+    assert_eq!(queue.place("a").status().dropped.age, 3);
+}
+
+#[test]
+fn a_clock_that_is_corrected_little_by_little_stays_plausible() {
+    let mut clock = Clock::default();
+    let looks: Vec<bool> = (0..30_i64)
+        .map(|n| {
+            clock.look(Moment { boot: Duration::from_secs(60 * n.cast_unsigned()), wall: 1000 + 65 * n })
+        })
+        .collect();
+    assert_eq!(looks.iter().position(|&plausible| plausible), Some(10));
+    assert!(looks.into_iter().skip(10).all(|plausible| plausible));
+}
+
+#[tokio::test]
+async fn what_max_bytes_takes_from_the_resend_window_is_counted_when_it_cannot_be_sent_again() {
+    let queue = with_limits(Limits { max_bytes: 1 << 20, ..limits() }, &NAMES);
+    let place = queue.place("a");
+    for timestamp in 0..40 {
+        let mut batch = Batch::new(timestamp);
+        (0..1000).for_each(|n| batch.push(format!("cluster.some_figure_{n}"), 1.0));
+        queue.push(&batch);
+        let id = place.next().unwrap().id;
+        place.ledger(|ledger| ledger.written(id, 1));
+    }
+    let left = place.status().held as u64;
+    assert!((1..40).contains(&left) && queue.status().window_short, "{left}");
+    assert_eq!(place.status().unproved, 0, "Carbon may well have them");
+    place.ledger(Ledger::lost);
+    assert_eq!(place.status().unproved, (40 - left) * 1000);
+    place.ledger(Ledger::lost);
+    assert_eq!((place.status().unproved, place.status().due as u64), ((40 - left) * 1000, left), "twice");
+}
+
+#[tokio::test]
+async fn what_was_evicted_and_is_proved_later_is_not_counted() {
+    let (queue, _thread) = hung();
+    let place = queue.place("a");
+    queue.push(&batch(1));
+    let id = queue.shared.state().next_id - 1;
+    queue.shared.state().apply(Event::Committed {
+        appended: vec![id],
+        ticket: 0,
+        dropped: Vec::new(),
+        file_bytes: 0,
+    });
+    place.ledger(|ledger| ledger.written(id, 1));
+    queue.shared.state().apply(Event::Committed {
+        appended: Vec::new(),
+        ticket: 0,
+        dropped: vec![id],
+        file_bytes: 0,
+    });
+    assert_eq!(queue.shared.state().told.evicted, [(Arc::from("a"), id, 1)]);
+    place.ledger(|ledger| ledger.answered(1, None, Duration::ZERO, Instant::now()));
+    let later = Instant::now() + limits().resend_window;
+    assert!(queue.status().window_short);
+    place.ledger(|ledger| ledger.answered(2, Some(later), Duration::ZERO, later));
+    assert!(!queue.status().window_short, "it is whole again, and the next time is said again");
+    assert_eq!(
+        queue.shared.state().told.done,
+        [(Arc::from("a"), id)],
+        "the file would count it at the next start"
+    );
+    place.ledger(Ledger::lost);
+    assert_eq!(place.status().unproved, 0);
+}
+
+#[tokio::test]
+async fn what_is_too_old_does_not_make_the_window_short() {
+    let queue = with_limits(an_hour(), &NAMES);
+    queue.push(&batch(1));
+    let place = queue.place("a");
+    let id = place.next().unwrap().id;
+    place.ledger(|ledger| ledger.written(id, 1));
+    queue.shared.state().expire(later(HOUR * 2));
+    assert!(!queue.status().window_short, "max_bytes has room");
+    place.ledger(Ledger::lost);
+    assert_eq!(place.status().unproved, 1);
+}
+
+#[tokio::test]
+async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_counted() {
+    let queue = with_limits(an_hour(), &["a", "b"]);
+    queue.push(&batch(1));
+    assert_eq!(reconfigure(&queue, &["a"]), None, "b has a name");
+    queue.push(&batch(2));
+    let id = queue.place("a").next().unwrap().id;
+    queue.place("a").ledger(|ledger| ledger.written(id, 1));
+    // It is configured again, and gets what there was until then.
+    assert_eq!(reconfigure(&queue, &["a", "b"]), None);
+    assert_eq!(queue.place("b").status().due, 1);
+    reconfigure(&queue, &["a"]);
+    queue.shared.state().expire(later(HOUR * 2));
+    assert_eq!(queue.status().dropped_removed, 1);
+    assert_eq!(queue.place("a").status().dropped.age, 1);
+    assert!(queue.shared.state().batches.is_empty() && queue.shared.state().destinations.len() == 1);
+}
+
+#[tokio::test]
+async fn a_new_address_without_a_name_takes_the_backlog_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = ["dead:2004".to_owned(), "b".to_owned()];
+    let queue = Queue::open(Some(dir.path().to_owned()), an_hour(), &old);
+    until(&queue, |state| state.restored).await;
+    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
+    until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
+    let place = queue.place("dead:2004");
+    let id = place.next().unwrap().id;
+    place.ledger(|ledger| ledger.written(id, 1));
+    let moved = reconfigure(&queue, &["right:2004", "b"]);
+    assert_eq!(moved, Some(("dead:2004".to_owned(), "right:2004".to_owned())));
+    let share = queue.place("right:2004").status();
+    assert_eq!((share.due, share.held), (3, 3), "what the dead one was sent goes to the right one too");
+    // Two that come are two others, and so is one for two.
+    assert_eq!(reconfigure(&queue, &["x:2004", "y:2004", "b"]), None);
+    assert_eq!(queue.place("x:2004").status().due, 0);
+    assert_eq!(queue.close().await, 3);
+    let again = Queue::open(Some(dir.path().to_owned()), an_hour(), &["right:2004".to_owned()]);
+    until(&again, |state| state.restored).await;
+    assert_eq!(again.place("right:2004").status().due, 3);
+}

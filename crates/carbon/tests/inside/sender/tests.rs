@@ -1,0 +1,359 @@
+//! The rule of delivery against a simulated receiver, with a simulated clock and every event in any order.
+
+mod world;
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use self::world::{Kind, Order, Process, SimulatedStream};
+use super::*;
+use crate::point::Batch;
+use crate::queue::{Dropped, Limits};
+
+const WINDOW: Duration = Duration::from_secs(600);
+
+fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn destination() -> Destination {
+    Destination {
+        name: "a".into(),
+        address: "carbon:2003".parse().unwrap(),
+        protocol: Protocol::Plaintext,
+        timeouts: Timeouts::default(),
+        replay_rate: None,
+        reconnect_every: None,
+    }
+}
+
+fn queue(resend_window: Duration) -> Queue {
+    Queue::open(None, Limits { max_bytes: 64 << 20, max_age: Duration::MAX, resend_window }, &["a".into()])
+}
+
+fn start(queue: &Queue) -> Sender {
+    Sender::start_on::<SimulatedStream>(destination(), queue)
+}
+
+fn tick(timestamp: i64, points: u32) -> Batch {
+    let mut batch = Batch::new(timestamp);
+    batch.push("w".into(), points.into());
+    batch
+}
+
+/// A backlog of 30 minutes, and live ticks every 30 s until everything is stored. Returns how long that took.
+async fn drains(kind: Kind, live: u32) -> Duration {
+    let _receiver = world::begin(&[kind]);
+    let queue = queue(WINDOW);
+    (1..=60).for_each(|n| queue.push(&tick(n, live * 30)));
+    let sender = start(&queue);
+    let began = Instant::now();
+    for next in 61.. {
+        queue.push(&tick(next, live * 30));
+        sleep(seconds(29)).await;
+        let status = sender.status();
+        if status.due == 0 && !status.in_doubt && i64::try_from(world::stored().len()) == Ok(next) {
+            break;
+        }
+        assert!(began.elapsed() < seconds(4 * 3600), "{live} of {kind:?} does not drain: {status:?}");
+        sleep(seconds(1)).await;
+    }
+    sender.stop();
+    let often: Vec<_> = world::writes().into_iter().filter(|(_, writes)| *writes > 2).collect();
+    assert!(often.is_empty(), "written more than twice: {often:?}; {live} of {kind:?}");
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_drains_into_a_receiver_that_stores_little_more_than_is_collected() {
+    for order in [Order::Oldest, Order::Shared] {
+        for (live, kind, most) in [
+            (1000, Kind { reads: 2000.0, room: 100_000.0, order, ..Kind::default() }, 6000),
+            (300, Kind { reads: 360.0, room: 12_500.0, order, ..Kind::default() }, 12_000),
+            (
+                5,
+                Kind { stores: 10.0, cache: 5000.0, full: true, room: 12_500.0, order, ..Kind::default() },
+                6000,
+            ),
+        ] {
+            let after = drains(kind, live).await;
+            assert!(after < seconds(most), "{live} of {kind:?} in {after:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_receiver_gets_an_hour_of_backlog_in_seconds() {
+    let _receiver = world::begin(&[Kind::default()]);
+    let queue = queue(WINDOW);
+    (1..=120).for_each(|n| queue.push(&tick(n, 137)));
+    let sender = start(&queue);
+    let began = Instant::now();
+    while sender.status().due > 0 {
+        sleep(seconds(1)).await;
+    }
+    sender.stop();
+    assert!(began.elapsed() < seconds(10), "{:?}", began.elapsed());
+}
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Hangs(Duration),
+    /// Killed, and started again after this.
+    Killed(Duration),
+    /// Its host is gone for so long.
+    Gone(Duration),
+    /// The daemon is killed, and started again after this.
+    Restarted(Duration),
+    /// The daemon ends as it should.
+    Ended,
+    /// The name leads to the other receiver.
+    Moved,
+    /// The daemon is restarted, and soon after that Carbon is killed.
+    RestartedThenKilled(Duration),
+    HangsThenKilled(Duration),
+}
+
+/// One receiver or two, a configuration, and what happens to them: all from one seed.
+async fn nothing_is_lost(seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let window = seconds(random.choice([20, 60, 600]).unwrap());
+    let interval = seconds(random.choice([1, 10, 30, 120, 700]).unwrap());
+    let between = |random: &mut fastrand::Rng, most: Duration| most.mul_f64(random.f64());
+    let points = random.choice([30, 137, 10_000]).unwrap();
+    let kind = Kind {
+        holds: between(&mut random, window / 2),
+        // Less than a tick would need a look of the receiver for each part of it.
+        room: f64::from(points).max(random.choice([1000.0, 12_500.0, 100_000.0]).unwrap()),
+        order: random.choice([Order::Oldest, Order::Shared]).unwrap(),
+        closes_idle_after: random.choice([None, None, Some(seconds(20)), Some(seconds(120))]).unwrap(),
+        proxy_closes_after: random.choice([None, None, Some(seconds(35))]).unwrap(),
+        ..Kind::default()
+    };
+    let mut events = Vec::new();
+    for _ in 0..random.usize(1..6) {
+        let long = between(&mut random, window * 3);
+        let short = between(&mut random, seconds(30));
+        events.push(match random.u8(0..8) {
+            0 => Fault::Hangs(long),
+            1 => Fault::Killed(short),
+            2 => Fault::Gone(long),
+            3 => Fault::Restarted(short),
+            4 => Fault::Ended,
+            5 => Fault::Moved,
+            6 => Fault::RestartedThenKilled(short),
+            _ => Fault::HangsThenKilled(long),
+        });
+    }
+    let what = format!("seed {seed}: {window:?} {interval:?} {points} {kind:?} {events:?}");
+    let _receivers = world::begin(&[kind, kind]);
+    let queue = queue(window);
+    let ticks = Arc::new(std::sync::atomic::AtomicI64::new(0));
+    let mut pushing = tokio::task::JoinSet::new();
+    let (pushed, to) = (Arc::clone(&ticks), queue.clone());
+    pushing.spawn(async move {
+        loop {
+            let next = pushed.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            to.push(&tick(next, points));
+            sleep(interval).await;
+        }
+    });
+    let mut sender = start(&queue);
+    let mut at = 0;
+    for event in events {
+        sleep(window + between(&mut random, window)).await;
+        match event {
+            Fault::Hangs(long) => {
+                world::set(at, Process::Hangs);
+                sleep(long).await;
+                world::set(at, Process::Runs);
+            }
+            Fault::Killed(after) => {
+                world::set(at, Process::Down);
+                sleep(after).await;
+                world::set(at, Process::Runs);
+            }
+            Fault::Gone(after) => {
+                world::set(at, Process::Gone);
+                sleep(after).await;
+                world::set(at, Process::Runs);
+            }
+            Fault::Restarted(after) => {
+                sender.stop();
+                sleep(after).await;
+                sender = start(&queue);
+            }
+            Fault::Ended => {
+                sender.drain(seconds(5)).await;
+                queue.place("a").ledger(Ledger::lost);
+                sender = start(&queue);
+            }
+            Fault::Moved => {
+                world::set(at, Process::Down);
+                at = 1 - at;
+                world::move_name(at);
+                world::set(at, Process::Runs);
+            }
+            Fault::RestartedThenKilled(after) => {
+                sender.drain(seconds(5)).await;
+                queue.place("a").ledger(Ledger::lost);
+                sender = start(&queue);
+                sleep(after).await;
+                world::set(at, Process::Down);
+                sleep(seconds(3)).await;
+                world::set(at, Process::Runs);
+            }
+            Fault::HangsThenKilled(long) => {
+                world::set(at, Process::Hangs);
+                sleep(long).await;
+                world::set(at, Process::Down);
+                sleep(seconds(3)).await;
+                world::set(at, Process::Runs);
+            }
+        }
+    }
+    pushing.shutdown().await;
+    let last = ticks.load(std::sync::atomic::Ordering::Relaxed);
+    let began = Instant::now();
+    let all: std::collections::BTreeSet<i64> = (1..=last).collect();
+    while world::stored() != all {
+        let missing: Vec<i64> = all.difference(&world::stored()).copied().collect();
+        assert!(
+            began.elapsed() < seconds(4 * 3600),
+            "lost {} from {:?}: {:?}; {what}",
+            missing.len(),
+            missing.first(),
+            sender.status()
+        );
+        sleep(seconds(10)).await;
+    }
+    let status = sender.status();
+    assert_eq!((status.dropped, status.unproved), (Dropped::default(), 0), "{what}");
+    sender.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_whatever_happens_in_whatever_order() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(60);
+    let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
+    for seed in first..first + seeds {
+        nothing_is_lost(seed).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_closes_what_is_idle_gets_each_tick_at_most_three_times() {
+    let kind = Kind { closes_idle_after: Some(seconds(20)), ..Kind::default() };
+    let _receiver = world::begin(&[kind]);
+    let queue = queue(WINDOW);
+    let sender = start(&queue);
+    for n in 1..=60 {
+        queue.push(&tick(n, 137));
+        sleep(seconds(60)).await;
+    }
+    let status = sender.status();
+    sender.stop();
+    assert!(world::writes().values().all(|writes| *writes <= 3), "{:?}", world::writes());
+    assert!(status.held < 20, "ticks are done: {status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
+    let _receiver = world::begin(&[Kind::default()]);
+    let queue = queue(WINDOW);
+    let sender = start(&queue);
+    for n in 1..=100 {
+        queue.push(&tick(n, 137));
+        sleep(seconds(30)).await;
+    }
+    let status = sender.status();
+    assert_eq!((status.connects, status.resent, status.due), (1, 0, 0));
+    assert!((20..30).contains(&status.held) && status.renewals >= 45, "once a minute: {status:?}");
+    sender.stop();
+    // At whatever moment of a renewal it ends, a healthy receiver is asked.
+    for wait in [0, 7, 31, 44] {
+        let sender = start(&queue);
+        sleep(seconds(60 + wait)).await;
+        let left = sender.drain(seconds(5)).await;
+        assert!(left.is_complete(), "after {wait} s: {left}");
+        queue.place("a").ledger(Ledger::lost);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing() {
+    let _receiver = world::begin(&[Kind { most_connections: 1, ..Kind::default() }]);
+    let queue = queue(WINDOW);
+    (1..=20).for_each(|n| queue.push(&tick(n, 137)));
+    let sender = start(&queue);
+    for n in 21..=200 {
+        queue.push(&tick(n, 137));
+        sleep(seconds(30)).await;
+    }
+    let status = sender.status();
+    assert_eq!((world::stored().len(), status.renewals, status.held), (200, 0, 200));
+    assert!(status.connects <= 10, "given up once in resend_window at most: {status:?}");
+    sender.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_of_a_quarter_of_an_hour_is_doubted_and_nothing_is_lost_with_it() {
+    let _receiver = world::begin(&[Kind::default()]);
+    let queue = queue(WINDOW);
+    let sender = start(&queue);
+    let mut doubted = 0;
+    for n in 1..=120 {
+        match n {
+            20 => world::set(0, Process::Hangs),
+            50 => world::set(0, Process::Runs),
+            _ => {}
+        }
+        queue.push(&tick(n, 137));
+        sleep(seconds(30)).await;
+        doubted += u32::from(sender.status().in_doubt);
+    }
+    let status = sender.status();
+    assert_eq!((world::stored().len(), status.due, status.in_doubt), (120, 0, false));
+    assert!((20..35).contains(&doubted), "{doubted} of 30 ticks in doubt");
+    assert!(status.connects <= 3, "{status:?}");
+    sender.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_window_of_zero_nothing_is_written_twice_and_what_is_unproved_at_a_loss_is_counted() {
+    let _receiver = world::begin(&[Kind::default()]);
+    let queue = queue(Duration::ZERO);
+    let sender = start(&queue);
+    for n in 1..=100 {
+        if n % 10 == 0 {
+            world::set(0, Process::Down);
+            sleep(seconds(5)).await;
+            world::set(0, Process::Runs);
+        }
+        queue.push(&tick(n, 137));
+        sleep(seconds(30)).await;
+    }
+    let status = sender.status();
+    assert!(world::writes().values().all(|writes| *writes == 1), "{:?}", world::writes());
+    // Since the last answer: at most those of a period and a half, for each of ten kills.
+    assert!((10..=40).contains(&status.unproved), "{status:?}");
+    assert_eq!(world::stored().len(), 100, "all were read, though nobody knew");
+    sender.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_is_always_slow_to_answer_gets_its_backlog() {
+    let kind = Kind { answers_after: seconds(4), ..Kind::default() };
+    let _receiver = world::begin(&[kind]);
+    let queue = queue(WINDOW);
+    (1..=20).for_each(|n| queue.push(&tick(n, 137)));
+    let sender = start(&queue);
+    for n in 21..=200 {
+        queue.push(&tick(n, 137));
+        sleep(seconds(30)).await;
+    }
+    assert_eq!(world::stored().len(), 200);
+    sender.stop();
+}

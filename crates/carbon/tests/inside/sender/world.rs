@@ -1,0 +1,465 @@
+//! A simulated receiver with a simulated clock: what it reads, holds in memory and stores, and how it ends.
+//!
+//! Weights stand for points: a tick is one line, `w WEIGHT TIMESTAMP`, of which the kernel takes what it has room for.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::address::Address;
+use crate::connection::{ConnectionError, Stream, Timeouts};
+
+/// The simulated receiver looks at its connections this often.
+pub(super) const STEP: Duration = Duration::from_millis(250);
+/// Connections that a kernel keeps for a program that does not accept them.
+const BACKLOG: usize = 50;
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::new(World::default());
+}
+
+/// Whose turn it is among connections with something unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The oldest connection is read first.
+    Oldest,
+    /// All are read alike.
+    Shared,
+}
+
+/// How a receiver works.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kind {
+    /// Points read in a second.
+    pub(super) reads: f64,
+    /// Points stored in a second.
+    pub(super) stores: f64,
+    /// At so many points in memory it pauses reading, until a twentieth of them is stored.
+    pub(super) cache: f64,
+    /// Whether it begins with so many in memory.
+    pub(super) full: bool,
+    /// Running time for which a point stays in memory at least.
+    pub(super) holds: Duration,
+    /// Points that kernels take for a connection.
+    pub(super) room: f64,
+    pub(super) order: Order,
+    /// It closes a connection on which nothing has come for so long.
+    pub(super) closes_idle_after: Option<Duration>,
+    /// It closes its end so long after ours, though it has read everything.
+    pub(super) answers_after: Duration,
+    /// A proxy in front of it closes its end this long after ours, whatever has been read.
+    pub(super) proxy_closes_after: Option<Duration>,
+    /// Connections that it takes at once.
+    pub(super) most_connections: usize,
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self {
+            reads: 1e9,
+            stores: 1e9,
+            cache: f64::INFINITY,
+            full: false,
+            holds: Duration::ZERO,
+            room: 100_000.0,
+            order: Order::Shared,
+            closes_idle_after: None,
+            answers_after: Duration::ZERO,
+            proxy_closes_after: None,
+            most_connections: usize::MAX,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Process {
+    Runs,
+    Hangs,
+    Down,
+    /// Its host is gone: nothing answers.
+    Gone,
+}
+
+struct Receiver {
+    kind: Kind,
+    process: Process,
+    /// How long it has run.
+    ran: Duration,
+    paused: bool,
+    /// (timestamp, points, running time at which it was read)
+    memory: VecDeque<(i64, f64, Duration)>,
+    held: f64,
+    stored: BTreeSet<i64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Closed,
+    Reset,
+}
+
+struct Link {
+    receiver: usize,
+    accepted: bool,
+    /// (timestamp, points of it that are unread, whether its last byte is among them)
+    unread: VecDeque<(i64, f64, bool)>,
+    half_closed: Option<Instant>,
+    ended: Option<End>,
+    last_bytes: Instant,
+    news: Arc<Notify>,
+}
+
+impl Link {
+    fn weight(&self) -> f64 {
+        self.unread.iter().map(|(_, weight, _)| weight).sum()
+    }
+
+    fn end(&mut self, end: End) {
+        self.ended.get_or_insert(end);
+        self.unread.clear();
+        self.news.notify_waiters();
+    }
+}
+
+#[derive(Default)]
+struct World {
+    receivers: Vec<Receiver>,
+    links: BTreeMap<usize, Link>,
+    next_link: usize,
+    /// To which receiver the name leads.
+    name: usize,
+    /// How often each tick was written as a whole.
+    writes: BTreeMap<i64, u32>,
+}
+
+fn world<T>(change: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with_borrow_mut(change)
+}
+
+/// An empty world with these receivers, the name leading to the first.
+pub(super) fn begin(kinds: &[Kind]) -> tokio::task::JoinSet<()> {
+    let receiver = |&kind: &Kind| Receiver {
+        kind,
+        process: Process::Runs,
+        ran: Duration::ZERO,
+        paused: false,
+        memory: if kind.full { [(PART, kind.cache, Duration::ZERO)].into() } else { VecDeque::new() },
+        held: if kind.full { kind.cache } else { 0.0 },
+        stored: BTreeSet::new(),
+    };
+    world(|world| *world = World { receivers: kinds.iter().map(receiver).collect(), ..World::default() });
+    let mut steps = tokio::task::JoinSet::new();
+    steps.spawn(async {
+        loop {
+            sleep(STEP).await;
+            world(World::step);
+        }
+    });
+    steps
+}
+
+/// What becomes of the process of a receiver.
+pub(super) fn set(receiver: usize, process: Process) {
+    world(|world| world.set(receiver, process));
+}
+
+/// The name leads to another receiver.
+pub(super) fn move_name(receiver: usize) {
+    world(|world| world.name = receiver);
+}
+
+/// Every tick that some receiver has stored.
+pub(super) fn stored() -> BTreeSet<i64> {
+    world(|world| world.receivers.iter().flat_map(|receiver| receiver.stored.iter().copied()).collect())
+}
+
+/// How often each tick was written.
+pub(super) fn writes() -> BTreeMap<i64, u32> {
+    world(|world| world.writes.clone())
+}
+
+impl World {
+    fn set(&mut self, receiver: usize, process: Process) {
+        let links = self.links.values_mut().filter(|link| link.receiver == receiver);
+        match process {
+            Process::Down => {
+                for link in links {
+                    let clean = link.accepted && link.unread.is_empty();
+                    link.end(if clean { End::Closed } else { End::Reset });
+                }
+            }
+            // The other kernel knows of nothing after that.
+            Process::Runs if self.receivers[receiver].process == Process::Gone => {
+                links.for_each(|link| link.end(End::Reset));
+            }
+            _ => {}
+        }
+        let it = &mut self.receivers[receiver];
+        if matches!(process, Process::Down | Process::Gone) {
+            it.memory.clear();
+            it.held = 0.0;
+            it.paused = false;
+        }
+        it.process = process;
+    }
+
+    fn step(&mut self) {
+        let now = Instant::now();
+        for number in 0..self.receivers.len() {
+            let it = &mut self.receivers[number];
+            if it.process != Process::Runs {
+                continue;
+            }
+            it.ran += STEP;
+            it.store();
+            let links = self.links.values_mut();
+            let mut open: Vec<&mut Link> =
+                links.filter(|link| link.receiver == number && link.ended.is_none()).collect();
+            open.iter_mut().for_each(|link| link.accepted = true);
+            let mut left = it.kind.reads * STEP.as_secs_f64();
+            while left > 1e-9 {
+                let mut readable: Vec<&mut &mut Link> =
+                    open.iter_mut().filter(|link| !link.unread.is_empty()).collect();
+                let share = match it.kind.order {
+                    Order::Shared => left / readable.len().max(1) as f64,
+                    Order::Oldest => {
+                        readable.truncate(1);
+                        left
+                    }
+                };
+                if readable.is_empty() || it.paused {
+                    break;
+                }
+                for link in readable {
+                    let room = it.kind.cache - it.held;
+                    let take = share.min(room);
+                    if take <= 0.0 {
+                        it.paused = true;
+                        break;
+                    }
+                    left -= link.read(take, it);
+                }
+            }
+            for link in open {
+                let read = link.unread.is_empty()
+                    && link.half_closed.is_none_or(|at| now >= at + it.kind.answers_after);
+                let done = read
+                    || link
+                        .half_closed
+                        .is_some_and(|at| it.kind.proxy_closes_after.is_some_and(|after| now >= at + after));
+                let idle = it.kind.closes_idle_after.is_some_and(|after| now >= link.last_bytes + after);
+                if (link.half_closed.is_some() && done && !it.paused) || (idle && link.unread.is_empty()) {
+                    // What a proxy has taken it may yet hand on; here it never does.
+                    link.end(End::Closed);
+                }
+            }
+        }
+        self.links.retain(|_, link| link.ended.is_none() || Arc::strong_count(&link.news) > 1);
+    }
+}
+
+impl Receiver {
+    /// Memory → disk.
+    fn store(&mut self) {
+        let mut left = self.kind.stores * STEP.as_secs_f64();
+        while left > 0.0
+            && let Some((timestamp, weight, read)) = self.memory.front_mut()
+            && *read + self.kind.holds <= self.ran
+        {
+            let some = weight.min(left);
+            *weight -= some;
+            left -= some;
+            self.held -= some;
+            if *weight <= 1e-9 {
+                if *timestamp != PART {
+                    self.stored.insert(*timestamp);
+                }
+                self.memory.pop_front();
+            }
+        }
+        if self.held <= 0.95 * self.kind.cache {
+            self.paused = false;
+        }
+    }
+}
+
+/// A part of a tick, whose last byte comes later.
+const PART: i64 = -1;
+
+impl Link {
+    /// Reads up to `most` points.
+    fn read(&mut self, most: f64, receiver: &mut Receiver) -> f64 {
+        let mut read = 0.0;
+        while read < most - 1e-9
+            && let Some((timestamp, weight, is_last)) = self.unread.front_mut()
+        {
+            let some = weight.min(most - read);
+            *weight -= some;
+            read += some;
+            let whole = *weight <= 1e-9;
+            let stamp = if whole && *is_last { *timestamp } else { PART };
+            receiver.memory.push_back((stamp, some, receiver.ran));
+            receiver.held += some;
+            if whole {
+                self.unread.pop_front();
+            }
+        }
+        self.news.notify_waiters();
+        // Reading nothing at all would never end.
+        read.max(1e-6)
+    }
+}
+
+/// A connection of this world.
+pub(super) struct SimulatedStream {
+    number: usize,
+    receiver: usize,
+    news: Arc<Notify>,
+    timeouts: Timeouts,
+    unfinished: std::sync::atomic::AtomicBool,
+}
+
+impl SimulatedStream {
+    async fn to(receiver: usize, timeouts: Timeouts) -> Result<Self, ConnectionError> {
+        let address = SocketAddr::from(([127, 0, 0, 1], 2003));
+        let refused = |kind: std::io::ErrorKind| ConnectionError::Connect(address, kind.into());
+        let waits = world(|world| {
+            let waiting = world.links.values().filter(|link| link.receiver == receiver && !link.accepted);
+            match world.receivers[receiver].process {
+                Process::Down => Err(refused(std::io::ErrorKind::ConnectionRefused)),
+                Process::Gone => Ok(true),
+                _ => Ok(waiting.count() > BACKLOG),
+            }
+        })?;
+        if waits {
+            sleep(timeouts.connect).await;
+            return Err(refused(std::io::ErrorKind::TimedOut));
+        }
+        let news = Arc::new(Notify::new());
+        let number = world(|world| {
+            let number = world.next_link;
+            world.next_link += 1;
+            let open = world.links.values().filter(|link| link.receiver == receiver && link.ended.is_none());
+            let is_full = open.count() >= world.receivers[receiver].kind.most_connections;
+            let link = Link {
+                receiver,
+                accepted: false,
+                unread: VecDeque::new(),
+                half_closed: None,
+                ended: is_full.then_some(End::Closed),
+                last_bytes: Instant::now(),
+                news: Arc::clone(&news),
+            };
+            world.links.insert(number, link);
+            number
+        });
+        Ok(Self { number, receiver, news, timeouts, unfinished: false.into() })
+    }
+
+    fn link<T>(&self, change: impl FnOnce(&mut Link) -> T) -> T {
+        world(|world| change(world.links.get_mut(&self.number).unwrap()))
+    }
+
+    fn end(&self) -> Option<ConnectionError> {
+        self.link(|link| link.ended).map(|end| match end {
+            End::Closed => ConnectionError::Closed,
+            End::Reset => ConnectionError::Socket(std::io::ErrorKind::ConnectionReset.into()),
+        })
+    }
+}
+
+impl Stream for SimulatedStream {
+    async fn open(_: &Address, timeouts: Timeouts) -> Result<Self, ConnectionError> {
+        Self::to(world(|world| world.name), timeouts).await
+    }
+
+    fn open_again(&self) -> impl Future<Output = Result<Self, ConnectionError>> + Send + use<> {
+        Self::to(self.receiver, self.timeouts)
+    }
+
+    fn peer(&self) -> SocketAddr {
+        ([127, 0, 0, 1], u16::try_from(self.receiver).unwrap()).into()
+    }
+
+    async fn write(&self, frame: &[u8]) -> Result<(), ConnectionError> {
+        let line = std::str::from_utf8(frame).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (mut left, timestamp): (f64, i64) = (words[1].parse().unwrap(), words[2].parse().unwrap());
+        let mut progress = Instant::now();
+        self.unfinished.store(true, std::sync::atomic::Ordering::Relaxed);
+        loop {
+            let read = self.news.notified();
+            if let Some(end) = self.end() {
+                return Err(end);
+            }
+            let room = world(|world| world.receivers[self.receiver].kind.room);
+            let written = self.link(|link| {
+                let some = left.min((room - link.weight()).max(0.0));
+                if some > 0.0 {
+                    link.unread.push_back((timestamp, some, some >= left));
+                    link.last_bytes = Instant::now();
+                }
+                some
+            });
+            left -= written;
+            if left <= 0.0 {
+                world(|world| *world.writes.entry(timestamp).or_default() += 1);
+                self.unfinished.store(false, std::sync::atomic::Ordering::Relaxed);
+                return Ok(());
+            }
+            if written > 0.0 {
+                progress = Instant::now();
+            }
+            let wait = self.timeouts.pause.saturating_sub(progress.elapsed());
+            if tokio::time::timeout(wait, read).await.is_err() {
+                return Err(ConnectionError::Unread(self.timeouts.pause));
+            }
+        }
+    }
+
+    fn half_close(&self) -> Result<(), ConnectionError> {
+        self.link(|link| link.half_closed = Some(Instant::now()));
+        Ok(())
+    }
+
+    async fn ended(&self) -> ConnectionError {
+        loop {
+            let news = self.news.notified();
+            if let Some(end) = self.end() {
+                return end;
+            }
+            news.await;
+        }
+    }
+
+    fn has_ended(&self) -> Option<ConnectionError> {
+        self.end()
+    }
+
+    fn unacked(&self) -> Result<u64, ConnectionError> {
+        Ok(0)
+    }
+}
+
+impl Drop for SimulatedStream {
+    fn drop(&mut self) {
+        let unfinished = self.unfinished.load(std::sync::atomic::Ordering::Relaxed);
+        world(|world| {
+            let Some(link) = world.links.get_mut(&self.number) else { return };
+            if unfinished {
+                link.end(End::Reset);
+            } else {
+                // What is unread can still be read.
+                link.half_closed.get_or_insert_with(Instant::now);
+                if link.accepted && link.unread.is_empty() {
+                    link.end(End::Closed);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,49 @@
+//! What the disk of this thread refuses.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io::{self, Write};
+
+thread_local! {
+    static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
+    static SYNCS: Cell<Option<u32>> = const { Cell::new(None) };
+    static KEEPS_FILES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// It has room for so many bytes more.
+pub(in crate::store) fn set_room(bytes: Option<usize>) {
+    ROOM.set(bytes);
+}
+
+/// It syncs so many times more.
+pub(in crate::store) fn set_syncs(times: Option<u32>) {
+    SYNCS.set(times);
+}
+
+/// It refuses to remove a file.
+pub(in crate::store) fn set_keeps_files(keeps: bool) {
+    KEEPS_FILES.set(keeps);
+}
+
+pub(in crate::store) fn remove() -> io::Result<()> {
+    if KEEPS_FILES.get() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
+}
+
+/// What is written of `bytes` before the injected fault, where there is one.
+pub(in crate::store) fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    let Some(room) = ROOM.get() else { return Ok(()) };
+    let fits = bytes.get(..room).filter(|fits| fits.len() < bytes.len());
+    ROOM.set(Some(room.saturating_sub(bytes.len())));
+    fits.map_or(Ok(()), |fits| file.write_all(fits).and(Err(io::ErrorKind::StorageFull.into())))
+}
+
+pub(in crate::store) fn sync() -> io::Result<()> {
+    match SYNCS.get() {
+        Some(0) => Err(io::Error::from_raw_os_error(5)),
+        Some(times) => {
+            SYNCS.set(Some(times - 1));
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}

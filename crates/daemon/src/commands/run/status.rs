@@ -1,0 +1,120 @@
+//! What the daemon tells of itself: to systemd in words, and to `status` when that asks.
+
+use super::{Daemon, LoggedState, clock_time, unix_now};
+use crate::source::{Outcome, Source};
+use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
+
+/// slurmctld as the outcomes have shown it.
+#[derive(Debug, Default)]
+pub(super) struct SlurmctldSeen(SlurmctldEntry);
+
+impl SlurmctldSeen {
+    pub(super) fn note(&mut self, outcome: &Outcome, now: i64) {
+        let seen = &mut self.0;
+        if seen.answers != Some(outcome.is_ok()) {
+            (seen.answers, seen.since) = (Some(outcome.is_ok()), Some(now));
+        }
+        match outcome {
+            Ok(_) => (seen.error, seen.last_answer) = (None, Some(now)),
+            Err(error) => seen.error = Some(error.to_string()),
+        }
+    }
+}
+
+impl Daemon {
+    /// To systemd.
+    pub(super) fn tell_status(&mut self) {
+        let (said, senders, nameless) = (self.logged, &self.senders, self.logged_nameless);
+        self.notify.status(|| {
+            let slurm = match said {
+                LoggedState::Nothing => "waiting for the first reading",
+                LoggedState::Up => "slurmctld answers",
+                LoggedState::Down => "slurmctld does not answer",
+            };
+            let destinations =
+                senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
+            let nameless = nameless.then(|| "nothing is sent before the cluster's name is known".to_owned());
+            std::iter::once(slurm.to_owned())
+                .chain(nameless)
+                .chain(destinations)
+                .collect::<Vec<_>>()
+                .join("; ")
+        });
+    }
+
+    /// To `status`.
+    pub(super) fn status(&self) -> StatusDocument {
+        let (queue, settings) = (self.queue.status(), &self.config.queue);
+        StatusDocument {
+            version: env!("SLURM_GRAPHITE_VERSION").to_owned(),
+            pid: std::process::id(),
+            config: self.config.file.clone(),
+            started: self.started,
+            now: unix_now(),
+            interval: self.config.interval,
+            last_tick: self.last_tick,
+            slurmctld: SlurmctldEntry {
+                cluster: self.cluster.clone(),
+                nameless: self.logged_nameless,
+                ..self.slurmctld.0.clone()
+            },
+            destinations: self.destinations(),
+            queue: QueueEntry {
+                dir: self.queue_dir.clone(),
+                durable: queue.durable,
+                file_bytes: queue.file_bytes,
+                memory_bytes: queue.memory_bytes,
+                max_bytes: settings.limits.max_bytes,
+                max_age: settings.limits.max_age.as_secs(),
+                window_short: queue.window_short,
+            },
+            readers: self.readers(),
+        }
+    }
+
+    fn destinations(&self) -> Vec<DestinationEntry> {
+        let entry = |(to, sender): &(carbon::Destination, carbon::Sender)| {
+            let status = sender.status();
+            let dropped = status.dropped;
+            DestinationEntry {
+                name: to.name.clone(),
+                address: to.address.to_string(),
+                connected: status.connected,
+                in_doubt: status.in_doubt,
+                since: i64::try_from(status.since).unwrap_or(i64::MAX),
+                ticks_due: status.due,
+                points_due: sender.points_due(),
+                oldest_due: status.oldest_due,
+                ticks_held: status.held,
+                bytes_held: status.bytes,
+                last_delivery: status.last_delivery,
+                points_dropped: dropped.full.saturating_add(dropped.age).saturating_add(dropped.damaged),
+                points_unproved: status.unproved,
+            }
+        };
+        self.senders.iter().map(entry).collect()
+    }
+
+    fn readers(&self) -> Vec<ReaderEntry> {
+        let entry = |role: &str, source: &Source| ReaderEntry {
+            role: role.to_owned(),
+            release: source.release().map(|release| release.to_string()),
+            pid: source.pid(),
+            restarts: source.restarts(),
+        };
+        let surveys = self.survey.as_ref().map(|survey| entry("surveys", survey.source()));
+        std::iter::once(entry("statistics", &self.source)).chain(surveys).collect()
+    }
+}
+
+fn destination_words(name: &str, status: &carbon::Status) -> String {
+    let state = match (status.connected, status.in_doubt) {
+        (true, false) => "sending to",
+        (true, true) => "not known to read:",
+        (false, _) => "waiting for",
+    };
+    match status.oldest_due.filter(|_| status.due > 1 || !status.connected) {
+        Some(oldest) => format!("{state} {name}, {} ticks queued since {}", status.due, clock_time(oldest)),
+        None => format!("{state} {name}"),
+    }
+}

@@ -1,0 +1,54 @@
+//! `status`: how the running daemon is, for a person, a health check or a script.
+//!
+//! What is not well counts once it has lasted longer than `--max-age`: a slurmctld that is restarted is no failure of the
+//! daemon's.
+
+mod lines;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use self::lines::{Line, Mark, lines};
+use super::{block_on, print};
+use crate::status::StatusDocument;
+use crate::status_socket::ask;
+
+/// What a tick may take longer than its interval, at least.
+const LEAST_AGE: Duration = Duration::from_secs(90);
+
+/// The document, and what of it is not well.
+#[derive(Serialize)]
+struct Judged<'d> {
+    well: bool,
+    problems: Vec<String>,
+    #[serde(flatten)]
+    document: &'d StatusDocument,
+}
+
+pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path>) -> Result<()> {
+    let document = block_on(async { Ok(ask(socket).await?) })?;
+    let intervals = Duration::from_secs(document.interval.into()) * 3;
+    let lines = lines(&document, max_age.unwrap_or(intervals.max(LEAST_AGE)));
+    let wrong = lines.iter().filter(|line| line.mark == Mark::Wrong);
+    let problems: Vec<String> = wrong.map(|line| format!("{}: {}", line.subject, line.text)).collect();
+    let count = problems.len();
+    if json {
+        let judged = Judged { well: count == 0, problems, document: &document };
+        print(&format!("{}\n", serde_json::to_string(&judged)?))?;
+    } else {
+        print(&text(&lines))?;
+    }
+    match count {
+        0 => Ok(()),
+        1 => bail!("one thing is not well"),
+        many => bail!("{many} things are not well"),
+    }
+}
+
+fn text(lines: &[Line]) -> String {
+    let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
+    lines.iter().map(|Line { mark, subject, text }| format!("{mark} {subject:<width$}  {text}\n")).collect()
+}

@@ -1,0 +1,257 @@
+//! A daemon's document as lines for a person, each with its mark.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
+
+/// How a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    Well,
+    /// Not well, but for no longer than `--max-age`.
+    NotYet,
+    Wrong,
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Well => "✓",
+            Self::NotYet => "–",
+            Self::Wrong => "✗",
+        })
+    }
+}
+
+/// One thing.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) mark: Mark,
+    pub(super) subject: String,
+    pub(super) text: String,
+}
+
+/// The present moment, and how long something may be not well.
+#[derive(Clone, Copy)]
+struct Judge {
+    now: i64,
+    max_age: Duration,
+}
+
+impl Judge {
+    /// Of what has not been well since then.
+    fn mark(self, since: i64) -> Mark {
+        if self.age(since) > self.max_age { Mark::Wrong } else { Mark::NotYet }
+    }
+
+    /// Zero for a moment that is in the future, because the clock was set back.
+    fn age(self, since: i64) -> Duration {
+        Duration::from_secs(u64::try_from(self.now.saturating_sub(since)).unwrap_or(0))
+    }
+
+    /// Such as "since 2026-11-22 08:00:00 (2h 3m 1s)".
+    fn since(self, since: i64) -> String {
+        format!("since {} ({})", moment(since), humantime::format_duration(self.age(since)))
+    }
+}
+
+/// What `document` tells, judged by `max_age`.
+pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<Line> {
+    let judge = Judge { now: document.now, max_age };
+    let StatusDocument { version, pid, started, .. } = document;
+    let line = |subject: &str, (mark, text): (Mark, String)| Line { mark, subject: subject.to_owned(), text };
+    let file = document.config.as_ref().map(|file| file.display().to_string());
+    let file = file.unwrap_or_else(|| "flags and defaults alone".to_owned());
+    let mut lines = vec![
+        line("daemon", (Mark::Well, format!("{version}, process {pid}, {}", judge.since(*started)))),
+        line("configuration", (Mark::Well, file)),
+        line("last tick", last_tick(document, judge)),
+        line("slurmctld", slurmctld(&document.slurmctld, *started, judge)),
+    ];
+    lines.extend(document.destinations.iter().map(|to| line(&to.name, destination(to, judge))));
+    lines.push(line("queue", queue(&document.queue, *started, judge)));
+    lines.extend(document.readers.iter().map(|entry| line("reader", reader(entry))));
+    lines
+}
+
+fn last_tick(document: &StatusDocument, judge: Judge) -> (Mark, String) {
+    let every = format!("one every {} s", document.interval);
+    let Some(last) = document.last_tick else {
+        return (judge.mark(document.started), format!("none yet; {every}"));
+    };
+    let age = judge.age(last);
+    let mark = if age > judge.max_age { Mark::Wrong } else { Mark::Well };
+    (mark, format!("{}, {} ago; {every}", moment(last), humantime::format_duration(age)))
+}
+
+fn slurmctld(entry: &SlurmctldEntry, started: i64, judge: Judge) -> (Mark, String) {
+    let since = entry.since.unwrap_or(started);
+    let cluster = entry.cluster.as_ref().map_or_else(String::new, |cluster| format!(", cluster {cluster}"));
+    match entry.answers {
+        Some(true) if entry.nameless => {
+            let text = "but does not tell the cluster's name, which the prefix needs: nothing is sent";
+            (judge.mark(since), format!("answers {}, {text}", judge.since(since)))
+        }
+        Some(true) => (Mark::Well, format!("answers {}{cluster}", judge.since(since))),
+        Some(false) => {
+            let error = entry.error.as_deref().unwrap_or_default();
+            (judge.mark(since), format!("does not answer {}: {error}", judge.since(since)))
+        }
+        None => (judge.mark(started), "no reading yet".to_owned()),
+    }
+}
+
+fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
+    let (mark, state) = match (to.connected, to.in_doubt) {
+        (true, false) => (Mark::Well, "connected"),
+        (true, true) => (judge.mark(to.since), "not known to read"),
+        (false, _) => (judge.mark(to.since), "not connected"),
+    };
+    let mut text = format!("{state} {}", judge.since(to.since));
+    if let Some(oldest) = to.oldest_due {
+        let (ticks, points) = (number(to.ticks_due, "tick waits", "ticks wait"), to.points_due);
+        text += &format!("; {ticks} to be sent ({points} points), the oldest of {}", moment(oldest));
+    }
+    let sent = to.ticks_held.saturating_sub(to.ticks_due);
+    if sent > 0 {
+        text += &format!("; {} for resend_window", number(sent, "sent tick is kept", "sent ticks are kept"));
+    }
+    for (points, what) in
+        [(to.points_dropped, "lost"), (to.points_unproved, "sent, not proved read and not sent again")]
+    {
+        if points > 0 {
+            text += &format!("; {points} points {what} since the daemon's start");
+        }
+    }
+    (mark, text)
+}
+
+fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
+    let max_age = humantime::format_duration(Duration::from_secs(entry.max_age));
+    let limits = format!("at most {} and {max_age}", mebibytes(entry.max_bytes));
+    let memory = mebibytes(u64::try_from(entry.memory_bytes).unwrap_or(u64::MAX));
+    let (mark, mut text) = match entry.dir.as_ref().map(|dir| dir.display()) {
+        None => (Mark::Well, format!("in memory, {memory}; {limits}; a restart loses it")),
+        Some(dir) if entry.durable => {
+            (Mark::Well, format!("{dir}, {}; {limits}", mebibytes(entry.file_bytes)))
+        }
+        Some(dir) => {
+            let text = format!("in memory, {memory}; {limits}: {dir} cannot be written; the log says why");
+            (judge.mark(started), text)
+        }
+    };
+    if entry.window_short {
+        text += "; max_bytes has no room for all of resend_window";
+    }
+    (mark, text)
+}
+
+/// That there is none at the moment is slurmctld's line to judge.
+fn reader(entry: &ReaderEntry) -> (Mark, String) {
+    let release = entry.release.as_ref().map_or_else(String::new, |release| format!(", Slurm {release}"));
+    let restarts = match entry.restarts {
+        0 => String::new(),
+        1 => ", started again once".to_owned(),
+        many => format!(", started again {many} times"),
+    };
+    let role = &entry.role;
+    match entry.pid {
+        Some(pid) => (Mark::Well, format!("{role}{release}, process {pid}{restarts}")),
+        None => (Mark::NotYet, format!("{role}: none at the moment{restarts}")),
+    }
+}
+
+fn number(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Such as "0.2 MiB", rounded up: a queue that holds something is not empty.
+fn mebibytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
+    format!("{}.{} MiB", tenths / 10, tenths % 10)
+}
+
+/// Local time.
+fn moment(unix: i64) -> String {
+    jiff::Timestamp::from_second(unix)
+        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string())
+        .unwrap_or_else(|_| unix.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document() -> StatusDocument {
+        let slurmctld = SlurmctldEntry { answers: Some(true), since: Some(0), ..SlurmctldEntry::default() };
+        StatusDocument {
+            now: 1000,
+            interval: 30,
+            last_tick: Some(990),
+            slurmctld,
+            ..StatusDocument::default()
+        }
+    }
+
+    fn marks(document: &StatusDocument) -> Vec<(String, Mark)> {
+        let lines = lines(document, Duration::from_secs(90)).into_iter();
+        lines.filter(|line| line.mark != Mark::Well).map(|line| (line.subject, line.mark)).collect()
+    }
+
+    #[test]
+    fn what_is_away_is_wrong_after_max_age_and_a_young_daemon_is_given_that_time() {
+        let to = |since| DestinationEntry { name: "a".to_owned(), since, ..DestinationEntry::default() };
+        for (since, mark) in [(910, Mark::NotYet), (909, Mark::Wrong)] {
+            let away = StatusDocument { destinations: vec![to(since)], ..document() };
+            assert_eq!(marks(&away), [("a".to_owned(), mark)]);
+            let starts = StatusDocument {
+                started: since,
+                last_tick: None,
+                slurmctld: SlurmctldEntry::default(),
+                ..document()
+            };
+            assert_eq!(marks(&starts), ["last tick", "slurmctld"].map(|subject| (subject.to_owned(), mark)));
+            let queue = QueueEntry { dir: Some("/q".into()), ..QueueEntry::default() };
+            let no_disk = StatusDocument { started: since, queue, ..document() };
+            assert_eq!(marks(&no_disk), [("queue".to_owned(), mark)]);
+        }
+    }
+
+    /// A destination that does not read is no better than one that is away.
+    #[test]
+    fn doubt_counts_too_and_a_clock_that_was_set_back_does_not() {
+        let to =
+            DestinationEntry { connected: true, in_doubt: true, since: 1, ..DestinationEntry::default() };
+        let doubted = StatusDocument { destinations: vec![to], ..document() };
+        assert_eq!(marks(&doubted), [(String::new(), Mark::Wrong)]);
+        let future = StatusDocument { last_tick: Some(5000), ..document() };
+        assert_eq!(marks(&future), []);
+    }
+
+    /// A health check must not call it well that nothing is ever sent.
+    #[test]
+    fn a_cluster_without_the_name_that_the_prefix_needs_is_wrong_although_slurmctld_answers() {
+        let nameless = StatusDocument {
+            slurmctld: SlurmctldEntry { nameless: true, ..document().slurmctld },
+            ..document()
+        };
+        assert_eq!(marks(&nameless), [("slurmctld".to_owned(), Mark::Wrong)]);
+    }
+
+    #[test]
+    fn what_is_lost_is_said_as_long_as_the_daemon_runs() {
+        let to = DestinationEntry {
+            connected: true,
+            points_dropped: 7,
+            points_unproved: 3,
+            ..DestinationEntry::default()
+        };
+        let (mark, text) = destination(&to, Judge { now: 0, max_age: Duration::ZERO });
+        assert_eq!(mark, Mark::Well);
+        assert!(
+            text.contains("; 7 points lost since") && text.contains("; 3 points sent, not proved read"),
+            "{text}"
+        );
+    }
+}

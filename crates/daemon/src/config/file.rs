@@ -1,0 +1,98 @@
+//! Which configuration file is read: the one that --config names, or else the default file, which may be missing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::problem::{KeyLocation, Problem, Problems};
+
+/// Names another default file.
+const VARIABLE: &str = "SLURM_GRAPHITE_CONFIG";
+/// The default file, below the folder for configurations.
+const BELOW: &str = "slurm-graphite/slurm-graphite.toml";
+
+/// A configuration file that was read, or that none is there.
+#[derive(Debug, Default)]
+pub(crate) struct ConfigFile {
+    /// `None`: there is no default file.
+    pub(super) path: Option<PathBuf>,
+    pub(super) text: String,
+}
+
+/// A configuration file that is there and cannot be read, or one that --config names and that is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot be read: {source}", .path.display())]
+pub(crate) struct Unreadable {
+    path: PathBuf,
+    source: io::Error,
+    is_default: bool,
+}
+
+impl ConfigFile {
+    /// Reads `named`, or else the default file.
+    pub(crate) fn read(named: Option<&Path>) -> Result<Self, Unreadable> {
+        let read = |path: &Path| match std::fs::read_to_string(path) {
+            Ok(text) => Ok(Self { path: Some(path.to_owned()), text }),
+            Err(source) => Err(Unreadable { path: path.to_owned(), source, is_default: named.is_none() }),
+        };
+        if let Some(path) = named {
+            return read(path);
+        }
+        for path in default_paths() {
+            match read(&path) {
+                Err(error) if error.is_missing() => {}
+                found => return found,
+            }
+        }
+        Ok(Self::default())
+    }
+}
+
+impl Unreadable {
+    fn is_missing(&self) -> bool {
+        matches!(self.source.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    }
+
+    /// Whether it is the default file, and this user may not read it.
+    pub(crate) fn is_denied_default(&self) -> bool {
+        self.is_default && self.source.kind() == io::ErrorKind::PermissionDenied
+    }
+}
+
+impl From<Unreadable> for Problems {
+    fn from(error: Unreadable) -> Self {
+        let text = format!("cannot be read: {}", error.source);
+        vec![Problem { location: KeyLocation::Whole, key: error.path.display().to_string(), text }].into()
+    }
+}
+
+/// Where the default file may be, in this order.
+pub(crate) fn default_paths() -> Vec<PathBuf> {
+    if let Some(path) = std::env::var_os(VARIABLE) {
+        return vec![path.into()];
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    below_prefix(&program).into_iter().chain([Path::new("/etc").join(BELOW)]).collect()
+}
+
+/// Where `make install PREFIX=` puts it, for a program that was installed with it; below /usr it is in /etc.
+fn below_prefix(program: &Path) -> Option<PathBuf> {
+    let prefix = program.parent().filter(|folder| folder.ends_with("bin"))?.parent()?;
+    (prefix != Path::new("/usr") && prefix != Path::new("/")).then(|| prefix.join("etc").join(BELOW))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_prefix_has_a_default_file_of_its_own_and_a_build_has_none() {
+        let of = |program: &str| below_prefix(Path::new(program)).map(|path| path.display().to_string());
+        let expected = "/usr/local/etc/slurm-graphite/slurm-graphite.toml".to_owned();
+        assert_eq!(of("/usr/local/bin/slurm-graphite"), Some(expected));
+        for program in
+            ["/usr/bin/slurm-graphite", "/bin/slurm-graphite", "/x/target/debug/slurm-graphite", ""]
+        {
+            assert_eq!(of(program), None, "{program}");
+        }
+    }
+}

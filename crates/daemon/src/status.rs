@@ -1,0 +1,96 @@
+//! What a running daemon tells `slurm-graphite status`: one JSON document. Moments are Unix seconds.
+//!
+//! Any user of the host may read it: nothing of a user of the cluster is in it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// The daemon at one moment. A member that an older daemon does not tell has its default.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct StatusDocument {
+    pub(crate) version: String,
+    pub(crate) pid: u32,
+    /// The configuration file.
+    pub(crate) config: Option<PathBuf>,
+    pub(crate) started: i64,
+    pub(crate) now: i64,
+    /// Seconds between two ticks.
+    pub(crate) interval: u32,
+    /// The timestamp of the last tick.
+    pub(crate) last_tick: Option<i64>,
+    pub(crate) slurmctld: SlurmctldEntry,
+    pub(crate) destinations: Vec<DestinationEntry>,
+    pub(crate) queue: QueueEntry,
+    pub(crate) readers: Vec<ReaderEntry>,
+}
+
+/// slurmctld, as the readings of every tick show it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SlurmctldEntry {
+    pub(crate) cluster: Option<String>,
+    /// The prefix needs the cluster's name, which no reading has had: nothing is sent.
+    pub(crate) nameless: bool,
+    /// Whether the last reading succeeded; `None` before the first.
+    pub(crate) answers: Option<bool>,
+    /// Since when that is so.
+    pub(crate) since: Option<i64>,
+    /// Why the last reading failed.
+    pub(crate) error: Option<String>,
+    pub(crate) last_answer: Option<i64>,
+}
+
+/// One destination. Counters run since the daemon's start.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct DestinationEntry {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) connected: bool,
+    /// Nothing has shown for `stall_timeout` that the receiver reads.
+    pub(crate) in_doubt: bool,
+    /// Since when it is connected, not connected or in doubt.
+    pub(crate) since: i64,
+    /// Ticks that wait to be sent, their points, and the timestamp of the oldest.
+    pub(crate) ticks_due: usize,
+    pub(crate) points_due: u64,
+    pub(crate) oldest_due: Option<i64>,
+    /// Ticks kept: those that wait, and those that go out again after a loss.
+    pub(crate) ticks_held: usize,
+    pub(crate) bytes_held: usize,
+    /// When a whole tick was last sent.
+    pub(crate) last_delivery: Option<u64>,
+    pub(crate) points_dropped: u64,
+    pub(crate) points_unproved: u64,
+}
+
+/// What keeps ticks.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct QueueEntry {
+    /// `None`: in memory.
+    pub(crate) dir: Option<PathBuf>,
+    /// Whether ticks are kept on disk now.
+    pub(crate) durable: bool,
+    pub(crate) file_bytes: u64,
+    pub(crate) memory_bytes: usize,
+    pub(crate) max_bytes: u64,
+    /// Seconds.
+    pub(crate) max_age: u64,
+    pub(crate) window_short: bool,
+}
+
+/// One reader.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReaderEntry {
+    pub(crate) role: String,
+    /// Of its libslurm; `None`: that of slurmrestd, or none has been started.
+    pub(crate) release: Option<String>,
+    /// `None`: there is none at the moment.
+    pub(crate) pid: Option<u32>,
+    /// How many were started again.
+    pub(crate) restarts: u64,
+}

@@ -1,0 +1,139 @@
+//! The socket on which the daemon tells how it is: status.sock in the folder that RUNTIME_DIRECTORY names, which systemd
+//! makes and names. Any user of the host may connect; nothing that he sends is read. It costs nothing until somebody asks.
+
+use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+use tracing::{debug, warn};
+
+use crate::status::StatusDocument;
+
+const VARIABLE: &str = "RUNTIME_DIRECTORY";
+/// What systemd makes of the unit's RuntimeDirectory.
+const USUAL: &str = "/run/slurm-graphite";
+const NAME: &str = "status.sock";
+/// How long a daemon may take to answer: it does so between two ticks, within milliseconds.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Far over the longest answer.
+const LONGEST: u64 = 16 << 20;
+
+/// The daemon's end.
+#[derive(Debug)]
+pub(crate) struct StatusSocket {
+    listener: Option<UnixListener>,
+    /// The system has refused to give the last connection, most likely for want of file descriptors: until the next tick
+    /// nobody is answered.
+    rests: bool,
+}
+
+/// Somebody who has asked.
+#[derive(Debug)]
+pub(crate) struct Asker(UnixStream);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    #[error(
+        "no daemon answers at {}: {source}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
+         listens in the folder that {VARIABLE} names.", .path.display()
+    )]
+    Unreachable { path: PathBuf, source: io::Error },
+    #[error(
+        "the daemon at {} has not answered within {} s: it is stopped, hangs, or its host is overloaded", .path.display(),
+        DEADLINE.as_secs()
+    )]
+    Silent { path: PathBuf },
+    #[error("what answers at {} is no slurm-graphite of this version: {text}", .path.display())]
+    Nonsense { path: PathBuf, text: String },
+}
+
+impl StatusSocket {
+    /// Listens where RUNTIME_DIRECTORY says. Without it, or if it cannot, nobody is ever answered.
+    pub(crate) fn listen() -> Self {
+        let listener = named_folder().and_then(|folder| {
+            let path = folder.join(NAME);
+            listen(&path)
+                .inspect_err(|error| {
+                    warn!(path = %path.display(), %error, "`slurm-graphite status` will not find this daemon");
+                })
+                .ok()
+        });
+        Self { listener, rests: false }
+    }
+
+    /// The next who asks; never, where nobody can. Safe to cancel.
+    pub(crate) async fn asked(&mut self) -> Asker {
+        if let Some(listener) = self.listener.as_ref().filter(|_| !self.rests) {
+            match listener.accept().await {
+                Ok((stream, _)) => return Asker(stream),
+                Err(error) => {
+                    debug!(%error, "who asks for the status is not answered before the next tick");
+                    self.rests = true;
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// A tick has come.
+    pub(crate) const fn go_on(&mut self) {
+        self.rests = false;
+    }
+}
+
+impl Asker {
+    /// Tells it, and hangs up. Nobody is waited for: the document is far smaller than a socket's buffer.
+    pub(crate) fn answer(self, document: &StatusDocument) {
+        let written = serde_json::to_vec(document)
+            .map_err(io::Error::other)
+            .and_then(|bytes| self.0.into_std()?.write_all(&bytes));
+        if let Err(error) = written {
+            debug!(%error, "who asked for the status has gone");
+        }
+    }
+}
+
+/// What the daemon tells at `socket`, or where it listens usually.
+pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, NoAnswer> {
+    let usual = || named_folder().unwrap_or_else(|| USUAL.into()).join(NAME);
+    let path = socket.map_or_else(usual, Path::to_owned);
+    let mut bytes = Vec::new();
+    let read = async {
+        let stream = UnixStream::connect(&path).await?;
+        stream.take(LONGEST).read_to_end(&mut bytes).await
+    };
+    match timeout(DEADLINE, read).await {
+        // As many wait for a daemon that answers nobody as the kernel lets.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(NoAnswer::Silent { path }),
+        Ok(Err(source)) => Err(NoAnswer::Unreachable { path, source }),
+        Ok(Ok(_)) => serde_json::from_slice(&bytes)
+            .map_err(|error| NoAnswer::Nonsense { path, text: error.to_string() }),
+        Err(_) => Err(NoAnswer::Silent { path }),
+    }
+}
+
+/// systemd names several folders with colons between.
+fn named_folder() -> Option<PathBuf> {
+    let folders = std::env::var_os(VARIABLE).filter(|folders| folders != OsStr::new(""))?;
+    std::env::split_paths(&folders).next()
+}
+
+/// Under another name first, so that a socket which an earlier run has left is replaced, and none is there before its mode.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let new = path.with_extension("new");
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&new)?;
+    std::fs::set_permissions(&new, Permissions::from_mode(0o666))?;
+    std::fs::rename(&new, path)?;
+    Ok(listener)
+}

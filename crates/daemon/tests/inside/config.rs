@@ -1,0 +1,245 @@
+//! The configuration's tests: every problem at once, and the shipped file.
+
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    match Config::parse(text, &Flags::default()) {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems.to_string().lines().map(str::to_owned).collect(),
+    }
+}
+
+#[test]
+fn all_problems_are_reported_at_once_each_with_key_and_line() {
+    let text = r#"interval = "0.5s"
+prefix = ""
+intervall = "30s"
+
+[slurm]
+conf = "slurm.conf"
+timeout = 30
+
+[[carbon]]
+address = "carbon"
+
+[[carbon]]
+protocol = "http"
+
+[queue]
+max_bytes = "lots"
+"#;
+    let found = problems(text);
+    let starts = [
+        "line 1: interval: ",
+        "line 2: prefix: ",
+        "line 6: slurm.conf: ",
+        "line 7: slurm.timeout: a text in quotes is wanted, not an integer",
+        "line 16: queue.max_bytes: ",
+        "line 10: carbon.address: ",
+        "line 13: carbon.protocol: ",
+        "line 12: carbon.address: is missing",
+        "line 3: intervall: no such key; there is interval, prefix, ",
+    ];
+    assert_eq!(found.len(), starts.len(), "{found:#?}");
+    for (found, start) in found.iter().zip(starts) {
+        assert!(found.starts_with(start), "{found} does not start with {start}");
+    }
+}
+
+#[test]
+fn what_is_no_toml_is_said_with_its_line() {
+    let found = problems("interval = \"30s\"\nprefix = cluster\n[slurm\n");
+    assert!(found.iter().any(|p| p.starts_with("line 2: not TOML: ")), "{found:?}");
+    assert!(found.iter().any(|p| p.starts_with("line 3: not TOML: ")), "{found:?}");
+}
+
+#[test]
+fn more_users_than_slurmctld_has_are_refused() {
+    let users = |number: &str| problems(&format!("[collectors.rpc_stats]\nusers = {number}"));
+    for number in ["-1", "201", "9999999999999999999999", "1.5", "\"10\""] {
+        assert_eq!(users(number).len(), 1, "{number}");
+    }
+    assert_eq!(users("200"), [""; 0]);
+}
+
+#[test]
+fn illegal_prefixes_and_impossible_intervals_are_refused() {
+    for prefix in ["", "a..b", "a b", ".a", "a/b", "{host", "{hosts}", "é"] {
+        assert_eq!(problems(&format!("prefix = {prefix:?}")).len(), 1, "{prefix}");
+    }
+    for interval in ["0s", "500ms", "1500ms", "2h", "30", "-1s", "soon"] {
+        assert_eq!(problems(&format!("interval = {interval:?}")).len(), 1, "{interval}");
+    }
+    assert_eq!(problems("prefix = \"hpc.{cluster}.{host}\"\ninterval = \"1m\""), [""; 0]);
+}
+
+#[test]
+fn a_slip_of_the_unit_is_refused() {
+    let carbon = "[[carbon]]\naddress = \"a:2004\"\n";
+    for (table, key, wrong, right) in [
+        ("", "drain_timeout", ["5h", "11m"], ["0s", "30s"]),
+        ("[slurm]\n", "timeout", ["1ms", "30h"], ["1s", "2m"]),
+        ("[queue]\n", "max_age", ["12ms", "12000d"], ["10s", "30d"]),
+        ("[queue]\n", "resend_window", ["10d", "600h"], ["0s", "1h"]),
+        (carbon, "connect_timeout", ["10ms", "10h"], ["500ms", "30s"]),
+        (carbon, "stall_timeout", ["30ms", "10m"], ["3s", "5m"]),
+        (carbon, "reconnect_every", ["1ms", "1000d"], ["1m", "7d"]),
+    ] {
+        let of = |value: &str| problems(&format!("{table}{key} = {value:?}\n"));
+        for value in wrong {
+            let found = of(value).concat();
+            assert!(found.contains(&format!("{key}: {value:?} is not from ")), "{key}: {found}");
+        }
+        for value in right {
+            assert_eq!(of(value), [""; 0], "{key}");
+        }
+        let found = of("10M").concat();
+        assert!(found.contains("would be months; write m for minutes"), "{key}: {found}");
+    }
+    assert!(problems("interval = \"1M\"").concat().contains("m for minutes"));
+}
+
+#[test]
+fn a_prefix_that_leaves_no_room_for_what_comes_behind_it_is_refused() {
+    // Its points would all be refused, one by one, at every tick.
+    let prefix = ["a".repeat(198).as_str(); 5].join(".");
+    let text = format!("prefix = {prefix:?}\n[[carbon]]\naddress = \"a:2004\"");
+    let found = problems(&text);
+    assert!(found[0].starts_with("prefix: is too long for the path "), "{found:?}");
+}
+
+#[test]
+fn a_file_that_would_hold_little_but_its_log_is_refused() {
+    let small = "[queue]\nmax_bytes = \"2560KiB\"\n";
+    assert_eq!(problems(small), [""; 0], "memory has no log");
+    let found = problems(&format!("{small}dir = \"/q\"\n"));
+    assert!(found[0].starts_with("queue.max_bytes: a file needs 4MiB or more"), "{found:?}");
+    let flags = Flags { queue_dir: Some("/q".into()), ..Flags::default() };
+    assert!(Config::parse(small, &flags).is_err());
+    assert!(Config::parse("[queue]\nmax_bytes = \"4MiB\"\n", &flags).is_ok());
+}
+
+#[test]
+fn two_destinations_need_two_names() {
+    let text = "[[carbon]]\naddress = \"a:2004\"\n[[carbon]]\naddress = \"b:2004\"\nname = \"a:2004\"\n";
+    assert_eq!(problems(text).len(), 1);
+}
+
+#[test]
+fn flags_go_over_the_file() {
+    let flags = Flags {
+        carbon: vec!["[::1]:2004".into()],
+        interval: Some("10s".into()),
+        prefix: Some("test".into()),
+        slurm_conf: Some("/x".into()),
+        queue_dir: Some("/q".into()),
+        ..Flags::default()
+    };
+    let text = "interval = \"1m\"\n[[carbon]]\naddress = \"old:2004\"\n[queue]\nresend_window = \"0s\"";
+    let config = Config::parse(text, &flags).unwrap();
+    assert_eq!((config.interval, config.slurm.conf), (10, Some("/x".into())));
+    assert_eq!(config.carbon.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["[::1]:2004"]);
+    assert_eq!(config.queue.dir, Some("/q".into()));
+    assert_eq!(config.queue.limits.resend_window, Duration::ZERO);
+
+    let flags = Flags { interval: Some("x".into()), carbon: vec!["y".into()], ..Flags::default() };
+    let problems = Config::parse("", &flags).unwrap_err().to_string();
+    assert!(problems.contains("--interval: ") && problems.contains("--carbon: "), "{problems}");
+}
+
+#[test]
+fn the_same_carbon_flag_twice_would_share_one_place_and_is_refused() {
+    let flags = Flags { carbon: vec!["a:2004".into(), "a:2004".into()], ..Flags::default() };
+    let problems = Config::parse("", &flags).unwrap_err().to_string();
+    assert_eq!(problems, "--carbon: a:2004 is here twice");
+}
+
+#[test]
+fn a_daemon_with_nowhere_to_send_to_is_refused() {
+    let problems = Config::default().with_destination().unwrap_err().to_string();
+    assert!(problems.contains("--carbon HOST:2004"), "{problems}");
+}
+
+#[test]
+fn the_shipped_file_names_every_key_with_its_default() {
+    let shipped = include_str!("../../../../config/slurm-graphite.toml");
+    // A package makes the queue's folder, and nobody can be sent to by default.
+    let mut shipped_config = Config::parse(shipped, &Flags::default()).unwrap();
+    assert_eq!(shipped_config.queue.dir.take(), Some("/var/lib/slurm-graphite".into()));
+    shipped_config.carbon.clear();
+    assert_eq!(shipped_config, Config::default());
+    // Every line `#key = value` too, so that no example is wrong and no key is forgotten.
+    let uncommented: String = shipped
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(key) if key.starts_with(|c: char| c.is_ascii_lowercase()) => format!("{key}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    // The two ways to slurmctld exclude each other.
+    let without = |keys: &[&str]| -> String {
+        let is_left_out = |line: &&str| keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
+        uncommented.lines().filter(|line| !is_left_out(line)).map(|line| format!("{line}\n")).collect()
+    };
+    let rest = ["rest", "token_file", "user", "ca_file", "insecure"];
+    assert_eq!(problems(&without(&["conf"])), [""; 0]);
+    assert_eq!(problems(&without(&rest)), [""; 0]);
+    for key in rest.into_iter().chain([
+        "interval",
+        "prefix",
+        "drain_timeout",
+        "conf",
+        "reader",
+        "timeout",
+        "level",
+        "format",
+        "max_bytes",
+        "dir",
+        "replay_rate",
+        "reconnect_every",
+        "max_age",
+        "resend_window",
+        "address",
+        "name",
+        "protocol",
+        "users",
+        "connect_timeout",
+        "stall_timeout",
+    ]) {
+        assert!(
+            uncommented.lines().any(|line| line.starts_with(&format!("{key} = "))),
+            "{key} is not in the file"
+        );
+    }
+}
+
+#[test]
+fn a_survey_falls_on_ticks_whichever_of_file_and_flags_has_the_last_word() {
+    let text = "[collectors.jobs]\ninterval = \"10s\"";
+    assert_eq!(problems(text), ["collectors.jobs.interval: 10 s is no multiple of interval, which is 30 s"]);
+    let flags = Flags { interval: Some("5s".to_owned()), ..Flags::default() };
+    assert!(Config::parse(text, &flags).is_ok());
+}
+
+#[test]
+fn shares_and_numbers_are_checked() {
+    for text in
+        ["max_duty = \"0%\"", "max_duty = \"101%\"", "max_duty = 5", "max_threads = 0", "max_threads = \"9\""]
+    {
+        assert_eq!(problems(&format!("[collectors]\n{text}")).len(), 1, "{text}");
+    }
+    for text in ["users = -1", "users = 1001", "qos = 1", "interval = 60"] {
+        assert_eq!(problems(&format!("[collectors.jobs]\n{text}")).len(), 1, "{text}");
+    }
+}
+
+#[test]
+fn partitions_come_no_more_often_than_the_jobs_whose_reply_they_share() {
+    let of = |jobs, partitions| {
+        problems(&format!(
+            "[collectors.jobs]\nenabled = true\ninterval = {jobs:?}\n[collectors.partitions]\nenabled = true\ninterval = {partitions:?}"
+        ))
+        .len()
+    };
+    assert_eq!((of("1m", "1m"), of("1m", "5m"), of("5m", "1m")), (0, 0, 1));
+}

@@ -1,0 +1,30 @@
+//! What an administrator would look at first, by Slurm's number of an error (slurm_errno.h).
+
+/// `None` where the number tells nothing.
+pub(crate) fn advice(errno: i32) -> Option<&'static str> {
+    Some(match errno {
+        // The two CONNECTION_ERRORs
+        1001 | 1800 => "Is slurmctld running, and its port open to this host? Try `scontrol ping`.",
+        // SLURM_PROTOCOL_AUTHENTICATION_ERROR
+        1007 => {
+            "Is munged running here, with the cluster's key, and are the clocks alike? Try `munge -n | unmunge`."
+        }
+        // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
+        5004 => "slurmctld takes connections and gives no answer: is it stopped or overloaded?",
+        // SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT: what a munge key of another cluster gives
+        5005 => {
+            "slurmctld hung up; most often it does not take this host's credential. Are munge.key and the clocks \
+             the same on both hosts? Its log says; try `munge -n | ssh CONTROLLER unmunge`."
+        }
+        // ESLURM_USER_ID_MISSING, ESLURM_ACCESS_DENIED
+        2010 | 2002 => {
+            "Only an operator of the cluster may do that: `sacctmgr modify user ... set adminlevel=operator`."
+        }
+        // SLURM_ERROR: an answer that libslurm cannot unpack, most often.
+        -1 => {
+            "Is slurmctld newer than this host's libslurm by more than two releases (three from 24.11 on)? \
+             Then `sdiag` fails here too: install Slurm's client of a newer release, and the reader for it."
+        }
+        _ => return None,
+    })
+}

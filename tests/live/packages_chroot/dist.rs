@@ -1,0 +1,170 @@
+//! What `make dist` made, where nothing of a compiler or of Slurm is: from the download to the first point on every Debian,
+//! with that release's own Slurm, and what is in the files. `make dist-test` starts it, as root.
+
+mod content;
+mod exchange;
+mod image;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Carbon, Folder, Slurm, wait};
+
+use super::chroot::Chroot;
+use super::{CONFIGURATION, FIGURE, INTERVAL, SOON, STATE, carbon, target, user_and_state_exist};
+
+/// What Debian has of Slurm for a host of the cluster, and a controller.
+const SLURM: &str = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge";
+
+#[test]
+#[ignore = "make dist-test"]
+fn three_commands_and_two_lines_to_the_first_point_on_debian_11() {
+    on_a_clean("bullseye").unwrap();
+}
+
+#[test]
+#[ignore = "make dist-test"]
+fn three_commands_and_two_lines_to_the_first_point_on_debian_12() {
+    on_a_clean("bookworm").unwrap();
+}
+
+#[test]
+#[ignore = "make dist-test"]
+fn three_commands_and_two_lines_to_the_first_point_on_debian_13() {
+    on_a_clean("trixie").unwrap();
+}
+
+#[test]
+#[ignore = "make dist-test"]
+fn three_commands_and_two_lines_to_the_first_point_on_debian_sid() {
+    on_a_clean("sid").unwrap();
+}
+
+/// 24.11 refuses a client of 22.05: the old reader is of no use any more, though its library may still be there.
+#[test]
+#[ignore = "make dist-test"]
+fn under_an_upgrade_of_slurm_the_daemon_takes_the_other_reader_and_says_so_once() {
+    let folder = Folder::new().unwrap();
+    let chroot = Chroot::of(&folder, "bookworm").unwrap();
+    chroot.offline(&format!("dpkg -i {}", chroot.take(&artefact(".deb").unwrap()).unwrap())).unwrap();
+    let mut slurm = slurm(&folder, &chroot).unwrap();
+    let carbon = carbon(&folder, &chroot).unwrap();
+    edit(&chroot, &carbon).unwrap();
+    chroot.run(&format!("sed -i 's/^interval = .*/interval = \"1s\"/' {CONFIGURATION}")).unwrap();
+    let run = ["/usr/bin/slurm-graphite", "run", "--config", CONFIGURATION];
+    let mut daemon = chroot.process("daemon", "slurm-graphite", &run).unwrap();
+    daemon.spawn().unwrap();
+    daemon.line("reader started for Slurm 22.05", SOON).unwrap();
+    let points = || carbon.series(FIGURE).ok()?.last();
+    wait::until_some("a point of 22.05", SOON, points).unwrap();
+
+    for program in [&mut slurm.slurmd, &mut slurm.slurmctld, &mut slurm.munged] {
+        program.stop().unwrap();
+    }
+    chroot
+        .run("sed 's/bookworm/trixie/' /etc/apt/sources.list > /etc/apt/sources.list.d/trixie.list")
+        .unwrap();
+    chroot.apt("update").unwrap();
+    chroot.apt(&format!("install --no-install-recommends -t trixie {SLURM}")).unwrap();
+    // Slurm reads the state of two releases before, no older one.
+    chroot.run(&format!("rm -rf {}/state/*", folder.path().display())).unwrap();
+    fs::write(folder.path().join("cgroup.conf"), "CgroupPlugin=disabled\n").unwrap();
+    let before = points();
+    slurm.start_all().unwrap();
+    daemon.line("reader started for Slurm 24.11", SOON * 3).unwrap();
+    wait::until("a point of 24.11", SOON, || points() > before).unwrap();
+    let log = daemon.lines();
+    assert_eq!(log.iter().filter(|line| line.contains("reader started")).count(), 2, "{}", log.join("\n"));
+    assert!(daemon.stop().unwrap().status.success());
+}
+
+/// Package, then tarball: installed without a network, and the tarball's daemon started as its unit says.
+fn on_a_clean(suite: &str) -> Result<()> {
+    let folder = Folder::new()?;
+    let chroot = Chroot::of(&folder, suite)?;
+    let deb = chroot.take(&artefact(".deb")?)?;
+    chroot.offline(&format!("dpkg -i {deb}"))?;
+    user_and_state_exist(&chroot)?;
+    let said = chroot.offline(&format!("slurm-graphite check --config {CONFIGURATION}"))?;
+    ensure!(!said.contains('✗'), "{said}");
+    let said = chroot.offline("slurm-graphite once --slurm-conf /dev/null 2>&1 || :")?;
+    ensure!(said.contains("no libslurm was seen here: install Slurm's client"), "{said}");
+    chroot.offline("dpkg --purge slurm-graphite; userdel slurm-graphite")?;
+
+    let _slurm = slurm(&folder, &chroot)?;
+    let tarball = chroot.take(&artefact(".tar.gz")?)?;
+    let tree = tarball.trim_end_matches(".tar.gz");
+    let begin = Instant::now();
+    chroot.offline(&format!("tar -xf {tarball} -C /root"))?;
+    chroot.offline(&format!("sh {tree}/install.sh --prefix /usr"))?;
+    let installed = begin.elapsed();
+    user_and_state_exist_after_install_sh(&chroot)?;
+    let carbon = carbon(&folder, &chroot)?;
+    edit(&chroot, &carbon)?;
+    let begin = Instant::now();
+    super::the_unit_s_command_sends(&folder, &chroot, &carbon)?;
+    let took = installed + begin.elapsed();
+    ensure!(took < INTERVAL * 2, "{took:?}");
+    told(&format!("{suite}: {:.1} s from the tarball to the first point", took.as_secs_f64()));
+
+    let said = chroot.offline("slurm-graphite stats 2>&1")?;
+    ensure!(said.contains("slurmctld"), "{said}");
+    chroot.offline(&format!("sh {tree}/install.sh --prefix /usr --uninstall"))?;
+    let left = chroot
+        .offline(&format!("find / -xdev -name '*slurm-graphite*' ! -path '{tree}*' ! -path /root/'*'"))?;
+    let left: Vec<&str> = left.lines().collect();
+    ensure!(left == ["/etc/slurm-graphite", CONFIGURATION, STATE], "{left:?}");
+    Ok(())
+}
+
+/// The Slurm of the chroot's own release, running, and its slurm.conf where it belongs.
+fn slurm(folder: &Folder, chroot: &Chroot<'_>) -> Result<Slurm> {
+    chroot.apt("update")?;
+    chroot.apt(&format!("install --no-install-recommends {SLURM}"))?;
+    let mut slurm = Slurm::in_chroot(folder, &chroot.path("/"))?;
+    slurm.start_all()?;
+    chroot.write("/etc/slurm/slurm.conf", &fs::read_to_string(slurm.conf())?)?;
+    Ok(slurm)
+}
+
+/// The two lines.
+fn edit(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
+    let address = carbon.address();
+    chroot.run(&format!(
+        "sed -i -e 's/^address = .*/address = \"{address}\"/' -e 's/^#dir = /dir = /' {CONFIGURATION}"
+    ))?;
+    Ok(())
+}
+
+/// As a package leaves them.
+fn user_and_state_exist_after_install_sh(chroot: &Chroot<'_>) -> Result<()> {
+    let state = chroot.run(&format!("getent passwd slurm-graphite; stat -c '%U:%G %a' {STATE}"))?;
+    ensure!(state.ends_with(":/usr/sbin/nologin\nslurm-graphite:slurm-graphite 750\n"), "{state}");
+    Ok(())
+}
+
+/// The file in target/dist with this ending.
+fn artefact(ending: &str) -> Result<PathBuf> {
+    let mut found = artefacts()?.into_iter().filter(|path| path.display().to_string().ends_with(ending));
+    found.next().with_context(|| format!("no {ending} in target/dist: run `make dist`"))
+}
+
+/// All that is downloaded: files of ours in target/dist.
+fn artefacts() -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(target()?.join("dist")).context("run `make dist`")?;
+    let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    found.retain(|path| {
+        path.is_file()
+            && path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("slurm-graphite"))
+    });
+    found.sort();
+    Ok(found)
+}
+
+/// `make dist-test` shows what tests say.
+#[expect(clippy::print_stdout, reason = "what was measured is to be read")]
+fn told(line: &str) {
+    println!("{line}");
+}

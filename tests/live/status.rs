@@ -1,0 +1,288 @@
+//! `status`: what it says of a daemon that is well, that waits for slurmctld or for Carbon, that hangs, and of none.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sandbox::{
+    Finished, Folder, Invocation, Manner, Process, Sandbox, Sink, find_program, slurm_graphite, wait,
+};
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(20);
+/// sysexits.h: EX_UNAVAILABLE
+const NO_DAEMON: Option<i32> = Some(69);
+
+/// The folder that systemd would make.
+fn runtime(folder: &Folder) -> PathBuf {
+    folder.path().join("run")
+}
+
+/// A daemon that ticks every second, with this configuration besides, and where `status` finds it.
+fn daemon(folder: &Folder, toml: &str) -> Result<Process> {
+    daemon_every("1s", folder, toml)
+}
+
+fn daemon_every(interval: &str, folder: &Folder, toml: &str) -> Result<Process> {
+    let file = folder.path().join("daemon.toml");
+    fs::write(&file, format!("interval = \"{interval}\"\n{toml}"))?;
+    fs::create_dir_all(runtime(folder))?;
+    let mut process = Process::new(folder, "daemon", slurm_graphite()?)
+        .args(["run", "--config", &file.display().to_string()])
+        .env("RUNTIME_DIRECTORY", runtime(folder));
+    process.start()?;
+    let socket = runtime(folder).join("status.sock");
+    wait::until("its socket", SOON, || socket.exists())?;
+    Ok(process)
+}
+
+fn status(folder: &Folder, args: &[&str]) -> Result<Finished> {
+    let runtime = runtime(folder).display().to_string();
+    let all = [&["status"], args].concat();
+    Invocation::new(folder, &all)?.env("RUNTIME_DIRECTORY", &runtime).finish()
+}
+
+/// The document of `--json`.
+fn document(folder: &Folder, args: &[&str]) -> Result<Value> {
+    let finished = status(folder, &[&["--json"], args].concat())?;
+    serde_json::from_str(&finished.stdout).with_context(|| finished.stderr)
+}
+
+/// Waits until the document is as `condition` says.
+fn until(folder: &Folder, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    let probe = || document(folder, &[]).ok().filter(&condition);
+    wait::until_some(what, SOON * 2, probe).unwrap()
+}
+
+fn to_main(sandbox: &Sandbox, more: &str) -> String {
+    let conf = sandbox.slurm.conf().display();
+    let address = sandbox.carbon.address();
+    format!("{more}[slurm]\nconf = \"{conf}\"\n[[carbon]]\nname = \"main\"\naddress = \"{address}\"\n")
+}
+
+/// The line about a subject, without its mark, and its mark.
+fn line(said: &str, subject: &str) -> (char, String) {
+    let found = said.lines().find(|line| line.chars().skip(2).collect::<String>().starts_with(subject));
+    let found = found.unwrap_or_else(|| panic!("no {subject} in {said}"));
+    (
+        found.chars().next().unwrap(),
+        found.chars().skip(2 + subject.len()).collect::<String>().trim().to_owned(),
+    )
+}
+
+#[test]
+fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
+    let sandbox = Sandbox::start().unwrap();
+    let queue = sandbox.path("queue");
+    let more = format!("[queue]\ndir = \"{}\"\n[collectors.jobs]\nenabled = true\n", queue.display());
+    let mut daemon = daemon(&sandbox.folder, &to_main(&sandbox, &more)).unwrap();
+    let told = until(&sandbox.folder, "a tick that was sent", |told| {
+        told["destinations"][0]["last_delivery"].is_u64()
+            && told["readers"][1]["pid"].is_u64()
+            && told["queue"]["durable"] == true
+    });
+    assert_eq!(told["well"], true, "{told}");
+    assert_eq!(told["problems"].as_array().unwrap().len(), 0);
+    assert_eq!(told["pid"], daemon.pid().unwrap());
+    assert_eq!(told["config"], sandbox.path("daemon.toml").display().to_string());
+    assert!(told["now"].as_i64().unwrap() - told["last_tick"].as_i64().unwrap() <= 5, "{told}");
+    assert_eq!(
+        (&told["slurmctld"]["answers"], &told["slurmctld"]["cluster"]),
+        (&true.into(), &"sandbox".into())
+    );
+    let main = &told["destinations"][0];
+    assert_eq!(
+        (&main["name"], &main["connected"], &main["in_doubt"]),
+        (&"main".into(), &true.into(), &false.into())
+    );
+    assert_eq!(told["queue"]["dir"], queue.display().to_string());
+    let readers = sandbox::proc::children(daemon.pid().unwrap());
+    for (reader, role) in told["readers"].as_array().unwrap().iter().zip(["statistics", "surveys"]) {
+        assert_eq!((&reader["role"], &reader["restarts"]), (&role.into(), &0.into()));
+        assert!(reader["release"].as_str().is_some_and(|release| release.len() == 5), "{reader}");
+        assert!(readers.iter().any(|pid| reader["pid"] == *pid), "{reader}: {readers:?}");
+    }
+
+    let said = status(&sandbox.folder, &[]).unwrap();
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{}", said.stdout);
+    assert!(line(&said.stdout, "slurmctld").1.starts_with("answers since 20"), "{}", said.stdout);
+    assert!(line(&said.stdout, "main").1.starts_with("connected since 20"), "{}", said.stdout);
+    assert!(line(&said.stdout, "last tick").1.contains("one every 1 s"), "{}", said.stdout);
+    assert!(said.stdout.lines().all(|line| line.starts_with('✓')), "{}", said.stdout);
+    // Every text begins in the same column.
+    let column = said.stdout.lines().next().unwrap().find("0.").unwrap();
+    for line in said.stdout.lines() {
+        let (before, text) = line.split_at(column);
+        assert!(before.ends_with("  ") && !text.starts_with(' '), "{}", said.stdout);
+    }
+    daemon.stop().unwrap();
+    assert_eq!(status(&sandbox.folder, &[]).unwrap().code, NO_DAEMON);
+}
+
+#[test]
+fn a_slurmctld_that_is_away_is_a_problem_after_max_age_and_not_before() {
+    let mut sandbox = Sandbox::start().unwrap();
+    let _daemon = daemon(&sandbox.folder, &to_main(&sandbox, "")).unwrap();
+    until(&sandbox.folder, "a reading", |told| told["slurmctld"]["answers"] == true);
+    sandbox.slurm.slurmctld.stop().unwrap();
+    let told = until(&sandbox.folder, "a reading that failed", |told| told["slurmctld"]["answers"] == false);
+    assert!(told["slurmctld"]["error"].as_str().unwrap().len() > 10, "{told}");
+    let patient = status(&sandbox.folder, &["--max-age", "1h"]).unwrap();
+    let (mark, text) = line(&patient.stdout, "slurmctld");
+    assert_eq!((patient.code, mark), (Some(0), '–'), "{}", patient.stdout);
+    assert!(text.starts_with("does not answer since 20"), "{text}");
+    wait::until("an age of more than a second", SOON, || {
+        status(&sandbox.folder, &["--max-age", "1s"]).unwrap().code == Some(1)
+    })
+    .unwrap();
+    let said = status(&sandbox.folder, &["--max-age", "1s"]).unwrap();
+    assert_eq!(line(&said.stdout, "slurmctld").0, '✗', "{}", said.stdout);
+    assert!(said.stderr.contains("not well"), "{}", said.stderr);
+    sandbox.slurm.slurmctld.start().unwrap();
+    until(&sandbox.folder, "a reading again", |told| told["slurmctld"]["answers"] == true);
+}
+
+#[test]
+fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
+    let mut sandbox = Sandbox::start().unwrap();
+    let _daemon = daemon(&sandbox.folder, &to_main(&sandbox, "")).unwrap();
+    until(&sandbox.folder, "a delivery", |told| told["destinations"][0]["last_delivery"].is_u64());
+    sandbox.carbon.process.stop().unwrap();
+    let told = until(&sandbox.folder, "five ticks that wait", |told| {
+        told["destinations"][0]["ticks_due"].as_u64() >= Some(5)
+    });
+    let main = &told["destinations"][0];
+    assert_eq!(main["connected"], false);
+    let now = told["now"].as_i64().unwrap();
+    let since = main["since"].as_i64().unwrap();
+    assert!((now - 60..=now).contains(&since), "{told}");
+    assert!(main["oldest_due"].as_i64().unwrap() <= now - 4, "{told}");
+    // Of the defaults, over a hundred points each.
+    assert!(main["points_due"].as_u64() > Some(500), "{told}");
+    let said = status(&sandbox.folder, &["--max-age", "2s"]).unwrap();
+    let (mark, text) = line(&said.stdout, "main");
+    assert_eq!((said.code, mark), (Some(1), '✗'), "{}", said.stdout);
+    for words in ["not connected since 20", " ticks wait to be sent (", " points), the oldest of 20"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let told = document(&sandbox.folder, &["--max-age", "2s"]).unwrap();
+    assert_eq!((&told["well"], told["problems"].as_array().unwrap().len()), (&false.into(), 1), "{told}");
+    sandbox.carbon.process.start().unwrap();
+    let told = until(&sandbox.folder, "Carbon again", |told| {
+        told["destinations"][0]["ticks_due"].as_u64() <= Some(1)
+    });
+    assert!(told["destinations"][0]["since"].as_i64().unwrap() > since, "{told}");
+}
+
+/// A health check that hangs with what it looks at is none.
+#[test]
+fn a_daemon_that_is_stopped_is_told_within_seconds_and_is_found_again_when_it_goes_on() {
+    let folder = Folder::new().unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let toml = format!("[[carbon]]\naddress = \"{}\"\nprotocol = \"plaintext\"\n", sink.address());
+    let mut daemon = daemon(&folder, &toml).unwrap();
+    until(&folder, "a tick", |told| told["last_tick"].is_i64());
+    daemon.freeze().unwrap();
+    let start = Instant::now();
+    for args in [&[][..], &["--json"]] {
+        let silent = status(&folder, args).unwrap();
+        assert_eq!((silent.code, silent.stdout.as_str()), (NO_DAEMON, ""), "{}", silent.stderr);
+        assert!(silent.stderr.contains("has not answered within 5 s"), "{}", silent.stderr);
+    }
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    daemon.thaw().unwrap();
+    until(&folder, "an answer", |told| told["last_tick"].is_i64());
+    assert!(daemon.stop().unwrap().status.success());
+}
+
+/// An interval that is far longer than --max-age looks like a daemon that ticks no more.
+#[test]
+fn ticks_that_have_ended_are_a_problem_although_the_daemon_answers() {
+    let folder = Folder::new().unwrap();
+    let _daemon = daemon_every("5s", &folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
+    until(&folder, "a tick", |told| told["last_tick"].is_i64());
+    let late = wait::until_some("an old tick", SOON, || {
+        status(&folder, &["--max-age", "2s"]).ok().filter(|said| line(&said.stdout, "last tick").0 == '✗')
+    });
+    assert_eq!(late.unwrap().code, Some(1));
+    // Three intervals by default, or more.
+    let by_default = status(&folder, &[]).unwrap();
+    assert_eq!(line(&by_default.stdout, "last tick").0, '✓', "{}", by_default.stdout);
+}
+
+#[test]
+fn without_a_daemon_it_says_where_it_has_looked_and_what_to_do() {
+    let folder = Folder::new().unwrap();
+    let none = status(&folder, &[]).unwrap();
+    assert_eq!((none.code, none.stdout.as_str()), (NO_DAEMON, ""));
+    for words in
+        ["no daemon answers at ", "/run/status.sock: ", "No such file", "systemctl status slurm-graphite"]
+    {
+        assert!(none.stderr.contains(words), "{words}: {}", none.stderr);
+    }
+    let socket = folder.path().join("other").display().to_string();
+    let other = status(&folder, &["--socket", &socket]).unwrap();
+    assert!(other.code == NO_DAEMON && other.stderr.contains(&socket), "{}", other.stderr);
+    // Another program's socket.
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let answers = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let nonsense = status(&folder, &["--socket", &socket]).unwrap();
+    answers.join().unwrap();
+    assert!(
+        nonsense.code == NO_DAEMON && nonsense.stderr.contains("no slurm-graphite"),
+        "{}",
+        nonsense.stderr
+    );
+    assert_eq!(status(&folder, &["--max-age", "90"]).unwrap().code, Some(64), "no unit");
+}
+
+/// SIGKILL leaves the socket behind.
+#[test]
+fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemon_takes_its_place() {
+    let folder = Folder::new().unwrap();
+    let mut daemon = daemon(&folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
+    until(&folder, "an answer", |told| told["pid"].is_u64());
+    daemon.kill().unwrap();
+    let killed = status(&folder, &[]).unwrap();
+    assert!(killed.code == NO_DAEMON && killed.stderr.contains("Connection refused"), "{}", killed.stderr);
+    daemon.start().unwrap();
+    let pid = daemon.pid().unwrap();
+    until(&folder, "the next daemon", |told| told["pid"] == pid);
+    // And without the folder the daemon runs all the same.
+    daemon.stop().unwrap();
+    fs::remove_dir_all(runtime(&folder)).unwrap();
+    daemon.start().unwrap();
+    daemon.line("`slurm-graphite status` will not find this daemon", SOON).unwrap();
+    assert!(daemon.stop().unwrap().status.success());
+}
+
+/// Whoever monitors a host is seldom root, and the unit's UMask would shut him out.
+#[test]
+fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
+    let folder = Folder::new().unwrap();
+    let _daemon = daemon(&folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
+    until(&folder, "an answer", |told| told["pid"].is_u64());
+    let socket = runtime(&folder).join("status.sock");
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o666);
+    let socket = socket.display().to_string();
+    // Only root can be somebody else.
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let program = folder.path().join("slurm-graphite");
+    sandbox::copy_program(&slurm_graphite().unwrap(), &program).unwrap();
+    let nobody = || {
+        let program = program.display().to_string();
+        let words =
+            ["--reuid=65534", "--regid=65534", "--clear-groups", &program, "status", "--socket", &socket];
+        let setpriv = find_program("setpriv").unwrap();
+        Invocation::of(&folder, &setpriv, &words).unwrap().finish().unwrap()
+    };
+    let asked = nobody();
+    assert!(asked.stdout.contains("last tick") && asked.code != NO_DAEMON, "{}", asked.stderr);
+    fs::set_permissions(runtime(&folder), fs::Permissions::from_mode(0o700)).unwrap();
+    let refused = nobody();
+    assert!(refused.code == NO_DAEMON && refused.stderr.contains("Permission denied"), "{}", refused.stderr);
+}
