@@ -99,7 +99,7 @@ impl Stage {
     }
 }
 
-/// How much of it all; the long form is for `make soak`'s hour.
+/// How much of it all.
 #[derive(Clone, Copy)]
 struct Size {
     jobs: usize,
@@ -135,7 +135,7 @@ impl Stage {
     ) -> Result<()> {
         let some = Duration::from_secs_f64(random.f64() * 3.0);
         match fault {
-            0 | 1 | 2 => {
+            0..=2 => {
                 cast.submit(&self.accounting, random, jobs)?;
                 wait::pause(some);
                 self.daemon.kill()?;
@@ -186,9 +186,10 @@ fn every_job_is_counted_once_while_slurmdbd_mariadb_and_the_daemon_end_or_hang()
     counted_once(seed, Size { jobs: 60, faults: 7 }).with_context(|| format!("SOAK_SEED={seed}")).unwrap();
 }
 
-/// `SOAK_SEED=… cargo test -p live-tests -- --ignored finished::five_hundred` repeats one.
+/// Twelve times the daemon is killed, and four times each slurmdbd and MariaDB are killed, stopped and frozen. `make finished-long`
+/// runs it; with `SOAK_SEED=` it repeats one.
 #[test]
-#[ignore = "takes ten minutes or more"]
+#[ignore = "takes some minutes: make finished-long"]
 fn five_hundred_jobs_are_counted_once() {
     let seed = seed();
     counted_once(seed, Size { jobs: 500, faults: 28 }).with_context(|| format!("SOAK_SEED={seed}")).unwrap();
@@ -254,8 +255,8 @@ fn what_private_data_hides_is_not_counted_until_the_daemons_user_is_an_operator(
     let ended = "select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0";
     wait::until("its end", MINUTE, || accounting.sql(ended).is_ok_and(|count| count.trim() == "1")).unwrap();
     let (_, mail) = sandbox::accounting::USERS[1];
-    let from = now() as i64 - 1000;
-    let request = format!("{{\"finished\":{{\"id\":1,\"since\":{from},\"until\":{}}}}}\n", from + 2000);
+    let (since, until) = (now() - 1000.0, now() + 1000.0);
+    let request = format!("{{\"finished\":{{\"id\":1,\"since\":{since:.0},\"until\":{until:.0}}}}}\n");
     let ask = |user| jobs::ask(&folder, &accounting, user, &request).unwrap();
     let (jobs, visibility) = ask(None);
     assert_eq!((jobs.len(), visibility.may_hide("jobs")), (1, false), "root sees everything");

@@ -21,8 +21,8 @@ impl Sent {
             let Some(rest) = line.strip_prefix(FAMILY) else { continue };
             let mut words = rest.split(' ');
             let mut word = || words.next().context("a line of three words");
-            let (path, value, at) = (word()?, word()?.parse::<f64>()?, word()?.parse()?);
-            let value = value as u64;
+            let (path, value, at) = (word()?, word()?, word()?.parse()?);
+            let value = value.parse().with_context(|| format!("a whole number in {line}"))?;
             let before = sent.0.entry(path.to_owned()).or_default().insert(at, value);
             ensure!(
                 before.is_none_or(|before| before == value),
