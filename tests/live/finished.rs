@@ -66,7 +66,8 @@ impl Stage {
         wait::until("slurmctld's news in slurmdbd", MINUTE, || {
             self.accounting.slurm.run("sdiag", &[]).is_ok_and(|text| text.contains("DBD Agent queue size: 0"))
                 && self.accounting.sql(truth::UNFINISHED).is_ok_and(|count| count.trim() == "0")
-        })?;
+        })
+        .with_context(|| self.accounting.sql(truth::ROWS).unwrap_or_default())?;
         let truth = Truth::of_sacct(&self.accounting)?;
         let in_sql = Truth::of_sql(&self.accounting)?;
         ensure!(truth.jobs == in_sql.jobs, "sacct {:?}, SQL {:?}", truth.jobs, in_sql.jobs);

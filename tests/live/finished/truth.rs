@@ -8,8 +8,13 @@ use sandbox::Accounting;
 /// By level, by state.
 pub(super) type Jobs = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// Rows that have not ended.
-pub(super) const UNFINISHED: &str = "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0";
+/// Rows that have not ended, or of which slurmctld has told the end and not the start yet.
+pub(super) const UNFINISHED: &str =
+    "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 or `partition` = ''";
+
+/// What a person looks at where it takes too long.
+pub(super) const ROWS: &str = "select job_db_inx, id_job, state, `partition`, array_task_str, time_submit, time_eligible, \
+     time_start, time_end from slurm_acct_db.sandbox_job_table order by 1";
 
 /// Jobs by final state; and sums over those that started.
 #[derive(Debug, Default)]

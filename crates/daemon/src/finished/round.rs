@@ -17,6 +17,10 @@ const GRACE: i64 = 60;
 /// of its end; until then a row has no partition, and an array is one task.
 const INCOMPLETE: i64 = 600;
 
+/// How long the tasks of an array that never started must stay as many: after an outage slurmdbd may learn of those that did start
+/// behind the end of the others.
+const SETTLING: i64 = 30;
+
 /// How many accounts, QOS and users have levels of their own: the first that have a finished job. All others have one together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
@@ -85,17 +89,20 @@ pub(crate) struct Round {
     pub(super) latest: Option<i64>,
 }
 
-/// A row that is not complete yet: since when it is known, and when its job ended.
+/// A row that is not complete yet: since when it is known as it is, and when its job ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incomplete {
-    pub(super) since: i64,
+    since: i64,
     pub(super) end: i64,
+    tasks: u64,
+    /// How long it is waited for.
+    patience: i64,
 }
 
 impl Incomplete {
     /// Whether it is waited for no longer.
     pub(super) const fn is_over(self, now: i64) -> bool {
-        now.saturating_sub(self.since) >= INCOMPLETE
+        now.saturating_sub(self.since) >= self.patience
     }
 }
 
@@ -133,9 +140,15 @@ impl Round {
                 }
                 None => {}
             }
-            if finished.name(job.partition).is_empty() {
-                let known = ledger.incomplete(job.id).map_or(self.moment, |known| known.since);
-                let incomplete = Incomplete { since: known, end: job.end };
+            let patience = match finished.name(job.partition) {
+                "" => INCOMPLETE,
+                _ if job.tasks > 1 => SETTLING,
+                _ => 0,
+            };
+            if patience > 0 {
+                let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
+                let since = known.map_or(self.moment, |known| known.since);
+                let incomplete = Incomplete { since, end: job.end, tasks: job.tasks, patience };
                 self.incomplete.insert(job.id, incomplete);
                 if !incomplete.is_over(self.moment) {
                     continue;

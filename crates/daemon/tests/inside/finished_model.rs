@@ -195,12 +195,10 @@ impl World {
     /// A whole round of a daemon that nobody kills.
     fn settle(&mut self) {
         self.told.append(&mut self.untold);
-        let mut ledger = loop {
+        while self.daemon.is_none() {
             self.start();
-            if let Some(ledger) = self.daemon.take() {
-                break ledger;
-            }
-        };
+        }
+        let Some(mut ledger) = self.daemon.take() else { return };
         self.send_surely(&ledger);
         let mut round = Round::new(self.now, HOUR, LEVELS);
         round.add(&self.read(ledger.unread_from(self.now)), 1, &ledger);
@@ -245,6 +243,9 @@ fn every_job_is_counted_once_wherever_the_daemon_is_killed_and_however_a_commit_
         world.run(80);
         world.now += 300;
         world.settle();
+        // What is waited for has settled by now.
+        world.now += 60;
+        world.settle();
         let ledger = world.daemon.as_ref().unwrap();
         let mut slots: BTreeMap<String, Tally> = BTreeMap::new();
         for (level, figures) in world.sent.values().flat_map(|counts| &counts.round) {
@@ -270,6 +271,15 @@ fn counted(ledger: &mut Ledger, now: i64, jobs: &[FinishedJob], span: Span) -> (
     let is_short = next.is_short;
     ledger.adopt(next);
     (ledger.counts().totals["total"].jobs() - before, is_short)
+}
+
+#[test]
+fn tasks_of_an_array_count_when_they_have_stayed_as_many_for_half_a_minute() {
+    let mut ledger = Ledger::first("c", START);
+    let rest = |tasks| FinishedJob { tasks, wait: None, state: 4, ..plain(1, START) };
+    for (after, tasks, count) in [(5, 9, 0), (20, 9, 0), (34, 7, 0), (60, 7, 0), (64, 7, 7), (99, 7, 0)] {
+        assert_eq!(counted(&mut ledger, START + after, &[rest(tasks)], SPAN).0, count, "after {after} s");
+    }
 }
 
 #[test]
