@@ -117,6 +117,7 @@ fn counted_once(seed: u64, size: Size) -> Result<()> {
         cast.submit(&stage.accounting, &mut random, size.jobs / size.faults / 2)?;
         stage.strike(fault % 7, &mut cast, &mut random, size.jobs / size.faults / 2)?;
     }
+    stage.revive()?;
     cast.end(&stage.accounting)?;
     let jobs = stage.check()?;
     ensure!(jobs >= u64::try_from(size.jobs)?, "{jobs} jobs are too few");
@@ -126,6 +127,11 @@ fn counted_once(seed: u64, size: Size) -> Result<()> {
 }
 
 impl Stage {
+    /// slurmdbd of 22.05 may end when it loses its database.
+    fn revive(&mut self) -> Result<()> {
+        if self.accounting.slurmdbd.pid().is_none() { self.accounting.slurmdbd.start() } else { Ok(()) }
+    }
+
     /// One fault, with jobs that end during it.
     fn strike(
         &mut self,
@@ -135,6 +141,7 @@ impl Stage {
         jobs: usize,
     ) -> Result<()> {
         let some = Duration::from_secs_f64(random.f64() * 3.0);
+        self.revive()?;
         match fault {
             0..=2 => {
                 cast.submit(&self.accounting, random, jobs)?;

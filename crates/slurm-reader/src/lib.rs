@@ -7,6 +7,7 @@
 mod accounting;
 mod advice;
 pub mod args;
+mod associations;
 pub mod client;
 pub mod conf;
 mod conf_cache;
@@ -15,6 +16,7 @@ mod fold;
 mod job;
 mod jobs;
 mod lists;
+mod long_double;
 mod names;
 mod nodes;
 mod operator;

@@ -89,6 +89,13 @@ impl<R: Rpcs> Server<'_, R> {
                 let (its, finished) = self.rpcs.finished(request)?;
                 (visibility, reply) = (Some(its), Some(Reply::Finished(Box::new(finished))));
             }
+            // Not asked for where some of it is hidden: to a user whom slurmdbd does not know slurmctld answers with nothing at
+            // all, which libslurm takes for a reply that it cannot read.
+            ReplyKind::Associations
+                if visibility.as_ref().is_some_and(|its| request.reply.row().is_hidden(its)) =>
+            {
+                reply = Some(Reply::Associations(Box::default()));
+            }
             _ => reply = Some(self.rpcs.load(request)?),
         }
         let elapsed = before.elapsed();
@@ -131,10 +138,11 @@ impl<R: Rpcs> Server<'_, R> {
     /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first. slurmdbd has a
     /// PrivateData of its own, which is asked for with the reply.
     fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
-        if request.reply.row().role == Role::Accounting {
+        let row = request.reply.row();
+        if row.role == Role::Accounting || row.private.is_empty() {
             return Ok(None);
         }
-        request.reply.row().private.map_or(Ok(None), |_| self.conf_cache.visibility(self.rpcs))
+        self.conf_cache.visibility(self.rpcs)
     }
 }
 

@@ -54,6 +54,7 @@ const FUNCTIONS: &[&str] = &[
 const TYPES: &[&str] = &[
     "slurm_list_pointer",
     "slurmdb_admin_level_t",
+    "slurmdb_assoc_rec_t",
     "slurmdb_job_rec_t",
     "slurmdb_qos_rec_t",
     "slurmdb_tres_rec_t",
