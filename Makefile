@@ -6,7 +6,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale soak loss-long golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale soak loss-long finished-long golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -82,6 +82,10 @@ soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200,
 loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 of them
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- loss:: --ignored
+
+finished-long: packages ## 500 finished jobs are counted once, while slurmdbd, MariaDB and the daemon end and hang (SOAK_SEED= to repeat one)
+	cargo build --locked --workspace
+	cargo test --locked -p live-tests -- finished:: --ignored
 
 golden: ## write the golden files and docs/metrics.md anew
 	# Programs and tests are built with this one.

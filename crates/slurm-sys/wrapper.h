@@ -11,3 +11,6 @@ char *slurm_job_state_string(uint32_t state);
 char *slurm_node_state_string(uint32_t state);
 slurm_conf_t *slurm_conf_lock(void);
 void slurm_conf_unlock(void);
+
+/* A list has another type in each of some releases; this is its pointer in all of them. */
+typedef __typeof__(((slurmdb_job_cond_t *) 0)->cluster_list) slurm_list_pointer;

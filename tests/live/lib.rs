@@ -14,6 +14,7 @@ mod faults_carbon;
 mod faults_reader;
 mod faults_slurm;
 mod figures;
+mod finished;
 mod install;
 mod leaks;
 mod loss;

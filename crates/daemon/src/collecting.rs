@@ -52,6 +52,8 @@ impl Collecting {
             let (name, replies) = (collector.name, collectors.replies(collector, settings));
             let begin = Begin { interval, settings, memory: None };
             match collector.start {
+                // Not made of ticks or surveys: accounting.rs.
+                Start::Accounting => {}
                 Start::Tick(start) => all.ticks.push(ticks.remove(name).unwrap_or_else(|| {
                     let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
                     Running { name, replies, every: interval, collector }

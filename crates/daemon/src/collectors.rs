@@ -14,6 +14,7 @@ use crate::settings::{STATES_ONLY, Setting, Settings};
 
 mod associations;
 mod controllers;
+mod finished;
 mod health;
 mod jobs;
 mod licenses;
@@ -25,9 +26,11 @@ mod sched_exit;
 mod sched_interval;
 mod sched_stats;
 
+pub(crate) use self::finished::{FinishedSettings, batch as finished_batch};
+
 /// A kind of metrics that can be had or not.
 pub(crate) struct Collector {
-    /// Its file, its table in the configuration, `[collectors.NAME]`, and behind `slurm_` its family.
+    /// Its file, and its table in the configuration, `[collectors.NAME]`.
     pub(crate) name: &'static str,
     /// What the shipped configuration says of it.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
@@ -48,6 +51,8 @@ pub(crate) enum Start {
     Tick(fn(&Begin<'_>) -> Box<dyn TickCollector>),
     /// One that takes part in surveys: off by default.
     Survey(fn(&Begin<'_>) -> Box<dyn SurveyCollector>),
+    /// Finished jobs, which have rounds, a reader and a memory of their own: off by default.
+    Accounting,
 }
 
 /// What a collector begins with.
@@ -60,9 +65,15 @@ pub(crate) struct Begin<'a> {
 }
 
 impl Collector {
-    /// Whether it takes part in surveys, not in every tick.
+    /// Whether it has rounds of its own, and does not take part in every tick.
     pub(crate) fn is_survey(&self) -> bool {
-        matches!(self.start, Start::Survey(_))
+        !matches!(self.start, Start::Tick(_))
+    }
+
+    /// Behind `slurm_`, what its paths begin with: its name, but for finished jobs.
+    pub(crate) fn family(&self) -> &'static str {
+        let first = self.paths.first().and_then(|paths| paths.below.split('.').next());
+        first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)
     }
 
     /// Every path that it may make with these settings.
@@ -140,6 +151,7 @@ pub(crate) const COLLECTORS: &[Collector] = &[
     rpc_stats::COLLECTOR,
     health::COLLECTOR,
     jobs::COLLECTOR,
+    finished::COLLECTOR,
     nodes::COLLECTOR,
     partitions::COLLECTOR,
     licenses::COLLECTOR,
@@ -179,7 +191,7 @@ fn started(
     settings.values.extend(values.iter().copied());
     match collector.start {
         Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
-        Start::Tick(_) => panic!("{} takes part in ticks", collector.name),
+        Start::Tick(_) | Start::Accounting => panic!("{} takes part in no survey", collector.name),
     }
 }
 
@@ -192,7 +204,11 @@ mod tests {
     #[test]
     fn a_collector_is_made_of_statistics_or_of_a_surveys_replies() {
         for collector in COLLECTORS {
-            let role = if collector.is_survey() { Role::Surveys } else { Role::Statistics };
+            let role = match collector.start {
+                Start::Tick(_) => Role::Statistics,
+                Start::Survey(_) => Role::Surveys,
+                Start::Accounting => Role::Accounting,
+            };
             let roles: Vec<_> = collector.replies.iter().map(|reply| reply.row().role).collect();
             assert!(roles.iter().all(|its| *its == role) && !roles.is_empty(), "{}", collector.name);
         }

@@ -152,7 +152,7 @@ impl Config {
         config.check_file(&mut problems);
         config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
-        config.collectors.check(config.interval, &mut problems);
+        config.collectors.check(config.interval, config.queue.dir.is_some(), &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
     }
 

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounting;
 mod cli;
 mod clock;
 mod collecting;
@@ -15,6 +16,10 @@ mod config;
 #[path = "../tests/inside/counter_model.rs"]
 mod counter_model;
 mod derive;
+mod finished;
+#[cfg(test)]
+#[path = "../tests/inside/finished_model.rs"]
+mod finished_model;
 #[cfg(test)]
 #[path = "../tests/inside/golden.rs"]
 mod golden;

@@ -27,7 +27,17 @@ pub(crate) enum Value {
     Flag(bool),
     /// How many users have paths of their own, at most [`crate::user_paths::MOST_USERS`]; 0: no path for any user.
     Users(usize),
+    /// How many names have paths of their own, at most [`MOST_NAMES`].
+    Names(usize),
+    /// A time, from [`TIMES`].
+    Seconds(u32),
 }
+
+/// The most of [`Value::Names`].
+pub(crate) const MOST_NAMES: usize = 1000;
+
+/// The least and the most of [`Value::Seconds`]: ten minutes and a week.
+pub(crate) const TIMES: (u32, u32) = (600, 604_800);
 
 /// What the configuration says of one collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +62,24 @@ impl Settings {
     pub(crate) fn users(&self) -> Option<usize> {
         self.values.values().find_map(|value| match value {
             Value::Users(users) => Some(*users),
-            Value::Flag(_) => None,
+            Value::Flag(_) | Value::Names(_) | Value::Seconds(_) => None,
         })
+    }
+
+    /// How many names have paths of their own.
+    pub(crate) fn names(&self, setting: &Setting) -> usize {
+        match self.values.get(setting.key) {
+            Some(Value::Names(names)) => *names,
+            _ => 0,
+        }
+    }
+
+    /// A time, s.
+    pub(crate) fn seconds(&self, setting: &Setting) -> u32 {
+        match self.values.get(setting.key).unwrap_or(&setting.default) {
+            Value::Seconds(seconds) => *seconds,
+            _ => 0,
+        }
     }
 
     /// Seconds between two rounds of a survey collector, where the daemon has a tick every `tick`.

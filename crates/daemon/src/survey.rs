@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use self::reply_state::ReplyState;
-pub(crate) use self::reply_state::{HIDDEN_REMEDY, ReplyCounters};
+pub(crate) use self::reply_state::{HIDDEN_REMEDY, ReplyCounters, one_more};
 use crate::clock;
 use crate::config::Slurm;
 use crate::replies::{Needs, SurveyReplies};
@@ -28,7 +28,7 @@ use crate::source::{Outcome, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
 /// tens of seconds while thousands of jobs start.
-const PATIENCE: u32 = 4;
+pub(crate) const PATIENCE: u32 = 4;
 
 /// libslurm may look for its configuration for a minute.
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);

@@ -123,7 +123,7 @@ impl ConfCache {
 mod tests {
     use std::cell::Cell;
 
-    use slurm_snapshot::{Reply, Request, Statistics};
+    use slurm_snapshot::{Finished, Reply, Request, Statistics};
 
     use super::*;
 
@@ -189,6 +189,10 @@ mod tests {
         }
 
         fn load(&mut self, _: &Request) -> Result<Reply, CallError> {
+            unreachable!()
+        }
+
+        fn finished(&mut self, _: &Request) -> Result<(Visibility, Finished), CallError> {
             unreachable!()
         }
     }

@@ -4,12 +4,14 @@
 //! `rpc`, `jobs` and their likes copy or count. libslurm exits the process when its configuration is bad, may hang for ever, keeps static state
 //! and serves one configuration a process; so nothing here tries to survive it: that is the daemon's affair.
 
+mod accounting;
 mod advice;
 pub mod args;
 mod associations;
 pub mod client;
 pub mod conf;
 mod conf_cache;
+mod finished;
 mod fold;
 mod job;
 mod jobs;

@@ -1,6 +1,6 @@
 //! The calls that requests are carried out with: tests have others in their place.
 
-use slurm_snapshot::{Reply, Request, Statistics};
+use slurm_snapshot::{Finished, Reply, Request, Statistics, Visibility};
 
 use crate::client::{CallError, Client};
 use crate::conf::Conf;
@@ -31,6 +31,11 @@ pub trait Rpcs {
     /// # Errors
     /// A call failed.
     fn load(&mut self, request: &Request) -> Result<Reply, CallError>;
+    /// See [`Client::finished`].
+    ///
+    /// # Errors
+    /// A call failed.
+    fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError>;
 }
 
 impl Rpcs for Client {
@@ -56,5 +61,9 @@ impl Rpcs for Client {
 
     fn load(&mut self, request: &Request) -> Result<Reply, CallError> {
         self.load(request)
+    }
+
+    fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError> {
+        self.finished(request)
     }
 }

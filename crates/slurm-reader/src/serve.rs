@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::time::{ClockId, clock_gettime};
 use reader_process::{Conversation, ServeError, log};
 use slurm_snapshot::{
-    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Statistics, Visibility,
+    Answer, Failure, Hello, Reading, Release, Reply, ReplyKind, Request, Role, Statistics, Visibility,
 };
 
 use crate::advice::advice;
@@ -79,12 +79,16 @@ impl<R: Rpcs> Server<'_, R> {
     }
 
     fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
-        let visibility = self.visibility(request)?;
+        let mut visibility = self.visibility(request)?;
         let before = Instant::now();
         let (mut statistics, mut reply) = (None, None);
         match request.reply {
             ReplyKind::Statistics => statistics = Some(self.rpcs.statistics(request.options.rpc)?),
             ReplyKind::Reset => self.rpcs.reset()?,
+            ReplyKind::Finished => {
+                let (its, finished) = self.rpcs.finished(request)?;
+                (visibility, reply) = (Some(its), Some(Reply::Finished(Box::new(finished))));
+            }
             // Not asked for where some of it is hidden: to a user whom slurmdbd does not know slurmctld answers with nothing at
             // all, which libslurm takes for a reply that it cannot read.
             ReplyKind::Associations
@@ -131,9 +135,11 @@ impl<R: Rpcs> Server<'_, R> {
         }
     }
 
-    /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first.
+    /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first. slurmdbd has a
+    /// PrivateData of its own, which is asked for with the reply.
     fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
-        if request.reply.row().private.is_empty() {
+        let row = request.reply.row();
+        if row.role == Role::Accounting || row.private.is_empty() {
             return Ok(None);
         }
         self.conf_cache.visibility(self.rpcs)

@@ -53,7 +53,7 @@ impl Client {
             ReplyKind::Associations => Some(self.associations(options)?),
             ReplyKind::Controllers => Some(self.controllers()),
             // Not replies of a survey.
-            ReplyKind::Statistics | ReplyKind::Reset => None,
+            ReplyKind::Statistics | ReplyKind::Reset | ReplyKind::Finished => None,
         };
         Ok(loaded.unwrap_or(Reply::Unchanged))
     }
@@ -192,7 +192,7 @@ fn own_controllers() -> Vec<String> {
 }
 
 /// Reads libslurm's own configuration.
-fn own_conf<T>(read: impl FnOnce(&slurm_conf_t) -> T) -> Option<T> {
+pub(crate) fn own_conf<T>(read: impl FnOnce(&slurm_conf_t) -> T) -> Option<T> {
     // SAFETY: takes nothing; slurm_init has read the configuration, which does not change until it is unlocked below.
     let conf = unsafe { slurm_sys::slurm_conf_lock() };
     // SAFETY: libslurm's own configuration, or NULL.

@@ -1,4 +1,4 @@
-//! How many tasks an array expression such as `1-9:2,20%5` stands for.
+//! How many tasks an array expression stands for: `1-9:2,20%5`, or a mask of bits such as `0x7FE`, which slurmdbd has.
 //!
 //! Pure. libslurm shortens long expressions to an end of `...`: those have no count here. Where libslurm has a bitmap
 //! too, that has the exact count.
@@ -7,7 +7,15 @@
 #[must_use]
 pub fn tasks(expression: &[u8]) -> Option<u64> {
     let ranges = expression.split(|&byte| byte == b'%').next().unwrap_or_default();
+    if let Some(mask) = ranges.strip_prefix(b"0x") {
+        return of_mask(mask).filter(|&tasks| tasks > 0);
+    }
     ranges.split(|&byte| byte == b',').try_fold(0_u64, |sum, range| sum.checked_add(of_range(range)?))
+}
+
+fn of_mask(mask: &[u8]) -> Option<u64> {
+    let digits = mask.iter().map(|&digit| char::from(digit).to_digit(16));
+    digits.map(|digit| digit.map(|digit| u64::from(digit.count_ones()))).sum()
 }
 
 fn of_range(range: &[u8]) -> Option<u64> {
@@ -35,6 +43,8 @@ mod tests {
             ("1-999:2", 500),
             ("1,5,7-9,20-29:3%2", 9),
             ("0-4294967295", 1 << 32),
+            ("0x7FE%2", 10),
+            ("0x3ffffffffffffffffffffe", 85),
         ] {
             assert_eq!(tasks(expression.as_bytes()), Some(count), "{expression}");
         }
@@ -42,9 +52,22 @@ mod tests {
 
     #[test]
     fn what_is_shortened_or_none_has_no_count() {
-        for expression in
-            ["", "1,5,7,...", "1,5,6...", "9-1", "1-9:0", "-", "1-", "a", "1-2-3", "+1", "4294967296"]
-        {
+        for expression in [
+            "",
+            "0x",
+            "0x0",
+            "0xg",
+            "1,5,7,...",
+            "1,5,6...",
+            "9-1",
+            "1-9:0",
+            "-",
+            "1-",
+            "a",
+            "1-2-3",
+            "+1",
+            "4294967296",
+        ] {
             assert_eq!(tasks(expression.as_bytes()), None, "{expression}");
         }
     }

@@ -9,6 +9,7 @@ pub mod array;
 mod associations;
 mod endpoint;
 mod exit;
+mod finished;
 pub mod gres;
 mod jobs;
 mod line;
@@ -26,6 +27,7 @@ pub use associations::{
 };
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS};
+pub use finished::{FINAL_STATES, Finished, FinishedJob, Names};
 pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,

@@ -19,7 +19,8 @@ use crate::statistics::Statistics;
 /// 2: the requests for the cluster itself; beside a reading its `uptime`, `reply` and `visibility`, and of a user in it
 /// `looking_up`.
 /// 3: requests have their `options` in a table of their own.
-pub const PROTOCOL: u32 = 3;
+/// 4: finished jobs, and the `until` of that request.
+pub const PROTOCOL: u32 = 4;
 
 /// The exit status of a reader that the dynamic loader gave another libslurm than the one it is built for.
 pub const WRONG_LIBRARY: u8 = 69;
@@ -35,6 +36,8 @@ pub struct Request {
     /// The `last_update` of the last reply of the kind that the daemon still holds, with the same options: where nothing
     /// has changed, the answer is [`Reply::Unchanged`]. Also the beginning of the time in which jobs have started.
     pub since: Option<i64>,
+    /// Of finished jobs, the end of the time in which they ended, which began at `since`. Both belong to it; Unix seconds.
+    pub until: Option<i64>,
     /// What it must hold.
     pub options: ReplyOptions,
 }
@@ -46,6 +49,8 @@ struct Body {
     id: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<i64>,
     #[serde(default)]
     options: ReplyOptions,
 }
@@ -55,15 +60,17 @@ impl TryFrom<BTreeMap<ReplyKind, Body>> for Request {
 
     fn try_from(mut line: BTreeMap<ReplyKind, Body>) -> Result<Self, Self::Error> {
         match (line.pop_first(), line.is_empty()) {
-            (Some((reply, Body { id, since, options })), true) => Ok(Self { id, reply, since, options }),
+            (Some((reply, Body { id, since, until, options })), true) => {
+                Ok(Self { id, reply, since, until, options })
+            }
             _ => Err("a line is one request"),
         }
     }
 }
 
 impl From<Request> for BTreeMap<ReplyKind, Body> {
-    fn from(Request { id, reply, since, options }: Request) -> Self {
-        Self::from([(reply, Body { id, since, options })])
+    fn from(Request { id, reply, since, until, options }: Request) -> Self {
+        Self::from([(reply, Body { id, since, until, options })])
     }
 }
 
@@ -229,7 +236,7 @@ impl Request {
     /// The whole reply, with these options.
     #[must_use]
     pub const fn new(reply: ReplyKind, options: ReplyOptions) -> Self {
-        Self { id: 0, reply, since: None, options }
+        Self { id: 0, reply, since: None, until: None, options }
     }
 
     /// Reads one line, with or without its newline.
@@ -289,7 +296,7 @@ mod tests {
             let request = Request::parse(format!("{{\"{}\":{{\"id\":9}}}}", row.name).as_bytes()).unwrap();
             assert_eq!((request.id, request.reply), (9, row.kind));
             let options = ReplyOptions { qos: true, rows: true, ..ReplyOptions::default() };
-            let request = Request { since: Some(5), options, ..request };
+            let request = Request { since: Some(5), until: Some(9), options, ..request };
             assert_eq!(Request::parse(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
         }
     }

@@ -1,4 +1,4 @@
-//! The one table of replies: everything that slurmctld can be asked for is a row of it.
+//! The one table of replies: everything that slurmctld and slurmdbd can be asked for is a row of it.
 //!
 //! Daemon and readers share it. A collector names the rows that it needs and the [`ReplyOptions`] that it wants in them;
 //! these go unchanged to the request line, and the reader takes them from there.
@@ -8,6 +8,7 @@ use std::ops::BitOr;
 use serde::{Deserialize, Serialize};
 
 use crate::associations::Associations;
+use crate::finished::Finished;
 use crate::jobs::Jobs;
 use crate::lists::{Controller, Licenses, Reservations, Visibility};
 use crate::nodes::Nodes;
@@ -33,6 +34,8 @@ pub enum ReplyKind {
     Associations,
     /// `slurm_ping` of each controller.
     Controllers,
+    /// `slurmdb_jobs_get`: the jobs that ended from [`crate::Request::since`] to [`crate::Request::until`].
+    Finished,
 }
 
 /// What is to be known of a reply before it is asked for.
@@ -64,6 +67,8 @@ pub enum Role {
     Statistics,
     /// The reader whose replies may be late.
     Surveys,
+    /// The reader that asks slurmdbd, which may block for minutes.
+    Accounting,
 }
 
 /// What a reply costs slurmctld.
@@ -76,7 +81,7 @@ pub enum Cost {
 }
 
 /// The table, in the order of [`ReplyKind`].
-pub const REPLIES: [ReplyRow; 8] = [
+pub const REPLIES: [ReplyRow; 9] = [
     ReplyRow {
         kind: ReplyKind::Statistics,
         name: "statistics",
@@ -111,6 +116,15 @@ pub const REPLIES: [ReplyRow; 8] = [
         ..ROW
     },
     ReplyRow { kind: ReplyKind::Controllers, name: "controllers", cost: Cost::None, ..ROW },
+    ReplyRow {
+        kind: ReplyKind::Finished,
+        name: "finished",
+        role: Role::Accounting,
+        cost: Cost::None,
+        private: &["jobs"],
+        not_over_rest: Some("slurmrestd does not tell the numbers by which a job is counted once"),
+        ..ROW
+    },
 ];
 
 /// What most rows have.
@@ -207,6 +221,8 @@ pub enum Reply {
     Associations(Box<Associations>),
     /// To [`ReplyKind::Controllers`].
     Controllers(Vec<Controller>),
+    /// To [`ReplyKind::Finished`].
+    Finished(Box<Finished>),
 }
 
 impl Reply {
@@ -222,7 +238,7 @@ impl Reply {
             }
             Self::Licenses(licenses) => Some(licenses.last_update),
             Self::Reservations(reservations) => Some(reservations.last_update),
-            Self::Associations(_) | Self::Controllers(_) | Self::Unchanged => None,
+            Self::Associations(_) | Self::Controllers(_) | Self::Finished(_) | Self::Unchanged => None,
         }
     }
 }

@@ -42,9 +42,24 @@ const FUNCTIONS: &[&str] = &[
     "slurm_ping",
     "slurm_reset_statistics",
     "slurm_strerror",
+    "slurmdb_config_get",
+    "slurmdb_connection_close",
+    "slurmdb_connection_get",
+    "slurmdb_init_tres_cond",
+    "slurmdb_jobs_get",
+    "slurmdb_qos_get",
+    "slurmdb_tres_get",
+    "slurmdb_users_get",
 ];
-const TYPES: &[&str] =
-    &["slurmdb_admin_level_t", "slurmdb_assoc_rec_t", "slurmdb_qos_rec_t", "slurmdb_user_rec_t"];
+const TYPES: &[&str] = &[
+    "slurm_list_pointer",
+    "slurmdb_admin_level_t",
+    "slurmdb_assoc_rec_t",
+    "slurmdb_job_rec_t",
+    "slurmdb_qos_rec_t",
+    "slurmdb_tres_rec_t",
+    "slurmdb_user_rec_t",
+];
 const CONSTANTS: &[&str] = &["SLURM_SUCCESS", "STAT_COMMAND_GET", "STAT_COMMAND_RESET"];
 
 /// What the headers call a thing, where their release does not say it.

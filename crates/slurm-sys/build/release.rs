@@ -12,6 +12,7 @@ const CHANGES: &[(Release, &str)] = &[
     (Release { year: 24, month: 5 }, "slurm_ge_2405"), // the RPC queue's columns
     (Release { year: 25, month: 5 }, "slurm_ge_2505"), // a licence's nodes; a node's flag 4; a job's flag 9
     (Release { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 24
+    (Release { year: 26, month: 5 }, "slurm_ge_2605"),  // slurmdb_config_get: no list, and no PrivateData
 ];
 
 /// The first release with `slurm_init`.

@@ -36,8 +36,8 @@ pub(super) fn document() -> String {
     let _ = write!(text, "\n{OVER_REST}");
     for collector in COLLECTORS {
         let is_absent = collector.replies.iter().all(|reply| reply.row().not_over_rest.is_some());
-        if is_absent && !OVER_REST.contains(&format!("| `slurm_{}", collector.name)) {
-            let _ = writeln!(text, "| `slurm_{}` | all | none |", collector.name);
+        if is_absent && !OVER_REST.contains(&format!("| `slurm_{}", collector.family())) {
+            let _ = writeln!(text, "| `slurm_{}` | all | none |", collector.family());
         }
     }
     text

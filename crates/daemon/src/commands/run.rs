@@ -3,6 +3,7 @@
 //! Nothing here waits for slurmctld or for Carbon: readings come from the source's task, batches go to each
 //! destination's queue, and the ticks go on whatever those do.
 
+mod accounting;
 mod reload;
 mod signals;
 mod status;
@@ -17,11 +18,13 @@ use slurm_snapshot::{ReplyKind, Request};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, trace, warn};
 
+use self::accounting::{accounted, kept, start_accounting};
 use self::reload::Loading;
 use self::signals::{Signals, StopSignals, or_stop};
 use self::status::SlurmctldSeen;
 use self::surveying::{start_survey, surveyed};
 use super::{block_on, load};
+use crate::accounting::Accounting;
 use crate::cli::Options;
 use crate::clock::{self, Alarm};
 use crate::collecting::Collecting;
@@ -59,6 +62,8 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
             }
             DaemonEvent::Answered(outcome) => daemon.answered(outcome),
             DaemonEvent::Surveyed(outcome) => daemon.surveyed(outcome),
+            DaemonEvent::Accounted(outcome) => daemon.accounted(outcome),
+            DaemonEvent::CountsKept => daemon.counts_kept(),
             DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
             DaemonEvent::Reload => daemon.read_configuration(&options),
             DaemonEvent::Read(read) => daemon.read(read, &options, &logging),
@@ -71,6 +76,8 @@ enum DaemonEvent {
     Woken(std::io::Result<()>),
     Answered(Outcome),
     Surveyed(Outcome),
+    Accounted(Outcome),
+    CountsKept,
     StatusAsked(Asker),
     Reload,
     Read(reload::Read),
@@ -86,6 +93,8 @@ struct Daemon {
     source: Source,
     /// For the collectors that want more than the statistics; `None` where there is none.
     survey: Option<Survey>,
+    /// For finished jobs; `None` where they are not counted.
+    accounting: Option<Accounting>,
     collecting: Collecting,
     memories: Memories,
     queue: Queue,
@@ -147,6 +156,7 @@ impl Daemon {
             grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
             survey: start_survey(&config, &collecting),
+            accounting: start_accounting(&config),
             collecting,
             memories,
             queue,
@@ -174,10 +184,13 @@ impl Daemon {
     async fn select(&mut self, signals: &mut Signals) -> DaemonEvent {
         let next = self.grid.next();
         let moment = self.feed.map_or(next, |feed| next.min(feed));
+        let ticket = self.accounting.as_ref().and_then(Accounting::ticket);
         tokio::select! {
             woken = self.alarm.at(moment) => DaemonEvent::Woken(woken),
             outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
             outcome = surveyed(self.survey.as_mut()) => DaemonEvent::Surveyed(outcome),
+            outcome = accounted(self.accounting.as_mut()) => DaemonEvent::Accounted(outcome),
+            () = kept(&self.queue, ticket), if ticket.is_some() => DaemonEvent::CountsKept,
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
             _ = signals.hangup.recv() => DaemonEvent::Reload,
             read = reload::read(&mut self.loading), if self.loading.is_some() => DaemonEvent::Read(read),
@@ -251,9 +264,13 @@ impl Daemon {
         if batch.points().len() == 0 {
             return;
         }
-        // The record of what was collected, which a test holds against what has arrived.
-        trace!(timestamp = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
+        self.trace_batch(batch);
         self.queue.push(batch);
+    }
+
+    /// The record of what was collected, which a test holds against what has arrived.
+    fn trace_batch(&self, batch: &Batch) {
+        trace!(timestamp = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
     }
 
     fn answered(&mut self, outcome: Outcome) {
@@ -324,26 +341,29 @@ impl Daemon {
             .collect();
         let queue = self.queue.status();
         let replies = self.survey.iter().flat_map(Survey::counters);
+        let replies = replies.chain(self.accounting.iter().map(Accounting::counters));
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
             self.begin_survey(timestamp, statistics.map(|statistics| statistics.server_thread_count));
+            let backlog = statistics.map(|statistics| statistics.dbd_agent_queue_size);
+            self.begin_accounting(timestamp, backlog.map(u64::from));
         }
     }
 
     /// Readers started again by the present sources.
     fn restarts(&self) -> u64 {
-        self.source
-            .restarts()
-            .saturating_add(self.survey.as_ref().map_or(0, |survey| survey.source().restarts()))
+        let second = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
+        let third = self.accounting.as_ref().map_or(0, Accounting::restarts);
+        self.source.restarts().saturating_add(second).saturating_add(third)
     }
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
-        drop((self.source, self.survey, self.status_socket));
+        drop((self.source, self.survey, self.accounting, self.status_socket));
         self.queue.publish();
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {

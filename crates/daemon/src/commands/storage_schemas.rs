@@ -23,7 +23,7 @@ pub(super) fn document(config: &Config) -> String {
     };
     // Users come and go, and each has files of his own: a month of them is enough.
     for (collector, settings) in config.collectors.all().filter(|(_, settings)| settings.users().is_some()) {
-        let family = collector.name;
+        let family = collector.family();
         let (name, step) = match collector.is_survey() {
             true => (format!("_users_{family}"), settings.interval(interval)),
             false => ("_users".to_owned(), interval),
@@ -44,7 +44,7 @@ pub(super) fn document(config: &Config) -> String {
 fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     let mut surveys: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     for (collector, settings) in config.collectors.all().filter(|(collector, _)| collector.is_survey()) {
-        surveys.entry(settings.interval(config.interval)).or_default().push(collector.name);
+        surveys.entry(settings.interval(config.interval)).or_default().push(collector.family());
     }
     surveys
 }

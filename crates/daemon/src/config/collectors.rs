@@ -2,14 +2,15 @@
 //! collectors declare.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use slurm_snapshot::ReplyKind;
 
 use super::problem::Problem;
 use super::section::Section;
-use super::value::interval;
-use crate::collectors::{COLLECTORS, Collector};
-use crate::settings::{STATES_ONLY, Settings, Value};
+use super::value::{between, interval};
+use crate::collectors::{COLLECTORS, Collector, FinishedSettings, Start};
+use crate::settings::{MOST_NAMES, STATES_ONLY, Settings, TIMES, Value};
 use crate::user_paths::MOST_USERS;
 
 /// Which metrics are published: `[collectors.NAME]`.
@@ -56,6 +57,13 @@ impl Collectors {
         surveys.flat_map(|(collector, settings)| self.replies(collector, settings)).collect()
     }
 
+    /// What finished jobs are counted with, where they are: also every how many seconds, where there is a tick every `tick`.
+    pub(crate) fn finished(&self, tick: u32) -> Option<(u32, FinishedSettings)> {
+        let is_it = |collector: &Collector| matches!(collector.start, Start::Accounting);
+        let (_, settings) = self.enabled().find(|(collector, _)| is_it(collector))?;
+        Some((settings.interval(tick), FinishedSettings::of(settings)))
+    }
+
     /// Whether the collector `name` has the same settings in both.
     pub(crate) fn is_same(&self, other: &Self, name: &str) -> bool {
         self.settings.get(name) == other.settings.get(name)
@@ -82,8 +90,17 @@ impl Collectors {
 
     /// That surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that it
     /// would suffer from.
-    pub(super) fn check(&self, tick: u32, problems: &mut Vec<Problem>) {
+    pub(super) fn check(&self, tick: u32, has_dir: bool, problems: &mut Vec<Problem>) {
         let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
+        if let Some((_, finished)) = self.finished(tick) {
+            if !has_dir {
+                let text = "needs [queue] dir: which jobs have been counted must outlive the daemon";
+                problem("collectors.finished".to_owned(), text.to_owned());
+            }
+            if finished.catch_up < finished.window {
+                problem("collectors.finished.catch_up".to_owned(), "is less than window".to_owned());
+            }
+        }
         for (collector, settings) in self.all() {
             let name = collector.name;
             if let Some(seconds) = settings.interval.filter(|seconds| seconds % tick.max(1) != 0) {
@@ -132,6 +149,8 @@ fn apply(collector: &Collector, settings: &mut Settings, mut table: Section<'_, 
         match value {
             Value::Flag(flag) => table.set_flag(key, flag),
             Value::Users(count) => table.set_number(key, users, count),
+            Value::Names(count) => table.set_number(key, names, count),
+            Value::Seconds(time) => table.set(key, seconds, time),
         }
     }
     table.end();
@@ -152,6 +171,19 @@ fn positive(number: i64) -> Result<u32, String> {
         .ok_or_else(|| format!("{number} is not from 1 to {}", u32::MAX))
 }
 
+/// How many names may have paths of their own.
+fn names(number: i64) -> Result<usize, String> {
+    usize::try_from(number).ok().filter(|&names| names <= MOST_NAMES).ok_or_else(|| {
+        format!("{number} is not from 0 to {MOST_NAMES}; in Graphite a path is a file for ever")
+    })
+}
+
+fn seconds(text: &str) -> Result<u32, String> {
+    let [least, most] = [TIMES.0, TIMES.1].map(|seconds| Duration::from_secs(seconds.into()));
+    let found = between(least, most)(text)?;
+    u32::try_from(found.as_secs()).map_err(|error| error.to_string())
+}
+
 /// How many users may have paths of their own.
 fn users(number: i64) -> Result<usize, String> {
     usize::try_from(number).ok().filter(|&users| users <= MOST_USERS).ok_or_else(|| {
@@ -170,7 +202,10 @@ mod tests {
         let settings = collector.settings.iter().map(|setting| {
             let default = match setting.default {
                 Value::Flag(flag) => flag.to_string(),
-                Value::Users(users) => users.to_string(),
+                Value::Users(count) | Value::Names(count) => count.to_string(),
+                Value::Seconds(time) => {
+                    format!("\"{}h\"", time / 3600)
+                }
             };
             format!("{}{} = {default}\n", comment(setting.comment), setting.key)
         });
@@ -204,7 +239,8 @@ mod tests {
             let change = if collector.is_survey() { "interval = \"5m\"" } else { "enabled = false" };
             let settings = collector.settings.iter().map(|setting| match setting.default {
                 Value::Flag(flag) => format!("{} = {}", setting.key, !flag),
-                Value::Users(users) => format!("{} = {}", setting.key, users + 1),
+                Value::Users(count) | Value::Names(count) => format!("{} = {}", setting.key, count + 1),
+                Value::Seconds(time) => format!("{} = \"{}s\"", setting.key, time + 1),
             });
             for change in settings.chain([change.to_owned()]) {
                 let new = Config::of(&format!("[collectors.{}]\n{change}", collector.name)).collectors;

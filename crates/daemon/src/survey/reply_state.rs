@@ -156,7 +156,7 @@ pub(super) fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
 }
 
 /// Counts one more.
-pub(super) const fn one_more(counter: &mut u64) {
+pub(crate) const fn one_more(counter: &mut u64) {
     *counter = counter.saturating_add(1);
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-use slurm_snapshot::{Controller, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
+use slurm_snapshot::{Controller, Finished, Jobs, PROTOCOL, RpcTables, RpcUser, UserJobs};
 
 use super::*;
 use crate::conf::Conf;
@@ -73,6 +73,11 @@ impl Rpcs for Script {
             ReplyKind::Controllers => Reply::Controllers(vec![Controller::default()]),
             _ => Reply::Unchanged,
         })
+    }
+
+    fn finished(&mut self, _: &Request) -> Result<(Visibility, Finished), CallError> {
+        self.loaded += 1;
+        Ok((Visibility { private: vec!["jobs".into()], privileged: Some(true) }, Finished::default()))
     }
 }
 

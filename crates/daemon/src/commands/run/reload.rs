@@ -6,6 +6,7 @@ use carbon::Sender;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
+use super::accounting::{plan, start_accounting};
 use super::{Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, load, names, start_survey};
 use crate::cli::Options;
 use crate::clock;
@@ -99,6 +100,7 @@ impl Daemon {
         }
         self.change_destinations(&config);
         self.change_collecting(&config);
+        self.change_accounting(&config);
         self.config = config;
         info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
     }
@@ -122,6 +124,20 @@ impl Daemon {
         } else {
             self.restarts_before = self.restarts_before.saturating_add(before);
             self.survey = start_survey(new, &self.collecting);
+        }
+    }
+
+    /// What has been counted of finished jobs stays.
+    fn change_accounting(&mut self, config: &Config) {
+        let slurm = (config.slurm != self.config.slurm).then_some(&config.slurm);
+        match (plan(config), &mut self.accounting) {
+            (Some(plan), Some(accounting)) => accounting.reconfigure(slurm, plan),
+            (Some(_), None) => self.accounting = start_accounting(config),
+            (None, Some(accounting)) => {
+                self.restarts_before = self.restarts_before.saturating_add(accounting.restarts());
+                self.accounting = None;
+            }
+            (None, None) => {}
         }
     }
 

@@ -1,0 +1,378 @@
+//! The reader of slurmdbd, and its rounds: when finished jobs are read, and from when to when.
+//!
+//! A round reads the last `window` of end times, and, where something may have been missed, everything since the ledger's floor: a
+//! piece after the other, the newest first. What has been read by its end, or until slurmdbd failed, is one commit; there is no other
+//! round before that is on disk. slurmdbd may block for minutes: nothing else waits for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request};
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use crate::config::Slurm;
+use crate::finished::{HOUR, Ledger, Levels, Next, Round, Span};
+use crate::source::{Outcome, Source};
+use crate::survey::{HIDDEN_REMEDY, PATIENCE, ReplyCounters, START_DEADLINE, one_more};
+
+/// slurmctld's clock may be ahead of ours.
+const AHEAD: i64 = 300;
+
+/// So many jobs at once keep the reader below 12 MB.
+const MOST_JOBS: usize = 4000;
+
+/// The shortest time that is read at once.
+const LEAST_PIECE: i64 = 60;
+
+/// Records by name, for the queue's log.
+pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
+
+/// What is read, and what of it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Seconds between two rounds.
+    pub(crate) every: i64,
+    /// Seconds of end times that each round reads.
+    pub(crate) window: i64,
+    /// Seconds of end times in which a job may come late.
+    pub(crate) catch_up: i64,
+    pub(crate) levels: Levels,
+    /// How many ids are remembered.
+    pub(crate) most_ids: usize,
+}
+
+/// The reader of slurmdbd, what it has told, and what has been counted of that.
+#[derive(Debug)]
+pub(crate) struct Accounting {
+    source: Source,
+    plan: Plan,
+    /// `None` until the queue's log has been read.
+    ledger: Option<Ledger>,
+    work: Option<Work>,
+    /// A request is on its way.
+    asked: bool,
+    /// What waits for the disk, and the queue's ticket for it.
+    commit: Option<(u64, Next)>,
+    /// Whether everything since the floor is to be read.
+    catch_up: bool,
+    /// When that was done last, Unix seconds.
+    caught_up: i64,
+    /// slurmctld had records for slurmdbd that it could not tell.
+    had_backlog: bool,
+    /// Seconds of end times that are read at once.
+    piece: i64,
+    counters: ReplyCounters,
+    logged: LoggedState,
+    is_short: bool,
+}
+
+/// A round under way.
+#[derive(Debug)]
+struct Work {
+    round: Round,
+    /// What is left to read: from here to there, Unix seconds. Both belong to it.
+    from: i64,
+    to: i64,
+    catch_up: bool,
+    has_answer: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoggedState {
+    Nothing,
+    Good,
+    Failed(Instant),
+    Hidden,
+}
+
+impl Accounting {
+    /// Starts its reader.
+    pub(crate) fn start(slurm: &Slurm, plan: Plan) -> Self {
+        Self {
+            source: source(slurm),
+            plan,
+            ledger: None,
+            work: None,
+            asked: false,
+            commit: None,
+            catch_up: true,
+            caught_up: i64::MIN,
+            had_backlog: false,
+            piece: HOUR,
+            counters: ReplyCounters::default(),
+            logged: LoggedState::Nothing,
+            is_short: false,
+        }
+    }
+
+    /// Another plan, and another way to Slurm where `slurm` is one. What has been counted stays, and so does what waits for the disk.
+    pub(crate) fn reconfigure(&mut self, slurm: Option<&Slurm>, plan: Plan) {
+        if self.plan != plan || slurm.is_some() {
+            // What was read for another plan is read again.
+            (self.work, self.catch_up) = (None, true);
+            self.plan = plan;
+            // Its answer would be taken for that to the next request.
+            if let Some(slurm) = slurm {
+                (self.source, self.asked) = (source(slurm), false);
+            }
+        }
+    }
+
+    /// What has been counted, when the queue's log is read: `true` where the queue may lack the batch of the last counts.
+    pub(crate) fn open(
+        &mut self,
+        cluster: &str,
+        now: i64,
+        records: impl FnOnce() -> Option<BTreeMap<String, Arc<[u8]>>>,
+    ) -> bool {
+        if let Some(ledger) = &self.ledger {
+            if ledger.counts().cluster != cluster && self.commit.is_none() {
+                warn!(
+                    old = ledger.counts().cluster,
+                    new = cluster,
+                    "finished jobs are counted from now on: another cluster"
+                );
+                (self.ledger, self.work) = (Some(Ledger::first(cluster, now)), None);
+            }
+            return false;
+        }
+        let Some(records) = records() else { return false };
+        let (ledger, is_missing) = match Ledger::restore(&records) {
+            Some((mut ledger, is_missing)) if ledger.counts().cluster == cluster => {
+                ledger.lower_floor(now);
+                (ledger, is_missing)
+            }
+            _ => {
+                info!("finished jobs are counted from now on");
+                (Ledger::first(cluster, now), false)
+            }
+        };
+        self.ledger = Some(ledger);
+        is_missing
+    }
+
+    /// How many records slurmctld could not tell slurmdbd: when there are none any more, jobs come late.
+    pub(crate) const fn note_backlog(&mut self, records: u64) {
+        self.catch_up |= self.had_backlog && records == 0;
+        self.had_backlog = records > 0;
+    }
+
+    /// A tick at `now`, Unix seconds: a round, where one is due.
+    pub(crate) fn begin(&mut self, timestamp: i64, now: i64) {
+        let Some(ledger) = &self.ledger else { return };
+        if timestamp.rem_euclid(self.plan.every.max(1)) != 0 {
+            return;
+        }
+        if self.work.is_some() || self.commit.is_some() || self.asked {
+            one_more(&mut self.counters.skipped_round);
+            return;
+        }
+        let is_time = now.saturating_sub(self.caught_up) >= HOUR;
+        self.catch_up |= is_time
+            || ledger.has_gap(now, self.plan.window)
+            || ledger.has_incomplete_before(now.saturating_sub(self.plan.window));
+        let from = if self.catch_up {
+            ledger.unread_from(now)
+        } else {
+            ledger.floor().max(now.saturating_sub(self.plan.window))
+        };
+        let round = Round::new(now, self.plan.window, self.plan.levels);
+        let to = now.saturating_add(AHEAD);
+        self.work = Some(Work { round, from, to, catch_up: self.catch_up, has_answer: false });
+        self.ask();
+    }
+
+    /// Asks for the next piece; `false` where there is none.
+    fn ask(&mut self) -> bool {
+        let Some(work) = self.work.as_ref().filter(|work| work.to >= work.from) else { return false };
+        let since = work.from.max(self.piece_from(work));
+        let options = ReplyOptions { qos: self.plan.levels.qos > 0, ..ReplyOptions::default() };
+        let request = Request {
+            since: Some(since),
+            until: Some(work.to),
+            ..Request::new(ReplyKind::Finished, options)
+        };
+        self.asked = self.source.ask(request);
+        self.asked
+    }
+
+    fn piece_from(&self, work: &Work) -> i64 {
+        // The first piece has what is ahead of our clock too.
+        let ahead = if work.has_answer { 0 } else { AHEAD };
+        work.to.saturating_sub(self.piece).saturating_sub(ahead)
+    }
+
+    /// The outcome of the request on its way. Safe to cancel.
+    pub(crate) async fn outcome(&mut self) -> Outcome {
+        self.source.outcome().await
+    }
+
+    /// slurmdbd has answered, or has not. Returns what must be on disk before the round counts, once the round is over.
+    pub(crate) fn answered(&mut self, outcome: Outcome, now: i64) -> Option<Records> {
+        self.asked = false;
+        // The round was given up meanwhile.
+        let work = self.work.as_mut()?;
+        let ledger = self.ledger.as_ref()?;
+        let took = outcome.as_ref().ok().map(|reading| reading.elapsed);
+        let finished = match outcome.map(|reading| of(*reading, &ledger.counts().cluster)) {
+            Ok(Told::Jobs(finished)) => finished,
+            Ok(Told::Hidden) => {
+                self.counters.hidden = true;
+                if self.logged != LoggedState::Hidden {
+                    warn!(
+                        "slurmdbd may keep jobs of others from this user, and a part must not look like the whole: no finished job is counted. {HIDDEN_REMEDY}"
+                    );
+                }
+                self.logged = LoggedState::Hidden;
+                return self.end(false, now);
+            }
+            Ok(Told::OfAnother) => {
+                debug!("slurm.conf is another cluster's now");
+                return self.end(false, now);
+            }
+            Err(error) => {
+                one_more(&mut self.counters.readings_failed);
+                self.counters.duration = None;
+                if !matches!(self.logged, LoggedState::Failed(_)) {
+                    warn!(%error, "slurmdbd does not answer; finished jobs are counted when it does");
+                    self.logged = LoggedState::Failed(Instant::now());
+                }
+                return self.end(false, now);
+            }
+        };
+        one_more(&mut self.counters.readings_ok);
+        (self.counters.duration, self.counters.hidden) = (took, false);
+        work.round.add(&finished, took.unwrap_or(0), ledger);
+        let work = self.work.as_ref()?;
+        let since = work.from.max(self.piece_from(work));
+        let seconds = work.to.saturating_sub(since);
+        self.piece = next_piece(self.piece, seconds, finished.jobs.len());
+        if let Some(work) = &mut self.work {
+            (work.to, work.has_answer) = (since.saturating_sub(1), true);
+        }
+        match self.logged {
+            LoggedState::Failed(since) => {
+                let after = humantime::format_duration(Duration::from_secs(since.elapsed().as_secs()));
+                info!("slurmdbd answers again after {after}");
+            }
+            LoggedState::Good => {}
+            LoggedState::Nothing | LoggedState::Hidden => info!(elapsed_us = took, "slurmdbd answers"),
+        }
+        self.logged = LoggedState::Good;
+        if self.ask() { None } else { self.end(true, now) }
+    }
+
+    /// The round is over, with all that it was for where `is_whole`.
+    fn end(&mut self, is_whole: bool, now: i64) -> Option<Records> {
+        let Work { mut round, catch_up, has_answer, .. } = self.work.take()?;
+        self.catch_up |= !is_whole;
+        if is_whole && catch_up {
+            (self.catch_up, self.caught_up) = (false, now);
+        }
+        if !has_answer {
+            return None;
+        }
+        round.is_complete = is_whole;
+        let ledger = self.ledger.as_ref()?;
+        // A job may come as late as `catch_up`, and the hour in which that ends is kept whole.
+        let seconds = self.plan.catch_up.max(self.plan.window).saturating_add(HOUR);
+        let next =
+            ledger.next(round, ledger.slot(now, self.plan.every), Span { seconds, ids: self.plan.most_ids });
+        if next.is_short && !std::mem::replace(&mut self.is_short, true) {
+            warn!(
+                most = self.plan.most_ids,
+                "queue.max_bytes has no room for the ids of all jobs of catch_up: those that are told very late are not counted"
+            );
+        }
+        let records = ledger.records(&next);
+        let records = records.inspect_err(|error| error!(%error, "finished jobs cannot be counted")).ok()?;
+        self.commit = Some((0, next));
+        Some(records)
+    }
+
+    /// The queue has what [`Accounting::answered`] gave, and will say when this ticket's is on disk.
+    pub(crate) const fn wait_for(&mut self, ticket: u64) {
+        if let Some((its, _)) = &mut self.commit {
+            *its = ticket;
+        }
+    }
+
+    /// The ticket that is waited for.
+    pub(crate) fn ticket(&self) -> Option<u64> {
+        self.commit.as_ref().map(|(ticket, _)| *ticket)
+    }
+
+    /// It is on disk: what was read counts, and its batch may be sent.
+    pub(crate) fn kept(&mut self) {
+        if let (Some((_, next)), Some(ledger)) = (self.commit.take(), &mut self.ledger) {
+            ledger.adopt(next);
+        }
+    }
+
+    /// What has been counted.
+    pub(crate) const fn ledger(&self) -> Option<&Ledger> {
+        self.ledger.as_ref()
+    }
+
+    /// How the reading goes.
+    pub(crate) const fn counters(&self) -> (ReplyKind, ReplyCounters) {
+        (ReplyKind::Finished, self.counters)
+    }
+
+    /// Readers started again so far, after the first.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.source.restarts()
+    }
+}
+
+fn source(slurm: &Slurm) -> Source {
+    Source::start(Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() }, START_DEADLINE)
+}
+
+/// What a reading is worth.
+enum Told {
+    Jobs(Finished),
+    Hidden,
+    /// Another cluster's.
+    OfAnother,
+}
+
+fn of(reading: Reading, cluster: &str) -> Told {
+    let is_hidden = reading.visibility.as_ref().is_none_or(|visibility| visibility.may_hide("jobs"));
+    match reading.reply {
+        _ if reading.cluster.as_deref() != Some(cluster) => Told::OfAnother,
+        Some(Reply::Finished(finished)) if !is_hidden => Told::Jobs(*finished),
+        _ => Told::Hidden,
+    }
+}
+
+/// How much is read at once after so many seconds have had so many jobs.
+fn next_piece(piece: i64, seconds: i64, jobs: usize) -> i64 {
+    if jobs > MOST_JOBS {
+        return (seconds / 2).clamp(LEAST_PIECE, HOUR);
+    }
+    if jobs < MOST_JOBS / 4 { piece.saturating_mul(2).min(HOUR) } else { piece }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_hour_is_read_in_pieces_and_a_quiet_one_at_once() {
+        let mut piece = HOUR;
+        let rate = 40_000;
+        for _ in 0..10 {
+            piece = next_piece(piece, piece, usize::try_from(piece * rate / HOUR).unwrap());
+        }
+        let jobs = piece * rate / HOUR;
+        assert!((1000..=4000).contains(&jobs), "{jobs} at once");
+        for _ in 0..10 {
+            piece = next_piece(piece, piece, 5);
+        }
+        assert_eq!(piece, HOUR);
+        assert_eq!(next_piece(100, 100, 1_000_000), LEAST_PIECE);
+    }
+}

@@ -1,0 +1,324 @@
+//! `slurm_jobs_finished`: jobs that have ended, by how, where and for whom, each counted once.
+//!
+//! What is counted is the ledger's (crate::finished); this makes points of it, always of all of it.
+
+use carbon::Batch;
+use slurm_snapshot::{FINAL_STATES, ReplyKind};
+
+use super::{Collector, Paths, Start};
+use crate::finished::{Counts, Figures, Levels, Spread, Tally};
+use crate::metric::{Metric, Points, Rollup, count};
+use crate::settings::{Setting, Settings, Value};
+
+const WINDOW: Setting = Setting {
+    key: "window",
+    default: Value::Seconds(3600),
+    comment: "Each round reads the jobs that ended in this time, and counts those that it has not counted before.",
+};
+const CATCH_UP: Setting = Setting {
+    key: "catch_up",
+    default: Value::Seconds(86_400),
+    comment: "\
+How much later than others slurmdbd may learn of a job's end: longer than slurmctld may have to wait for slurmdbd. So long the
+job's number is kept in queue.dir: 8 bytes a job, at most an eighth of queue.max_bytes.",
+};
+const ACCOUNTS: Setting = Setting {
+    key: "accounts",
+    default: Value::Names(0),
+    comment: "\
+By account, QOS and user too: the first so many that have a finished job get paths of their own, for ever; all others have one
+level together. 0 for none, at most 1000; each takes 54 files.",
+};
+const QOS: Setting = Setting { key: "qos", default: Value::Names(0), comment: "" };
+const USERS: Setting = Setting { key: "users", default: Value::Names(0), comment: "" };
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "finished",
+    comment: "\
+Jobs that have ended, by final state, each counted once: slurm_jobs_finished. Read from slurmdbd; needs queue.dir.",
+    settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS],
+    paths: &[
+        Paths {
+            below: "slurm_jobs_finished.reading",
+            about: "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd, where every job is counted once, \
+                    through outages of slurmdbd and of this daemon. A job counts in the round in which slurmdbd first tells \
+                    of it, not in that in which it ended. Every figure is there twice: what the round has added, and with \
+                    `_total` the sum since the first start with this `queue.dir`. A round that could not be read has no point: its \
+                    jobs are in the next one's.",
+            leaves: &READING,
+        },
+        Paths {
+            below: "slurm_jobs_finished.total.state.<state>",
+            about: "By final state, in sacct's words in lower case. Each task of a job array is a job, also where slurmdbd has \
+                    one row for all tasks that never started; so is each component of a het job, and each run that ended \
+                    because the job was requeued (`requeued`).",
+            leaves: &STATE,
+        },
+        Paths {
+            below: "slurm_jobs_finished.total.work",
+            about: "How long they had waited and ran, and what they had allocated. Percentiles are exact (nearest rank).",
+            leaves: &(ROUND, TOTAL),
+        },
+        Paths {
+            below: "slurm_jobs_finished.partition.<partition>.state.<state>",
+            about: "By partition. A job that never started and could have in several counts in the first of them.",
+            leaves: &STATE,
+        },
+        Paths {
+            below: "slurm_jobs_finished.partition.<partition>.work",
+            about: "The same.",
+            leaves: &(ROUND, TOTAL),
+        },
+        Paths {
+            below: "slurm_jobs_finished.account.<account>.state.<state>",
+            about: "By account, where `accounts` is more than 0: the first so many that have a finished job. The jobs of all others \
+                    are below `slurm_jobs_finished.other_accounts`.",
+            leaves: &STATE,
+        },
+        Paths {
+            below: "slurm_jobs_finished.account.<account>.work",
+            about: "The same.",
+            leaves: &(ROUND, TOTAL),
+        },
+        Paths {
+            below: "slurm_jobs_finished.other_accounts.state.<state>",
+            about: "All accounts without paths of their own.",
+            leaves: &STATE,
+        },
+        Paths {
+            below: "slurm_jobs_finished.other_accounts.work",
+            about: "The same.",
+            leaves: &(ROUND, TOTAL),
+        },
+        Paths {
+            below: "slurm_jobs_finished.no_account.state.<state>",
+            about: "Jobs without an account.",
+            leaves: &STATE,
+        },
+        Paths { below: "slurm_jobs_finished.no_account.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths {
+            below: "slurm_jobs_finished.qos.<qos>.state.<state>",
+            about: "By QOS, where `qos` is more than 0, as by account.",
+            leaves: &STATE,
+        },
+        Paths { below: "slurm_jobs_finished.qos.<qos>.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths {
+            below: "slurm_jobs_finished.other_qos.state.<state>",
+            about: "All QOS without paths of their own.",
+            leaves: &STATE,
+        },
+        Paths { below: "slurm_jobs_finished.other_qos.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths {
+            below: "slurm_jobs_finished.no_qos.state.<state>",
+            about: "Jobs without a QOS.",
+            leaves: &STATE,
+        },
+        Paths { below: "slurm_jobs_finished.no_qos.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths {
+            below: "slurm_jobs_finished.user.<user>.state.<state>",
+            about: "By user, where `users` is more than 0, as by account. Paths by user and account are personal data for as long as \
+                    Graphite keeps them.",
+            leaves: &STATE,
+        },
+        Paths { below: "slurm_jobs_finished.user.<user>.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths {
+            below: "slurm_jobs_finished.other_users.state.<state>",
+            about: "All users without paths of their own.",
+            leaves: &STATE,
+        },
+        Paths { below: "slurm_jobs_finished.other_users.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+    ],
+    replies: &[ReplyKind::Finished],
+    start: Start::Accounting,
+};
+
+/// What the configuration says.
+pub(crate) struct FinishedSettings {
+    /// Seconds.
+    pub(crate) window: u32,
+    pub(crate) catch_up: u32,
+    pub(crate) levels: Levels,
+}
+
+impl FinishedSettings {
+    pub(crate) fn of(settings: &Settings) -> Self {
+        let [accounts, qos, users] = [ACCOUNTS, QOS, USERS].map(|setting| settings.names(&setting));
+        let [window, catch_up] = [WINDOW, CATCH_UP].map(|setting| settings.seconds(&setting));
+        Self { window, catch_up, levels: Levels { accounts, qos, users } }
+    }
+}
+
+/// Jobs in one state.
+struct Jobs {
+    round: u64,
+    total: u64,
+}
+
+/// All points of these counts, in a batch of its own.
+pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
+    let mut batch = Batch::new(counts.slot);
+    let mut points = Points::new(prefix, &mut batch);
+    points.push("slurm_jobs_finished.reading", READING, counts);
+    for (level, total) in &counts.totals {
+        let round = counts.round.get(level).copied().unwrap_or_default();
+        let below = format!("slurm_jobs_finished.{level}");
+        for ((_, state), (round, total)) in
+            FINAL_STATES.iter().zip(round.sums.states.iter().zip(total.states))
+        {
+            points.push(&format!("{below}.state.{state}"), STATE, &Jobs { round: *round, total });
+        }
+        points.push(&format!("{below}.work"), ROUND, &round);
+        points.push(&format!("{below}.work"), TOTAL, total);
+    }
+    batch
+}
+
+fn spread(spread: Option<Spread>, which: fn(&Spread) -> u64) -> Option<f64> {
+    spread.as_ref().map(which).and_then(count)
+}
+
+#[rustfmt::skip]
+const READING: &[Metric<Counts>] = &[
+    Metric { leaf: "late_jobs", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.late_jobs),
+        meaning: "jobs of this round that had ended before the round before it: slurmdbd was told late" },
+    Metric { leaf: "late_jobs_total", unit: "count", rollup: Rollup::Last, value: |c| count(c.late_total),
+        meaning: "the same since the first start" },
+    Metric { leaf: "oldest_late_seconds", unit: "s", rollup: Rollup::Max, value: |c| count(c.reading.oldest_late),
+        meaning: "how long ago the first of those had ended; 0 of none. What comes more than `catch_up` late is not counted" },
+    Metric { leaf: "window_jobs", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.window_jobs),
+        meaning: "rows of jobs that ended in the last `window`, counted now or before" },
+    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.unparsed),
+        meaning: "texts that could not be understood; not 0 means that array tasks or TRES are missing" },
+    Metric { leaf: "round_time", unit: "µs", rollup: Rollup::Average, value: |c| count(c.reading.elapsed),
+        meaning: "how long slurmdbd took for all answers of the round" },
+];
+
+#[rustfmt::skip]
+const STATE: &[Metric<Jobs>] = &[
+    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(j.round),
+        meaning: "jobs that this round has counted" },
+    Metric { leaf: "jobs_total", unit: "count", rollup: Rollup::Last, value: |j| count(j.total),
+        meaning: "jobs since the first start" },
+];
+
+#[rustfmt::skip]
+const ROUND: &[Metric<Figures>] = &[
+    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.jobs()),
+        meaning: "jobs in all states" },
+    Metric { leaf: "cancelled_before_start", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.cancelled_before_start),
+        meaning: "of those cancelled, the jobs that had not started" },
+    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.started),
+        meaning: "jobs that had started: all figures below are of these" },
+    Metric { leaf: "wait_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.wait),
+        meaning: "how long they had waited, all together, from when they could run; one that never could, from its submission" },
+    Metric { leaf: "run_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.run),
+        meaning: "how long they ran, without the time in which they were suspended" },
+    Metric { leaf: "cpu_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.cpu),
+        meaning: "CPUs that they had allocated, times how long they ran" },
+    Metric { leaf: "gpu_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.gpu),
+        meaning: "the same of GPUs; 0 where AccountingStorageTRES does not name gres/gpu" },
+    Metric { leaf: "node_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.node),
+        meaning: "the same of nodes; one that several jobs share counts for each" },
+    Metric { leaf: "billing_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.billing),
+        meaning: "the same of the TRES billing" },
+    Metric { leaf: "limited", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.limited),
+        meaning: "jobs that had a time limit" },
+    Metric { leaf: "limit_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.limit),
+        meaning: "their time limits, all together" },
+    Metric { leaf: "limit_used_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.limit_used),
+        meaning: "how much of that they ran" },
+    Metric { leaf: "limit_used_little", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.short),
+        meaning: "jobs that ran for less than a tenth of their time limit" },
+    Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p50),
+        meaning: "half of this round's jobs had waited no longer; no point without a job that had started" },
+    Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p90),
+        meaning: "nine tenths of them had waited no longer" },
+    Metric { leaf: "wait_p99", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p99),
+        meaning: "99 of a hundred of them had waited no longer" },
+    Metric { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |f| spread(f.waits, |s| s.max),
+        meaning: "the longest wait" },
+    Metric { leaf: "run_p50", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p50),
+        meaning: "half of this round's jobs ran no longer" },
+    Metric { leaf: "run_p90", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p90),
+        meaning: "nine tenths of them ran no longer" },
+    Metric { leaf: "run_p99", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p99),
+        meaning: "99 of a hundred of them ran no longer" },
+    Metric { leaf: "run_max", unit: "s", rollup: Rollup::Max, value: |f| spread(f.runs, |s| s.max),
+        meaning: "the longest run" },
+];
+
+#[rustfmt::skip]
+const TOTAL: &[Metric<Tally>] = &[
+    Metric { leaf: "jobs_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.jobs()),
+        meaning: "jobs since the first start" },
+    Metric { leaf: "cancelled_before_start_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.cancelled_before_start),
+        meaning: "cancelled_before_start since the first start" },
+    Metric { leaf: "started_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.started),
+        meaning: "started since the first start" },
+    Metric { leaf: "wait_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.wait),
+        meaning: "wait_seconds since the first start" },
+    Metric { leaf: "run_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.run),
+        meaning: "run_seconds since the first start" },
+    Metric { leaf: "cpu_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.cpu),
+        meaning: "cpu_seconds since the first start" },
+    Metric { leaf: "gpu_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.gpu),
+        meaning: "gpu_seconds since the first start" },
+    Metric { leaf: "node_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.node),
+        meaning: "node_seconds since the first start" },
+    Metric { leaf: "billing_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.billing),
+        meaning: "billing_seconds since the first start" },
+    Metric { leaf: "limited_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.limited),
+        meaning: "limited since the first start" },
+    Metric { leaf: "limit_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.limit),
+        meaning: "limit_seconds since the first start" },
+    Metric { leaf: "limit_used_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.limit_used),
+        meaning: "limit_used_seconds since the first start" },
+    Metric { leaf: "limit_used_little_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.short),
+        meaning: "limit_used_little since the first start" },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_level_has_as_many_files_as_the_settings_say() {
+        let files = FINAL_STATES.len() * STATE.len() + ROUND.len() + TOTAL.len();
+        assert!(ACCOUNTS.comment.contains(&format!("takes {files} files")), "{files}");
+    }
+
+    #[test]
+    fn every_level_is_published_in_every_round_also_one_in_which_nothing_ended() {
+        let tally = Tally { states: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], started: 5, ..Tally::default() };
+        let sums = Tally { states: [1, 0, 0, 0, 0, 0, 0, 0, 0, 0], started: 1, ..Tally::default() };
+        let figures = Figures { sums, waits: Some(Spread { p50: 1, p90: 2, p99: 3, max: 4 }), runs: None };
+        let levels = ["total", "partition.debug", "user.ann", "other_users"];
+        let mut counts = Counts::default();
+        counts.slot = 60;
+        counts.totals = levels.map(|level| (level.to_owned(), tally)).into();
+        counts.round = [("total".to_owned(), figures)].into();
+        let batch = batch(&counts, "c");
+        assert_eq!((batch.timestamp(), batch.refused()), (60, 0));
+        let lines = carbon::lines(&batch);
+        for line in [
+            "c.slurm_jobs_finished.total.state.completed.gauge-jobs 1 60",
+            "c.slurm_jobs_finished.total.state.requeued.gauge-jobs_total 10 60",
+            "c.slurm_jobs_finished.total.work.gauge-wait_p99 3 60",
+            "c.slurm_jobs_finished.total.work.gauge-jobs_total 55 60",
+            "c.slurm_jobs_finished.user.ann.state.failed.gauge-jobs 0 60",
+            "c.slurm_jobs_finished.partition.debug.work.gauge-started_total 5 60",
+            "c.slurm_jobs_finished.reading.gauge-late_jobs 0 60",
+        ] {
+            assert!(lines.lines().any(|its| its == line), "{line}: {lines}");
+        }
+        assert!(
+            !lines.contains("run_p50") && !lines.contains("ann.work.gauge-wait_p50"),
+            "no job, no percentile"
+        );
+        for point in batch.points() {
+            let (level, _) = point.path().rsplit_once(".gauge-").unwrap();
+            let level = level.strip_prefix("c.").unwrap();
+            assert!(COLLECTOR.paths.iter().any(|paths| super::super::fits(paths.below, level)), "{level}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Finished jobs' part in the daemon's loop: between slurmdbd, the ledger and the queue.
+
+use carbon::{Batch, Queue};
+
+use super::{Daemon, unix_now};
+use crate::accounting::{Accounting, Plan, Records};
+use crate::collectors::finished_batch;
+use crate::config::Config;
+use crate::source::Outcome;
+
+/// Of `max_bytes`, the part that ids may take.
+const PART: u64 = 8;
+
+/// Bytes of an id in the log.
+const ID: u64 = 8;
+
+impl Daemon {
+    /// A round, where one is due at this tick. `backlog`: records that slurmctld could not tell slurmdbd.
+    pub(super) fn begin_accounting(&mut self, timestamp: i64, backlog: Option<u64>) {
+        let Some(accounting) = &mut self.accounting else { return };
+        // Counts are a cluster's, and their batch needs a prefix.
+        let Some(cluster) = self.cluster.clone() else { return };
+        if self.config.prefix.fill(Some(&cluster), &self.host).is_none() {
+            return;
+        }
+        let now = unix_now();
+        if accounting.open(&cluster, now, || self.queue.states()) {
+            self.publish_finished();
+        }
+        let Some(accounting) = &mut self.accounting else { return };
+        if let Some(backlog) = backlog {
+            accounting.note_backlog(backlog);
+        }
+        accounting.begin(timestamp, now);
+    }
+
+    /// slurmdbd has answered, or has not.
+    pub(super) fn accounted(&mut self, outcome: Outcome) {
+        let records =
+            self.accounting.as_mut().and_then(|accounting| accounting.answered(outcome, unix_now()));
+        if let (Some(records), Some(accounting)) = (records, &mut self.accounting) {
+            accounting.wait_for(keep(&self.queue, records));
+        }
+    }
+
+    /// What a round has counted is on disk, and its batch may be sent.
+    pub(super) fn counts_kept(&mut self) {
+        if let Some(accounting) = &mut self.accounting {
+            accounting.kept();
+            self.publish_finished();
+        }
+    }
+
+    /// The batch of the last counts; that the queue has it is one commit with it.
+    fn publish_finished(&mut self) {
+        let Some(ledger) = self.accounting.as_ref().and_then(Accounting::ledger) else { return };
+        let Some(prefix) = self.config.prefix.fill(Some(&ledger.counts().cluster), &self.host) else {
+            return;
+        };
+        let batch: Batch = finished_batch(ledger.counts(), &prefix);
+        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
+        let published = ledger.published();
+        self.trace_batch(&batch);
+        self.queue.push_with(&batch, [published]);
+    }
+}
+
+fn keep(queue: &Queue, records: Records) -> u64 {
+    queue.keep(records)
+}
+
+/// A reader of slurmdbd, where finished jobs are counted.
+pub(super) fn start_accounting(config: &Config) -> Option<Accounting> {
+    plan(config).map(|plan| Accounting::start(&config.slurm, plan))
+}
+
+/// What the configuration says of finished jobs.
+pub(super) fn plan(config: &Config) -> Option<Plan> {
+    let (every, finished) = config.collectors.finished(config.interval)?;
+    let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID).unwrap_or(usize::MAX);
+    let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
+    Some(Plan { every, window, catch_up, levels: finished.levels, most_ids })
+}
+
+/// The outcome of what slurmdbd was asked last; never, where it is not asked.
+pub(super) async fn accounted(accounting: Option<&mut Accounting>) -> Outcome {
+    match accounting {
+        Some(accounting) => accounting.outcome().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until what a round has counted is on disk; for ever, where nothing waits for that.
+pub(super) async fn kept(queue: &Queue, ticket: Option<u64>) {
+    match ticket {
+        Some(ticket) => queue.kept(ticket).await,
+        None => std::future::pending().await,
+    }
+}

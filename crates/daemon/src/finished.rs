@@ -1,0 +1,15 @@
+//! Finished jobs: which of them count, what they come to, and what of it must be on disk before anything is sent.
+//!
+//! Pure: no clock, no disk, no metric path. docs/code-structure.md, Decisions, says why it is made so.
+
+mod ledger;
+mod round;
+mod seen;
+mod tally;
+
+pub(crate) use self::ledger::{Counts, Ledger, Next, Span};
+pub(crate) use self::round::{Levels, Round};
+pub(crate) use self::tally::{Figures, Spread, Tally};
+
+/// One hour of end times: what is read at once, and what one record of ids holds.
+pub(crate) const HOUR: i64 = 3600;

@@ -1,0 +1,244 @@
+//! What has been counted, and what the next commit makes of it.
+//!
+//! Counts and hours are records of the queue's log. Of a commit that was torn any record may be missing: see
+//! docs/code-structure.md, Decisions, for why nothing is then counted twice, or not at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::HOUR;
+use super::round::{Incomplete, Reading, Round};
+use super::seen::{self, Seen, end_of, hour_of};
+use super::tally::{Figures, Tally};
+
+/// The name of the counts; in the log behind those of hours.
+pub(super) const COUNTS: &str = "finished.2.counts";
+
+/// The name of the slot whose batch the queue has.
+const PUBLISHED: &str = "finished.3.published";
+
+/// The version of the counts.
+const VERSION: u32 = 1;
+
+/// So far back anything is read: hours have 256 names.
+const MOST_HOURS: i64 = 240;
+
+/// A slot that is so far ahead of the clock was taken from a clock that went wrong.
+const FAR_AHEAD: i64 = HOUR;
+
+/// Everything that a commit says, but for ids of earlier ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Counts {
+    version: u32,
+    pub(crate) cluster: String,
+    /// Nothing that ended before is counted, Unix seconds.
+    floor: i64,
+    /// The newest end that was counted.
+    latest: Option<i64>,
+    /// When the round began; `None` before the first.
+    moment: Option<i64>,
+    /// The timestamp of its batch; 0 before the first.
+    pub(crate) slot: i64,
+    /// Since the first start, by level.
+    pub(crate) totals: BTreeMap<String, Tally>,
+    /// What the round has added, by level.
+    pub(crate) round: BTreeMap<String, Figures>,
+    pub(crate) reading: Reading,
+    pub(crate) late_total: u64,
+    /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
+    recent: Vec<BTreeMap<i64, Vec<u64>>>,
+}
+
+/// What is on disk, and all that it means.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    counts: Counts,
+    seen: Seen,
+    /// Hours that have a record on disk.
+    written: BTreeSet<i64>,
+    /// Rows that are waited for, because they are not complete.
+    incomplete: BTreeMap<u64, Incomplete>,
+    /// How many of the counts' recent ids have reached the records of their hours.
+    settled: usize,
+}
+
+/// A commit that is not on disk yet.
+#[derive(Debug)]
+pub(crate) struct Next {
+    counts: Counts,
+    incomplete: BTreeMap<u64, Incomplete>,
+    hours: Vec<i64>,
+    emptied: Vec<i64>,
+    /// Whether the floor has moved because there are too many ids.
+    pub(crate) is_short: bool,
+}
+
+/// How much is remembered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// Seconds of end times.
+    pub(crate) seconds: i64,
+    pub(crate) ids: usize,
+}
+
+impl Ledger {
+    /// The first one of a cluster: nothing that ended before `now` is counted.
+    pub(crate) fn first(cluster: &str, now: i64) -> Self {
+        let counts =
+            Counts { version: VERSION, cluster: cluster.to_owned(), floor: now, ..Counts::default() };
+        Self { counts, ..Self::default() }
+    }
+
+    /// What the log has; `None` where that is nothing. The second is whether the queue may not have the batch of the last counts.
+    pub(crate) fn restore(records: &BTreeMap<String, Arc<[u8]>>) -> Option<(Self, bool)> {
+        let counts: Counts = serde_json::from_slice(records.get(COUNTS)?).ok()?;
+        if counts.version != VERSION {
+            return None;
+        }
+        let mut seen = Seen::default();
+        for (_, record) in records.iter().filter(|(name, _)| name.starts_with(seen::PREFIX)) {
+            seen.restore(record);
+        }
+        let written = seen.hours();
+        for (hour, ids) in counts.recent.iter().flatten() {
+            seen.add(*hour, ids);
+        }
+        seen.forget(counts.floor);
+        let published = records.get(PUBLISHED).and_then(|slot| slot.first_chunk()).copied();
+        let is_missing = counts.slot != 0 && published.map(i64::from_le_bytes) != Some(counts.slot);
+        Some((Self { counts, seen, written, ..Self::default() }, is_missing))
+    }
+
+    pub(crate) const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Nothing that ended before is counted, Unix seconds.
+    pub(crate) const fn floor(&self) -> i64 {
+        self.counts.floor
+    }
+
+    /// From when on everything is to be read at `now`, Unix seconds.
+    pub(crate) fn unread_from(&self, now: i64) -> i64 {
+        self.counts.floor.max(now.saturating_sub(MOST_HOURS.saturating_mul(HOUR)))
+    }
+
+    pub(super) fn seen_in(&self, id: u64) -> Option<i64> {
+        self.seen.find(id)
+    }
+
+    pub(super) const fn last_moment(&self) -> Option<i64> {
+        self.counts.moment
+    }
+
+    /// Whether the last `window` may not reach back to the last round: rounds failed, the host slept, or the daemon did not run.
+    pub(crate) fn has_gap(&self, now: i64, window: i64) -> bool {
+        self.counts.moment.is_none_or(|moment| now.saturating_sub(moment) > window / 2)
+    }
+
+    pub(super) fn incomplete(&self, id: u64) -> Option<Incomplete> {
+        self.incomplete.get(&id).copied()
+    }
+
+    /// Whether a row is waited for that the last `window` does not have.
+    pub(crate) fn has_incomplete_before(&self, from: i64) -> bool {
+        self.incomplete.values().any(|incomplete| incomplete.end < from)
+    }
+
+    /// The floor of a ledger that has counted nothing, where a clock that was ahead made it.
+    pub(crate) fn lower_floor(&mut self, now: i64) {
+        if self.counts.floor > now.saturating_add(FAR_AHEAD) {
+            self.counts.floor = now;
+        }
+    }
+
+    /// The slot of a round that ends at `now`, of which there is one every `every` seconds: the one that is open, but never one
+    /// that was used.
+    pub(crate) fn slot(&self, now: i64, every: i64) -> i64 {
+        let every = every.max(1);
+        let open = now.div_euclid(every).saturating_mul(every);
+        let next = self.counts.slot.div_euclid(every).saturating_add(1).saturating_mul(every);
+        if self.counts.slot == 0 || next > now.saturating_add(FAR_AHEAD) { open } else { open.max(next) }
+    }
+
+    /// What must be on disk before `round` counts.
+    pub(crate) fn next(&self, mut round: Round, slot: i64, span: Span) -> Next {
+        let old = &self.counts;
+        let figures = round.figures();
+        let mut totals = old.totals.clone();
+        totals.retain(|level, _| round.levels.has(level));
+        for (level, figures) in &figures {
+            totals.entry(level.clone()).or_default().add(&figures.sums);
+        }
+        totals.entry("total".to_owned()).or_default();
+        let unsettled = old.recent.get(self.settled..).unwrap_or_default();
+        let hours: BTreeSet<i64> = unsettled.iter().flat_map(BTreeMap::keys).copied().collect();
+        let hours: Vec<i64> = hours.into_iter().filter(|hour| end_of(*hour) > old.floor).collect();
+        let live: BTreeSet<String> = hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
+        let is_over = |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
+        let emptied = self.written.iter().filter(is_over).copied().collect();
+        let is_counted = |id: &u64| round.ids.values().any(|ids| ids.contains(id));
+        let waiting =
+            self.incomplete.iter().map(|(id, its)| (*id, *its)).chain(std::mem::take(&mut round.incomplete));
+        let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !is_counted(id));
+        let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
+        let latest = old.latest.max(round.latest);
+        let mut floor = old.floor;
+        if let (true, Some(latest)) = (round.is_complete, latest) {
+            let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
+            floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
+        }
+        let bound = self.seen.floor_for(span.ids, &round.ids);
+        let recent = unsettled.iter().cloned().chain([round.ids]).collect();
+        let counts = Counts {
+            version: VERSION,
+            cluster: old.cluster.clone(),
+            floor: floor.max(bound.unwrap_or(floor)),
+            latest,
+            moment: Some(round.moment),
+            slot,
+            totals,
+            round: figures,
+            reading: round.reading,
+            late_total: old.late_total.saturating_add(round.reading.late_jobs),
+            recent,
+        };
+        Next { is_short: bound.is_some_and(|bound| bound > floor), counts, incomplete, hours, emptied }
+    }
+
+    /// The records of a commit, by name.
+    pub(crate) fn records(&self, next: &Next) -> serde_json::Result<Vec<(String, Arc<[u8]>)>> {
+        let hours = next.hours.iter().map(|hour| (seen::name(*hour), Arc::from(self.seen.record(*hour))));
+        let emptied = next.emptied.iter().map(|hour| (seen::name(*hour), Arc::from([])));
+        let counts = (COUNTS.to_owned(), Arc::from(serde_json::to_vec(&next.counts)?));
+        Ok(hours.chain(emptied).chain([counts]).collect())
+    }
+
+    /// The commit is on disk.
+    pub(crate) fn adopt(&mut self, next: Next) {
+        let Next { counts, incomplete, hours, emptied, .. } = next;
+        self.incomplete = incomplete;
+        self.settled = counts.recent.len().saturating_sub(1);
+        for (hour, ids) in counts.recent.last().into_iter().flatten() {
+            self.seen.add(*hour, ids);
+        }
+        self.written.extend(hours);
+        self.written.retain(|hour| !emptied.contains(hour));
+        self.seen.forget(counts.floor);
+        self.counts = counts;
+    }
+
+    /// What is committed with the batch of these counts: that the queue has it.
+    pub(crate) fn published(&self) -> (String, Arc<[u8]>) {
+        (PUBLISHED.to_owned(), Arc::from(self.counts.slot.to_le_bytes()))
+    }
+
+    /// How many ids are remembered.
+    #[cfg(test)]
+    pub(crate) fn ids(&self) -> usize {
+        self.seen.len()
+    }
+}

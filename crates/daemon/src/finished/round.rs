@@ -1,0 +1,210 @@
+//! A round: the jobs that have been read since the last commit and are not counted yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carbon::path;
+use serde::{Deserialize, Serialize};
+use slurm_snapshot::{Finished, FinishedJob};
+
+use super::ledger::Ledger;
+use super::seen::hour_of;
+use super::tally::{Figures, Spread, Tally};
+
+/// How long after its end a job may be told without being late: slurmctld tells slurmdbd some seconds later.
+const GRACE: i64 = 60;
+
+/// How long a row may lack what slurmctld's word of the job's start brings, before it counts as it is. That word may come behind that
+/// of its end; until then a row has no partition, and an array is one task.
+const INCOMPLETE: i64 = 600;
+
+/// How long the tasks of an array that never started must stay as many: after an outage slurmdbd may learn of those that did start
+/// behind the end of the others.
+const SETTLING: i64 = 30;
+
+/// How many accounts, QOS and users have levels of their own: the first that have a finished job. All others have one together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Levels {
+    pub(crate) accounts: usize,
+    pub(crate) qos: usize,
+    pub(crate) users: usize,
+}
+
+impl Levels {
+    /// Each kind: how its levels begin, how many there may be, where the others are, and where those without a name are.
+    const fn kinds(self) -> [Kind; 3] {
+        [
+            Kind { own: "account.", most: self.accounts, others: "other_accounts", none: "no_account" },
+            Kind { own: "qos.", most: self.qos, others: "other_qos", none: "no_qos" },
+            Kind { own: "user.", most: self.users, others: "other_users", none: "no_user" },
+        ]
+    }
+
+    /// Whether a level is still asked for.
+    pub(super) fn has(self, level: &str) -> bool {
+        let is_its = |kind: &Kind| level.starts_with(kind.own) || [kind.others, kind.none].contains(&level);
+        self.kinds().iter().find(|kind| is_its(kind)).is_none_or(|kind| kind.most > 0)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    own: &'static str,
+    most: usize,
+    others: &'static str,
+    none: &'static str,
+}
+
+/// What the reading of a round was like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Reading {
+    /// µs of all of its requests.
+    pub(crate) elapsed: u64,
+    /// Jobs that slurmdbd has told of the last `window`, counted now or before.
+    pub(crate) window_jobs: u64,
+    /// Jobs that were counted and had ended before the last round; seconds since the first of them ended.
+    pub(crate) late_jobs: u64,
+    pub(crate) oldest_late: u64,
+    pub(crate) unparsed: u64,
+}
+
+/// Jobs that are read and not counted yet.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// When it began, Unix seconds.
+    pub(crate) moment: i64,
+    /// The last `window` of that.
+    pub(crate) window_from: i64,
+    pub(crate) levels: Levels,
+    pub(crate) reading: Reading,
+    /// Whether everything since the floor has been read.
+    pub(crate) is_complete: bool,
+    figures: BTreeMap<String, Growing>,
+    /// By the hour of their end.
+    pub(super) ids: BTreeMap<i64, Vec<u64>>,
+    known: BTreeSet<u64>,
+    /// Rows that are not complete yet.
+    pub(super) incomplete: BTreeMap<u64, Incomplete>,
+    /// The newest end.
+    pub(super) latest: Option<i64>,
+}
+
+/// A row that is not complete yet: since when it is known as it is, and when its job ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incomplete {
+    since: i64,
+    pub(super) end: i64,
+    tasks: u64,
+    /// How long it is waited for.
+    patience: i64,
+}
+
+impl Incomplete {
+    /// Whether it is waited for no longer.
+    pub(super) const fn is_over(self, now: i64) -> bool {
+        now.saturating_sub(self.since) >= self.patience
+    }
+}
+
+/// Figures that grow.
+#[derive(Debug, Default)]
+struct Growing {
+    sums: Tally,
+    waits: Vec<u64>,
+    runs: Vec<u64>,
+}
+
+impl Round {
+    /// One that begins at `moment`.
+    pub(crate) fn new(moment: i64, window: i64, levels: Levels) -> Self {
+        Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
+    }
+
+    /// Takes what slurmdbd has told: jobs that the ledger has not counted, nor this round before.
+    pub(crate) fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &Ledger) {
+        let reading = &mut self.reading;
+        reading.elapsed = reading.elapsed.saturating_add(elapsed);
+        reading.unparsed = reading.unparsed.saturating_add(finished.unparsed);
+        for job in &finished.jobs {
+            if job.end >= self.window_from {
+                self.reading.window_jobs = self.reading.window_jobs.saturating_add(1);
+            }
+            let Some(tally) = Tally::of(job).filter(|_| job.end >= ledger.floor()) else { continue };
+            let hour = hour_of(job.end);
+            match ledger.seen_in(job.id) {
+                Some(seen) if seen == hour => continue,
+                // Its end was changed since: it is remembered for as long as that end is read.
+                Some(_) => {
+                    self.ids.entry(hour).or_default().push(job.id);
+                    continue;
+                }
+                None => {}
+            }
+            let patience = match finished.name(job.partition) {
+                "" => INCOMPLETE,
+                _ if job.tasks > 1 => SETTLING,
+                _ => 0,
+            };
+            if patience > 0 {
+                let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
+                let since = known.map_or(self.moment, |known| known.since);
+                let incomplete = Incomplete { since, end: job.end, tasks: job.tasks, patience };
+                self.incomplete.insert(job.id, incomplete);
+                if !incomplete.is_over(self.moment) {
+                    continue;
+                }
+            }
+            if self.known.insert(job.id) {
+                self.ids.entry(hour).or_default().push(job.id);
+                self.count(job, &tally, finished, ledger);
+            }
+        }
+    }
+
+    fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &Ledger) {
+        self.latest = self.latest.max(Some(job.end));
+        if ledger.last_moment().is_some_and(|last| job.end.saturating_add(GRACE) < last) {
+            self.reading.late_jobs = self.reading.late_jobs.saturating_add(tally.jobs());
+            let age = u64::try_from(self.moment.saturating_sub(job.end)).unwrap_or(0);
+            self.reading.oldest_late = self.reading.oldest_late.max(age);
+        }
+        let partition = match finished.name(job.partition) {
+            "" => "no_partition".to_owned(),
+            name => format!("partition.{}", path::component(name)),
+        };
+        let names = [job.account, job.qos, job.user].map(|name| finished.name(name));
+        let kinds = self.levels.kinds().into_iter().zip(names).filter(|(kind, _)| kind.most > 0);
+        let own: Vec<String> = kinds.map(|(kind, name)| self.level(kind, name, ledger)).collect();
+        for level in ["total".to_owned(), partition].into_iter().chain(own) {
+            let growing = self.figures.entry(level).or_default();
+            growing.sums.add(tally);
+            if let Some(wait) = job.wait {
+                growing.waits.push(wait);
+                growing.runs.push(job.run);
+            }
+        }
+    }
+
+    fn level(&self, kind: Kind, name: &str, ledger: &Ledger) -> String {
+        if name.is_empty() {
+            return kind.none.to_owned();
+        }
+        let own = format!("{}{}", kind.own, path::component(name));
+        let is_its = |level: &&String| level.starts_with(kind.own);
+        if self.figures.contains_key(&own) || ledger.counts().totals.contains_key(&own) {
+            return own;
+        }
+        let known: BTreeSet<&String> =
+            ledger.counts().totals.keys().chain(self.figures.keys()).filter(is_its).collect();
+        if known.len() < kind.most { own } else { kind.others.to_owned() }
+    }
+
+    /// What it adds, by level.
+    pub(super) fn figures(&mut self) -> BTreeMap<String, Figures> {
+        let done = std::mem::take(&mut self.figures).into_iter().map(|(level, growing)| {
+            let (waits, runs) = (Spread::of(growing.waits), Spread::of(growing.runs));
+            (level, Figures { sums: growing.sums, waits, runs })
+        });
+        done.collect()
+    }
+}

@@ -1,0 +1,375 @@
+//! Counted once, whatever ends when: a model of a daemon that is killed between any two steps, on a disk that tears commits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use slurm_snapshot::{Finished, FinishedJob};
+
+use crate::finished::{Counts, HOUR, Ledger, Levels, Round, Span, Tally};
+
+const LEVELS: Levels = Levels { accounts: 2, qos: 0, users: 9 };
+const SPAN: Span = Span { seconds: 25 * HOUR, ids: 1_000_000 };
+const EVERY: i64 = 60;
+const START: i64 = 1_700_000_000;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+
+    fn one_in(&mut self, most: u64) -> bool {
+        self.below(most) == 0
+    }
+
+    fn seconds(&mut self, most: u64) -> i64 {
+        i64::try_from(self.below(most)).unwrap()
+    }
+}
+
+type Disk = BTreeMap<String, Arc<[u8]>>;
+
+fn finished(jobs: &[FinishedJob]) -> Finished {
+    let names =
+        ["debug", "long", "physics", "chemistry", "biology", "ann", "bob"].map(str::to_owned).to_vec();
+    Finished { jobs: jobs.to_vec(), names, unparsed: 0 }
+}
+
+fn job(random: &mut Random, id: u64, end: i64) -> FinishedJob {
+    let state = [3, 4, 5, 6, 1024][usize::try_from(random.below(5)).unwrap()];
+    let wait = (!random.one_in(4)).then(|| random.below(100));
+    let tasks = if wait.is_none() { 1 + random.below(40) } else { 1 };
+    let number = |of| u32::try_from(of).unwrap();
+    FinishedJob {
+        id,
+        end,
+        state,
+        tasks,
+        wait,
+        run: random.below(5000),
+        limit: Some(3600),
+        partition: number(random.below(2)),
+        account: number(2 + random.below(3)),
+        user: number(5 + random.below(2)),
+        cpus: 2,
+        ..FinishedJob::default()
+    }
+}
+
+/// slurmdbd, the disk, what Carbon has, and a daemon or none.
+struct World {
+    random: Random,
+    now: i64,
+    /// Jobs that slurmdbd has.
+    told: Vec<FinishedJob>,
+    /// Those that slurmctld has not told it yet.
+    untold: Vec<FinishedJob>,
+    next_id: u64,
+    disk: Disk,
+    /// What was sent under each timestamp last.
+    sent: BTreeMap<i64, Counts>,
+    daemon: Option<Ledger>,
+    catch_up: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let (told, untold) = (Vec::new(), Vec::new());
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let (disk, sent) = (Disk::new(), BTreeMap::new());
+        Self { random, now: START, told, untold, next_id: 1 << 62, disk, sent, daemon: None, catch_up: true }
+    }
+
+    fn start(&mut self) {
+        let ledger = match Ledger::restore(&self.disk) {
+            Some((ledger, is_missing)) => {
+                if is_missing && !self.send(&ledger) {
+                    return;
+                }
+                ledger
+            }
+            None => Ledger::first("c", self.now),
+        };
+        (self.daemon, self.catch_up) = (Some(ledger), true);
+    }
+
+    /// The batch enters the queue, which sends it until it has been read, and its note with it; or it is lost with the daemon.
+    fn send(&mut self, ledger: &Ledger) -> bool {
+        if self.random.one_in(5) {
+            return false;
+        }
+        let counts = ledger.counts().clone();
+        if let Some(before) = self.sent.insert(counts.slot, counts.clone()) {
+            assert_eq!(before.round, counts.round, "a slot was used for two rounds");
+        }
+        let (name, slot) = ledger.published();
+        self.disk.insert(name, slot);
+        true
+    }
+
+    fn jobs_end(&mut self) {
+        for _ in 0..self.random.below(20) {
+            let end = self.now - self.random.seconds(90);
+            self.next_id = self.next_id.wrapping_add(self.random.below(1 << 40) + 1);
+            let job = job(&mut self.random, self.next_id, end.max(START));
+            if self.random.one_in(4) { self.untold.push(job) } else { self.told.push(job) }
+        }
+        if self.random.one_in(6) {
+            self.told.append(&mut self.untold);
+        }
+    }
+
+    fn read(&self, from: i64) -> Finished {
+        let to = self.now + 300;
+        let in_time = self.told.iter().filter(|job| (from..=to).contains(&job.end));
+        // slurmctld's word of a job's start may come behind that of its end.
+        let is_incomplete = |job: &FinishedJob| job.id.is_multiple_of(7) && self.now < job.end + 200;
+        let jobs = in_time.map(|job| match is_incomplete(job) {
+            true => FinishedJob { partition: u32::MAX, tasks: 1, ..*job },
+            false => *job,
+        });
+        finished(&jobs.collect::<Vec<_>>())
+    }
+
+    /// A round, which may end anywhere.
+    fn round(&mut self) {
+        let Some(mut ledger) = self.daemon.take() else { return };
+        self.catch_up |= ledger.has_gap(self.now, HOUR) || ledger.has_incomplete_before(self.now - HOUR);
+        let mut round = Round::new(self.now, HOUR, LEVELS);
+        round.add(&self.read(ledger.floor().max(self.now - HOUR)), 1, &ledger);
+        // The older pieces may fail: then what was read counts, and the catch-up is still due.
+        if self.catch_up && !self.random.one_in(3) {
+            round.add(&self.read(ledger.unread_from(self.now)), 1, &ledger);
+            self.catch_up = false;
+        }
+        round.is_complete = !self.catch_up;
+        let slot = ledger.slot(self.now, EVERY);
+        let next = ledger.next(round, slot, SPAN);
+        let records = ledger.records(&next).unwrap();
+        match self.random.below(8) {
+            // Killed in the middle of the commit: any of its records are there.
+            0 => {
+                for (name, bytes) in records {
+                    if self.random.one_in(2) {
+                        self.disk.insert(name, bytes);
+                    }
+                }
+            }
+            // Killed before it.
+            1 => {}
+            step => {
+                self.disk.extend(records);
+                // Killed behind it, before the queue had the batch.
+                if step > 2 {
+                    ledger.adopt(next);
+                    self.daemon = self.send(&ledger).then_some(ledger);
+                }
+            }
+        }
+        if self.daemon.is_some() && self.random.one_in(10) {
+            self.daemon = None;
+        }
+    }
+
+    fn run(&mut self, steps: u64) {
+        for _ in 0..steps {
+            match self.random.below(60) {
+                // A daemon that is off for days. What is told later than `catch_up` behind others cannot be counted.
+                0 => {
+                    self.told.append(&mut self.untold);
+                    self.now += self.random.seconds(72 * 3600);
+                }
+                _ => self.now += self.random.seconds(120),
+            }
+            self.jobs_end();
+            if self.daemon.is_none() {
+                self.start();
+            }
+            self.catch_up |= self.random.one_in(5);
+            self.round();
+        }
+    }
+
+    /// A whole round of a daemon that nobody kills.
+    fn settle(&mut self) {
+        self.told.append(&mut self.untold);
+        while self.daemon.is_none() {
+            self.start();
+        }
+        let Some(mut ledger) = self.daemon.take() else { return };
+        self.send_surely(&ledger);
+        let mut round = Round::new(self.now, HOUR, LEVELS);
+        round.add(&self.read(ledger.unread_from(self.now)), 1, &ledger);
+        round.is_complete = true;
+        let next = ledger.next(round, ledger.slot(self.now, EVERY), SPAN);
+        self.disk.extend(ledger.records(&next).unwrap());
+        ledger.adopt(next);
+        self.send_surely(&ledger);
+        self.daemon = Some(ledger);
+    }
+
+    fn send_surely(&mut self, ledger: &Ledger) {
+        if ledger.counts().slot != 0 {
+            self.sent.insert(ledger.counts().slot, ledger.counts().clone());
+        }
+    }
+
+    /// What all jobs come to, by level; of jobs that no level of its own is for, at none.
+    fn truth(&self) -> BTreeMap<String, Tally> {
+        let all = finished(&[]);
+        let mut truth: BTreeMap<String, Tally> = BTreeMap::new();
+        for job in &self.told {
+            let levels = [
+                "total".to_owned(),
+                format!("partition.{}", all.name(job.partition)),
+                format!("user.{}", all.name(job.user)),
+            ];
+            for level in levels {
+                truth.entry(level).or_default().add(&Tally::of(job).unwrap());
+            }
+        }
+        truth
+    }
+}
+
+#[test]
+fn every_job_is_counted_once_wherever_the_daemon_is_killed_and_however_a_commit_is_torn() {
+    for seed in 0..60 {
+        let mut world = World::new(seed);
+        // The first start ever.
+        world.settle();
+        world.run(80);
+        world.now += 300;
+        world.settle();
+        // What is waited for has settled by now.
+        world.now += 60;
+        world.settle();
+        let ledger = world.daemon.as_ref().unwrap();
+        let mut slots: BTreeMap<String, Tally> = BTreeMap::new();
+        for (level, figures) in world.sent.values().flat_map(|counts| &counts.round) {
+            slots.entry(level.clone()).or_default().add(&figures.sums);
+        }
+        for (level, truth) in world.truth() {
+            assert_eq!(ledger.counts().totals[&level], truth, "seed {seed}: the totals of {level}");
+            assert_eq!(slots[&level], truth, "seed {seed}: the sum of all slots of {level}");
+        }
+        let accounts = ledger.counts().totals.iter().filter(|(level, _)| level.contains("account"));
+        let jobs: u64 = accounts.clone().map(|(_, tally)| tally.jobs()).sum();
+        assert_eq!(jobs, ledger.counts().totals["total"].jobs(), "seed {seed}: all accounts together");
+        assert!(accounts.count() <= 3, "seed {seed}: two, and the others");
+    }
+}
+
+fn counted(ledger: &mut Ledger, now: i64, jobs: &[FinishedJob], span: Span) -> (u64, bool) {
+    let before = ledger.counts().totals.get("total").map_or(0, Tally::jobs);
+    let mut round = Round::new(now, HOUR, LEVELS);
+    round.add(&finished(jobs), 1, ledger);
+    round.is_complete = true;
+    let next = ledger.next(round, ledger.slot(now, EVERY), span);
+    let is_short = next.is_short;
+    ledger.adopt(next);
+    (ledger.counts().totals["total"].jobs() - before, is_short)
+}
+
+#[test]
+fn tasks_of_an_array_count_when_they_have_stayed_as_many_for_half_a_minute() {
+    let mut ledger = Ledger::first("c", START);
+    let rest = |tasks| FinishedJob { tasks, wait: None, state: 4, ..plain(1, START) };
+    for (after, tasks, count) in [(5, 9, 0), (20, 9, 0), (34, 7, 0), (60, 7, 0), (64, 7, 7), (99, 7, 0)] {
+        assert_eq!(counted(&mut ledger, START + after, &[rest(tasks)], SPAN).0, count, "after {after} s");
+    }
+}
+
+#[test]
+fn a_row_that_is_never_complete_counts_as_it_is_after_ten_minutes() {
+    let mut ledger = Ledger::first("c", START);
+    let job = FinishedJob { partition: u32::MAX, ..plain(1, START) };
+    for (after, count) in [(5, 0), (300, 0), (604, 0), (605, 1), (700, 0)] {
+        assert_eq!(counted(&mut ledger, START + after, &[job], SPAN).0, count, "after {after} s");
+    }
+    assert!(ledger.counts().totals.contains_key("no_partition"));
+}
+
+fn plain(id: u64, end: i64) -> FinishedJob {
+    FinishedJob { id, end, state: 3, tasks: 1, wait: Some(1), ..FinishedJob::default() }
+}
+
+#[test]
+fn the_first_start_ever_counts_nothing_that_ended_before_it() {
+    let mut ledger = Ledger::first("c", START);
+    let jobs = [plain(1, START - 1), plain(2, START)];
+    assert_eq!(counted(&mut ledger, START + 5, &jobs, SPAN).0, 1);
+}
+
+#[test]
+fn a_job_whose_end_was_changed_afterwards_is_not_counted_again() {
+    let mut ledger = Ledger::first("c", START - 10 * HOUR);
+    assert_eq!(counted(&mut ledger, START, &[plain(1, START - 9 * HOUR)], SPAN).0, 1);
+    // sacctmgr fixes runaway jobs so.
+    for now in [START, START + 20 * HOUR, START + 40 * HOUR] {
+        let jobs = [plain(1, START), plain(2 + u64::try_from(now).unwrap(), now)];
+        assert_eq!(counted(&mut ledger, now, &jobs, SPAN).0, 1, "only the other one");
+    }
+}
+
+#[test]
+fn ids_that_do_not_fit_cost_what_comes_late_and_never_count_a_job_twice() {
+    let mut ledger = Ledger::first("c", START);
+    let span = Span { ids: 30, ..SPAN };
+    let jobs: Vec<_> = (0..100).map(|id| plain(id, START + i64::try_from(id).unwrap() * HOUR / 10)).collect();
+    assert_eq!(counted(&mut ledger, START + 10 * HOUR, &jobs, span), (100, true));
+    assert!(ledger.ids() <= 30, "{}", ledger.ids());
+    assert_eq!(counted(&mut ledger, START + 10 * HOUR, &jobs, span).0, 0);
+    let late = [plain(500, START + HOUR), plain(501, START + 10 * HOUR)];
+    assert_eq!(counted(&mut ledger, START + 10 * HOUR, &late, span).0, 1);
+}
+
+#[test]
+fn a_slot_is_never_used_twice_also_when_the_clock_is_set_back() {
+    let mut ledger = Ledger::first("c", START);
+    let slots: Vec<i64> = [0, 5, 61, -600, 62, 500]
+        .into_iter()
+        .map(|after| {
+            counted(&mut ledger, START + after, &[], SPAN);
+            ledger.counts().slot - START / EVERY * EVERY
+        })
+        .collect();
+    assert!(slots.windows(2).all(|pair| pair[0] < pair[1]), "{slots:?}");
+    // A clock that went far ahead does not silence it for as long.
+    counted(&mut ledger, START + 400 * 24 * HOUR, &[], SPAN);
+    counted(&mut ledger, START + 600, &[], SPAN);
+    assert_eq!(ledger.counts().slot, (START + 600) / EVERY * EVERY);
+}
+
+#[test]
+fn what_comes_in_the_round_after_its_own_is_not_late_and_what_comes_later_is() {
+    let mut ledger = Ledger::first("c", START - HOUR);
+    counted(&mut ledger, START, &[plain(1, START - 5)], SPAN);
+    assert_eq!(ledger.counts().reading.late_jobs, 0, "there was no round before");
+    counted(&mut ledger, START + 60, &[plain(2, START - 5), plain(3, START - 100)], SPAN);
+    let reading = ledger.counts().reading;
+    assert_eq!((reading.late_jobs, reading.oldest_late, ledger.counts().late_total), (1, 160, 1));
+    assert_eq!(reading.window_jobs, 2);
+}
+
+#[test]
+fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
+    let mut ledger = Ledger::first("c", START);
+    let mut disk = Disk::new();
+    for hour in 0..100 {
+        let now = START + hour * HOUR;
+        let mut round = Round::new(now, HOUR, LEVELS);
+        round.add(&finished(&[plain(u64::try_from(hour).unwrap(), now)]), 1, &ledger);
+        round.is_complete = true;
+        let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
+        disk.extend(ledger.records(&next).unwrap());
+        ledger.adopt(next);
+    }
+    let full = disk.iter().filter(|(name, bytes)| name.contains("hour") && !bytes.is_empty()).count();
+    assert!((25..=30).contains(&full), "{full}");
+    let (again, _) = Ledger::restore(&disk).unwrap();
+    assert_eq!(again.counts(), ledger.counts());
+    assert_eq!(again.ids(), ledger.ids());
+}

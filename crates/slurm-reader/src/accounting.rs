@@ -1,0 +1,379 @@
+//! slurmdbd's finished jobs: `slurmdb_jobs_get` on a connection of its own for each request.
+//!
+//! Always of one cluster and of final states: without a cluster slurmdbd tells all clusters' jobs, and without states those that
+//! overlap the time, but for jobs that were never eligible. Everything here may block for as long as slurmdbd does: this is a
+//! process of its own.
+
+#[cfg(not(slurm_ge_2605))]
+use std::ffi::c_char;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use nix::errno::Errno;
+use nix::unistd::{Uid, User};
+use slurm_snapshot::{FINAL_STATES, Finished, Request, Visibility};
+use slurm_sys::{
+    SLURMDB_ADMIN_OPERATOR, slurm_list_pointer, slurmdb_assoc_cond_t, slurmdb_job_cond_t, slurmdb_job_rec_t,
+    slurmdb_qos_cond_t, slurmdb_qos_rec_t, slurmdb_tres_cond_t, slurmdb_tres_rec_t, slurmdb_user_cond_t,
+    slurmdb_user_rec_t,
+};
+
+use crate::client::{CallError, Client, failure};
+use crate::finished::{Fold, Row, Tres};
+use crate::raw::{self, NoReply, bytes, last_errno, number, text};
+use crate::survey_calls::own_conf;
+
+/// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: times as they are, not as far as they
+/// are within the time asked for.
+const FLAGS: u8 = 1 | 1 << 1 | 1 << 2;
+
+/// `SLURMDB_JOB_FLAG_NOTSET`: however a job was started.
+const ANY_START: u8 = 1;
+
+/// `config_key_pair_t`, which no installed header has: a member of what `slurmdb_config_get` tells.
+#[cfg(not(slurm_ge_2605))]
+#[repr(C)]
+struct KeyPair {
+    name: *mut c_char,
+    value: *mut c_char,
+}
+
+/// What libslurm's own configuration says of accounting.
+struct OwnConf {
+    cluster: CString,
+    slurm_user: u32,
+}
+
+impl Client {
+    /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may keep of them from this user.
+    ///
+    /// # Errors
+    /// slurmdbd or its database did not answer, or slurm.conf names no slurmdbd.
+    pub fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError> {
+        let own = accounting_conf()?;
+        let connection = Connection::open()?;
+        let visibility = connection.visibility(own.slurm_user)?;
+        // Jobs that are hidden are not worth their cost.
+        if visibility.may_hide("jobs") {
+            return Ok((visibility, Finished::default()));
+        }
+        let finished = connection.jobs(&own.cluster, request)?;
+        drop(connection);
+        raw::give_memory_back();
+        Ok((visibility, finished))
+    }
+}
+
+/// What slurm.conf says.
+fn accounting_conf() -> Result<OwnConf, CallError> {
+    let read = own_conf(|conf| {
+        // SAFETY: a string with its NUL, or NULL.
+        let cluster = unsafe { text(conf.cluster_name) };
+        // SAFETY: the same.
+        let storage = unsafe { text(conf.accounting_storage_type) };
+        (cluster.unwrap_or_default(), storage.unwrap_or_default(), conf.slurm_user_id)
+    });
+    let refuse = |text: String| Err(CallError { call: "slurm.conf", errno: 0, text });
+    match read {
+        Some((_, storage, _)) if !storage.contains("slurmdbd") => {
+            refuse(format!("AccountingStorageType is {storage:?}: finished jobs are read from slurmdbd"))
+        }
+        Some((cluster, _, slurm_user)) if !cluster.is_empty() => {
+            Ok(OwnConf { cluster: CString::new(cluster).unwrap_or_default(), slurm_user })
+        }
+        _ => refuse("it has no ClusterName, by which slurmdbd knows the jobs of a cluster".to_owned()),
+    }
+}
+
+/// A connection to slurmdbd, closed when it is dropped.
+struct Connection(NonNull<c_void>);
+
+impl Connection {
+    fn open() -> Result<Self, CallError> {
+        Errno::clear();
+        // SAFETY: NULL where nobody asks for the connection's flags.
+        let pointer = unsafe { slurm_sys::slurmdb_connection_get(ptr::null_mut()) };
+        let error = || failure("slurmdb_connection_get", &NoReply::Errno(last_errno()));
+        NonNull::new(pointer).map(Self).ok_or_else(error)
+    }
+
+    /// What slurmdbd.conf's PrivateData keeps from this user: nothing from root, SlurmUser and operators.
+    fn visibility(&self, slurm_user: u32) -> Result<Visibility, CallError> {
+        let private = self.private()?;
+        let me = Uid::effective().as_raw();
+        let privileged = private.is_empty() || me == 0 || me == slurm_user || self.is_operator()?;
+        Ok(Visibility { private, privileged: Some(privileged) })
+    }
+
+    /// The words of PrivateData.
+    #[cfg(not(slurm_ge_2605))]
+    fn private(&self) -> Result<Vec<String>, CallError> {
+        // SAFETY: the connection is open.
+        let call = || unsafe { slurm_sys::slurmdb_config_get(self.0.as_ptr()) };
+        // SAFETY: slurmdb_config_get leaves NULL or a list that is its caller's.
+        let config = unsafe { List::receive("slurmdb_config_get", call) }?;
+        let mut private = Vec::new();
+        let take = |pair: &KeyPair| {
+            // SAFETY: NULL or a string, which lives as long as the list.
+            let name = unsafe { bytes(pair.name) };
+            // SAFETY: the same.
+            let value = unsafe { bytes(pair.value) };
+            if name == b"PrivateData" {
+                private = words(value);
+            }
+        };
+        // SAFETY: the elements are libslurm's config_key_pair_t.
+        unsafe { config.each(take) };
+        Ok(private)
+    }
+
+    /// slurmdbd of 26.05 tells its PrivateData to nobody: then only who sees everything whatever it is can be sure to.
+    #[cfg(slurm_ge_2605)]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "older releases are asked")]
+    fn private(&self) -> Result<Vec<String>, CallError> {
+        Ok(vec!["jobs".to_owned()])
+    }
+
+    /// Whether slurmdbd's record of this user makes him an operator, or more. One whom it does not know is none.
+    fn is_operator(&self) -> Result<bool, CallError> {
+        let user = User::from_uid(Uid::effective()).ok().flatten();
+        let Some(name) = user.and_then(|user| CString::new(user.name).ok()) else { return Ok(false) };
+        let users = Texts::new([name]);
+        let mut names = slurmdb_assoc_cond_t { user_list: users.list.0, ..Default::default() };
+        let mut condition = slurmdb_user_cond_t { assoc_cond: &raw mut names, ..Default::default() };
+        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        let call = || unsafe { slurm_sys::slurmdb_users_get(self.0.as_ptr(), &raw mut condition) };
+        // SAFETY: slurmdb_users_get leaves NULL or a list that is its caller's.
+        let records = unsafe { List::receive("slurmdb_users_get", call) }?;
+        let mut level = 0;
+        // SAFETY: the elements are libslurm's records of users.
+        unsafe { records.each(|user: &slurmdb_user_rec_t| level = level.max(user.admin_level.into())) };
+        Ok(level >= SLURMDB_ADMIN_OPERATOR)
+    }
+
+    fn jobs(&self, cluster: &CStr, request: &Request) -> Result<Finished, CallError> {
+        let (clusters, states) = (Texts::new([cluster.to_owned()]), Texts::new(states()));
+        let mut condition = slurmdb_job_cond_t {
+            cluster_list: clusters.list.0,
+            state_list: states.list.0,
+            flags: FLAGS.into(),
+            db_flags: ANY_START.into(),
+            usage_start: request.since.unwrap_or(0),
+            usage_end: request.until.unwrap_or(0),
+            ..Default::default()
+        };
+        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), &raw mut condition) };
+        // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
+        let records = unsafe { List::receive("slurmdb_jobs_get", call) }?;
+        let mut fold = Fold::default();
+        let mut walk = |record: &slurmdb_job_rec_t| {
+            // SAFETY: libslurm unpacks a record's strings with their NULs, or leaves them NULL.
+            fold.add(&unsafe { row(record) });
+        };
+        // SAFETY: the elements are libslurm's records of jobs.
+        unsafe { records.each(&mut walk) };
+        drop(records);
+        let gpus = if fold.has_other_tres() { self.gpus()? } else { Vec::new() };
+        let qos = if request.options.qos && !fold.is_empty() { self.qos()? } else { Vec::new() };
+        Ok(fold.finish(&gpus, &qos))
+    }
+
+    /// The numbers of TRES that are GPUs: of any type, or all of one type.
+    fn gpus(&self) -> Result<Vec<(u32, Tres)>, CallError> {
+        let mut condition = slurmdb_tres_cond_t { with_deleted: 1, ..Default::default() };
+        // SAFETY: takes a condition and sets what is not 0 in it.
+        unsafe { slurm_sys::slurmdb_init_tres_cond(&raw mut condition, false) };
+        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        let call = || unsafe { slurm_sys::slurmdb_tres_get(self.0.as_ptr(), &raw mut condition) };
+        // SAFETY: slurmdb_tres_get leaves NULL or a list that is its caller's.
+        let records = unsafe { List::receive("slurmdb_tres_get", call) }?;
+        let mut gpus = Vec::new();
+        let take = |tres: &slurmdb_tres_rec_t| {
+            // SAFETY: NULL or a string, which lives as long as the list.
+            let kind = unsafe { bytes(tres.type_) };
+            // SAFETY: the same.
+            let name = unsafe { bytes(tres.name) };
+            gpus.extend(Tres::of(kind, name).map(|kind| (tres.id, kind)));
+        };
+        // SAFETY: the elements are libslurm's records of TRES.
+        unsafe { records.each(take) };
+        Ok(gpus)
+    }
+
+    fn qos(&self) -> Result<Vec<(u32, String)>, CallError> {
+        let mut condition = slurmdb_qos_cond_t::default();
+        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        let call = || unsafe { slurm_sys::slurmdb_qos_get(self.0.as_ptr(), &raw mut condition) };
+        // SAFETY: slurmdb_qos_get leaves NULL or a list that is its caller's.
+        let records = unsafe { List::receive("slurmdb_qos_get", call) }?;
+        let mut names = Vec::new();
+        let take = |qos: &slurmdb_qos_rec_t| {
+            // SAFETY: NULL or a string, which lives as long as the list.
+            names.push((qos.id, unsafe { text(qos.name) }.unwrap_or_default()));
+        };
+        // SAFETY: the elements are libslurm's records of QOS.
+        unsafe { records.each(take) };
+        Ok(names)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut pointer = self.0.as_ptr();
+        // SAFETY: opened by slurmdb_connection_get, and no more used.
+        let _closed: c_int = unsafe { slurm_sys::slurmdb_connection_close(&raw mut pointer) };
+    }
+}
+
+/// What of a record counts.
+///
+/// # Safety
+/// The record's strings are NULL, or end with a NUL and live as long as it.
+unsafe fn row(record: &slurmdb_job_rec_t) -> Row<'_> {
+    Row {
+        id: record.db_index,
+        end: record.end,
+        state: record.state,
+        submit: record.submit,
+        eligible: record.eligible,
+        start: record.start,
+        elapsed: record.elapsed,
+        limit: number(record.timelimit),
+        qos: record.qosid,
+        user_id: record.uid,
+        // SAFETY: the caller's promise, here and below.
+        tasks: unsafe { bytes(record.array_task_str) },
+        // SAFETY: the same.
+        partition: unsafe { bytes(record.partition) },
+        // SAFETY: the same.
+        account: unsafe { bytes(record.account) },
+        // SAFETY: the same.
+        user: unsafe { bytes(record.user) },
+        // SAFETY: the same.
+        tres: unsafe { bytes(record.tres_alloc_str) },
+    }
+}
+
+/// Numbers of states as slurmdbd takes them.
+fn states() -> impl Iterator<Item = CString> {
+    FINAL_STATES.iter().filter_map(|(number, _)| CString::new(number.to_string()).ok())
+}
+
+/// `PrivateData = jobs,usage`.
+#[cfg(not(slurm_ge_2605))]
+fn words(list: &[u8]) -> Vec<String> {
+    let words =
+        list.split(|byte| *byte == b',').map(|word| String::from_utf8_lossy(word).trim().to_lowercase());
+    words.filter(|word| !word.is_empty() && word != "none").collect()
+}
+
+/// A list of libslurm's, destroyed when it is dropped, with what its elements are if it owns them.
+struct List(slurm_list_pointer);
+
+impl List {
+    /// Makes a call that returns a list.
+    ///
+    /// # Safety
+    /// `call` returns NULL, or a list that nobody else destroys.
+    unsafe fn receive(
+        name: &'static str,
+        call: impl FnOnce() -> slurm_list_pointer,
+    ) -> Result<Self, CallError> {
+        Errno::clear();
+        let list = call();
+        let errno = last_errno();
+        if list.is_null() { Err(failure(name, &NoReply::Errno(errno))) } else { Ok(Self(list)) }
+    }
+
+    /// Calls `take` with each element.
+    ///
+    /// # Safety
+    /// The list's elements are each a `T`, and `take` keeps none of them.
+    unsafe fn each<T>(&self, mut take: impl FnMut(&T)) {
+        // SAFETY: the list lives as long as `self`.
+        let iterator = unsafe { slurm_sys::slurm_list_iterator_create(self.0) };
+        loop {
+            // SAFETY: the iterator lives until it is destroyed below.
+            let element: *const T = unsafe { slurm_sys::slurm_list_next(iterator) }.cast();
+            // SAFETY: NULL behind the last, or an element, which the caller promises to be a T.
+            let Some(element) = (unsafe { element.as_ref() }) else { break };
+            take(element);
+        }
+        // SAFETY: made above, and no more used.
+        unsafe { slurm_sys::slurm_list_iterator_destroy(iterator) };
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: whoever made it promised that nobody else destroys it.
+        unsafe { slurm_sys::slurm_list_destroy(self.0) };
+    }
+}
+
+/// A list of texts that this process owns: libslurm reads them and changes nothing.
+struct Texts {
+    list: List,
+    _texts: Vec<CString>,
+}
+
+impl Texts {
+    fn new(texts: impl IntoIterator<Item = CString>) -> Self {
+        // SAFETY: makes an empty list, whose elements it will not free.
+        let list = List(unsafe { slurm_sys::slurm_list_create(None) });
+        let texts: Vec<CString> = texts.into_iter().collect();
+        for text in &texts {
+            // SAFETY: the list is there; it holds the pointer, and the text outlives it: fields are dropped in their order.
+            unsafe { slurm_sys::slurm_list_append(list.0, text.as_ptr().cast_mut().cast()) };
+        }
+        Self { list, _texts: texts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::c_char;
+
+    use super::*;
+
+    #[test]
+    fn a_list_of_texts_is_walked_whole_and_in_order() {
+        let texts = Texts::new(states());
+        let mut seen = Vec::new();
+        let take = |byte: &c_char| {
+            // SAFETY: the first byte of a string with its NUL.
+            seen.push(unsafe { text(byte) }.unwrap());
+        };
+        // SAFETY: the elements are strings.
+        unsafe { texts.list.each(take) };
+        assert_eq!(seen, ["3", "4", "5", "6", "7", "8", "9", "10", "11", "1024"]);
+    }
+
+    #[test]
+    fn a_call_that_leaves_no_list_is_a_failure_with_its_errno() {
+        let call = || {
+            Errno::set_raw(111);
+            ptr::null_mut()
+        };
+        // SAFETY: leaves NULL.
+        let error = unsafe { List::receive("slurmdb_jobs_get", call) }.map(drop).unwrap_err();
+        assert_eq!((error.call, error.errno), ("slurmdb_jobs_get", 111));
+    }
+
+    #[test]
+    fn a_record_of_nothing_is_a_row_that_never_started() {
+        let job = slurmdb_job_rec_t { timelimit: u32::MAX, ..Default::default() };
+        // SAFETY: every string is NULL.
+        let row = unsafe { row(&job) };
+        assert_eq!((row.limit, row.tasks, row.partition), (None, &b""[..], &b""[..]));
+    }
+
+    #[cfg(not(slurm_ge_2605))]
+    #[test]
+    fn private_data_is_a_list_of_words() {
+        assert_eq!(words(b"jobs,usage, USERS"), ["jobs", "usage", "users"]);
+        assert_eq!(words(b"none"), [""; 0]);
+        assert_eq!(words(b""), [""; 0]);
+    }
+}

@@ -1,0 +1,264 @@
+//! Rows of slurmdbd into finished jobs: tasks, times and TRES.
+//!
+//! Pure: a [`Row`] borrows from the reply.
+
+use std::collections::BTreeMap;
+
+use slurm_snapshot::{Finished, FinishedJob, Names, array};
+
+/// No moment: `NO_VAL` in a time. `INFINITE` is one more.
+const NO_TIME: i64 = 0xffff_fffe;
+
+/// The numbers of TRES that every cluster has.
+const CPU: u32 = 1;
+const NODE: u32 = 4;
+const BILLING: u32 = 5;
+/// Those of a site, which GPUs are among, begin here.
+const FIRST_OF_SITE: u32 = 1001;
+
+/// Counts from here on are no counts: `NO_VAL64` and `INFINITE64`.
+const NO_COUNT: u64 = u64::MAX - 1;
+
+/// One of slurmdbd's rows.
+#[derive(Debug, Default)]
+pub(crate) struct Row<'a> {
+    pub(crate) id: u64,
+    pub(crate) end: i64,
+    pub(crate) state: u32,
+    pub(crate) submit: i64,
+    pub(crate) eligible: i64,
+    pub(crate) start: i64,
+    pub(crate) elapsed: u32,
+    /// Minutes.
+    pub(crate) limit: Option<u32>,
+    pub(crate) qos: u32,
+    pub(crate) user_id: u32,
+    pub(crate) tasks: &'a [u8],
+    pub(crate) partition: &'a [u8],
+    pub(crate) account: &'a [u8],
+    pub(crate) user: &'a [u8],
+    pub(crate) tres: &'a [u8],
+}
+
+/// A TRES of GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tres {
+    /// GPUs of whatever type.
+    Gpus,
+    /// Those of one type.
+    Typed,
+}
+
+impl Tres {
+    /// Of a TRES' type and name.
+    pub(crate) fn of(kind: &[u8], name: &[u8]) -> Option<Self> {
+        match name {
+            _ if kind != b"gres" => None,
+            b"gpu" => Some(Self::Gpus),
+            name => name.starts_with(b"gpu:").then_some(Self::Typed),
+        }
+    }
+}
+
+/// Rows that are walked.
+#[derive(Debug, Default)]
+pub(crate) struct Fold {
+    jobs: Vec<FinishedJob>,
+    /// By the job's place: TRES of the site, whose meaning is asked for afterwards.
+    others: Vec<(usize, u32, u64)>,
+    names: Names,
+    unparsed: u64,
+}
+
+impl Fold {
+    pub(crate) fn add(&mut self, row: &Row<'_>) {
+        // One that is cancelled while it waits may get the moment of that as its start too. It never had anything.
+        let has_started = is_moment(row.start) && !row.tres.is_empty();
+        let tasks = match row.tasks {
+            _ if has_started => 1,
+            b"" => 1,
+            tasks => array::tasks(tasks).unwrap_or_else(|| {
+                self.unparsed = self.unparsed.saturating_add(1);
+                1
+            }),
+        };
+        let since = if is_moment(row.eligible) { row.eligible } else { row.submit };
+        let wait = has_started.then(|| u64::try_from(row.start.saturating_sub(since)).unwrap_or(0));
+        let partition = row.partition.split(|byte| *byte == b',').next().unwrap_or_default();
+        let mut job = FinishedJob {
+            id: row.id,
+            end: row.end,
+            state: row.state,
+            tasks,
+            wait,
+            run: row.elapsed.into(),
+            limit: row.limit.map(|minutes| u64::from(minutes).saturating_mul(60)),
+            partition: self.name(partition),
+            account: self.name(row.account),
+            qos: row.qos,
+            user: match row.user {
+                b"" => self.names.number(&row.user_id.to_string()),
+                user => self.name(user),
+            },
+            ..FinishedJob::default()
+        };
+        let place = self.jobs.len();
+        for part in row.tres.split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
+            match tres(part) {
+                Some((CPU, count)) => job.cpus = count,
+                Some((NODE, count)) => job.nodes = count,
+                Some((BILLING, count)) => job.billing = count,
+                Some((id, count)) if id >= FIRST_OF_SITE => self.others.push((place, id, count)),
+                Some(_) => {}
+                None => self.unparsed = self.unparsed.saturating_add(1),
+            }
+        }
+        self.jobs.push(job);
+    }
+
+    fn name(&mut self, name: &[u8]) -> u32 {
+        self.names.number(&String::from_utf8_lossy(name))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// Whether some job had a TRES of the site.
+    pub(crate) fn has_other_tres(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// What all came to; `gpus` says which TRES are GPUs, `qos` what QOS are called.
+    pub(crate) fn finish(mut self, gpus: &[(u32, Tres)], qos: &[(u32, String)]) -> Finished {
+        let kinds: BTreeMap<u32, Tres> = gpus.iter().copied().collect();
+        let mut typed: BTreeMap<usize, u64> = BTreeMap::new();
+        for (place, id, count) in self.others {
+            match (kinds.get(&id), self.jobs.get_mut(place)) {
+                (Some(Tres::Gpus), Some(job)) => job.gpus = count,
+                (Some(Tres::Typed), _) => {
+                    let sum = typed.entry(place).or_default();
+                    *sum = sum.saturating_add(count);
+                }
+                _ => {}
+            }
+        }
+        // AccountingStorageTRES may name types alone.
+        for (place, count) in typed {
+            if let Some(job) = self.jobs.get_mut(place).filter(|job| job.gpus == 0) {
+                job.gpus = count;
+            }
+        }
+        let names: BTreeMap<u32, &str> = qos.iter().map(|(id, name)| (*id, name.as_str())).collect();
+        for job in &mut self.jobs {
+            job.qos = self.names.number(names.get(&job.qos).copied().unwrap_or_default());
+        }
+        Finished { jobs: self.jobs, names: self.names.into_names(), unparsed: self.unparsed }
+    }
+}
+
+const fn is_moment(time: i64) -> bool {
+    time > 0 && time < NO_TIME
+}
+
+/// `1=4`.
+fn tres(part: &[u8]) -> Option<(u32, u64)> {
+    let (id, count) = std::str::from_utf8(part).ok()?.split_once('=')?;
+    let count: u64 = count.parse().ok()?;
+    Some((id.parse().ok()?, if count >= NO_COUNT { 0 } else { count }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 3] = ["debug", "physics", "ann"];
+
+    fn row() -> Row<'static> {
+        Row {
+            id: 1 << 63,
+            submit: 1000,
+            eligible: 1010,
+            start: 1040,
+            end: 1100,
+            elapsed: 60,
+            state: 3,
+            limit: Some(2),
+            qos: 7,
+            tasks: b"",
+            partition: b"debug",
+            account: b"physics",
+            user: b"ann",
+            tres: b"1=2,3=18446744073709551614,4=1,5=9,1001=3,1002=3",
+            ..Row::default()
+        }
+    }
+
+    fn of(row: &Row<'_>) -> (FinishedJob, Vec<String>, u64) {
+        let mut fold = Fold::default();
+        fold.add(row);
+        let gpus = [(1001, Tres::Gpus), (1002, Tres::Typed), (1003, Tres::Typed)];
+        let finished = fold.finish(&gpus, &[(7, "normal".to_owned())]);
+        (finished.jobs[0], finished.names, finished.unparsed)
+    }
+
+    #[test]
+    fn a_row_is_a_job() {
+        let (job, names, unparsed) = of(&row());
+        assert_eq!(names, [&NAMES[..], &["normal"]].concat());
+        let expected = FinishedJob {
+            id: 1 << 63,
+            end: 1100,
+            state: 3,
+            tasks: 1,
+            wait: Some(30),
+            run: 60,
+            limit: Some(120),
+            partition: 0,
+            account: 1,
+            qos: 3,
+            user: 2,
+            cpus: 2,
+            gpus: 3,
+            nodes: 1,
+            billing: 9,
+        };
+        assert_eq!((job, unparsed), (expected, 0));
+    }
+
+    #[test]
+    fn tasks_that_never_started_are_counted_and_one_that_did_is_one_whatever_its_text() {
+        for (start, tasks, count) in
+            [(0, &b"0x7FF"[..], 11), (NO_TIME, b"1-20%2", 20), (0, b"", 1), (1040, b"1-20", 1)]
+        {
+            let (job, _, unparsed) = of(&Row { start, tasks, ..row() });
+            assert_eq!((job.tasks, unparsed, job.wait.is_some()), (count, 0, start == 1040), "{tasks:?}");
+        }
+        // As slurmctld of 22.05 leaves a held array that is cancelled: its start is its end.
+        let (job, ..) = of(&Row { start: 1100, tasks: b"0x7FE", tres: b"", elapsed: 0, ..row() });
+        assert_eq!((job.tasks, job.wait), (10, None));
+        let (job, _, unparsed) = of(&Row { start: 0, tasks: b"1,3,...", ..row() });
+        assert_eq!((job.tasks, unparsed), (1, 1), "one at least, and it is said");
+    }
+
+    #[test]
+    fn a_job_that_was_never_eligible_waited_since_it_was_submitted() {
+        for eligible in [0, NO_TIME, NO_TIME + 1] {
+            assert_eq!(of(&Row { eligible, ..row() }).0.wait, Some(40));
+        }
+        assert_eq!(of(&Row { eligible: 2000, ..row() }).0.wait, Some(0), "slurmctld's clock was set back");
+    }
+
+    #[test]
+    fn gpus_of_types_are_summed_where_nobody_counts_all() {
+        assert_eq!(of(&Row { tres: b"1002=2,1003=1", ..row() }).0.gpus, 3);
+        assert_eq!(of(&Row { tres: b"1002=2,1003=1,1001=4", ..row() }).0.gpus, 4);
+        assert_eq!(of(&Row { tres: b"1=x", ..row() }).2, 1);
+    }
+
+    #[test]
+    fn of_several_partitions_the_first_counts_and_a_user_without_a_name_is_his_number() {
+        let (_, names, _) = of(&Row { partition: b"debug,long", user: b"", user_id: 1234, ..row() });
+        assert_eq!(names, ["debug", "physics", "1234", "normal"]);
+    }
+}

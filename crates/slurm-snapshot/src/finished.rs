@@ -1,0 +1,177 @@
+//! Finished jobs as slurmdbd has them: a row for each run of a job, and one for all tasks of an array that never started.
+//!
+//! Each name is there once, and a job has its number: an hour may have tens of thousands of jobs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The states that a job ends in, by Slurm's number, in sacct's words. `requeued` is a run that ended because the job was queued
+/// again; it has a row of its own.
+pub const FINAL_STATES: [(u32, &str); 10] = [
+    (3, "completed"),
+    (4, "cancelled"),
+    (5, "failed"),
+    (6, "timeout"),
+    (7, "node_fail"),
+    (8, "preempted"),
+    (9, "boot_fail"),
+    (10, "deadline"),
+    (11, "out_of_memory"),
+    (1024, "requeued"),
+];
+
+/// The jobs that ended in the time that was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Finished {
+    /// In slurmdbd's order.
+    pub jobs: Vec<FinishedJob>,
+    /// Names of partitions, accounts, QOS and users.
+    pub names: Vec<String>,
+    /// Texts in the reply that could not be understood: array tasks or TRES are missing.
+    pub unparsed: u64,
+}
+
+/// One row, which is a tuple on the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Row", into = "Row")]
+pub struct FinishedJob {
+    /// `db_index`, which no other job of the cluster ever has. All 64 bits are in use from 24.11 on.
+    pub id: u64,
+    /// Unix seconds on slurmctld's clock.
+    pub end: i64,
+    /// A number of [`FINAL_STATES`].
+    pub state: u32,
+    /// Array tasks that this row stands for; 1 of whatever else.
+    pub tasks: u64,
+    /// Seconds from when it could run until it started; `None` where it never did.
+    pub wait: Option<u64>,
+    /// Seconds that it ran, without those in which it was suspended.
+    pub run: u64,
+    /// Its time limit in seconds, where it has one.
+    pub limit: Option<u64>,
+    /// The number of its partition's name. Of several, the first.
+    pub partition: u32,
+    /// The number of its account's name.
+    pub account: u32,
+    /// The number of its QOS' name.
+    pub qos: u32,
+    /// The number of its user's name.
+    pub user: u32,
+    /// CPUs that it had.
+    pub cpus: u64,
+    /// GPUs that it had.
+    pub gpus: u64,
+    /// Nodes that it had.
+    pub nodes: u64,
+    /// What it was billed for, each second.
+    pub billing: u64,
+}
+
+type Row = (u64, i64, u32, u64, Option<u64>, u64, Option<u64>, [u32; 4], [u64; 4]);
+
+impl From<Row> for FinishedJob {
+    fn from((id, end, state, tasks, wait, run, limit, names, tres): Row) -> Self {
+        let ([partition, account, qos, user], [cpus, gpus, nodes, billing]) = (names, tres);
+        Self {
+            id,
+            end,
+            state,
+            tasks,
+            wait,
+            run,
+            limit,
+            partition,
+            account,
+            qos,
+            user,
+            cpus,
+            gpus,
+            nodes,
+            billing,
+        }
+    }
+}
+
+impl From<FinishedJob> for Row {
+    fn from(job: FinishedJob) -> Self {
+        let FinishedJob { id, end, state, tasks, wait, run, limit, partition, account, qos, user, .. } = job;
+        let tres = [job.cpus, job.gpus, job.nodes, job.billing];
+        (id, end, state, tasks, wait, run, limit, [partition, account, qos, user], tres)
+    }
+}
+
+impl Finished {
+    /// The name of this number; empty where there is none.
+    #[must_use]
+    pub fn name(&self, number: u32) -> &str {
+        usize::try_from(number).ok().and_then(|number| self.names.get(number)).map_or("", String::as_str)
+    }
+}
+
+/// Gives names their numbers.
+#[derive(Debug, Default)]
+pub struct Names {
+    numbers: BTreeMap<String, u32>,
+}
+
+impl Names {
+    /// The number of this name, a new one where it has none.
+    pub fn number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.numbers.get(name) {
+            return *number;
+        }
+        let number = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(name.to_owned(), number);
+        number
+    }
+
+    /// All names by number.
+    #[must_use]
+    pub fn into_names(self) -> Vec<String> {
+        let mut names: Vec<(u32, String)> =
+            self.numbers.into_iter().map(|(name, number)| (number, name)).collect();
+        names.sort_unstable();
+        names.into_iter().map(|(_, name)| name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_64_bits_and_every_other_figure_come_back_as_they_were_sent() {
+        let mut names = Names::default();
+        let [partition, account] = ["debug", "physics"].map(|name| names.number(name));
+        assert_eq!((names.number("debug"), names.number("")), (partition, 2));
+        let job = FinishedJob {
+            id: u64::MAX - 1,
+            end: 1_700_000_000,
+            state: 1024,
+            tasks: 36,
+            wait: Some(1),
+            run: 2,
+            limit: None,
+            partition,
+            account,
+            qos: 2,
+            user: 9,
+            cpus: 3,
+            gpus: 4,
+            nodes: 5,
+            billing: 6,
+        };
+        let finished =
+            Finished { jobs: vec![job, FinishedJob::default()], names: names.into_names(), unparsed: 1 };
+        let line = serde_json::to_string(&finished).unwrap();
+        assert!(
+            line.contains("[[18446744073709551614,1700000000,1024,36,1,2,null,[0,1,2,9],[3,4,5,6]],"),
+            "{line}"
+        );
+        let back: Finished = serde_json::from_str(&line).unwrap();
+        assert_eq!(back, finished);
+        assert_eq!([0, 1, 2, 9].map(|number| back.name(number)), ["debug", "physics", "", ""]);
+    }
+}

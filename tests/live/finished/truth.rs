@@ -1,0 +1,146 @@
+//! What is true of finished jobs: as sacct has it, and as the database itself does.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use sandbox::Accounting;
+
+/// By level, by state.
+pub(super) type Jobs = BTreeMap<String, BTreeMap<String, u64>>;
+
+/// Rows that have not ended, or of which slurmctld has told the end and not the start yet.
+pub(super) const UNFINISHED: &str =
+    "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 or `partition` = ''";
+
+/// What a person looks at where it takes too long.
+pub(super) const ROWS: &str = "select job_db_inx, id_job, state, `partition`, array_task_str, time_submit, time_eligible, \
+     time_start, time_end from slurm_acct_db.sandbox_job_table order by 1";
+
+/// Jobs by final state; and sums over those that started.
+#[derive(Debug, Default)]
+pub(super) struct Truth {
+    pub(super) jobs: Jobs,
+    pub(super) seconds: BTreeMap<&'static str, u64>,
+}
+
+impl Truth {
+    /// As sacct has them, in whose job ids array tasks are lists.
+    pub(super) fn of_sacct(accounting: &Accounting) -> Result<Self> {
+        let columns = "jobid,state,partition,account,qos,user,submit,eligible,start,elapsedraw,alloctres";
+        let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ";
+        let args = [
+            "SLURM_TIME_FORMAT=%s",
+            "sacct",
+            "-a",
+            "-X",
+            "-D",
+            "-nP",
+            states,
+            "-S",
+            "now-1day",
+            "-E",
+            "now+1day",
+        ];
+        let text = accounting.slurm.run("env", &[&args[..], &["-o", columns]].concat())?;
+        let mut truth = Self::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split('|').collect();
+            let [id, state, partition, account, qos, user, submit, eligible, start, elapsed, tres] =
+                words[..]
+            else {
+                anyhow::bail!("a line of sacct: {line}")
+            };
+            let tasks = tasks(id).with_context(|| format!("the tasks of {line}"))?;
+            let state = state.split(' ').next().unwrap_or_default().to_lowercase();
+            truth.add(
+                &[("partition", partition), ("account", account), ("qos", qos), ("user", user)],
+                &state,
+                tasks,
+            );
+            // What was cancelled while it waited may have a start, and never had anything.
+            if let (Ok(start), false) = (start.parse::<u64>(), tres.is_empty()) {
+                let since = eligible.parse().or_else(|_| submit.parse::<u64>())?;
+                let (run, of) = (elapsed.parse::<u64>()?, |name| count(tres, name));
+                for (leaf, value) in [
+                    ("started", 1),
+                    ("wait_seconds", start.saturating_sub(since)),
+                    ("run_seconds", run),
+                    ("cpu_seconds", run * of("cpu")),
+                    ("gpu_seconds", run * of("gres/gpu")),
+                    ("node_seconds", run * of("node")),
+                    ("billing_seconds", run * of("billing")),
+                ] {
+                    *truth.seconds.entry(leaf).or_default() += value;
+                }
+            }
+        }
+        Ok(truth)
+    }
+
+    /// As a GROUP BY has them, where the tasks of an array that have not started are a number.
+    pub(super) fn of_sql(accounting: &Accounting) -> Result<Self> {
+        let text = accounting.sql(
+            "select j.state, j.`partition`, j.account, q.name, a.user, \
+             sum(if(j.array_task_pending > 0, j.array_task_pending, 1)) \
+             from slurm_acct_db.sandbox_job_table j \
+             join slurm_acct_db.sandbox_assoc_table a on a.id_assoc = j.id_assoc \
+             join slurm_acct_db.qos_table q on q.id = j.id_qos \
+             where j.time_end > 0 group by 1, 2, 3, 4, 5",
+        )?;
+        let mut truth = Self::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split('\t').collect();
+            let [state, partition, account, qos, user, tasks] = words[..] else {
+                anyhow::bail!("a row: {line}")
+            };
+            let state = match state {
+                "3" => "completed",
+                "4" => "cancelled",
+                "5" => "failed",
+                "6" => "timeout",
+                "7" => "node_fail",
+                "1024" => "requeued",
+                other => other,
+            };
+            let names = [("partition", partition), ("account", account), ("qos", qos), ("user", user)];
+            truth.add(&names, state, tasks.parse()?);
+        }
+        Ok(truth)
+    }
+
+    fn add(&mut self, names: &[(&str, &str)], state: &str, tasks: u64) {
+        let levels = names.iter().map(|(kind, name)| format!("{kind}.{name}"));
+        for level in levels.chain(["total".to_owned()]) {
+            *self.jobs.entry(level).or_default().entry(state.to_owned()).or_default() += tasks;
+        }
+    }
+}
+
+/// The tasks that `7_[1-9:2,20%5]` stands for; 1 of whatever else.
+fn tasks(id: &str) -> Option<u64> {
+    let Some((_, list)) = id.split_once("_[") else { return Some(1) };
+    let list = list.strip_suffix(']')?.split('%').next()?;
+    list.split(',')
+        .map(|range| {
+            let (range, step) = range.split_once(':').unwrap_or((range, "1"));
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last, step): (u64, u64, u64) =
+                (first.parse().ok()?, last.parse().ok()?, step.parse().ok()?);
+            u64::try_from((first..=last).step_by(usize::try_from(step).ok()?).count()).ok()
+        })
+        .sum()
+}
+
+/// `cpu=1,gres/gpu=2`.
+fn count(tres: &str, name: &str) -> u64 {
+    let parts = tres.split(',').filter_map(|part| part.split_once('='));
+    parts.filter(|(its, _)| *its == name).find_map(|(_, count)| count.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn lists_of_tasks_are_expanded() {
+    for (id, count) in [("7", 1), ("7_3", 1), ("7_[1-20]", 20), ("7_[1,3,5-9%2]", 7), ("7_[0-10:5]", 3)] {
+        assert_eq!(tasks(id), Some(count), "{id}");
+    }
+    assert_eq!(tasks("7_[1-2"), None);
+}
