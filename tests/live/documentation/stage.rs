@@ -111,8 +111,6 @@ impl Stage {
     fn stand_ins(&self) -> Vec<(&'static str, String)> {
         let path = |name: &str| self.sandbox.path(name).display().to_string();
         vec![
-            ("sudo systemd-sysusers", format!("systemd-sysusers --root={}", path("root"))),
-            ("sudo systemd-tmpfiles ", format!("systemd-tmpfiles --root={} ", path("root"))),
             ("sudo -u slurm-graphite ", String::new()),
             ("sudo -u _graphite ", String::new()),
             ("sudo ", String::new()),
