@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::associations::Associations;
 use crate::jobs::Jobs;
-use crate::lists::{Controller, Licenses, Reservations};
+use crate::lists::{Controller, Licenses, Reservations, Visibility};
 use crate::nodes::Nodes;
 
 /// What slurmctld can be asked for. A survey asks in this order: cheap replies first, and the controllers last, because one
@@ -124,6 +124,14 @@ const ROW: ReplyRow = ReplyRow {
     private: &[],
     not_over_rest: None,
 };
+
+impl ReplyRow {
+    /// Whether slurmctld may keep some of it from who sees no more than this.
+    #[must_use]
+    pub fn is_hidden(&self, visibility: &Visibility) -> bool {
+        self.private.iter().any(|word| visibility.may_hide(word))
+    }
+}
 
 impl ReplyKind {
     /// Its row of the table.

@@ -12,6 +12,9 @@ use slurm_snapshot::{Answer, Association, Associations, Reading, Reply, SharesRa
 
 use super::answers;
 
+/// slurmdbd does not know this user.
+const NOBODY: u32 = 65534;
+
 const REQUEST: &str = r#"{"associations":{"id":1,"options":{"users":true}}}"#;
 
 /// What sshare prints of the shares of each association.
@@ -151,10 +154,14 @@ fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
         let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
         writeln!(conf, "PrivateData=usage").unwrap();
         slurm.run("scontrol", &["reconfigure"]).unwrap();
-        let (_, games) = USERS[0];
-        let seen = reading(&folder, slurm, Some(games)).unwrap();
-        assert!(of(&seen).unwrap().records < all.records, "slurmctld keeps some of them from a user");
-        assert!(seen.visibility.unwrap().may_hide("usage"));
+        // The one has associations, and the other is unknown to slurmdbd, so that slurmctld sends nothing at all.
+        for user in [USERS[0].1, NOBODY] {
+            let seen = reading(&folder, slurm, Some(user)).unwrap();
+            assert_eq!(of(&seen).unwrap().records, 0, "a part is not asked for");
+            assert!(seen.visibility.unwrap().may_hide("usage"));
+        }
+        let root = reading(&folder, slurm, None).unwrap();
+        assert_eq!(of(&root).unwrap().records, all.records);
     }
 }
 

@@ -91,6 +91,8 @@ impl Stage {
             self.sh("make man", document)?;
         }
         self.sh("make install PREFIX=/usr", document)?;
+        // Without DESTDIR it makes this one too.
+        fs::create_dir_all(self.sandbox.path("root/var/lib/slurm-graphite"))?;
         let blocks = blocks::all()?;
         let mut own =
             blocks.iter().filter(|block| block.language == "toml" && block.place.starts_with(document));

@@ -124,7 +124,7 @@ impl ReplyState {
 /// Whether slurmctld may keep some of the reply from us.
 fn is_hidden(kind: ReplyKind, reading: &Reading) -> bool {
     let visibility = reading.visibility.as_ref();
-    visibility.is_some_and(|visibility| kind.row().private.iter().any(|word| visibility.may_hide(word)))
+    visibility.is_some_and(|visibility| kind.row().is_hidden(visibility))
 }
 
 fn log(kind: ReplyKind, logged: LoggedReply, reading: &Reading) {
