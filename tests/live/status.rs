@@ -220,7 +220,7 @@ fn without_a_daemon_it_says_where_it_has_looked_and_what_to_do() {
     for words in
         ["no daemon answers at ", "/run/status.sock: ", "No such file", "systemctl status slurm-graphite"]
     {
-        assert!(none.stderr.contains(words), "{words}: {}", none.stderr);
+        assert_eq!(none.stderr.matches(words).count(), 1, "{words}: {}", none.stderr);
     }
     let socket = folder.path().join("other").display().to_string();
     let other = status(&folder, &["--socket", &socket]).unwrap();

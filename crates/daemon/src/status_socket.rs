@@ -41,10 +41,10 @@ pub(crate) struct Asker(UnixStream);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoAnswer {
     #[error(
-        "no daemon answers at {}: {source}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
+        "no daemon answers at {}: {error}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
          listens in the folder that {VARIABLE} names.", .path.display()
     )]
-    Unreachable { path: PathBuf, source: io::Error },
+    Unreachable { path: PathBuf, error: io::Error },
     #[error(
         "the daemon at {} has not answered within {} s: it is stopped, hangs, or its host is overloaded", .path.display(),
         DEADLINE.as_secs()
@@ -112,7 +112,7 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, NoAnswe
     match timeout(DEADLINE, read).await {
         // As many wait for a daemon that answers nobody as the kernel lets.
         Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(NoAnswer::Silent { path }),
-        Ok(Err(source)) => Err(NoAnswer::Unreachable { path, source }),
+        Ok(Err(error)) => Err(NoAnswer::Unreachable { path, error }),
         Ok(Ok(_)) => serde_json::from_slice(&bytes)
             .map_err(|error| NoAnswer::Nonsense { path, text: error.to_string() }),
         Err(_) => Err(NoAnswer::Silent { path }),
