@@ -92,8 +92,9 @@ for suite in $wanted; do
         live "$suite" "$suite" figures:: --test-threads=2 --skip rest:: --skip ticks_fill_as_many_slots
     attempt "Slurm $release: jobs, nodes, all of the cluster, live" "$logs/cluster.log" \
         live "$suite" "$suite" cluster:: --test-threads=2
-    # slurmrestd of 20.11 is no part of it, and imitated ones are the same for all.
-    [ "$release" = 20.11 ] || attempt "Slurm $release: the same figures over REST" "$logs/rest.log" \
+    # slurmrestd of 20.11 is no part of it, that of 23.02 answers nothing without a slurmdbd, which these clusters do not have,
+    # and imitated ones are the same for all.
+    [ "$release" = 20.11 ] || [ "$release" = 23.02 ] || attempt "Slurm $release: the same figures over REST" "$logs/rest.log" \
         live "$suite" "$suite" rest:: --test-threads=2 --skip imitated::
     # How long a primary takes to come back is slurmctld's own: in 24.11 half a minute.
     attempt "Slurm $release: two controllers" "$logs/failover.log" live "$suite" "$suite" failover::who_answers

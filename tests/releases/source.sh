@@ -1,7 +1,7 @@
 #!/bin/sh
 # source.sh BRANCH...: Slurm of these branches (slurm-25.11), built from the git clone that SLURM_GIT names and installed
-# below target/releases, and the reader for each, which knows where its libslurm is: alone with this machine's daemon in the
-# branch's bin/. A Slurm that is there stays while its branch is where it was. MAKEFLAGS=-j8 builds it with eight cores.
+# below target/releases, and the reader for each, which knows where its libslurm is: alone with this machine's daemon and its
+# reader of slurmrestd in the branch's bin/. A Slurm that is there stays while its branch is where it was. MAKEFLAGS=-j8 builds it with eight cores.
 set -eu
 . "$(dirname "$0")/common.sh"
 
@@ -34,7 +34,7 @@ reader() {
         cargo build --quiet --locked -p slurm-reader --target "$(host)" --target-dir "$releases/build"
     rm -rf "$bin"
     mkdir -p "$bin"
-    cp "$target/debug/slurm-graphite" "$bin"
+    cp "$target/debug/slurm-graphite" "$target/debug/slurm-graphite-rest-reader" "$bin"
     soname=$(all | awk -v branch="$1" '$1 == branch { print $3 }')
     cp "$releases/build/$(host)/debug/slurm-graphite-reader" "$bin/slurm-graphite-reader-$soname"
 }

@@ -89,9 +89,11 @@ impl Slurmrestd {
         if is_root {
             chown(&run, Some(NOBODY), Some(NOBODY))?;
         }
-        let program = match std::env::var_os("SANDBOX_ROOT") {
-            Some(_) => "/usr/sbin/slurmrestd".to_owned(),
-            None => find_program("slurmrestd")?.display().to_string(),
+        let program = match Root::wanted() {
+            Root::Chroot(_) => "/usr/sbin/slurmrestd".to_owned(),
+            // The first in the PATH that it is started with.
+            Root::Prefix(_) => "slurmrestd".to_owned(),
+            Root::Here => find_program("slurmrestd")?.display().to_string(),
         };
         let mut words = if is_root { words("setpriv")? } else { words(&program)? };
         if is_root {
@@ -100,7 +102,10 @@ impl Slurmrestd {
             words.extend(user.map(Into::into));
         }
         let plugins: &[&str] = match release.get(..5) {
-            Some("20.11" | "21.08" | "22.05") => &["-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38"],
+            Some("20.11") => &["-s", "openapi/v0.0.36"],
+            Some("21.08") => &["-s", "openapi/v0.0.36,openapi/v0.0.37"],
+            Some("22.05") => &["-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38"],
+            Some("23.02") => &["-s", "openapi/v0.0.37,openapi/v0.0.38,openapi/v0.0.39"],
             Some("23.11" | "24.05" | "24.11") => &["-s", "openapi/slurmctld"],
             _ => &[],
         };

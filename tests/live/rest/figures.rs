@@ -10,6 +10,9 @@ use slurm_snapshot::{Answer, Nodes, Reading, Reply, Statistics};
 
 use super::{SOON, cluster, cluster_with};
 
+/// Before this release slurmrestd tells neither RPCs nor nodes nor licences.
+const FIRST_WITH_ALL: &str = "22.05";
+
 /// What a request itself moves, and what is of the moment.
 const MOVES: [&str; 4] = ["req_time", "server_thread_count", "job_states_ts", "seconds"];
 
@@ -69,7 +72,9 @@ fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
             compared += 1;
         }
     }
-    rpcs_are_the_same(&of_libslurm[1], &of_rest[1]);
+    if release.as_str() >= FIRST_WITH_ALL {
+        rpcs_are_the_same(&of_libslurm[1], &of_rest[1]);
+    }
     assert!(compared > 30, "{compared}");
     println!(
         "Slurm {release}: {} paths over REST, {compared} of them equal digit for digit, {} absent, all printed",
@@ -192,7 +197,10 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
         reader.arg("--conf").arg(slurm.conf());
         replies(reader)
     };
-    let one = |replies: Vec<Reply>| -> Vec<Reply> { replies.into_iter().map(comparable).collect() };
+    let has_all = slurm.release().unwrap().as_str() >= FIRST_WITH_ALL;
+    let is_told = |reply: &Reply| has_all || matches!(reply, Reply::Reservations(_) | Reply::Controllers(_));
+    let one =
+        |replies: Vec<Reply>| -> Vec<Reply> { replies.into_iter().filter(is_told).map(comparable).collect() };
     let seen = wait::until_some("the same twice", SOON * 2, || {
         slurm.run("scontrol", &["update", "nodename=localhost", "state=drain", "reason=test"]).ok()?;
         let before = one(libslurm());
@@ -204,9 +212,10 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
         (before == after && found == after).then_some(found)
     })
     .unwrap();
-    assert_eq!(seen.len(), 4);
+    assert_eq!(seen.len(), if has_all { 4 } else { 2 });
     let text = format!("{seen:?}");
-    for word in ["draining", "matlab", "second", "down", "maint: true"] {
+    let words = ["maint: true", "draining", "matlab", "second", "down"];
+    for word in words.into_iter().take(if has_all { 5 } else { 1 }) {
         assert!(text.contains(word), "{word}: {text}");
     }
 }
