@@ -46,7 +46,8 @@ dist)
     ;;
 rpm) build="$(wanted) rpm" tests= programs='gcc rpmbuild' ;;
 chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
-releases) tests="$tests debootstrap make liblua5.3-dev libmunge-dev pkgconf" ;;
+# Without the last three a Slurm that is built has no slurmrestd.
+releases) tests="$tests debootstrap make liblua5.3-dev libmunge-dev pkgconf libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
 esac
 
 if ! command -v cargo >/dev/null; then

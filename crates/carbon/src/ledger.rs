@@ -43,7 +43,8 @@ struct Entry {
 /// The ticks of one destination, by their number in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    resend_window: Duration,
+    /// How long after a tick was read the receiver must be seen to read again.
+    pub(crate) resend_window: Duration,
     entries: BTreeMap<u64, Entry>,
     /// Never written as a whole, or to be written again: those go later.
     due: BTreeSet<(bool, u64)>,
@@ -178,16 +179,6 @@ impl Ledger {
         }
     }
 
-    /// How long after a tick was read the receiver must be seen to read again.
-    pub(crate) const fn resend_window(&self) -> Duration {
-        self.resend_window
-    }
-
-    /// Another window from now on.
-    pub(crate) const fn set_resend_window(&mut self, resend_window: Duration) {
-        self.resend_window = resend_window;
-    }
-
     /// Takes a tick out of the queue before it is done.
     pub(crate) fn remove(&mut self, batch: u64) -> Option<Removed> {
         let entry = self.entries.get_mut(&batch).filter(|entry| !entry.evicted)?;
@@ -210,7 +201,6 @@ impl Ledger {
         self.due.len()
     }
 
-    /// Points of the ticks that are due.
     pub(crate) fn points_due(&self) -> u64 {
         self.due.iter().filter_map(|(_, batch)| self.entries.get(batch)).map(|entry| entry.points).sum()
     }
@@ -237,7 +227,6 @@ impl Ledger {
         self.entries.get(oldest).map(|entry| entry.timestamp)
     }
 
-    /// Whether the tick is held.
     pub(crate) fn holds(&self, batch: u64) -> bool {
         self.entries.get(&batch).is_some_and(|entry| !entry.evicted)
     }
@@ -260,7 +249,6 @@ impl Ledger {
         self.entries.retain(|_, entry| !which(entry));
     }
 
-    /// What has become done.
     pub(crate) fn take_done(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.done)
     }
@@ -370,7 +358,7 @@ mod tests {
     #[test]
     fn with_a_window_of_zero_a_tick_that_was_cut_off_goes_on_with_its_next_frame() {
         let mut ledger = ledger([1]);
-        ledger.set_resend_window(Duration::ZERO);
+        ledger.resend_window = Duration::ZERO;
         ledger.frame_written(1, 1, 6);
         ledger.lost();
         assert_eq!(ledger.take_done(), [0; 0]);

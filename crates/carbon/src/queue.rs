@@ -250,7 +250,7 @@ impl Queue {
         for name in &names {
             let destination =
                 state.destinations.entry(Arc::clone(name)).or_insert_with(|| Destination::new(resend_window));
-            destination.ledger.set_resend_window(resend_window);
+            destination.ledger.resend_window = resend_window;
         }
         state.expire(Moment::now());
         state.told.configured = Some((names, state.limits.max_bytes));

@@ -110,7 +110,7 @@ impl Sender {
     /// Points that are due; it costs more than the rest.
     #[must_use]
     pub fn points_due(&self) -> u64 {
-        self.place.points_due()
+        self.place.ledger(|ledger| ledger.points_due())
     }
 
     /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner where the

@@ -118,7 +118,6 @@ impl Changes {
     }
 }
 
-/// What the thread says.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The log is open; this is what an earlier run had kept.

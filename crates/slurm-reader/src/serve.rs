@@ -126,7 +126,10 @@ impl<R: Rpcs> Server<'_, R> {
 
     /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first.
     fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
-        request.reply.row().private.map_or(Ok(None), |_| self.conf_cache.visibility(self.rpcs))
+        if request.reply.row().private.is_empty() {
+            return Ok(None);
+        }
+        self.conf_cache.visibility(self.rpcs)
     }
 }
 

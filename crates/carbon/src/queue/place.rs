@@ -94,7 +94,6 @@ impl fmt::Display for Status {
     }
 }
 
-/// One destination's place in the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(super) shared: Arc<Shared>,
@@ -156,7 +155,6 @@ impl Place {
         changed
     }
 
-    /// Changes the counters.
     pub(crate) fn count(&self, change: impl FnOnce(&mut Status)) {
         if let Some(destination) = self.shared.state().destinations.get_mut(&self.name) {
             let status = &mut destination.status;
@@ -166,12 +164,6 @@ impl Place {
                 status.since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             }
         }
-    }
-
-    /// Points of the batches that are due.
-    pub(crate) fn points_due(&self) -> u64 {
-        let state = self.shared.state();
-        state.destinations.get(&self.name).map_or(0, |destination| destination.ledger.points_due())
     }
 
     /// Where it stands.

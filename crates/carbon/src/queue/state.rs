@@ -66,7 +66,6 @@ impl Destination {
 }
 
 impl State {
-    /// Empty, for these destinations.
     pub(super) fn new(limits: Limits, names: Vec<Arc<str>>) -> Self {
         let new = |name| (name, Destination::new(limits.resend_window));
         let destinations = names.into_iter().map(new).collect();

@@ -68,7 +68,7 @@ impl<C> Links<C> {
 impl Task {
     /// How old a connection becomes.
     pub(super) fn period(&self) -> Duration {
-        let window = self.place.ledger(|ledger| ledger.resend_window());
+        let window = self.place.ledger(|ledger| ledger.resend_window);
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
         let idle = self.closes_idle_after.map(|after| after / 2);
         [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
@@ -126,7 +126,7 @@ impl Task {
         self.budget.unasked();
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
-        let window = self.place.ledger(|ledger| ledger.resend_window());
+        let window = self.place.ledger(|ledger| ledger.resend_window);
         // A host that is gone refuses nothing.
         let is_refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
         let is_gone = matches!(&error, ConnectionError::Connect(_, source) if !is_refused(source));

@@ -15,7 +15,6 @@ const LOCK: &str = "queue.lock";
 /// What a disk reads at once, and what it cannot read where a sector is bad.
 const PAGE: usize = 4096;
 
-/// Locks the folder for this process.
 pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     let path = dir.join(LOCK);
     let opened = fs::create_dir_all(dir)
@@ -87,7 +86,6 @@ pub(super) fn write(mut file: &File, parts: &[Cow<'_, [u8]>]) -> io::Result<()> 
     Ok(())
 }
 
-/// Removes a file.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     #[cfg(test)]
     faults::remove()?;

@@ -21,7 +21,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 /// After so many tries what the disk still refuses to read is given up.
 const MOST_TRIES: u32 = 3;
 
-/// The thread: owner of the log.
 pub(super) struct Keeper {
     dir: PathBuf,
     max_bytes: u64,

@@ -18,7 +18,6 @@ use crate::wire::{Frame, points};
 /// The largest segment, but for one batch that is larger.
 const MOST_SEGMENT: u64 = 4 << 20;
 
-/// A batch in the log.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) segment: u64,
@@ -70,7 +69,6 @@ pub(crate) fn segment_bytes(max_bytes: u64) -> u64 {
 }
 
 impl Log {
-    /// Bytes of all segments.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.values().map(|segment| segment.bytes).sum()
     }

@@ -5,7 +5,7 @@ mod leaving;
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::StoreCommand;
+use std::process::Command;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -78,7 +78,7 @@ impl HungDisk {
         let fifo = dir.join("queue.lock");
         // That of a run before.
         let _ = fs::remove_file(&fifo);
-        assert!(StoreCommand::new("mkfifo").arg(&fifo).status().unwrap().success());
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         Self { fifo }
     }
 
