@@ -112,8 +112,9 @@ fn on_a_clean(suite: &str) -> Result<()> {
     let said = chroot.run("slurm-graphite stats 2>&1")?;
     ensure!(said.contains("Main schedule statistics"), "{said}");
     chroot.offline(&format!("sh {tree}/install.sh --prefix /usr --uninstall"))?;
-    let left =
-        chroot.offline("find / -xdev -name '*slurm-graphite*' ! -path '/root/*' ! -path '/tmp/*' | sort")?;
+    let left = chroot.offline(
+        "find / -xdev \\( -path /root -o -path /tmp \\) -prune -o -name '*slurm-graphite*' -print | sort",
+    )?;
     let left: Vec<&str> = left.lines().collect();
     ensure!(left == ["/etc/slurm-graphite", CONFIGURATION, "/run/slurm-graphite", STATE], "{left:?}");
     Ok(())
