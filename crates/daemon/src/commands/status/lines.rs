@@ -106,7 +106,10 @@ fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
     let (mark, state) = match (to.connected, to.in_doubt) {
         (true, false) => (Mark::Well, "connected"),
         (true, true) => (judge.mark(to.since), "not known to read"),
-        (false, _) => (judge.mark(to.since), "not connected"),
+        // A peer that accepts and closes at once is connected every now and then; what waits tells how long it has been so.
+        (false, _) => {
+            (judge.mark(to.oldest_due.map_or(to.since, |oldest| oldest.min(to.since))), "not connected")
+        }
     };
     let mut text = format!("{state} {}", judge.since(to.since));
     if let Some(oldest) = to.oldest_due {
@@ -150,7 +153,7 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
     (mark, text)
 }
 
-/// That there is none at the moment is slurmctld's line to judge.
+/// A reader that is replaced at the moment is no failure; that slurmctld does not answer is slurmctld's line.
 fn reader(entry: &ReaderEntry) -> (Mark, String) {
     let release = entry.release.as_ref().map_or_else(String::new, |release| format!(", Slurm {release}"));
     let restarts = match entry.restarts {
@@ -218,6 +221,16 @@ mod tests {
             let queue = QueueEntry { dir: Some("/q".into()), ..QueueEntry::default() };
             let no_disk = StatusDocument { started: since, queue, ..document() };
             assert_eq!(marks(&no_disk), [("queue".to_owned(), mark)]);
+        }
+    }
+
+    /// A load balancer without a backend does this: the connection is never lost for long, and nothing is delivered.
+    #[test]
+    fn a_peer_that_accepts_and_closes_at_once_is_wrong_when_what_waits_is_older_than_max_age() {
+        for (oldest, mark) in [(910, Mark::NotYet), (909, Mark::Wrong)] {
+            let to = DestinationEntry { since: 999, oldest_due: Some(oldest), ..DestinationEntry::default() };
+            let closing = StatusDocument { destinations: vec![to], ..document() };
+            assert_eq!(marks(&closing), [(String::new(), mark)]);
         }
     }
 
