@@ -14,7 +14,9 @@ ARG SLURM=
 RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates $SLURM && rm -rf /var/lib/apt/lists/*
 COPY --from=files /files /
 # munge tells slurmctld a number, which needs no name.
-RUN install -d -m 750 -o 1000 -g 1000 /var/lib/slurm-graphite
+RUN install -d -m 750 -o 1000 -g 1000 /var/lib/slurm-graphite && install -d -o 1000 -g 1000 /run/slurm-graphite
+ENV RUNTIME_DIRECTORY=/run/slurm-graphite
 USER 1000:1000
+HEALTHCHECK CMD ["/usr/bin/slurm-graphite", "status"]
 ENTRYPOINT ["/usr/bin/slurm-graphite"]
 CMD ["run"]

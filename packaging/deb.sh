@@ -38,14 +38,16 @@ readers:Description=What talks to slurmctld is in a package of its own for each 
 END
 else
     readers=slurm-graphite-rest-reader provides="slurm-graphite-reader (= $version), slurm-graphite-rest-reader (= $version)"
-    numbers=
+    numbers= libraries=
     for reader in "$built"/slurm-graphite-reader-*; do
         readers="$readers, ${reader##*/}" provides="$provides, ${reader##*/} (= $version)" numbers="$numbers ${reader##*-}"
+        libraries="libslurm${reader##*-} | $libraries"
     done
     text="It has a reader for each of these: libslurm.so.N with N =$numbers, and slurmrestd. The one that fits the host is started."
     cat >"$substvars" <<END
 shlibs:Depends=libc6 (>= ${GLIBC:?the oldest that its programs run with})
 readers:Recommends=ca-certificates, munge
+readers:Suggests=${libraries}slurm-smd, slurm-wlm-basic-plugins | slurm-smd
 readers:Provides=$provides
 readers:Conflicts=$readers
 readers:Description=$(echo "$text" | fold -s -w 78 | sed 's/ *$//; $!s/$/${Newline}/' | tr -d '\n')

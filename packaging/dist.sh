@@ -95,7 +95,7 @@ tar --create --use-compress-program='gzip -9n' --file "$dist/$name.tar.gz" --dir
 cp "$tree"/sbom/* "$dist"
 
 # Where neither is at hand, there is the tarball.
-if command -v dpkg-buildpackage dh >/dev/null; then
+if command -v dpkg-buildpackage >/dev/null && command -v dh >/dev/null; then
     GLIBC=$glibc sh packaging/deb.sh "$tree/bin" "$dist"
 else
     say "NO .deb: debhelper is missing"

@@ -12,7 +12,7 @@ usage: install.sh [--prefix DIR] [--dry-run | --uninstall]
   --dry-run      say which files would be written, and write none
   --uninstall    remove what was installed; an edited configuration, the queue and the user stay
 
-Without DESTDIR, root gets the user slurm-graphite and the queue's folder too.
+Without DESTDIR, root gets the user slurm-graphite and its folders too.
 
 Environment: DESTDIR is put before every path. BUILT names the folder of the programs, UNITS that of systemd's units,
 ZSH that of zsh's completions, SYSCONFDIR that of slurm-graphite/slurm-graphite.toml.
@@ -111,6 +111,7 @@ if [ "$action" = copy ] && [ -z "$root" ] && [ "$(id -u)" -eq 0 ]; then
     getent passwd slurm-graphite >/dev/null || useradd --system --gid slurm-graphite --no-create-home \
         --home-dir "$state" --shell /usr/sbin/nologin --comment 'Slurm statistics to Graphite' slurm-graphite
     [ -d "$state" ] || install -d -m 750 -o slurm-graphite -g slurm-graphite "$state"
+    install -d -o slurm-graphite -g slurm-graphite /run/slurm-graphite
     [ ! -d /run/systemd/system ] || systemctl daemon-reload
     echo "install.sh: installed; next, edit $configuration and start slurm-graphite.service"
 fi

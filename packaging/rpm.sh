@@ -24,23 +24,23 @@ fi
 : "${SOURCE_DATE_EPOCH:=$(date +%s)}"
 export SOURCE_DATE_EPOCH
 
-rm -rf "$out/build" "$out"/*.rpm
-mkdir -p "$out/build"
-spec=$out/build/slurm-graphite.spec
+rm -rf "$out/rpmbuild" "$out"/*.rpm
+mkdir -p "$out/rpmbuild"
+spec=$out/rpmbuild/slurm-graphite.spec
 sed -e "s/@VERSION@/$version/g" -e "s/@SOURCE@/$source/g" -e "s/@MAINTAINER@/$maintainer/" \
     -e "s/@DATE@/$(LC_ALL=C date -u -d "@$SOURCE_DATE_EPOCH" '+%a %b %d %Y')/" "$top/packaging/slurm-graphite.spec" > "$spec"
 cd "$top"
 { git ls-files --cached --others --exclude-standard 2>/dev/null || find . -type f ! -path './target/*'; } |
-    tar -czf "$out/build/slurm-graphite-$source.tar.gz" --transform "s|^|slurm-graphite-$source/|" -T -
+    tar -czf "$out/rpmbuild/slurm-graphite-$source.tar.gz" --transform "s|^|slurm-graphite-$source/|" -T -
 
 # --nodeps: where Debian's rpm runs, what the spec requires of EL is not in its database. The same bytes from the same
 # sources, wherever they are built.
-if ! rpmbuild "$@" --nodeps --define "_topdir $out/build" --define "_sourcedir $out/build" --define "_rpmdir $out" \
+if ! rpmbuild "$@" --nodeps --define "_topdir $out/rpmbuild" --define "_sourcedir $out/rpmbuild" --define "_rpmdir $out" \
     --define "_srcrpmdir $out" --define "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm" \
     --define '_buildhost localhost' --define 'use_source_date_epoch_as_buildtime 1' \
     --define 'clamp_mtime_to_source_date_epoch 1' --define "built $built" "$spec" > "$out/rpm.log" 2>&1; then
     cat "$out/rpm.log" >&2
     exit 1
 fi
-rm -rf "$out/build"
+rm -rf "$out/rpmbuild"
 ls "$out"/*.rpm

@@ -1,6 +1,7 @@
 //! What the reader counts of jobs, nodes, partitions, licences, reservations and controllers is what squeue, sinfo and
 //! scontrol show of them at the same moment, and so is what a daemon publishes.
 
+mod associations;
 mod cast;
 mod collector;
 mod jobs;

@@ -5,6 +5,7 @@ mod check;
 mod default_file;
 mod doctor;
 mod graphite_web;
+mod jobs;
 mod once;
 mod text;
 mod version;
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use sandbox::{Finished, Folder, Invocation, Sandbox, slurm_graphite};
+use sandbox::{Finished, Folder, Invocation, slurm_graphite};
 
 pub(crate) use self::graphite_web::GraphiteWeb;
 
@@ -42,10 +43,10 @@ fn script(folder: &Folder, name: &str, text: &str) -> Result<String> {
 }
 
 /// Copies both programs to where anybody may run them, unlike where they were built, and returns the first.
-fn for_everybody(sandbox: &Sandbox) -> Result<String> {
+fn for_everybody(folder: &Folder) -> Result<String> {
     let here = slurm_graphite()?;
     for name in ["slurm-graphite", "slurm-graphite-reader"] {
-        sandbox::copy_program(&here.with_file_name(name), &sandbox.path(name))?;
+        sandbox::copy_program(&here.with_file_name(name), &folder.path().join(name))?;
     }
-    Ok(sandbox.path("slurm-graphite").display().to_string())
+    Ok(folder.path().join("slurm-graphite").display().to_string())
 }

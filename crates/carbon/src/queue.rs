@@ -66,6 +66,8 @@ pub struct Dropped {
 pub struct QueueStatus {
     /// Whether batches are being kept on disk.
     pub durable: bool,
+    /// Since when that is so, Unix seconds; `None`: since the start.
+    pub durable_since: Option<i64>,
     /// Batches that were given to the senders without being on disk, since the start.
     pub undurable: u64,
     /// Points that destinations which are no longer configured never had.

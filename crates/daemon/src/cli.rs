@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Flags, duration};
 use crate::url::Url;
@@ -57,13 +57,22 @@ pub(crate) enum Command {
         )]
         read_back: Option<Url>,
     },
-    /// Print what `sdiag` shows
+    /// Print what `sdiag` shows, whose jobs run and wait, or what `sshare` shows
     Stats {
         #[command(flatten)]
         options: Options,
-        /// As one JSON line, which --replay reads
+        /// As one JSON line; without --jobs and --fairshare it is one that --replay reads
         #[arg(long, conflicts_with = "reset")]
         json: bool,
+        /// Whose jobs run and wait: the first 20 by CPUs. slurmctld is asked for all its jobs once
+        #[arg(long, conflicts_with_all = ["reset", "watch"])]
+        jobs: bool,
+        /// What --jobs counts them by
+        #[arg(long, value_name = "WHAT", requires = "jobs", default_value = "user")]
+        by: By,
+        /// Shares and usage of accounts and users, as `sshare -al` prints them
+        #[arg(long, conflicts_with_all = ["jobs", "reset", "watch"])]
+        fairshare: bool,
         /// Reset slurmctld's counters instead; for an operator of the cluster
         #[arg(long)]
         reset: bool,
@@ -111,6 +120,17 @@ pub(crate) enum Command {
     /// Write the manual pages and the completions of shells into a folder, for packages
     #[command(hide = true)]
     Manual { folder: PathBuf },
+}
+
+/// What jobs are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    User,
+    Account,
+    Partition,
+    /// Those that wait, by the reason that squeue shows
+    Reason,
+    Qos,
 }
 
 /// Where the configuration comes from; each flag goes over the file's value.

@@ -12,6 +12,7 @@ use crate::metric::{Leaves, Points};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Settings};
 
+mod associations;
 mod controllers;
 mod health;
 mod jobs;
@@ -143,6 +144,7 @@ pub(crate) const COLLECTORS: &[Collector] = &[
     partitions::COLLECTOR,
     licenses::COLLECTOR,
     reservations::COLLECTOR,
+    associations::COLLECTOR,
     controllers::COLLECTOR,
 ];
 

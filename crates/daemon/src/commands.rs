@@ -45,7 +45,9 @@ pub(crate) fn execute(command: Command) -> Result<()> {
             check::connect(&options, storage_schemas.as_deref(), read_back.as_ref())
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
-        Command::Stats { options, json, reset, watch: None } => stats::stats(&options, json, reset),
+        Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options, by, json),
+        Command::Stats { options, fairshare: true, json, .. } => stats::fairshare(&options, json),
+        Command::Stats { options, json, reset, .. } => stats::stats(&options, json, reset),
         Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
         Command::Metrics { options, count: true } => count::count(&options),
         Command::Metrics { count: false, .. } => print(&metrics::document()),

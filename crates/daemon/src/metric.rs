@@ -68,6 +68,11 @@ pub(crate) fn count(value: u64) -> Option<f64> {
     Some(exact_f64(value))
 }
 
+/// Bytes of what Slurm counts in MiB, as it does all memory.
+pub(crate) fn mebibytes(value: u64) -> Option<f64> {
+    count(value.saturating_mul(1 << 20))
+}
+
 impl<T: ?Sized> Leaves for &[Metric<T>] {
     fn leaves(&self) -> Vec<Leaf> {
         let leaf = |metric: &Metric<T>| {

@@ -1,8 +1,9 @@
-//! What nodes have, as figures: sinfo's allocated/idle/other/total of nodes, CPUs and GPUs, and memory.
+//! What nodes have, as figures: sinfo's allocated/idle/other/total of nodes, CPUs and GPUs, and memory; how many are in a
+//! state; GPUs of one type.
 
-use slurm_snapshot::NodeTally;
+use slurm_snapshot::{NodeTally, Shares};
 
-use crate::metric::{Metric, Rollup, count};
+use crate::metric::{Metric, Rollup, count, mebibytes};
 
 #[rustfmt::skip]
 pub(crate) const SHARES: &[Metric<NodeTally>] = &[
@@ -38,7 +39,26 @@ pub(crate) const SHARES: &[Metric<NodeTally>] = &[
         meaning: "memory that the nodes' kernels call free" },
 ];
 
-/// Slurm counts memory in MiB.
-fn mebibytes(value: u64) -> Option<f64> {
-    count(value.saturating_mul(1 << 20))
-}
+/// Of nodes in one state or with one flag.
+#[rustfmt::skip]
+pub(crate) const TALLY: &[Metric<NodeTally>] = &[
+    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.total),
+        meaning: "nodes" },
+    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.total),
+        meaning: "their CPUs" },
+    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.total),
+        meaning: "their GPUs" },
+];
+
+/// Of GPUs of one type.
+#[rustfmt::skip]
+pub(crate) const GPUS: &[Metric<Shares>] = &[
+    Metric { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| count(s.allocated),
+        meaning: "GPUs that jobs have" },
+    Metric { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| count(s.idle),
+        meaning: "GPUs that jobs could have" },
+    Metric { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| count(s.other),
+        meaning: "GPUs whose node is down or drained" },
+    Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |s| count(s.total),
+        meaning: "all of them" },
+];

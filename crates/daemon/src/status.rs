@@ -74,6 +74,8 @@ pub(crate) struct QueueEntry {
     pub(crate) dir: Option<PathBuf>,
     /// Whether ticks are kept on disk now.
     pub(crate) durable: bool,
+    /// Since when that is so; `None`: since the daemon's start.
+    pub(crate) since: Option<i64>,
     pub(crate) file_bytes: u64,
     pub(crate) memory_bytes: usize,
     pub(crate) max_bytes: u64,

@@ -19,8 +19,8 @@ use slurm_snapshot::{Cost, ReplyKind, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub(crate) use self::reply_state::ReplyCounters;
 use self::reply_state::ReplyState;
+pub(crate) use self::reply_state::{HIDDEN_REMEDY, ReplyCounters};
 use crate::clock;
 use crate::config::Slurm;
 use crate::replies::{Needs, SurveyReplies};

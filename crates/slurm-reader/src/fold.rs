@@ -26,10 +26,18 @@ pub(crate) struct Fold {
     states: States,
     reasons: BTreeMap<u32, JobTally>,
     total: Times,
-    partitions: Table<(WordTallies, Times)>,
+    partitions: Table<PartitionRow>,
     accounts: Table<WordTallies>,
     qos: Table<WordTallies>,
     users: HashMap<u32, WordTallies>,
+}
+
+/// The jobs of one partition.
+#[derive(Debug, Default)]
+struct PartitionRow {
+    states: WordTallies,
+    reasons: BTreeMap<u32, JobTally>,
+    times: Times,
 }
 
 /// Waiting times.
@@ -62,25 +70,30 @@ impl Fold {
     pub(crate) fn add(&mut self, job: &Job<'_>) {
         self.records = self.records.saturating_add(1);
         self.unparsed = self.unparsed.saturating_add(job.unparsed);
-        let word = self.states.add(job.state, job.tally);
-        if slurm_names::is_waiting(job.state) {
-            self.reasons.entry(job.reason).or_default().add(job.tally);
+        let is_waiting = slurm_names::is_waiting(job.state);
+        let tally = JobTally { oldest: is_waiting.then_some(job.submit_time), ..job.tally };
+        let word = self.states.add(job.state, tally);
+        if is_waiting {
+            self.reasons.entry(job.reason).or_default().add(tally);
         }
         let started = self.started(job);
         self.total.add(job, self.now, started);
         for name in job.partition.split(|&byte| byte == b',') {
-            let (row, times) = self.partitions.row(name);
-            add(row, word, job.tally);
-            times.add(job, self.now, started);
+            let row = self.partitions.row(name);
+            add(&mut row.states, word, tally);
+            if is_waiting {
+                row.reasons.entry(job.reason).or_default().add(tally);
+            }
+            row.times.add(job, self.now, started);
         }
         if self.options.accounts {
-            add(self.accounts.row(job.account), word, job.tally);
+            add(self.accounts.row(job.account), word, tally);
         }
         if self.options.qos {
-            add(self.qos.row(job.qos), word, job.tally);
+            add(self.qos.row(job.qos), word, tally);
         }
         if self.options.users {
-            add(self.users.entry(job.user).or_default(), word, job.tally);
+            add(self.users.entry(job.user).or_default(), word, tally);
         }
     }
 
@@ -104,15 +117,14 @@ impl Fold {
             accounts: by_name(self.accounts, words),
             qos: by_name(self.qos, words),
             unparsed: self.unparsed,
+            pending_reasons: by_reason(self.reasons),
             ..Jobs::default()
         };
-        for (reason, tally) in self.reasons {
-            jobs.pending_reasons.entry(slurm_names::reason(reason)).or_default().add(tally);
-        }
-        for (name, (row, times)) in self.partitions.rows {
+        for (name, PartitionRow { states, reasons, times }) in self.partitions.rows {
             let (waiting, started) = times.finish(self.now, since);
-            let partition = PartitionJobs { states: tallies(&row, words), waiting, started };
-            jobs.partitions.insert(readable(&name), partition);
+            let (states, pending_reasons) = (tallies(&states, words), by_reason(reasons));
+            jobs.partitions
+                .insert(readable(&name), PartitionJobs { states, pending_reasons, waiting, started });
         }
         let users = self.users.into_iter();
         jobs.users = users
@@ -225,6 +237,15 @@ fn tallies(row: &WordTallies, words: &[String]) -> JobTallies {
     words.iter().cloned().zip(row.iter().copied()).filter(|(_, tally)| tally.jobs > 0).collect()
 }
 
+/// By libslurm's word, which several numbers may have.
+fn by_reason(reasons: BTreeMap<u32, JobTally>) -> JobTallies {
+    let mut words = JobTallies::new();
+    for (reason, tally) in reasons {
+        words.entry(slurm_names::reason(reason)).or_default().add(tally);
+    }
+    words
+}
+
 fn by_name(table: Table<WordTallies>, words: &[String]) -> BTreeMap<String, JobTallies> {
     table.rows.into_iter().map(|(name, row)| (readable(&name), tallies(&row, words))).collect()
 }
@@ -260,7 +281,7 @@ mod tests {
     }
 
     fn one() -> Job<'static> {
-        let tally = JobTally { jobs: 1, cpus: 4, nodes: 1, gpus: 0 };
+        let tally = JobTally { jobs: 1, cpus: 4, nodes: 1, memory: 2000, ..JobTally::default() };
         Job { partition: b"debug", tally, submit_time: NOW - 100, eligible_time: NOW - 90, ..Job::default() }
     }
 
@@ -354,6 +375,10 @@ mod tests {
         assert_eq!(jobs.accounts.len(), 2);
     }
 
+    const fn is_pending(job: &Job<'_>) -> bool {
+        job.state & 0x8_00ff == 0
+    }
+
     prop_compose! {
         fn any_job()(
             state in prop_oneof![0_u32..14, any::<u32>()],
@@ -361,7 +386,7 @@ mod tests {
             user in 0_u32..5,
             partition in 0_usize..5,
             account in 0_usize..4,
-            (jobs, cpus, nodes, gpus) in (1_u64..1000, any::<u32>(), any::<u32>(), any::<u16>()),
+            (jobs, cpus, nodes, gpus, memory) in (1_u64..1000, any::<u32>(), any::<u32>(), any::<u16>(), any::<u32>()),
             (submit_time, eligible_time, start_time) in any::<(i64, i64, i64)>(),
             (held, has_nodes) in any::<(bool, bool)>(),
         ) -> Job<'static> {
@@ -371,7 +396,14 @@ mod tests {
                 partition: NAMES[partition],
                 account: NAMES[account],
                 qos: NAMES[account],
-                tally: JobTally { jobs, cpus: cpus.into(), nodes: nodes.into(), gpus: gpus.into() },
+                tally: JobTally {
+                    jobs,
+                    cpus: cpus.into(),
+                    nodes: nodes.into(),
+                    gpus: gpus.into(),
+                    memory: memory.into(),
+                    oldest: None,
+                },
                 unparsed: 0,
             }
         }
@@ -381,23 +413,29 @@ mod tests {
         #[test]
         fn totals_are_the_sums_of_their_parts(list in prop::collection::vec(any_job(), 0..60)) {
             let jobs = counted(&list);
-            let total = sum(list.iter().map(|job| &job.tally));
+            let tally = |job: &Job<'_>| JobTally { oldest: is_pending(job).then_some(job.submit_time), ..job.tally };
+            let total = sum(list.iter().map(tally).collect::<Vec<_>>().iter());
             prop_assert_eq!(sum(jobs.states.values()), total);
             prop_assert_eq!(sum(jobs.base_states.values()), total);
             prop_assert_eq!(sum(jobs.accounts.values().flat_map(BTreeMap::values)), total);
             prop_assert_eq!(sum(jobs.qos.values().flat_map(BTreeMap::values)), total);
             prop_assert_eq!(sum(jobs.users.iter().flat_map(|user| user.states.values())), total);
-            let pending = sum(list.iter().filter(|job| job.state & 0x8_00ff == 0).map(|job| &job.tally));
+            let pending = sum(list.iter().filter(|job| is_pending(job)).map(tally).collect::<Vec<_>>().iter());
             prop_assert_eq!(sum(jobs.pending_reasons.values()), pending);
             prop_assert_eq!(jobs.waiting.submitted.map_or(0, |waits| waits.jobs), pending.jobs);
-            let mut in_partitions = JobTally::default();
+            let (mut in_partitions, mut pending) = (JobTally::default(), JobTally::default());
             for job in &list {
                 for _ in job.partition.split(|&byte| byte == b',') {
-                    in_partitions.add(job.tally);
+                    in_partitions.add(tally(job));
+                    if is_pending(job) {
+                        pending.add(tally(job));
+                    }
                 }
             }
             let states = jobs.partitions.values().flat_map(|partition| partition.states.values());
             prop_assert_eq!(sum(states), in_partitions);
+            let reasons = jobs.partitions.values().flat_map(|partition| partition.pending_reasons.values());
+            prop_assert_eq!(sum(reasons), pending);
         }
     }
 }

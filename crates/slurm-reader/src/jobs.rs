@@ -4,6 +4,7 @@
 
 use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, Unparsed};
+use slurm_snapshot::tres;
 use slurm_snapshot::{JobTally, Jobs, ReplyOptions};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
@@ -36,6 +37,8 @@ unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
     let tasks = unsafe { tasks(record) };
     // SAFETY: the caller's promise.
     let gpus = unsafe { gpus(record) };
+    // SAFETY: the caller's promise.
+    let memory = unsafe { memory(record) };
     let jobs = tasks.unwrap_or(1);
     let each = |of: u32| u64::from(number(of).unwrap_or(0)).saturating_mul(jobs);
     Job {
@@ -53,6 +56,8 @@ unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
             cpus: each(record.num_cpus),
             nodes: each(record.num_nodes),
             gpus: gpus.unwrap_or(0).saturating_mul(jobs),
+            memory: memory.unwrap_or(0).saturating_mul(jobs),
+            oldest: None,
         },
         held: record.priority == 0,
         // SAFETY: the caller promises NULL or a string.
@@ -60,7 +65,7 @@ unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
         submit_time: record.submit_time,
         eligible_time: record.eligible_time,
         start_time: record.start_time,
-        unparsed: u64::from(tasks.is_err()) + u64::from(gpus.is_err()),
+        unparsed: u64::from(tasks.is_err()) + u64::from(gpus.is_err()) + u64::from(memory.is_err()),
     }
 }
 
@@ -117,6 +122,22 @@ unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     Ok(0)
 }
 
+/// The memory of one task, MiB: what it holds, or while it waits what it asks for. slurmctld has made one figure of what
+/// was asked for by node, by CPU or by GPU.
+///
+/// # Safety
+/// As of [`job`].
+unsafe fn memory(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
+    let is_waiting = slurm_names::job_base(record.job_state) == 0;
+    let text = if is_waiting || record.tres_alloc_str.is_null() {
+        record.tres_req_str
+    } else {
+        record.tres_alloc_str
+    };
+    // SAFETY: the caller promises NULL or a string.
+    tres::memory(unsafe { bytes(text) }).map(|memory| memory.unwrap_or(0))
+}
+
 /// The sockets that it asks for, where it says so.
 fn sockets(record: &slurm_job_info_t, nodes: u32) -> Option<u32> {
     (record.sockets_per_node < 0xfffe).then(|| u32::from(record.sockets_per_node).saturating_mul(nodes))
@@ -156,14 +177,14 @@ mod tests {
                 ..Default::default()
             };
             let tally = seen(&record).tally;
-            assert_eq!(tally, JobTally { jobs: 1, cpus: 0, nodes: 0, gpus: 2 });
+            assert_eq!(tally, JobTally { jobs: 1, gpus: 2, ..JobTally::default() });
         }
     }
 
     #[test]
     fn an_array_without_a_bitmap_is_read_from_its_expression() {
         let of = |text| seen(&slurm_job_info_t { array_task_str: pointer(text), ..record() }).tally;
-        assert_eq!(of(c"1-100%5"), JobTally { jobs: 100, cpus: 200, nodes: 100, gpus: 0 });
+        assert_eq!(of(c"1-100%5"), JobTally { jobs: 100, cpus: 200, nodes: 100, ..JobTally::default() });
         let shortened = slurm_job_info_t { array_task_str: pointer(c"1,3,5,7..."), ..record() };
         let job = seen(&shortened);
         assert_eq!((job.tally.jobs, job.unparsed), (1, 1), "one at least, and it is said");
@@ -193,6 +214,31 @@ mod tests {
         let sockets =
             slurm_job_info_t { tres_per_socket: pointer(c"gpu:1"), sockets_per_node: 0xfffe, ..record() };
         assert_eq!(seen(&sockets).unparsed, 1, "nobody can know how many sockets");
+    }
+
+    #[test]
+    fn memory_is_what_it_holds_or_while_it_waits_what_it_asks_for() {
+        let array = slurm_job_info_t {
+            array_task_str: pointer(c"1-10"),
+            tres_req_str: pointer(c"cpu=2,mem=2.50G,node=1"),
+            ..record()
+        };
+        assert_eq!(seen(&array).tally.memory, 25_600, "each task asks for its own");
+        let running = slurm_job_info_t {
+            job_state: 1,
+            array_task_str: std::ptr::null_mut(),
+            tres_alloc_str: pointer(c"cpu=2,mem=4G,node=1"),
+            ..array
+        };
+        assert_eq!(seen(&running).tally.memory, 4096, "not what it had asked for");
+        let requeued = slurm_job_info_t { job_state: 0, ..running };
+        assert_eq!(seen(&requeued).tally.memory, 2560);
+        let cancelled = slurm_job_info_t { job_state: 4, tres_alloc_str: std::ptr::null_mut(), ..running };
+        assert_eq!(seen(&cancelled).tally.memory, 2560, "it never held any");
+        let without = slurm_job_info_t { tres_alloc_str: pointer(c"cpu=2"), ..running };
+        assert_eq!(seen(&without).tally.memory, 0, "this cluster does not hand out memory");
+        let garbage = slurm_job_info_t { tres_alloc_str: pointer(c"mem=all"), ..running };
+        assert_eq!((seen(&garbage).tally.memory, seen(&garbage).unparsed), (0, 1));
     }
 
     #[test]

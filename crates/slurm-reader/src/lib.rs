@@ -6,6 +6,7 @@
 
 mod advice;
 pub mod args;
+mod associations;
 pub mod client;
 pub mod conf;
 mod conf_cache;
@@ -13,6 +14,7 @@ mod fold;
 mod job;
 mod jobs;
 mod lists;
+mod long_double;
 mod names;
 mod nodes;
 mod operator;

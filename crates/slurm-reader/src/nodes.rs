@@ -10,11 +10,13 @@ use crate::raw::{bytes, moment, number, number64, slice, text};
 use crate::slurm_names;
 
 /// What its partitions need of a node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Member {
     /// Its state's word, by its place in [`Walked::words`].
     pub(crate) word: usize,
     pub(crate) tally: NodeTally,
+    /// Its GPUs, by their type's place in [`Walked::gpu_types`].
+    pub(crate) gpus: Box<[(usize, Shares)]>,
 }
 
 /// The reply, counted.
@@ -24,6 +26,7 @@ pub(crate) struct Walked {
     /// In the reply's order, which partitions' indexes refer to; `None` for records that count nowhere.
     pub(crate) members: Vec<Option<Member>>,
     pub(crate) words: Vec<String>,
+    pub(crate) gpu_types: Vec<String>,
 }
 
 /// Counts the reply; each node by itself only with `rows`.
@@ -64,7 +67,7 @@ impl Walked {
             return None;
         }
         // SAFETY: the caller's promise.
-        let tally = unsafe { tally(record, nodes) };
+        let (tally, gpus) = unsafe { tally(record, nodes, &mut self.gpu_types) };
         let word = slurm_names::node_state(state);
         nodes.total.add(&tally);
         nodes.base_states.entry(slurm_names::node_base_state(state)).or_default().add(&tally);
@@ -84,13 +87,18 @@ impl Walked {
             // SAFETY: the caller's promise.
             nodes.rows.push(unsafe { row(record, &word, flags, tally) });
         }
-        let place = self.words.iter().position(|known| *known == word).unwrap_or_else(|| {
-            self.words.push(word.clone());
-            self.words.len().saturating_sub(1)
-        });
+        let place = place(&mut self.words, &word);
         nodes.states.entry(word).or_default().add(&tally);
-        Some(Member { word: place, tally })
+        Some(Member { word: place, tally, gpus })
     }
+}
+
+/// The place of a word, which is added where it is new.
+fn place(words: &mut Vec<String>, word: &str) -> usize {
+    words.iter().position(|known| known == word).unwrap_or_else(|| {
+        words.push(word.to_owned());
+        words.len().saturating_sub(1)
+    })
 }
 
 /// # Safety
@@ -113,11 +121,15 @@ unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: Node
     }
 }
 
-/// What the node has; its GPUs also by type, into `nodes`.
+/// What the node has; its GPUs also by type, into `nodes` and by their place in `types`.
 ///
 /// # Safety
 /// As of [`from_reply`], for one record.
-unsafe fn tally(record: &node_info_t, nodes: &mut Nodes) -> NodeTally {
+unsafe fn tally(
+    record: &node_info_t,
+    nodes: &mut Nodes,
+    types: &mut Vec<String>,
+) -> (NodeTally, Box<[(usize, Shares)]>) {
     let base = slurm_names::node_base(record.node_state);
     // As sinfo has it: who still cleans up after a job is allocated, and who fails or is reserved is not out of reach.
     let has_jobs = matches!(base, slurm_names::NODE_ALLOCATED | slurm_names::NODE_MIXED)
@@ -126,22 +138,31 @@ unsafe fn tally(record: &node_info_t, nodes: &mut Nodes) -> NodeTally {
     let usable = base != slurm_names::NODE_DOWN && record.node_state & slurm_names::NODE_DRAIN == 0;
     // SAFETY: the caller's promise.
     let (cpus, memory) = unsafe { allocated(record) };
-    NodeTally {
+    // SAFETY: the caller's promise.
+    let by_type = unsafe { gpus(record, usable, nodes, types) };
+    let mut gpus = Shares::default();
+    by_type.iter().for_each(|(_, shares)| gpus.add(*shares));
+    let tally = NodeTally {
         nodes: Shares::new(u64::from(has_jobs), 1, usable),
         cpus: Shares::new(cpus, self::cpus(record), usable),
-        // SAFETY: the caller's promise.
-        gpus: unsafe { gpus(record, usable, nodes) },
+        gpus,
         memory: Memory {
             real: number64(record.real_memory).unwrap_or(0),
             allocated: memory,
             free: number64(record.free_mem).unwrap_or(0),
         },
-    }
+    };
+    (tally, by_type)
 }
 
 /// # Safety
 /// As of [`from_reply`], for one record.
-unsafe fn gpus(record: &node_info_t, usable: bool, nodes: &mut Nodes) -> Shares {
+unsafe fn gpus(
+    record: &node_info_t,
+    usable: bool,
+    nodes: &mut Nodes,
+    names: &mut Vec<String>,
+) -> Box<[(usize, Shares)]> {
     // SAFETY: the caller promises NULL or a string.
     let has = unsafe { bytes(record.gres) };
     // SAFETY: the same.
@@ -169,13 +190,13 @@ unsafe fn gpus(record: &node_info_t, usable: bool, nodes: &mut Nodes) -> Shares 
             *untyped = untyped.saturating_add(used);
         }
     }
-    let mut sum = Shares::default();
-    for (kind, has, used) in types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0) {
-        let shares = Shares::new(used, has, usable);
-        sum.add(shares);
-        nodes.gpus.entry(String::from_utf8_lossy(kind).into_owned()).or_default().add(shares);
-    }
-    sum
+    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
+    some.map(|(kind, has, used)| {
+        let (kind, shares) = (String::from_utf8_lossy(kind), Shares::new(used, has, usable));
+        nodes.gpus.entry(kind.clone().into_owned()).or_default().add(shares);
+        (place(names, &kind), shares)
+    })
+    .collect()
 }
 
 /// The CPUs that jobs may have, without those set aside for the system.

@@ -10,7 +10,7 @@ use slurm_sys::{
 };
 
 use crate::client::{CallError, Client, failure};
-use crate::raw::{Freed, RawReply, bytes};
+use crate::raw::{self, Freed, RawReply, bytes};
 
 /// `ASSOC_MGR_INFO_FLAG_USERS`.
 const USERS: u32 = 1 << 1;
@@ -45,26 +45,14 @@ impl Client {
 /// # Safety
 /// The reply's list of users is NULL or libslurm's.
 unsafe fn has_operator(reply: &assoc_mgr_info_msg_t, name: &CStr) -> bool {
-    if reply.user_list.is_null() {
-        return false;
-    }
-    // SAFETY: not NULL, so that the caller promises a list.
-    let iterator = unsafe { slurm_sys::slurm_list_iterator_create(reply.user_list) };
     let mut found = false;
-    loop {
-        // SAFETY: the iterator lives until it is destroyed below.
-        let user: *const slurmdb_user_rec_t = unsafe { slurm_sys::slurm_list_next(iterator) }.cast();
-        if user.is_null() {
-            break;
-        }
-        // SAFETY: an element of a list of users, which lives as long as the reply.
-        let user = unsafe { &*user };
+    let take = |user: &slurmdb_user_rec_t| {
         // SAFETY: libslurm unpacks the name with its NUL, or leaves it NULL.
         let is_this = unsafe { bytes(user.name) } == name.to_bytes();
         found |= is_this && is_operators(user.admin_level.into());
-    }
-    // SAFETY: made above, and no more used.
-    unsafe { slurm_sys::slurm_list_iterator_destroy(iterator) };
+    };
+    // SAFETY: the caller promises NULL, or a list of users.
+    unsafe { raw::each(reply.user_list, take) };
     found
 }
 

@@ -50,6 +50,10 @@ unsafe fn partition(record: &partition_info_t, nodes: &Walked) -> Partition {
             partition.total.add(&member.tally);
             let word = nodes.words.get(member.word).cloned().unwrap_or_default();
             partition.states.entry(word).or_default().add(&member.tally);
+            for (kind, shares) in &member.gpus {
+                let kind = nodes.gpu_types.get(*kind).cloned().unwrap_or_default();
+                partition.gpus.entry(kind).or_default().add(*shares);
+            }
         }
     }
     partition
@@ -113,6 +117,8 @@ mod tests {
         assert_eq!(partitions[0].total, nodes.nodes.total);
         assert_eq!((partitions[1].total.nodes.total, partitions[1].total.gpus.total), (2, 4));
         assert_eq!(partitions[1].states["drained"].nodes.other, 1);
+        assert_eq!(partitions[0].gpus, nodes.nodes.gpus);
+        assert_eq!(partitions[1].gpus["a100"], partitions[1].total.gpus);
     }
 
     #[test]

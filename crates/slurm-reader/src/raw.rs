@@ -79,6 +79,27 @@ pub(crate) unsafe fn slice<'a, T>(array: *const T, count: u32, limit: usize) -> 
     unsafe { std::slice::from_raw_parts(array, count) }
 }
 
+/// Shows `take` each element of a list of libslurm's; a NULL list is empty.
+///
+/// # Safety
+/// `list` is NULL, or a list of `T`s that nobody changes or frees during the call.
+pub(crate) unsafe fn each<T>(list: *mut slurm_sys::xlist, mut take: impl FnMut(&T)) {
+    if list.is_null() {
+        return;
+    }
+    // SAFETY: not NULL, so that the caller promises a list.
+    let iterator = unsafe { slurm_sys::slurm_list_iterator_create(list) };
+    loop {
+        // SAFETY: the iterator lives until it is destroyed below.
+        let element: *const T = unsafe { slurm_sys::slurm_list_next(iterator) }.cast();
+        // SAFETY: NULL after the last one, and else an element, which lives as long as the list.
+        let Some(element) = (unsafe { element.as_ref() }) else { break };
+        take(element);
+    }
+    // SAFETY: made above, and no more used.
+    unsafe { slurm_sys::slurm_list_iterator_destroy(iterator) };
+}
+
 /// A copy of a C string, with U+FFFD for what is not UTF-8; `None` where it is NULL.
 ///
 /// # Safety

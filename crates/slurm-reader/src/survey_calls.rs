@@ -8,14 +8,14 @@ use std::time::Instant;
 
 use slurm_snapshot::{Controller, Partitions, Reply, ReplyKind, ReplyOptions, Request};
 use slurm_sys::{
-    job_info_msg_t, license_info_msg_t, node_info_msg_t, partition_info_msg_t, reserve_info_msg_t,
-    slurm_conf_t,
+    assoc_mgr_info_msg_t, assoc_mgr_info_request_msg_t, job_info_msg_t, license_info_msg_t, node_info_msg_t,
+    partition_info_msg_t, reserve_info_msg_t, slurm_conf_t,
 };
 
-use crate::client::{CallError, Client, receive};
+use crate::client::{CallError, Client, failure, receive};
 use crate::nodes::Walked;
-use crate::raw::{self, Freed, SUCCESS, text};
-use crate::{conf, jobs, lists, nodes, partitions};
+use crate::raw::{self, Freed, RawReply, SUCCESS, text};
+use crate::{associations, conf, jobs, lists, nodes, partitions};
 
 /// `SHOW_ALL`: hidden partitions too.
 const ALL: u16 = 1;
@@ -28,6 +28,12 @@ const MIXED: u16 = 1 << 3;
 
 /// `SHOW_LOCAL`: this cluster alone; without it libslurm asks for the federation first, by an RPC of its own.
 const LOCAL: u16 = 1 << 4;
+
+/// `ASSOC_MGR_INFO_FLAG_ASSOC`.
+const ASSOCIATIONS: u32 = 1;
+
+/// `ASSOC_MGR_INFO_FLAG_QOS`.
+const QOS: u32 = 1 << 2;
 
 /// `SHOW_FUTURE`: nodes that are not there yet.
 const FUTURE: u16 = 1 << 7;
@@ -44,6 +50,7 @@ impl Client {
             ReplyKind::Nodes => self.nodes(since, options)?,
             ReplyKind::Licenses => self.licenses(since)?,
             ReplyKind::Reservations => self.reservations(since)?,
+            ReplyKind::Associations => Some(self.associations(options)?),
             ReplyKind::Controllers => Some(self.controllers()),
             // Not replies of a survey.
             ReplyKind::Statistics | ReplyKind::Reset => None,
@@ -135,6 +142,24 @@ impl Client {
         let reply = unsafe { receive("slurm_load_reservations", since, call) }?;
         // SAFETY: libslurm unpacks the array with its count, and its names with their NULs.
         Ok(reply.map(|reply| Reply::Reservations(unsafe { lists::reservations(reply.get()) })))
+    }
+
+    /// `slurm_load_assoc_mgr_info`, of all associations and QOS.
+    fn associations(&mut self, options: ReplyOptions) -> Result<Reply, CallError> {
+        let mut request = assoc_mgr_info_request_msg_t { flags: ASSOCIATIONS | QOS, ..Default::default() };
+        let call = |out: &mut *mut assoc_mgr_info_msg_t| {
+            // SAFETY: both pointers are valid during the call, and it keeps neither.
+            unsafe { slurm_sys::slurm_load_assoc_mgr_info(&raw mut request, out) }
+        };
+        // SAFETY: slurm_load_assoc_mgr_info leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { RawReply::receive(call) };
+        let reply = reply.map_err(|error| failure("slurm_load_assoc_mgr_info", &error))?;
+        // SAFETY: libslurm unpacks lists of these records or leaves them NULL, names and arrays with their counts, and
+        // strings with their NULs.
+        let associations = unsafe { associations::from_reply(reply.get(), options.users) };
+        drop(reply);
+        raw::give_memory_back();
+        Ok(Reply::Associations(Box::new(associations)))
     }
 
     /// ClusterName of libslurm's own configuration.

@@ -39,6 +39,13 @@ pub struct JobTally {
     pub nodes: u64,
     /// GPUs that they hold, or ask for while they wait.
     pub gpus: u64,
+    /// Memory that they hold, or ask for while they wait, MiB: `mem=` in scontrol's AllocTRES and ReqTRES.
+    #[serde(default)]
+    pub memory: u64,
+    /// When the one of them that has waited longest was submitted: Unix seconds on slurmctld's clock; `None` where none
+    /// waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest: Option<i64>,
 }
 
 impl JobTally {
@@ -48,6 +55,8 @@ impl JobTally {
         self.cpus = self.cpus.saturating_add(more.cpus);
         self.nodes = self.nodes.saturating_add(more.nodes);
         self.gpus = self.gpus.saturating_add(more.gpus);
+        self.memory = self.memory.saturating_add(more.memory);
+        self.oldest = self.oldest.into_iter().chain(more.oldest).min();
     }
 }
 
@@ -99,6 +108,9 @@ pub struct Jobs {
 pub struct PartitionJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
+    /// As [`Jobs::pending_reasons`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pending_reasons: JobTallies,
     /// How long its pending jobs have waited.
     pub waiting: Waiting,
     /// As [`Jobs::started`].

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod array;
+mod associations;
 mod endpoint;
 mod exit;
 pub mod gres;
@@ -18,7 +19,11 @@ mod replies;
 mod rpc;
 mod shares;
 mod statistics;
+pub mod tres;
 
+pub use associations::{
+    Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits,
+};
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS};
 pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};

@@ -147,4 +147,7 @@ pub struct Partition {
     pub total: NodeTally,
     /// Its nodes by state, as in [`Nodes::states`].
     pub states: NodeTallies,
+    /// Its GPUs by type, as in [`Nodes::gpus`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub gpus: BTreeMap<String, Shares>,
 }

@@ -7,8 +7,9 @@ use std::ops::BitOr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::associations::Associations;
 use crate::jobs::Jobs;
-use crate::lists::{Controller, Licenses, Reservations};
+use crate::lists::{Controller, Licenses, Reservations, Visibility};
 use crate::nodes::Nodes;
 
 /// What slurmctld can be asked for. A survey asks in this order: cheap replies first, and the controllers last, because one
@@ -28,6 +29,8 @@ pub enum ReplyKind {
     Nodes,
     /// `slurm_load_jobs`.
     Jobs,
+    /// `slurm_load_assoc_mgr_info`: all associations and QOS.
+    Associations,
     /// `slurm_ping` of each controller.
     Controllers,
 }
@@ -48,8 +51,8 @@ pub struct ReplyRow {
     /// Whether it tells what has happened since the reply before. Then other collectors share it only in the rounds of the
     /// collector that bears its name.
     pub tells_news: bool,
-    /// Who may see it: the word of slurm.conf's PrivateData that keeps some of it from all but operators.
-    pub private: Option<&'static str>,
+    /// Who may see it: the words of slurm.conf's PrivateData each of which keeps some of it from all but operators.
+    pub private: &'static [&'static str],
     /// Why slurmrestd is not asked for it.
     pub not_over_rest: Option<&'static str>,
 }
@@ -73,7 +76,7 @@ pub enum Cost {
 }
 
 /// The table, in the order of [`ReplyKind`].
-pub const REPLIES: [ReplyRow; 7] = [
+pub const REPLIES: [ReplyRow; 8] = [
     ReplyRow {
         kind: ReplyKind::Statistics,
         name: "statistics",
@@ -87,17 +90,24 @@ pub const REPLIES: [ReplyRow; 7] = [
         kind: ReplyKind::Reservations,
         name: "reservations",
         unchanged: true,
-        private: Some("reservations"),
+        private: &["reservations"],
         ..ROW
     },
-    ReplyRow { kind: ReplyKind::Nodes, name: "nodes", unchanged: true, private: Some("nodes"), ..ROW },
+    ReplyRow { kind: ReplyKind::Nodes, name: "nodes", unchanged: true, private: &["nodes"], ..ROW },
     ReplyRow {
         kind: ReplyKind::Jobs,
         name: "jobs",
         unchanged: true,
         tells_news: true,
-        private: Some("jobs"),
+        private: &["jobs"],
         not_over_rest: Some("one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it keeps"),
+        ..ROW
+    },
+    ReplyRow {
+        kind: ReplyKind::Associations,
+        name: "associations",
+        private: &["usage", "users"],
+        not_over_rest: Some("slurmrestd tells shares and limits in two answers, of which one is slurmdbd's"),
         ..ROW
     },
     ReplyRow { kind: ReplyKind::Controllers, name: "controllers", cost: Cost::None, ..ROW },
@@ -111,9 +121,17 @@ const ROW: ReplyRow = ReplyRow {
     cost: Cost::Locks,
     unchanged: false,
     tells_news: false,
-    private: None,
+    private: &[],
     not_over_rest: None,
 };
+
+impl ReplyRow {
+    /// Whether slurmctld may keep some of it from who sees no more than this.
+    #[must_use]
+    pub fn is_hidden(&self, visibility: &Visibility) -> bool {
+        self.private.iter().any(|word| visibility.may_hide(word))
+    }
+}
 
 impl ReplyKind {
     /// Its row of the table.
@@ -140,7 +158,7 @@ impl ReplyKind {
 pub struct ReplyOptions {
     /// Statistics: the RPC tables too.
     pub rpc: bool,
-    /// Jobs by user too; of those users, and of the ones in the RPC tables, their names.
+    /// Jobs by user too, and the associations of users; of those users, and of the ones in the RPC tables, their names.
     pub users: bool,
     /// Jobs by account too.
     pub accounts: bool,
@@ -172,7 +190,7 @@ impl BitOr for ReplyOptions {
 }
 
 /// A survey's reply.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reply {
     /// Nothing has changed since the moment that the request named: the last reading still holds.
@@ -185,6 +203,8 @@ pub enum Reply {
     Licenses(Licenses),
     /// To [`ReplyKind::Reservations`].
     Reservations(Reservations),
+    /// To [`ReplyKind::Associations`].
+    Associations(Box<Associations>),
     /// To [`ReplyKind::Controllers`].
     Controllers(Vec<Controller>),
 }
@@ -202,7 +222,7 @@ impl Reply {
             }
             Self::Licenses(licenses) => Some(licenses.last_update),
             Self::Reservations(reservations) => Some(reservations.last_update),
-            Self::Controllers(_) | Self::Unchanged => None,
+            Self::Associations(_) | Self::Controllers(_) | Self::Unchanged => None,
         }
     }
 }

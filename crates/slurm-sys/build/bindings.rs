@@ -43,7 +43,8 @@ const FUNCTIONS: &[&str] = &[
     "slurm_reset_statistics",
     "slurm_strerror",
 ];
-const TYPES: &[&str] = &["slurmdb_admin_level_t", "slurmdb_user_rec_t"];
+const TYPES: &[&str] =
+    &["slurmdb_admin_level_t", "slurmdb_assoc_rec_t", "slurmdb_qos_rec_t", "slurmdb_user_rec_t"];
 const CONSTANTS: &[&str] = &["SLURM_SUCCESS", "STAT_COMMAND_GET", "STAT_COMMAND_RESET"];
 
 /// What the headers call a thing, where their release does not say it.

@@ -80,7 +80,7 @@ impl Cast {
         self.submit("g2", "-p gpu -w c3 -n2 --gpus-per-task=1")?;
         self.submit("g2", "-p last -w c9 -n1 --gres=gpu:2")?;
         self.submit("g0", "-p last -n1 : -p last -n1")?;
-        self.submit("g0", "-p debug -w c10 -L matlab:2")?;
+        self.submit("g0", "-p debug -w c10 -L matlab:2 --mem-per-cpu=700")?;
         self.submit("g0", "-p cloud -w cl3 -n3")?;
         let completing = self.submit("g0", "-p gpu -w c2")?;
         self.started(9)?;
@@ -99,6 +99,9 @@ impl Cast {
     fn queue_jobs(&self) -> Result<()> {
         self.submit("g12", "-p gpu -N3 --gres=gpu:4 --exclusive")?;
         self.submit("g3", "-p wide -w c2 --gpus-per-node=3 --begin=now+1hour")?;
+        self.submit("g0", "-p wide -n2 --mem=1500 --begin=now+1hour --array=1-3")?;
+        self.submit("g0", "-p wide -N2 --mem=1280 --begin=now+1hour")?;
+        self.submit("g0", "-p wide --mem=0 --begin=now+1hour")?;
         let held = self.submit("g0", "-p debug -H --array=1-30")?;
         self.submit("g1", "-p debug,gpu --gres=gpu:1 --begin=now+1hour --array=1,5,7-9")?;
         self.submit("g0", &format!("-p debug -d afterany:{held}"))?;

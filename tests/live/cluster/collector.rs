@@ -17,7 +17,7 @@ const WATCHED: u64 = 10;
 /// Compares what a daemon with every collector publishes with Slurm's own commands, on a cluster that stands still.
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
     let mut collectors = "[collectors]\nmax_duty = \"100%\"\n".to_owned();
-    for name in ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"] {
+    for name in ["jobs", "nodes", "partitions", "licenses", "reservations", "associations", "controllers"] {
         collectors.push_str(&format!("[collectors.{name}]\nenabled = true\ninterval = \"2s\"\n"));
     }
     collectors = collectors.replace("jobs]\n", "jobs]\nusers = 5\naccounts = true\n");
@@ -76,13 +76,14 @@ fn expected(cast: &Cast) -> Result<BTreeMap<String, f64>> {
 
 /// What is not the collector's business is not asked: neither per job nor per node, and each reply once a survey.
 fn rpcs(cast: &Cast) -> Result<()> {
-    const ALLOWED: [&str; 8] = [
+    const ALLOWED: [&str; 9] = [
         "REQUEST_STATS_INFO",
         "REQUEST_JOB_INFO",
         "REQUEST_NODE_INFO",
         "REQUEST_PARTITION_INFO",
         "REQUEST_LICENSE_INFO",
         "REQUEST_RESERVATION_INFO",
+        "REQUEST_ASSOC_MGR_INFO",
         "REQUEST_PING",
         // Once a survey: what PrivateData keeps from whom.
         "REQUEST_BUILD_INFO",

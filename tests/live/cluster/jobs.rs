@@ -8,7 +8,7 @@ use sandbox::wait;
 use slurm_snapshot::{Jobs, Moments, Reply};
 
 use super::cast::Cast;
-use super::oracle::{self, Row, by, tally};
+use super::oracle::{self, Row, by, pending, tally};
 use super::{between, reply};
 
 /// The states that these jobs have, at the least.
@@ -94,15 +94,23 @@ pub(crate) fn compare_unchanged(cast: &Cast) -> Result<()> {
 
 fn counts(rows: &[Row], jobs: &Jobs) {
     let state = |job: &Row| vec![job["state"].to_lowercase()];
+    let waits = |job: &&Row| pending(job);
     let none = |text: &str| if text == "(null)" { String::new() } else { text.to_owned() };
     assert_eq!(jobs.states, by(rows, state), "by state");
-    let reasons = by(rows.iter().filter(pending), |job| vec![reason(&job["reason"])]);
+    // Some ask for memory by node or by CPU, the others have DefMemPerCPU, 10.
+    let default = |state| 10 * jobs.states[state].cpus;
+    for state in ["pending", "running"] {
+        assert!(jobs.states[state].memory > default(state), "{state}: {:?}", jobs.states);
+    }
+    let reasons = by(rows.iter().filter(waits), |job| vec![reason(&job["reason"])]);
     assert_eq!(jobs.pending_reasons, reasons, "by reason");
     let partitions = by(rows, |job| job["partition"].split(',').map(str::to_owned).collect());
     assert_eq!(jobs.partitions.keys().collect::<Vec<_>>(), partitions.keys().collect::<Vec<_>>());
     for (name, partition) in &jobs.partitions {
         let here = |job: &&Row| job["partition"].split(',').any(|other| other == name);
         assert_eq!(partition.states, by(rows.iter().filter(here), state), "by state in {name}");
+        let reasons = by(rows.iter().filter(here).filter(waits), |job| vec![reason(&job["reason"])]);
+        assert_eq!(partition.pending_reasons, reasons, "by reason in {name}");
     }
     for (name, states) in &jobs.accounts {
         assert_eq!(*states, by(rows.iter().filter(|job| none(&job["account"]) == *name), state), "{name}");
@@ -129,11 +137,6 @@ fn counts(rows: &[Row], jobs: &Jobs) {
     }
 }
 
-/// Two of its words are flags of jobs that wait.
-fn pending(job: &&Row) -> bool {
-    ["PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"].contains(&job["state"].as_str())
-}
-
 fn waits(rows: &[Row], jobs: &Jobs) {
     let now = jobs.last_update;
     let time = |text: &str| text.parse::<i64>().ok();
@@ -141,7 +144,7 @@ fn waits(rows: &[Row], jobs: &Jobs) {
         let here =
             |job: &&Row| partition.is_none_or(|name| job["partition"].split(',').any(|other| other == name));
         let may_run = |job: &&Row| column == "submittime" || job["prioritylong"] != "0";
-        let waiting = rows.iter().filter(pending).filter(here).filter(may_run);
+        let waiting = rows.iter().filter(|job| pending(job)).filter(here).filter(may_run);
         moments(waiting.filter_map(|job| time(&job[column])).filter(|since| *since <= now).collect())
     };
     assert_eq!(jobs.waiting.submitted, of(None, "submittime"));

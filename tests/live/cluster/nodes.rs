@@ -125,6 +125,7 @@ fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
     let shown = cast.slurm.run("sinfo", &["-a", "-h", "-o", "%R %a"])?;
     let shown: BTreeMap<&str, &str> = shown.lines().filter_map(|line| line.trim().split_once(' ')).collect();
     let partitions = &nodes.partitions.as_ref().context("no partitions")?.partitions;
+    let mut with_gpus = 0;
     assert_eq!(partitions.len(), shown.len());
     for partition in partitions {
         let name = partition.name.as_str();
@@ -139,7 +140,25 @@ fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
         let mut parts = NodeTally::default();
         partition.states.values().for_each(|tally| parts.add(tally));
         assert_eq!(partition.total, parts, "{name}");
+        let here = rows.iter().filter(|row| row["partitionname"] == name);
+        let mut states: BTreeMap<String, NodeTally> = BTreeMap::new();
+        here.clone().for_each(|row| states.entry(word(&row["statelong"])).or_default().add(&tally(row)));
+        assert_eq!(partition.states, states, "{name}");
+        let mut gpus: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        for row in here {
+            for (column, is_used) in [("gres", false), ("gresused", true)] {
+                for (kind, count) in gpu_types(&row[column]) {
+                    let (has, used) = gpus.entry(kind).or_default();
+                    *(if is_used { used } else { has }) += count;
+                }
+            }
+        }
+        gpus.retain(|_, (has, used)| *has + *used > 0);
+        let seen = partition.gpus.iter().map(|(kind, of)| (kind.clone(), (of.total, of.allocated)));
+        assert_eq!(seen.collect::<BTreeMap<_, _>>(), gpus, "{name}");
+        with_gpus += usize::from(!gpus.is_empty());
     }
+    assert!(with_gpus >= 3, "GPUs in {with_gpus} partitions");
     Ok(())
 }
 
@@ -234,14 +253,7 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
 fn tally(row: &Row) -> NodeTally {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     let (nodes, cpus) = (shares(&row["nodeaiot"]), shares(&row["cpusstate"]));
-    // `gpu:a100:4(S:0-1)`, `gpu:(null):2(IDX:0-1)`, and of two types `gpu:a100:1,gpu:v100:1`.
-    let gpus = |column: &str| -> u64 {
-        let counts = row[column].split(",gpu:").filter_map(|text| {
-            let count = text.split("(IDX").next()?.split("(S:").next()?;
-            count.rsplit(':').next()
-        });
-        counts.map(number).sum()
-    };
+    let gpus = |column: &str| -> u64 { gpu_types(&row[column]).iter().map(|(_, count)| count).sum() };
     NodeTally {
         nodes,
         cpus,
@@ -253,6 +265,16 @@ fn tally(row: &Row) -> NodeTally {
             free: number(&row["freemem"]),
         },
     }
+}
+
+/// Types and counts of `gpu:a100:4(S:0-1)`, `gpu:(null):2(IDX:0-1)`, `gpu:3`, and of two types `gpu:a100:1,gpu:v100:1`.
+fn gpu_types(text: &str) -> Vec<(String, u64)> {
+    let parts = text.split(",gpu:").filter_map(|text| {
+        let text = text.strip_prefix("gpu:").unwrap_or(text).split("(IDX").next()?.split("(S:").next()?;
+        let (kind, count) = text.rsplit_once(':').unwrap_or(("", text));
+        Some((kind.replace("(null)", ""), count.parse().ok()?))
+    });
+    parts.collect()
 }
 
 /// A state without its suffix.

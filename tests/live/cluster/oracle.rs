@@ -11,7 +11,7 @@ use super::cast::Cast;
 /// Columns of squeue, each as wide as this.
 const WIDTH: usize = 60;
 
-const JOB_COLUMNS: [&str; 15] = [
+const JOB_COLUMNS: [&str; 16] = [
     "jobarrayid",
     "state",
     "partition",
@@ -27,6 +27,8 @@ const JOB_COLUMNS: [&str; 15] = [
     "name",
     "nodelist",
     "reason",
+    // What they hold, and of those that hold nothing what they ask for.
+    "tres-alloc",
 ];
 
 const NODE_COLUMNS: [&str; 10] = [
@@ -124,7 +126,27 @@ pub(crate) fn tally(job: &Row) -> JobTally {
         cpus: job["numcpus"].parse().unwrap(),
         nodes: job["numnodes"].parse().unwrap(),
         gpus: job["name"].trim_start_matches('g').parse().unwrap(),
+        memory: memory(&job["tres-alloc"]),
+        oldest: pending(job).then(|| job["submittime"].parse().unwrap()),
     }
+}
+
+/// Two of these words are flags of jobs that wait.
+pub(crate) fn pending(job: &Row) -> bool {
+    ["PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"].contains(&job["state"].as_str())
+}
+
+/// MiB, of `cpu=1,mem=2.50G,node=1`.
+fn memory(tres: &str) -> u64 {
+    let Some(amount) = tres.split(',').find_map(|part| part.strip_prefix("mem=")) else { return 0 };
+    let unit = amount.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number: f64 = amount.trim_end_matches(unit).parse().unwrap();
+    let mebibytes = match unit {
+        "" | "M" => number,
+        "G" => number * 1024.0,
+        _ => panic!("{amount}"),
+    };
+    format!("{mebibytes}").parse().unwrap()
 }
 
 /// Jobs by the words that `keys` gives of each.

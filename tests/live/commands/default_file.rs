@@ -126,7 +126,7 @@ fn one_that_an_ordinary_user_may_not_read_is_told_in_one_line_and_once_and_stats
     let is_root = rustix::process::getuid().is_root();
     let mode = if is_root { 0o640 } else { 0 };
     fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
-    let program = for_everybody(&sandbox).unwrap();
+    let program = for_everybody(&sandbox.folder).unwrap();
     let ordinary = |args: &[&str]| -> Finished {
         if !is_root {
             return run(folder, args).unwrap();

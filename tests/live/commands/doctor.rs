@@ -355,7 +355,7 @@ fn a_queue_that_could_not_be_kept_is_said() {
 
     // Only root can be somebody else, who can then neither write there nor make a folder.
     if rustix::process::getuid().is_root() {
-        let program = for_everybody(&sandbox).unwrap();
+        let program = for_everybody(&sandbox.folder).unwrap();
         let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
         for (dir, start, advice) in [
             (dir.as_str(), "cannot be written to: Permission", "sudo -u"),

@@ -73,7 +73,7 @@ fn a_reset_is_for_operators_and_the_refusal_is_slurms_own() {
 
     // Only root can be somebody else.
     if rustix::process::getuid().is_root() {
-        let program = for_everybody(&sandbox).unwrap();
+        let program = for_everybody(&sandbox.folder).unwrap();
         let nobody = |args: &[&str]| {
             let mut all = vec!["--reuid=65534", "--regid=65534", "--clear-groups", &program];
             all.extend(args);

@@ -77,9 +77,10 @@ impl<'f> Chroot<'f> {
         Ok(process.args(self.enter(&[&format!("--userspec={user}:{user}")])).args(command.iter().copied()))
     }
 
-    /// apt-get, without a question.
+    /// apt-get, without a question. A mirror of unstable may lag by weeks.
     pub(crate) fn apt(&self, args: &str) -> Result<String> {
-        self.run(&format!("DEBIAN_FRONTEND=noninteractive apt-get -qq -y {args} </dev/null"))
+        let options = "-qq -y -o Acquire::Check-Valid-Until=false";
+        self.run(&format!("DEBIAN_FRONTEND=noninteractive apt-get {options} {args} </dev/null"))
     }
 
     /// Copies a file of the host into /root, and returns its path there.

@@ -132,12 +132,12 @@ impl State {
     pub(super) fn apply(&mut self, event: Event) {
         match event {
             Event::Opened(restored) => {
-                self.status.durable = true;
+                self.set_durable(true);
                 self.restore(restored);
                 self.expire(Moment::now());
             }
             Event::Committed { appended, ticket, dropped, file_bytes } => {
-                self.status.durable = true;
+                self.set_durable(true);
                 self.kept.send_if_modified(|kept| std::mem::replace(kept, ticket.max(*kept)) < ticket);
                 self.status.file_bytes = file_bytes;
                 if std::mem::take(&mut self.said_undurable) {
@@ -156,7 +156,7 @@ impl State {
                 }
             }
             Event::Failed { appended, error } => {
-                self.status.durable = false;
+                self.set_durable(false);
                 if !std::mem::replace(&mut self.said_undurable, true) {
                     error!(%error, "ticks cannot be kept on disk; they are in memory, and lost with this process");
                 }
@@ -164,6 +164,12 @@ impl State {
             }
         }
         self.trim();
+    }
+
+    fn set_durable(&mut self, durable: bool) {
+        if std::mem::replace(&mut self.status.durable, durable) != durable {
+            self.status.durable_since = Some(Moment::now().wall);
+        }
     }
 
     /// Publishes from memory what the disk has not answered for.
@@ -174,7 +180,7 @@ impl State {
             if !std::mem::replace(&mut self.said_undurable, true) {
                 warn!("the queue's disk does not answer; going on from memory");
             }
-            self.status.durable = false;
+            self.set_durable(false);
             self.publish(id);
         }
     }

@@ -175,7 +175,7 @@ impl Scan {
         match content {
             Content::Begin { .. } => {}
             Content::Batch { id, timestamp, pushed, due, frames } => {
-                let is_this_boot = self.boot == Some(self.log.boot);
+                let is_this_boot = self.boot == Some(self.log.boot) && self.log.boot != disk::NO_BOOT;
                 let pushed = is_this_boot.then(|| Duration::from_millis(pushed));
                 let mut summary = Summary { timestamp, pushed, points: 0, bytes: 0 };
                 let mut damaged = 0;

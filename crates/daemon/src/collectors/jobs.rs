@@ -12,7 +12,7 @@ use slurm_snapshot::{
 
 use super::{Begin, Collector, Paths, Start, SurveyCollector};
 use crate::derive::seconds_since;
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, count, mebibytes};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -21,7 +21,7 @@ use crate::zero_fill::SeenStates;
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
     default: Value::Flag(false),
-    comment: "By account too: four paths for each account and state that its jobs were ever in, 20 to 30 for most.",
+    comment: "By account too: five paths for each account and state that its jobs were ever in, 25 to 35 for most.",
 };
 const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
 const USERS: Setting = Setting {
@@ -29,7 +29,7 @@ const USERS: Setting = Setting {
     default: Value::Users(0),
     comment: "\
 By user too: the first so many by CPUs get paths of their own, and root and slurm with them; 0 for none, at most 200.
-Bounded as rpc_stats' are: within 30 days 5 * users of them, each with four files for each state of his jobs.",
+Bounded as rpc_stats' are: within 30 days 5 * users of them, each with five files for each state of his jobs.",
 };
 
 /// A queue has these, also when it is empty.
@@ -71,6 +71,13 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &TALLY,
         },
         Paths {
+            below: "slurm_jobs.partition.<partition>.reason.<reason>",
+            about: "The pending jobs of one partition by reason: Resources and Priority in one partition while others have \
+                    idle nodes say where nodes are missing; PartitionDown and ReqNodeNotAvail say that somebody must look. From \
+                    the first job with a reason on there is a point in every round.",
+            leaves: &TALLY,
+        },
+        Paths {
             below: "slurm_jobs.partition.<partition>.waiting",
             about: "The waiting times of one partition.",
             leaves: &WAITING,
@@ -91,8 +98,8 @@ pub(super) const COLLECTOR: Collector = Collector {
             about: "By user and state: only where `users` in `[collectors.jobs]` is more than 0. The first `users` by CPUs, \
                     those that they have and those that they ask for, have paths for at least a day from then on, and `root` \
                     and `slurm` always. Within any 30 days at most 5 × `users` (and those two) are given paths, the last \
-                    fifth only to users with a tenth of all these CPUs; everybody else is in `slurm_jobs.others`. With 4 \
-                    figures for each state that makes 20 files for each state and each of `users` in 30 days. A user without jobs \
+                    fifth only to users with a tenth of all these CPUs; everybody else is in `slurm_jobs.others`. With 5 \
+                    figures for each state that makes 25 files for each state and each of `users` in 30 days. A user without jobs \
                     has no point.",
             leaves: &TALLY,
         },
@@ -148,6 +155,8 @@ const TALLY: &[Metric<JobTally>] = &[
         meaning: "nodes that they have or ask for; a node that several share counts for each" },
     Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus),
         meaning: "GPUs that they have or ask for" },
+    Metric { leaf: "memory", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory),
+        meaning: "memory that they have, or ask for while they wait: `mem=` in scontrol's AllocTRES and ReqTRES. 0 where Slurm does not hand out memory" },
 ];
 
 #[rustfmt::skip]
@@ -155,7 +164,7 @@ const TOTAL: &[Metric<Jobs>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(sum(&j.states)),
         meaning: "all jobs that slurmctld knows" },
     Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| count(j.unparsed),
-        meaning: "texts in the reply that could not be understood; not 0 means that GPUs or array tasks are missing above" },
+        meaning: "texts in the reply that could not be understood; not 0 means that GPUs, memory or array tasks are missing above" },
     Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
         meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
 ];
@@ -211,6 +220,8 @@ impl SurveyCollector for JobsCollector {
         for (name, partition) in &jobs.partitions {
             let level = format!("slurm_jobs.partition.{}", path::component(name));
             self.states_seen.push(points, &format!("{level}.state"), ALWAYS, &partition.states, TALLY);
+            let reasons = &partition.pending_reasons;
+            self.states_seen.push(points, &format!("{level}.reason"), &[], reasons, TALLY);
             points.push(&format!("{level}.waiting"), WAITING, &waits(&partition.waiting, partition.started));
         }
         self.push_names(points, "qos", &jobs.qos);
@@ -326,6 +337,7 @@ mod tests {
         let waiting = Waiting { submitted: Some(submitted), eligible: None };
         let partition = PartitionJobs {
             states: tallies(&[("pending", 3)]),
+            pending_reasons: tallies(&[("Priority", 3)]),
             waiting: waiting.clone(),
             started: Some(started),
         };
@@ -385,6 +397,11 @@ mod tests {
             points
                 .iter()
                 .any(|p| p.starts_with("c.slurm_jobs.partition.gpu_a-") && p.ends_with("wait_p50 60"))
+        );
+        assert!(
+            points
+                .iter()
+                .any(|p| p.contains(".partition.gpu_a-") && p.ends_with(".reason.Priority.gauge-jobs 3"))
         );
         assert!(
             !points.iter().any(|point| point.contains("eligible")),

@@ -3,11 +3,11 @@
 //! A node counts once here, whatever partitions it is in; FUTURE nodes only as `future`.
 
 use carbon::path;
-use slurm_snapshot::{NodeRow, NodeTally, Nodes, Reply, ReplyKind, ReplyOptions, Shares};
+use slurm_snapshot::{NodeRow, Nodes, Reply, ReplyKind, ReplyOptions};
 
 use super::{Collector, Paths, Start, SurveyCollector};
 use crate::metric::{Metric, Points, Rollup, count};
-use crate::node_metrics::SHARES;
+use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
 use crate::zero_fill::SeenStates;
@@ -90,16 +90,6 @@ struct Out {
 }
 
 #[rustfmt::skip]
-const TALLY: &[Metric<NodeTally>] = &[
-    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes.total),
-        meaning: "nodes" },
-    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus.total),
-        meaning: "their CPUs" },
-    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus.total),
-        meaning: "their GPUs" },
-];
-
-#[rustfmt::skip]
 const RECORDS: &[Metric<Nodes>] = &[
     Metric { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| n.future.and_then(count),
         meaning: "FUTURE nodes: configured, and not there yet" },
@@ -107,18 +97,6 @@ const RECORDS: &[Metric<Nodes>] = &[
         meaning: "records that slurmctld sent empty" },
     Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| count(n.unparsed),
         meaning: "texts in the reply that could not be understood; not 0 means that GPUs are missing" },
-];
-
-#[rustfmt::skip]
-const GPUS: &[Metric<Shares>] = &[
-    Metric { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| count(s.allocated),
-        meaning: "GPUs that jobs have" },
-    Metric { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| count(s.idle),
-        meaning: "GPUs that jobs could have" },
-    Metric { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| count(s.other),
-        meaning: "GPUs whose node is down or drained" },
-    Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |s| count(s.total),
-        meaning: "all of them" },
 ];
 
 #[rustfmt::skip]
@@ -188,7 +166,7 @@ fn is(on: bool) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::Reply;
+    use slurm_snapshot::{NodeTally, Reply, Shares};
 
     use super::super::{started, surveyed};
     use super::*;

@@ -2,13 +2,16 @@
 //!
 //! A node in two partitions counts in each.
 
+use std::collections::BTreeMap;
+
 use carbon::path;
 use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
 
 use super::{Collector, Paths, Start, SurveyCollector};
 use crate::metric::{Metric, Points, Rollup, count};
-use crate::node_metrics::SHARES;
+use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
+use crate::zero_fill::SeenStates;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "partitions",
@@ -27,16 +30,33 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &SHARES,
         },
         Paths {
+            below: "slurm_partitions.<partition>.state.<state>",
+            about: "Its nodes by the one state that sinfo shows, in lower case and without its suffix: down, drained, fail and \
+                    inval are nodes that its jobs do not get. From the first node in a state on there is a point in every \
+                    round.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_partitions.<partition>.gpu.<type>",
+            about: "Its GPUs by type; those without a type are in `slurm_partitions.<partition>.untyped_gpu`. From the first \
+                    GPU of a type on there is a point in every round.",
+            leaves: &GPUS,
+        },
+        Paths {
             below: "slurm_partitions.<partition>",
             about: "Its jobs. One that waits in several partitions counts in each.",
             leaves: &JOBS,
         },
     ],
     replies: &[ReplyKind::Nodes, ReplyKind::Jobs],
-    start: Start::Survey(|_| Box::new(PartitionsCollector)),
+    start: Start::Survey(|_| Box::<PartitionsCollector>::default()),
 };
 
-struct PartitionsCollector;
+#[derive(Default)]
+struct PartitionsCollector {
+    states_seen: SeenStates,
+    gpu_types_seen: SeenStates,
+}
 
 #[rustfmt::skip]
 const STATE: &[Metric<Partition>] = &[
@@ -74,6 +94,14 @@ impl SurveyCollector for PartitionsCollector {
             let below = format!("slurm_partitions.{}", path::component(&partition.name));
             points.push(&below, STATE, partition);
             points.push(&below, SHARES, &partition.total);
+            self.states_seen.push(points, &format!("{below}.state"), &[], &partition.states, TALLY);
+            let (untyped, types): (BTreeMap<_, _>, BTreeMap<_, _>) = partition
+                .gpus
+                .iter()
+                .map(|(kind, shares)| (kind.clone(), *shares))
+                .partition(|(kind, _)| kind.is_empty());
+            untyped.values().for_each(|shares| points.push(&format!("{below}.untyped_gpu"), GPUS, shares));
+            self.gpu_types_seen.push(points, &format!("{below}.gpu"), &[], &types, GPUS);
             if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
                 && !jobs.states_only
             {
@@ -81,6 +109,8 @@ impl SurveyCollector for PartitionsCollector {
                 points.push(&below, JOBS, jobs.partitions.get(&partition.name).unwrap_or(&none));
             }
         }
+        self.states_seen.end(points, TALLY);
+        self.gpu_types_seen.end(points, GPUS);
     }
 }
 

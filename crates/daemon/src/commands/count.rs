@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow};
 use super::once::Ticks;
 use super::{IMPATIENT, block_on, load, log_errors, print};
 use crate::cli::Options;
-use crate::collectors::{Paths, fits};
+use crate::collectors::{Collector, Paths, fits};
 use crate::config::Config;
 use crate::self_metrics;
 use crate::source::Source;
@@ -51,10 +51,12 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
     Ok(paths)
 }
 
-/// Adds what a survey has points for only later, such as the waits of jobs that start between two rounds: every figure of
+/// Adds what a survey that tells news has points for only later, such as the waits of jobs that start between two rounds: every figure of
 /// a level that it has a path at, and of a level with a name of its own beside such.
 fn complete(config: &Config, paths: &mut BTreeSet<String>) {
-    let surveys = config.collectors.enabled().filter(|(collector, _)| collector.is_survey());
+    let has_news = |collector: &Collector| collector.replies.iter().any(|reply| reply.row().tells_news);
+    let surveys =
+        config.collectors.enabled().filter(|(collector, _)| collector.is_survey() && has_news(collector));
     let surveys: Vec<&Paths> =
         surveys.flat_map(|(collector, settings)| collector.paths_with(settings)).collect();
     let mut more = BTreeSet::new();
@@ -126,7 +128,7 @@ mod tests {
         {
             assert!(paths.contains(&seen(path)), "{path} of {paths:#?}");
         }
-        assert_eq!(paths.len(), 3 + 10 + 4 + 10 + 1, "and nothing that is off: {paths:#?}");
+        assert_eq!(paths.len(), 3 + 10 + 5 + 10 + 1, "and nothing that is off: {paths:#?}");
     }
 
     #[test]

@@ -1,15 +1,21 @@
-//! `stats`: what sdiag prints, in its words and order, names resolved; as a recording with `--json`.
+//! `stats`: what sdiag prints, in its words and order, names resolved; as a recording with `--json`. With `--jobs`: whose
+//! jobs run and wait. With `--fairshare`: what sshare prints.
 
 mod compared;
 mod document;
+mod fairshare;
+mod jobs;
 
-use anyhow::Result;
-use slurm_snapshot::{Answer, ReplyKind, ReplyOptions, Request};
+use anyhow::{Context, Result, bail};
+use slurm_snapshot::{Answer, Reading, ReplyKind, ReplyOptions, Request};
 
 pub(super) use self::compared::{Compared, RankedRow, Served};
 pub(super) use self::document::document;
+pub(super) use self::fairshare::fairshare;
+pub(super) use self::jobs::jobs;
 use super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
 use crate::cli::Options;
+use crate::survey::HIDDEN_REMEDY;
 
 /// All that sdiag shows.
 pub(super) fn all() -> Request {
@@ -30,4 +36,40 @@ pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
         return print(&format!("{line}\n"));
     }
     print(&document(&reading, None))
+}
+
+/// Refuses a reply of which slurmctld may keep some from this user.
+fn whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
+    let visibility = reading.visibility.as_ref().context("slurmctld did not say what PrivateData hides")?;
+    match kind.row().private.iter().find(|word| visibility.may_hide(word)) {
+        None => Ok(()),
+        Some(word) => bail!(
+            "PrivateData={word} in slurm.conf keeps what is other users' from this user, and a part must not look like the \
+             whole.\n{HIDDEN_REMEDY}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::Visibility;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_not_printed_as_the_whole() {
+        let of = |visibility| Reading { visibility, ..Reading::default() };
+        let seen = |word: &str, privileged| Some(Visibility { private: vec![word.to_owned()], privileged });
+        for (kind, word) in [
+            (ReplyKind::Jobs, "jobs"),
+            (ReplyKind::Associations, "usage"),
+            (ReplyKind::Associations, "users"),
+        ] {
+            assert!(whole(&of(seen(word, Some(true))), kind).is_ok());
+            assert!(whole(&of(seen("nodes", Some(false))), kind).is_ok());
+            let refused = whole(&of(seen(word, Some(false))), kind).unwrap_err().to_string();
+            assert!(refused.contains("adminlevel=operator"), "{refused}");
+            assert!(whole(&of(seen(word, None)), kind).is_err() && whole(&of(None), kind).is_err());
+        }
+    }
 }

@@ -52,8 +52,24 @@ impl NoReader {
 
     /// `tried` are the readers that the dynamic loader refused, each with its words.
     pub(super) fn unfit(tried: &[String]) -> Self {
-        Self::Unfit { tried: tried.join("; "), advice: install(&libraries(&loaders_path())) }
+        Self::Unfit { tried: summary(tried), advice: install(&libraries(&loaders_path())) }
     }
+}
+
+/// Of the readers of all releases all but one have no library here: of those the numbers say enough.
+fn summary(tried: &[String]) -> String {
+    let number = |text: &str| {
+        let (_, library) = text.rsplit_once("libslurm.so.")?;
+        let (number, why) = library.split_once(':')?;
+        why.contains("cannot open shared object file").then(|| number.to_owned())
+    };
+    let numbers: Vec<String> = tried.iter().filter_map(|text| number(text)).collect();
+    if numbers.len() < 2 {
+        return tried.join("; ");
+    }
+    let others = tried.iter().filter(|text| number(text).is_none()).cloned();
+    let absent = format!("the dynamic loader finds no libslurm.so.{}", numbers.join(", "));
+    others.chain([absent]).collect::<Vec<_>>().join("; ")
 }
 
 /// What to install where these libslurm.so.N are.
@@ -61,8 +77,9 @@ fn install(sonames: &[u32]) -> String {
     let packages: Vec<String> = sonames.iter().map(|soname| format!("{NAME}-{soname}")).collect();
     if packages.is_empty() {
         return format!(
-            "no libslurm was seen here: install Slurm's client (Debian, Ubuntu: slurm-client; RHEL, Rocky, Alma: \
-             slurm) and, for its libslurm.so.N, the package {NAME}-N"
+            "no libslurm was seen here: install Slurm's library (Debian, Ubuntu: slurm-wlm-basic-plugins and what \
+             `apt-cache search --names-only '^libslurm[0-9]'` names; RHEL, Rocky, Alma: slurm) and, for its libslurm.so.N, \
+             {NAME}-N where that is not here yet"
         );
     }
     let packages = packages.join(" or ");
@@ -183,7 +200,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let generic = install(&libraries_in([path, "/nowhere"]));
-        assert!(generic.contains("slurm-client") && generic.contains("slurm-graphite-reader-N"), "{generic}");
+        assert!(
+            generic.contains("slurm-wlm-basic-plugins") && generic.contains("slurm-graphite-reader-N"),
+            "{generic}"
+        );
         for name in
             ["libslurm.so", "libslurm.so.38", "libslurm.so.38.0.0", "libslurmfull.so", "libslurmdb.so.38"]
         {
@@ -198,6 +218,23 @@ mod tests {
         let both = install(&libraries_in([path]));
         assert!(both.contains("slurm-graphite-reader-42 or slurm-graphite-reader-38"), "{both}");
     }
+
+    /// A line of 2 KB, before.
+    #[test]
+    fn readers_whose_library_is_not_here_are_numbers_and_others_keep_their_words() {
+        let said = |number: u32| {
+            format!(
+                "/l/slurm-graphite-reader-{number}: x: error while loading shared libraries: libslurm.so.{number}: cannot open shared object file: No such file or directory"
+            )
+        };
+        let other = "/l/slurm-graphite-reader-38: the loaded libslurm is libslurm.so.39 of Slurm 23.02";
+        assert_eq!(
+            summary(&[said(45), other.to_owned(), said(36)]),
+            format!("{other}; the dynamic loader finds no libslurm.so.45, 36")
+        );
+        assert_eq!(summary(&[said(38)]), said(38));
+    }
+
     /// The host may have another one that nobody uses.
     #[test]
     fn the_library_that_ld_library_path_names_is_the_one_that_needs_a_reader() {

@@ -13,7 +13,7 @@ use crate::source::Outcome;
 const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 
 /// What an administrator does about PrivateData.
-const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
+pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
     `sacctmgr modify user NAME set adminlevel=operator`.";
 
 /// How one kind of reply is doing; counters run since the daemon's start.
@@ -106,10 +106,10 @@ impl ReplyState {
 
     /// Takes out what may be a part only.
     fn hide(&mut self, kind: ReplyKind, options: ReplyOptions, reading: &mut Reading) -> LoggedReply {
-        let (Some(_), visibility) = (kind.row().private, &reading.visibility) else {
+        if kind.row().private.is_empty() {
             return LoggedReply::Good;
-        };
-        let Some(visibility) = visibility else { return LoggedReply::Unknown };
+        }
+        let Some(visibility) = &reading.visibility else { return LoggedReply::Unknown };
         // Whatever the reply is: of one in which nothing has changed they were taken out before.
         let no_partitions =
             kind == ReplyKind::Nodes && options.partitions && visibility.may_hide("partitions");
@@ -124,7 +124,7 @@ impl ReplyState {
 /// Whether slurmctld may keep some of the reply from us.
 fn is_hidden(kind: ReplyKind, reading: &Reading) -> bool {
     let visibility = reading.visibility.as_ref();
-    kind.row().private.is_some_and(|word| visibility.is_some_and(|visibility| visibility.may_hide(word)))
+    visibility.is_some_and(|visibility| kind.row().is_hidden(visibility))
 }
 
 fn log(kind: ReplyKind, logged: LoggedReply, reading: &Reading) {

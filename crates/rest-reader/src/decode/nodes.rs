@@ -101,6 +101,7 @@ pub(crate) struct Nodes {
 pub(crate) struct Member {
     pub(crate) total: NodeTally,
     pub(crate) states: BTreeMap<String, NodeTally>,
+    pub(crate) gpus: BTreeMap<String, Shares>,
 }
 
 impl Nodes {
@@ -135,10 +136,13 @@ impl List for Nodes {
         let usable = state & BASE != DOWN && state & DRAIN == 0;
         let has_jobs = matches!(state & BASE, ALLOCATED | MIXED) || state & COMPLETING != 0;
         let cpus = node.effective_cpus.filter(|&cpus| cpus > 0).unwrap_or(cpus);
+        let by_type = gpus(&node.gres, &node.gres_used, usable, nodes, &mut self.names);
+        let mut gpus = Shares::default();
+        by_type.iter().for_each(|(_, shares)| gpus.add(*shares));
         let tally = NodeTally {
             nodes: Shares::new(has_jobs.into(), 1, usable),
             cpus: Shares::new(alloc_cpus, cpus, usable),
-            gpus: gpus(&node.gres, &node.gres_used, usable, nodes, &mut self.names),
+            gpus,
             memory: Memory {
                 real: node.real_memory.unwrap_or(0),
                 allocated: node.alloc_memory.unwrap_or(0),
@@ -163,6 +167,9 @@ impl List for Nodes {
             let member = named(&mut self.members, partition, &mut self.names);
             member.total.add(&tally);
             named(&mut member.states, &word, &mut self.names).add(&tally);
+            for (kind, shares) in &by_type {
+                named(&mut member.gpus, kind, &mut self.names).add(*shares);
+            }
         }
         if self.rows {
             let reason = node.reason.filter(|reason| !reason.is_empty());
@@ -203,7 +210,13 @@ fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str, cost: &mu
 }
 
 /// As the reader of libslurm counts them.
-fn gpus(has: &str, used: &str, usable: bool, nodes: &mut slurm_snapshot::Nodes, names: &mut usize) -> Shares {
+fn gpus(
+    has: &str,
+    used: &str,
+    usable: bool,
+    nodes: &mut slurm_snapshot::Nodes,
+    names: &mut usize,
+) -> Vec<(String, Shares)> {
     let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
     let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
         Some((_, sum_has, sum_used)) => {
@@ -226,13 +239,13 @@ fn gpus(has: &str, used: &str, usable: bool, nodes: &mut slurm_snapshot::Nodes, 
             *untyped = untyped.saturating_add(used);
         }
     }
-    let mut sum = Shares::default();
-    for (kind, has, used) in types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0) {
-        let shares = Shares::new(used, has, usable);
-        sum.add(shares);
-        named(&mut nodes.gpus, &String::from_utf8_lossy(kind), names).add(shares);
-    }
-    sum
+    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
+    some.map(|(kind, has, used)| {
+        let (kind, shares) = (String::from_utf8_lossy(kind).into_owned(), Shares::new(used, has, usable));
+        named(&mut nodes.gpus, &kind, names).add(shares);
+        (kind, shares)
+    })
+    .collect()
 }
 
 /// One node, as far as it counts.

@@ -16,8 +16,8 @@ const MOST_PARTITIONS: usize = 5000;
 /// Each with what its nodes have.
 pub(crate) fn joined(mut partitions: Partitions, mut members: BTreeMap<String, Member>) -> Partitions {
     for partition in &mut partitions.partitions {
-        let Member { total, states } = members.remove(&partition.name).unwrap_or_default();
-        (partition.total, partition.states) = (total, states);
+        let Member { total, states, gpus } = members.remove(&partition.name).unwrap_or_default();
+        (partition.total, partition.states, partition.gpus) = (total, states, gpus);
     }
     partitions
 }

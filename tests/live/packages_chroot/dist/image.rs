@@ -84,7 +84,7 @@ fn image<'f>(folder: &'f Folder, arguments: &[(&str, &str)]) -> Result<Chroot<'f
                     variables.iter().map(|(name, value)| format!("{name}='{value}'\n")).collect();
                 stages.last().context("no FROM")?.1.run(&format!("{set}{rest}"))?;
             }
-            ("USER" | "ENTRYPOINT" | "CMD", _) => {}
+            ("USER" | "ENTRYPOINT" | "CMD" | "ENV" | "HEALTHCHECK", _) => {}
             _ => bail!("{line}: this test does not know what it does"),
         }
     }

@@ -102,6 +102,7 @@ async fn a_disk_that_hangs_delays_a_tick_by_a_second_and_has_them_all_afterwards
     let waited = start.elapsed();
     assert!((COMMIT_PATIENCE..COMMIT_PATIENCE * 20).contains(&waited), "{waited:?}");
     assert!(place.next().is_some() && !queue.status().durable);
+    assert_eq!(queue.status().durable_since, None, "it never was");
     // Of a hundred no more than 64 are heaped on the disk; all go to the senders.
     (2..=100).for_each(|timestamp| queue.push(&batch(timestamp)));
     assert_eq!(queue.shared.state().told.append.len(), 36);
@@ -110,6 +111,7 @@ async fn a_disk_that_hangs_delays_a_tick_by_a_second_and_has_them_all_afterwards
 
     disk.answers_again();
     until(&queue, |state| state.batches.values().filter(|held| held.durable).count() == 64).await;
+    assert!(queue.status().durable && queue.status().durable_since.is_some());
     // Those that were not handed over go along with the next commit.
     (101..=102).for_each(|timestamp| queue.push(&batch(timestamp)));
     until(&queue, |state| state.batches.values().all(|held| held.durable)).await;

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 thread_local! {
     static ROOM: Cell<Option<usize>> = const { Cell::new(None) };
     static SYNCS: Cell<Option<u32>> = const { Cell::new(None) };
+    static WITHOUT_BOOT: Cell<bool> = const { Cell::new(false) };
     static KEEPS_FILES: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -18,6 +19,15 @@ pub(in crate::store) fn set_room(bytes: Option<usize>) {
 /// It syncs so many times more.
 pub(in crate::store) fn set_syncs(times: Option<u32>) {
     SYNCS.set(times);
+}
+
+/// The kernel does not tell which start of the host this is.
+pub(in crate::store) fn set_without_boot(without: bool) {
+    WITHOUT_BOOT.set(without);
+}
+
+pub(in crate::store) fn is_without_boot() -> bool {
+    WITHOUT_BOOT.get()
 }
 
 /// It refuses to remove a file.

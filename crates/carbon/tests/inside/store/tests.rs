@@ -469,6 +469,21 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
     }
 }
 
+/// CLOCK_BOOTTIME begins at 0 after a reboot: by it, what is older would never be too old. The shipped unit hides the boot id.
+#[test]
+fn without_a_boot_id_every_run_is_another_boot() {
+    let dir = tempfile::tempdir().unwrap();
+    let pushed = || {
+        let (mut log, restored) = open(dir.path());
+        log.commit(&append([1])).unwrap();
+        restored.batches.get(&1).map(|summary| summary.pushed)
+    };
+    assert_eq!((pushed(), pushed()), (None, Some(Some(Duration::ZERO))));
+    faults::set_without_boot(true);
+    assert_eq!((pushed(), pushed()), (Some(None), Some(None)));
+    faults::set_without_boot(false);
+}
+
 #[tokio::test]
 async fn a_newer_format_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();

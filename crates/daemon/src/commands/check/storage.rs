@@ -312,7 +312,8 @@ mod tests {
         }
     }
 
-    const SURVEYS: [&str; 6] = ["jobs", "nodes", "partitions", "licenses", "reservations", "controllers"];
+    const SURVEYS: [&str; 7] =
+        ["jobs", "nodes", "partitions", "licenses", "reservations", "associations", "controllers"];
 
     /// With each survey alone, and with all of them, at several intervals.
     fn surveying() -> Vec<Config> {

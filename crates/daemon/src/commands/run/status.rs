@@ -62,6 +62,7 @@ impl Daemon {
             queue: QueueEntry {
                 dir: self.queue_dir.clone(),
                 durable: queue.durable,
+                since: queue.durable_since,
                 file_bytes: queue.file_bytes,
                 memory_bytes: queue.memory_bytes,
                 max_bytes: settings.limits.max_bytes,

@@ -137,8 +137,11 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
             (Mark::Well, format!("{dir}, {}; {limits}", mebibytes(entry.file_bytes)))
         }
         Some(dir) => {
-            let text = format!("in memory, {memory}; {limits}: {dir} cannot be written; the log says why");
-            (judge.mark(started), text)
+            let since = entry.since.unwrap_or(started);
+            let when = judge.since(since);
+            let text =
+                format!("in memory, {memory}; {limits}: {dir} cannot be written {when}; the log says why");
+            (judge.mark(since), text)
         }
     };
     if entry.window_short {
@@ -215,6 +218,15 @@ mod tests {
             let queue = QueueEntry { dir: Some("/q".into()), ..QueueEntry::default() };
             let no_disk = StatusDocument { started: since, queue, ..document() };
             assert_eq!(marks(&no_disk), [("queue".to_owned(), mark)]);
+        }
+    }
+
+    /// One that has been up for a week is not failed by a disk that does not answer for a second.
+    #[test]
+    fn a_disk_is_wrong_when_it_has_been_away_for_max_age_however_old_the_daemon_is() {
+        for (since, mark) in [(910, Mark::NotYet), (909, Mark::Wrong)] {
+            let queue = QueueEntry { dir: Some("/q".into()), since: Some(since), ..QueueEntry::default() };
+            assert_eq!(marks(&StatusDocument { queue, ..document() }), [("queue".to_owned(), mark)]);
         }
     }
 

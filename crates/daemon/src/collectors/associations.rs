@@ -1,0 +1,439 @@
+//! `slurm_associations`: fairshare, shares, usage, and what is used next to each limit, by account, by QOS and by user.
+//!
+//! The tree of accounts is in no path: a name occurs once in a cluster, and accounts move.
+
+use std::collections::BTreeMap;
+
+use carbon::path;
+use slurm_snapshot::{
+    Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, SharesRaw, TresUse, UseAndLimits,
+};
+
+use super::{Begin, Collector, Paths, Start, SurveyCollector};
+use crate::derive::exact_f64;
+use crate::metric::{Metric, Points, Rollup, count};
+use crate::replies::SurveyReplies;
+use crate::settings::{Setting, Value};
+use crate::user_paths::{Candidate, UserPaths};
+use crate::zero_fill::SeenStates;
+
+const USERS: Setting = Setting {
+    key: "users",
+    default: Value::Users(0),
+    comment: "\
+By user and account too: the first so many users by usage get paths of their own; 0 for none, at most 200. Bounded as
+rpc_stats' are: within 30 days 5 * users of them, each with 25 files or more for each account that the user may use.",
+};
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "associations",
+    comment: "Fairshare, usage and limits by account and QOS, as sshare and sacctmgr show them: slurm_associations.",
+    settings: &[USERS],
+    paths: &[
+        Paths {
+            below: "slurm_associations.total",
+            about: "What slurmctld has of slurmdbd's associations: `[collectors.associations]`, off by default. One RPC, which \
+                    takes no lock of jobs or nodes. Where PrivateData in slurm.conf names `usage` or `users`, it takes an \
+                    operator.",
+            leaves: &TOTAL,
+        },
+        Paths {
+            below: "slurm_associations.account.<account>",
+            about: "Shares and usage of an account, as `sshare -al` shows them. The accounts above it have a part of its usage \
+                    too. No point where sshare prints nothing or `inf`.",
+            leaves: &SHARES,
+        },
+        Paths {
+            below: "slurm_associations.account.<account>",
+            about: "Its jobs next to its limits. Jobs that wait while `jobs_running` is at `grp_jobs`, or a TRES at its limit, \
+                    wait for that limit: raise it with sacctmgr, or tell the account's users. No point for a limit that is \
+                    not set.",
+            leaves: &JOBS,
+        },
+        Paths {
+            below: "slurm_associations.account.<account>.tres.<tres>",
+            about: "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. From the first \
+                    use on there is a point in every round. Minutes are TRES-minutes, of memory MiB-minutes.",
+            leaves: &TRES,
+        },
+        Paths {
+            below: "slurm_associations.qos.<qos>",
+            about: "The jobs of a QOS next to its limits; those per user and per account are what each may have.",
+            leaves: &QOS,
+        },
+        Paths { below: "slurm_associations.qos.<qos>", about: "As of an account.", leaves: &JOBS },
+        Paths {
+            below: "slurm_associations.qos.<qos>.tres.<tres>",
+            about: "As of an account.",
+            leaves: &TRES,
+        },
+        Paths {
+            below: "slurm_associations.qos.<qos>.tres.<tres>",
+            about: "What each user and each account may have of a TRES in this QOS.",
+            leaves: &QOS_TRES,
+        },
+        Paths {
+            below: "slurm_associations.user.<account>.<user>",
+            about: "A user in an account: only where `users` in `[collectors.associations]` is more than 0. The first `users` by \
+                    usage have paths for at least a day from then on, in each of their accounts, and `root` and `slurm` always. \
+                    Within any 30 days at most 5 × `users` are given paths. A user's association with one partition has no path. \
+                    `fairshare` near 0 is a user whose jobs wait for those of others.",
+            leaves: &SHARES,
+        },
+        Paths {
+            below: "slurm_associations.user.<account>.<user>",
+            about: "As of an account.",
+            leaves: &JOBS,
+        },
+        Paths {
+            below: "slurm_associations.user.<account>.<user>.tres.<tres>",
+            about: "As of an account.",
+            leaves: &TRES,
+        },
+    ],
+    replies: &[ReplyKind::Associations],
+    start: Start::Survey(|begin| Box::new(AssociationsCollector::new(begin))),
+};
+
+struct AssociationsCollector {
+    tres_seen: SeenStates,
+    /// Of users: whose time as a member is up has no zeroes.
+    user_tres_seen: SeenStates,
+    user_paths: Option<UserPaths>,
+    timestamp: i64,
+}
+
+#[rustfmt::skip]
+const TOTAL: &[Metric<Associations>] = &[
+    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |a| count(a.records),
+        meaning: "associations: of accounts, and of users in accounts" },
+];
+
+#[rustfmt::skip]
+const SHARES: &[Metric<Association>] = &[
+    Metric { leaf: "shares_raw", unit: "count", rollup: Rollup::Average, value: |a| match a.shares {
+            SharesRaw::Shares(shares) => Some(shares.into()),
+            SharesRaw::None | SharesRaw::Parent => None,
+        },
+        meaning: "RawShares: what its siblings' are held against; none where it shares as its parent does" },
+    Metric { leaf: "shares_norm", unit: "fraction", rollup: Rollup::Average, value: |a| a.shares_norm,
+        meaning: "NormShares: its part of the cluster" },
+    Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |a| Some(a.usage_raw),
+        meaning: "RawUsage: by the weights of TRESBillingWeights, less what PriorityDecayHalfLife has let decay" },
+    Metric { leaf: "usage_norm", unit: "fraction", rollup: Rollup::Average, value: |a| a.usage_norm,
+        meaning: "NormUsage: its part of the cluster's usage; compare it with `shares_norm`" },
+    Metric { leaf: "usage_efctv", unit: "fraction", rollup: Rollup::Average, value: |a| a.usage_efctv,
+        meaning: "EffectvUsage: what counts against its share" },
+    Metric { leaf: "fairshare", unit: "fraction", rollup: Rollup::Average, value: |a| a.fairshare,
+        meaning: "FairShare: the factor of a user's job priority, 1 for who is served first; none for accounts, nor without FAIR_TREE" },
+    Metric { leaf: "level_fs", unit: "ratio", rollup: Rollup::Average, value: |a| a.level_fs,
+        meaning: "LevelFS: share over usage among its siblings; below 1 it has had more than its share. None where nothing was used" },
+];
+
+#[rustfmt::skip]
+const JOBS: &[Metric<UseAndLimits>] = &[
+    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |u| Some(u.jobs_running.into()),
+        meaning: "its jobs that run" },
+    Metric { leaf: "grp_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.grp_jobs.map(f64::from),
+        meaning: "GrpJobs: how many may run" },
+    Metric { leaf: "max_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.max_jobs.map(f64::from),
+        meaning: "MaxJobs: how many may run of each user; of an account, what its users have where they have none of their own" },
+    Metric { leaf: "submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| Some(u.jobs_submitted.into()),
+        meaning: "its jobs that run or wait" },
+    Metric { leaf: "grp_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.grp_submit_jobs.map(f64::from),
+        meaning: "GrpSubmitJobs: how many may run or wait; the next sbatch is refused" },
+    Metric { leaf: "max_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.max_submit_jobs.map(f64::from),
+        meaning: "MaxSubmitJobs: how many may run or wait of each user" },
+    Metric { leaf: "wall_used", unit: "s", rollup: Rollup::Average, value: |u| Some(u.wall_used),
+        meaning: "wall time of its jobs, less what has decayed" },
+    Metric { leaf: "grp_wall", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.grp_wall),
+        meaning: "GrpWall: how much of it there may be" },
+    Metric { leaf: "max_wall_per_job", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.max_wall_per_job),
+        meaning: "MaxWall: how long one job may run" },
+];
+
+#[rustfmt::skip]
+const QOS: &[Metric<QosUse>] = &[
+    Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |q| Some(q.usage_raw),
+        meaning: "as of an account" },
+    Metric { leaf: "max_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_jobs_per_user.map(f64::from),
+        meaning: "MaxJobsPU: how many may run of each user" },
+    Metric { leaf: "max_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_jobs_per_account.map(f64::from),
+        meaning: "MaxJobsPA: how many may run of each account" },
+    Metric { leaf: "max_submit_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_submit_jobs_per_user.map(f64::from),
+        meaning: "MaxSubmitPU: how many may run or wait of each user" },
+    Metric { leaf: "max_submit_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_submit_jobs_per_account.map(f64::from),
+        meaning: "MaxSubmitPA: how many may run or wait of each account" },
+];
+
+/// A TRES, and what it is counted in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tres {
+    of: TresUse,
+    /// Bytes are published, and Slurm counts MiB.
+    is_memory: bool,
+}
+
+#[rustfmt::skip]
+const TRES: &[Metric<Tres>] = &[
+    Metric { leaf: "used", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(Some(t.of.used)),
+        meaning: "what running jobs have" },
+    Metric { leaf: "grp_tres", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.grp),
+        meaning: "GrpTRES: what they may have together" },
+    Metric { leaf: "used_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.used_secs) / 60.0),
+        meaning: "TRES-minutes used, less what has decayed" },
+    Metric { leaf: "grp_tres_mins", unit: "min", rollup: Rollup::Average, value: |t| t.of.grp_mins.and_then(count),
+        meaning: "GrpTRESMins: how many may be used" },
+    Metric { leaf: "run_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.run_secs) / 60.0),
+        meaning: "TRES-minutes that running jobs may still use, by their time limits" },
+    Metric { leaf: "grp_tres_run_mins", unit: "min", rollup: Rollup::Average, value: |t| t.of.grp_run_mins.and_then(count),
+        meaning: "GrpTRESRunMins: how many of these there may be" },
+    Metric { leaf: "max_tres_per_job", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_job),
+        meaning: "MaxTRES: what one job may have" },
+    Metric { leaf: "max_tres_per_node", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_node),
+        meaning: "MaxTRESPerNode: what one job may have on a node" },
+    Metric { leaf: "max_tres_mins_per_job", unit: "min", rollup: Rollup::Average, value: |t| t.of.max_mins_per_job.and_then(count),
+        meaning: "MaxTRESMins: TRES-minutes of one job" },
+];
+
+#[rustfmt::skip]
+const QOS_TRES: &[Metric<Tres>] = &[
+    Metric { leaf: "max_tres_per_user", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_user),
+        meaning: "MaxTRESPU: what each user may have" },
+    Metric { leaf: "max_tres_per_account", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_account),
+        meaning: "MaxTRESPA: what each account may have" },
+];
+
+impl SurveyCollector for AssociationsCollector {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { users: self.user_paths.is_some(), ..ReplyOptions::default() }
+    }
+
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        let Some(Reply::Associations(all)) = replies.get(ReplyKind::Associations) else { return };
+        self.timestamp = timestamp;
+        points.push("slurm_associations.total", TOTAL, &**all);
+        for association in all.associations.iter().filter(|association| association.user.is_none()) {
+            let level = format!("slurm_associations.account.{}", path::component(&association.account));
+            push(points, &mut self.tres_seen, &level, association);
+        }
+        for qos in &all.qos {
+            let level = format!("slurm_associations.qos.{}", path::component(&qos.name));
+            points.push(&level, QOS, qos);
+            points.push(&level, JOBS, &qos.use_and_limits);
+            let tres = tres(&qos.use_and_limits);
+            self.tres_seen.push(points, &format!("{level}.tres"), &[], &tres, TRES);
+            for (name, tres) in &tres {
+                points.push(&format!("{level}.tres.{}", path::component(name)), QOS_TRES, tres);
+            }
+        }
+        self.push_users(points, &all.associations);
+        self.tres_seen.end(points, TRES);
+    }
+
+    fn changed_memory(&mut self) -> Option<String> {
+        self.user_paths.as_mut()?.changed_memory(self.timestamp)
+    }
+}
+
+impl AssociationsCollector {
+    fn new(Begin { settings, memory, .. }: &Begin<'_>) -> Self {
+        let users = settings.users().filter(|users| *users > 0);
+        Self {
+            tres_seen: SeenStates::default(),
+            user_tres_seen: SeenStates::default(),
+            user_paths: users.map(|users| UserPaths::new(users, *memory)),
+            timestamp: 0,
+        }
+    }
+
+    fn push_users(&mut self, points: &mut Points<'_>, all: &[Association]) {
+        let Some(user_paths) = &mut self.user_paths else { return };
+        let mut users: BTreeMap<u32, (&str, Vec<&Association>)> = BTreeMap::new();
+        for association in all.iter().filter(|association| association.partition.is_none()) {
+            if let Some(user) = &association.user
+                && let Some(id) = user.id
+            {
+                users.entry(id).or_insert_with(|| (&user.name, Vec::new())).1.push(association);
+            }
+        }
+        let usage = |of: &[&Association]| whole(of.iter().map(|association| association.usage_raw).sum());
+        let in_all = users.values().fold(0_u64, |sum, (_, of)| sum.saturating_add(usage(of)));
+        let candidates: Vec<Candidate<'_>> = users
+            .iter()
+            .map(|(id, (name, of))| {
+                let jobs = of.iter().map(|association| association.use_and_limits.jobs_submitted);
+                let jobs = jobs.fold(0_u64, |sum, jobs| sum.saturating_add(jobs.into()));
+                Candidate {
+                    uid: *id,
+                    name: Some(*name),
+                    looking_up: false,
+                    rank: Some((usage(of), jobs)).filter(|rank| *rank != (0, 0)),
+                    is_heavy: usage(of) >= in_all.div_ceil(10),
+                }
+            })
+            .collect();
+        user_paths.update(self.timestamp, &candidates);
+        for (candidate, (_, of)) in candidates.iter().zip(users.values()) {
+            let Some(user) = user_paths.member(candidate, self.timestamp) else { continue };
+            for association in of {
+                let account = path::component(&association.account);
+                let level = format!("slurm_associations.user.{account}.{user}");
+                push(points, &mut self.user_tres_seen, &level, association);
+            }
+        }
+        self.user_tres_seen.end_silently();
+    }
+}
+
+fn push(points: &mut Points<'_>, tres_seen: &mut SeenStates, level: &str, association: &Association) {
+    points.push(level, SHARES, association);
+    points.push(level, JOBS, &association.use_and_limits);
+    tres_seen.push(points, &format!("{level}.tres"), &[], &tres(&association.use_and_limits), TRES);
+}
+
+/// By a name that makes a component as it is: `gres/gpu` is `gres_gpu`, unless another is called that.
+fn tres(of: &UseAndLimits) -> BTreeMap<String, Tres> {
+    let mut tres = BTreeMap::new();
+    for (name, of) in &of.tres {
+        let plain = name.replace(['/', ':'], "_");
+        let name = if tres.contains_key(&plain) { name.clone() } else { plain };
+        tres.insert(name.clone(), Tres { of: *of, is_memory: name == "mem" });
+    }
+    tres
+}
+
+impl Tres {
+    fn amount(&self, amount: Option<u64>) -> Option<f64> {
+        let unit = if self.is_memory { 1 << 20 } else { 1 };
+        amount.and_then(|amount| count(amount.saturating_mul(unit)))
+    }
+}
+
+/// Seconds.
+fn minutes(minutes: Option<u32>) -> Option<f64> {
+    minutes.map(|minutes| f64::from(minutes) * 60.0)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float is cut to the range of u64"
+)]
+const fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::AssociationUser;
+
+    use super::super::{started, surveyed};
+    use super::*;
+
+    fn physics() -> Association {
+        let cpu = TresUse { used: 4, used_secs: 90, run_secs: 600, grp: Some(8), ..TresUse::default() };
+        let memory = TresUse { used: 2, max_per_job: Some(4), ..TresUse::default() };
+        let gpu = TresUse { grp_mins: Some(100), ..TresUse::default() };
+        let tres = [("cpu", cpu), ("gres/gpu", gpu), ("mem", memory)];
+        Association {
+            account: "physics".to_owned(),
+            shares: SharesRaw::Shares(3),
+            shares_norm: Some(0.75),
+            usage_raw: 90.5,
+            level_fs: Some(1.5),
+            use_and_limits: UseAndLimits {
+                jobs_running: 1,
+                jobs_submitted: 2,
+                grp_jobs: Some(5),
+                grp_wall: Some(10),
+                tres: tres.map(|(name, tres)| (name.to_owned(), tres)).into(),
+                ..UseAndLimits::default()
+            },
+            ..Association::default()
+        }
+    }
+
+    fn user(name: &str, id: u32, usage: f64) -> Association {
+        Association {
+            user: Some(AssociationUser { name: name.to_owned(), id: Some(id) }),
+            usage_raw: usage,
+            fairshare: Some(0.5),
+            level_fs: None,
+            ..physics()
+        }
+    }
+
+    fn reply(associations: Vec<Association>) -> SurveyReplies {
+        let all = Associations { records: 9, associations, ..Associations::default() };
+        SurveyReplies::of(ReplyKind::Associations, Reply::Associations(Box::new(all)))
+    }
+
+    #[test]
+    fn an_account_has_its_figures_and_no_limit_that_is_not_set() {
+        let mut collector = started(&COLLECTOR, &[]);
+        let points = surveyed(&mut *collector, 60, &reply(vec![physics(), user("ann", 7, 5.0)]));
+        let expected = [
+            "total.gauge-records 9",
+            "account.physics.gauge-shares_raw 3",
+            "account.physics.gauge-shares_norm 0.75",
+            "account.physics.gauge-usage_raw 90.5",
+            "account.physics.gauge-level_fs 1.5",
+            "account.physics.gauge-jobs_running 1",
+            "account.physics.gauge-grp_jobs 5",
+            "account.physics.gauge-submit_jobs 2",
+            "account.physics.gauge-wall_used 0",
+            "account.physics.gauge-grp_wall 600",
+            "account.physics.tres.cpu.gauge-used 4",
+            "account.physics.tres.cpu.gauge-grp_tres 8",
+            "account.physics.tres.cpu.gauge-used_mins 1.5",
+            "account.physics.tres.cpu.gauge-run_mins 10",
+            "account.physics.tres.gres_gpu.gauge-used 0",
+            "account.physics.tres.gres_gpu.gauge-used_mins 0",
+            "account.physics.tres.gres_gpu.gauge-grp_tres_mins 100",
+            "account.physics.tres.gres_gpu.gauge-run_mins 0",
+            "account.physics.tres.mem.gauge-used 2097152",
+            "account.physics.tres.mem.gauge-used_mins 0",
+            "account.physics.tres.mem.gauge-run_mins 0",
+            "account.physics.tres.mem.gauge-max_tres_per_job 4194304",
+        ];
+        assert_eq!(points, expected.map(|point| format!("c.slurm_associations.{point}")));
+        let idle = Association { use_and_limits: UseAndLimits::default(), ..physics() };
+        let later = surveyed(&mut *collector, 120, &reply(vec![idle]));
+        assert!(
+            later.contains(&"c.slurm_associations.account.physics.tres.cpu.gauge-used 0".to_owned()),
+            "{later:#?}"
+        );
+    }
+
+    #[test]
+    fn users_have_paths_only_where_asked_for_and_no_more_than_that() {
+        let users = || vec![user("ann", 7, 500.0), user("bob", 8, 90.0), user("eve", 9, 700.0)];
+        let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
+        assert!(collector.options().users);
+        let for_one = Association { partition: Some("gpu".to_owned()), ..user("ann", 7, 1.0) };
+        let nobody =
+            Association { user: Some(AssociationUser { name: "gone".to_owned(), id: None }), ..physics() };
+        let all = reply([users(), vec![for_one, nobody]].concat());
+        let points = surveyed(&mut *collector, 60, &all);
+        let fairshare: Vec<&String> = points.iter().filter(|point| point.contains("fairshare")).collect();
+        let expected = ["ann", "eve"]
+            .map(|user| format!("c.slurm_associations.user.physics.{user}.gauge-fairshare 0.5"));
+        assert_eq!(fairshare, expected.each_ref());
+        assert!(collector.changed_memory().unwrap().contains("eve"));
+        assert!(!started(&COLLECTOR, &[]).options().users);
+    }
+
+    #[test]
+    fn two_tres_that_would_have_one_path_have_two() {
+        let named = |name: &str| (name.to_owned(), TresUse::default());
+        let tres = tres(&UseAndLimits {
+            tres: [named("gres/gpu:a"), named("gres/gpu_a")].into(),
+            ..UseAndLimits::default()
+        });
+        assert_eq!(tres.len(), 2);
+        let components: std::collections::BTreeSet<_> =
+            tres.keys().map(|name| path::component(name)).collect();
+        assert_eq!(components.len(), 2, "{components:?}");
+    }
+}

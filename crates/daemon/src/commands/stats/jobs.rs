@@ -1,0 +1,243 @@
+//! `stats --jobs`: whose jobs run and wait, at the moment of an alert. One reply of slurmctld, counted by the reader.
+
+use std::fmt::Write;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use slurm_snapshot::{JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
+
+use super::super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
+use super::whole;
+use crate::cli::{By, Options};
+use crate::derive::seconds_since;
+
+/// More rows than this are a number.
+const MOST_ROWS: usize = 20;
+
+pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
+    let config = load_what_is_readable(options)?;
+    log_errors(options, &config);
+    let request = Request::new(ReplyKind::Jobs, by.options());
+    let reading = block_on(read_or_advise(config.slurm, request))?;
+    whole(&reading, ReplyKind::Jobs)?;
+    let Some(Reply::Jobs(jobs)) = &reading.reply else { bail!("no jobs in slurmctld's reply") };
+    let table = Table::new(by, jobs);
+    print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })
+}
+
+impl By {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Account => "account",
+            Self::Partition => "partition",
+            Self::Reason => "reason",
+            Self::Qos => "qos",
+        }
+    }
+
+    fn options(self) -> ReplyOptions {
+        ReplyOptions {
+            users: self == Self::User,
+            accounts: self == Self::Account,
+            qos: self == Self::Qos,
+            ..ReplyOptions::default()
+        }
+    }
+}
+
+/// What is printed.
+#[derive(Debug, PartialEq, Serialize)]
+struct Table {
+    /// Unix seconds on slurmctld's clock.
+    time: i64,
+    by: &'static str,
+    /// All there are.
+    rows_in_all: usize,
+    /// The first of them by the CPUs that their jobs have and ask for.
+    rows: Vec<Row>,
+}
+
+/// The jobs of one name; a job that waits in several partitions counts in each.
+#[derive(Debug, PartialEq, Serialize)]
+struct Row {
+    name: String,
+    running: Held,
+    pending: Held,
+    /// How long the one of them has waited that has waited longest, s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_wait: Option<u64>,
+}
+
+/// What jobs have or ask for.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct Held {
+    jobs: u64,
+    cpus: u64,
+    gpus: u64,
+    /// Bytes.
+    memory: u64,
+}
+
+impl Table {
+    fn new(by: By, jobs: &Jobs) -> Self {
+        let time = jobs.last_update;
+        let row = |name: &str, states: &_| Row::new(name, states, time);
+        let mut rows: Vec<Row> = match by {
+            By::User => jobs
+                .users
+                .iter()
+                .map(|user| match &user.name {
+                    Some(name) => row(name, &user.states),
+                    None => row(&user.id.to_string(), &user.states),
+                })
+                .collect(),
+            By::Account => jobs.accounts.iter().map(|(name, states)| row(name, states)).collect(),
+            By::Qos => jobs.qos.iter().map(|(name, states)| row(name, states)).collect(),
+            By::Partition => {
+                jobs.partitions.iter().map(|(name, partition)| row(name, &partition.states)).collect()
+            }
+            By::Reason => jobs
+                .pending_reasons
+                .iter()
+                .map(|(name, tally)| Row::of(name, JobTally::default(), *tally, time))
+                .collect(),
+        };
+        rows.retain(|row| row.running.jobs > 0 || row.pending.jobs > 0);
+        rows.sort_by_key(|row| std::cmp::Reverse((row.both(|held| held.cpus), row.both(|held| held.jobs))));
+        let rows_in_all = rows.len();
+        rows.truncate(MOST_ROWS);
+        Self { time, by: by.word(), rows_in_all, rows }
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!(
+            "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}\n{:<20} {RP:>15} {RP:>17} {RP:>13} {RP:>15} {:>13}\n",
+            "", "jobs", "CPUs", "GPUs", "memory", "oldest wait", self.by, "",
+        );
+        for row in &self.rows {
+            let Row { name, running, pending, oldest_wait } = row;
+            let pair = |running: u64, pending: u64| format!("{running}/{pending}");
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "{:<20} {:>15} {:>17} {:>13} {:>15} {:>13}",
+                if name.is_empty() { "(none)" } else { name },
+                pair(running.jobs, pending.jobs),
+                pair(running.cpus, pending.cpus),
+                pair(running.gpus, pending.gpus),
+                format!("{}/{}", amount(running.memory), amount(pending.memory)),
+                oldest_wait.map(duration).unwrap_or_default(),
+            );
+        }
+        match self.rows_in_all.saturating_sub(self.rows.len()) {
+            0 => {}
+            more => text.push_str(&format!("and {more} more\n")),
+        }
+        text
+    }
+}
+
+/// Above the columns of two figures.
+const RP: &str = "running/pending";
+
+impl Row {
+    fn new(name: &str, states: &slurm_snapshot::JobTallies, time: i64) -> Self {
+        let of = |state| states.get(state).copied().unwrap_or_default();
+        let mut pending = of("pending");
+        // Some of those that wait have a flag that squeue shows instead.
+        pending.oldest = states.values().filter_map(|tally| tally.oldest).min();
+        Self::of(name, of("running"), pending, time)
+    }
+
+    fn of(name: &str, running: JobTally, pending: JobTally, time: i64) -> Self {
+        let oldest_wait = pending.oldest.map(|since| seconds_since(since, time));
+        Self { name: name.to_owned(), running: Held::of(running), pending: Held::of(pending), oldest_wait }
+    }
+
+    fn both(&self, of: fn(&Held) -> u64) -> u64 {
+        of(&self.running).saturating_add(of(&self.pending))
+    }
+}
+
+impl Held {
+    fn of(JobTally { jobs, cpus, gpus, memory, .. }: JobTally) -> Self {
+        Self { jobs, cpus, gpus, memory: memory.saturating_mul(1 << 20) }
+    }
+}
+
+/// In the greatest unit of which it has one.
+fn amount(bytes: u64) -> String {
+    let mebibytes = bytes >> 20;
+    let (unit, power) = match mebibytes {
+        0 => return "0".to_owned(),
+        1..1024 => ("M", 0),
+        0x400..0x10_0000 => ("G", 10),
+        0x10_0000..0x4000_0000 => ("T", 20),
+        _ => ("P", 30),
+    };
+    format!("{}{unit}", mebibytes >> power)
+}
+
+/// As squeue prints times: `1-02:03:04`, `02:03:04`, `03:04`.
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes, rest) =
+        (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    match (days, hours) {
+        (0, 0) => format!("{minutes}:{rest:02}"),
+        (0, _) => format!("{hours}:{minutes:02}:{rest:02}"),
+        _ => format!("{days}-{hours:02}:{minutes:02}:{rest:02}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slurm_snapshot::{JobTallies, UserJobs};
+
+    use super::*;
+
+    fn states(running: u64, pending: u64) -> JobTallies {
+        let tally = |cpus, oldest| JobTally { jobs: 1, cpus, memory: 2560, oldest, ..JobTally::default() };
+        let all = [("running", tally(running, None)), ("pending", tally(pending, Some(1000)))];
+        all.into_iter()
+            .filter(|(_, tally)| tally.cpus > 0)
+            .map(|(word, tally)| (word.to_owned(), tally))
+            .collect()
+    }
+
+    #[test]
+    fn the_first_twenty_by_what_they_have_and_ask_for_and_how_many_more_there_are() {
+        let user =
+            |id: u32| UserJobs { id, states: states(id.into(), (id % 2).into()), ..UserJobs::default() };
+        let jobs = Jobs { last_update: 1000 + 93_784, users: (0..25).map(user).collect(), ..Jobs::default() };
+        let table = Table::new(By::User, &jobs);
+        // Number 0 has no job at all.
+        assert_eq!((table.rows.len(), table.rows_in_all), (20, 24));
+        assert_eq!((table.rows[0].name.as_str(), table.rows[1].name.as_str()), ("23", "24"));
+        assert_eq!((table.rows[0].oldest_wait, table.rows[1].oldest_wait), (Some(93_784), None));
+        let text = table.text();
+        let row = text.lines().find(|line| line.starts_with("23 ")).unwrap();
+        let expected = ["23", "1/1", "23/1", "0/0", "2G/2G", "1-02:03:04"];
+        assert_eq!(row.split_whitespace().collect::<Vec<_>>(), expected);
+        assert!(text.ends_with("\nand 4 more\n"), "{text}");
+    }
+
+    #[test]
+    fn reasons_are_those_of_jobs_that_wait() {
+        let tally = JobTally { jobs: 3, cpus: 12, oldest: Some(900), ..JobTally::default() };
+        let jobs = Jobs {
+            last_update: 1000,
+            pending_reasons: [("Priority".to_owned(), tally)].into(),
+            ..Jobs::default()
+        };
+        let rows = Table::new(By::Reason, &jobs).rows;
+        assert_eq!((rows[0].running.jobs, rows[0].pending.jobs, rows[0].oldest_wait), (0, 3, Some(100)));
+    }
+
+    #[test]
+    fn amounts_and_waits_are_short() {
+        let amounts = [0, 1 << 20, 2000 << 20, 5 << 40, 7 << 50].map(amount);
+        assert_eq!(amounts, ["0", "1M", "1G", "5T", "7P"]);
+        assert_eq!([5, 3661, 86_400].map(duration), ["0:05", "1:01:01", "1-00:00:00"]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Memory in the texts that Slurm has for TRES: `cpu=2,mem=2.50G,node=1`, as scontrol prints ReqTRES and AllocTRES.
+//!
+//! Pure. Any text gives MiB or [`Unparsed`], which the caller counts. slurmctld counts memory in MiB and writes it in the
+//! greatest unit that keeps it whole or a half.
+
+use crate::gres::Unparsed;
+
+/// The memory in a text, MiB; `None` where it names none.
+///
+/// # Errors
+/// The text names memory, and what follows is no amount.
+pub fn memory(text: &[u8]) -> Result<Option<u64>, Unparsed> {
+    let amount = text.split(|&byte| byte == b',').find_map(|element| element.strip_prefix(b"mem="));
+    amount.map(|amount| mebibytes(amount).ok_or(Unparsed)).transpose()
+}
+
+/// `0`, `2000M`, `2.50G`.
+fn mebibytes(amount: &[u8]) -> Option<u64> {
+    let (number, power) = match amount {
+        // Nothing has no unit, and neither has what is still in Slurm's own, MiB.
+        [.., b'0'..=b'9'] => (amount, 0),
+        [number @ .., unit] => (number, u32::try_from(b"MGTP".iter().position(|known| known == unit)?).ok()?),
+        [] => return None,
+    };
+    let mut parts = number.splitn(2, |&byte| byte == b'.');
+    let (whole, hundredths) = (digits(parts.next()?)?, parts.next());
+    let hundredths = match hundredths {
+        None => 0,
+        Some(digits @ [_, _]) => self::digits(digits)?,
+        Some(_) => return None,
+    };
+    let unit = 1024_u64.checked_pow(power)?;
+    let part = hundredths.checked_mul(unit)? / 100;
+    whole.checked_mul(unit)?.checked_add(part)
+}
+
+fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_what_scontrol_prints() {
+        for (text, mebibytes) in [
+            ("", None),
+            ("cpu=2,node=1,billing=2", None),
+            ("bb/mem=4G", None),
+            ("cpu=2,mem=0,node=1", Some(0)),
+            ("cpu=2,mem=2000M,node=1,billing=2", Some(2000)),
+            ("mem=512M", Some(512)),
+            ("mem=1G", Some(1024)),
+            ("cpu=1,mem=2.50G", Some(2560)),
+            ("cpu=1,mem=1023.50G,gres/gpu=1", Some(1_048_064)),
+            ("mem=3T", Some(3 << 20)),
+            ("mem=2P", Some(2 << 30)),
+            ("mem=77", Some(77)),
+        ] {
+            assert_eq!(memory(text.as_bytes()), Ok(mebibytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_amount_that_is_none_is_an_error_and_never_nothing() {
+        for text in [
+            "mem=",
+            "mem=G",
+            "mem=1X",
+            "mem=1?",
+            "mem=1.5G",
+            "mem=1.500G",
+            "mem=-1M",
+            "mem=.50G",
+            "mem=99999999999999999P",
+        ] {
+            assert_eq!(memory(text.as_bytes()), Err(Unparsed), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_gives_an_amount_or_an_error(text in "\\PC*", amount in "(cpu=1,)?mem=[0-9.]{0,24}[MGTPX?]?(,node=1)?") {
+            let _ = memory(text.as_bytes());
+            let _ = memory(amount.as_bytes());
+        }
+    }
+}

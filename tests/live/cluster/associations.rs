@@ -1,0 +1,372 @@
+//! Associations and QOS against sshare, sacctmgr and scontrol; and a cluster without slurmdbd, which has none.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use sandbox::accounting::{QOS, USERS};
+use sandbox::{Accounting, Folder, Invocation, Slurm, wait};
+use slurm_snapshot::{Answer, Association, Associations, Reading, Reply, SharesRaw, UseAndLimits};
+
+use super::answers;
+
+/// slurmdbd does not know this user.
+const NOBODY: u32 = 65534;
+
+const REQUEST: &str = r#"{"associations":{"id":1,"options":{"users":true}}}"#;
+
+/// What sshare prints of the shares of each association.
+const SHARES: [&str; 10] = [
+    "Account",
+    "User",
+    "Partition",
+    "RawShares",
+    "NormShares",
+    "RawUsage",
+    "NormUsage",
+    "EffectvUsage",
+    "FairShare",
+    "LevelFS",
+];
+
+/// And sacctmgr of their limits, and of those of a QOS.
+const LIMITS: [&str; 9] = [
+    "GrpJobs",
+    "GrpSubmit",
+    "GrpWall",
+    "GrpTRES",
+    "GrpTRESMins",
+    "GrpTRESRunMins",
+    "MaxWall",
+    "MaxTRES",
+    "MaxTRESMins",
+];
+
+const OF_ASSOCIATIONS: [&str; 2] = ["MaxJobs", "MaxSubmitJobs"];
+const OF_QOS: [&str; 6] = ["MaxJobsPU", "MaxJobsPA", "MaxSubmitPU", "MaxSubmitPA", "MaxTRESPU", "MaxTRESPA"];
+
+type Row = BTreeMap<&'static str, String>;
+
+/// Rows of what a command prints with `|` between its columns.
+fn rows(text: &str, columns: &[&'static str]) -> Vec<Row> {
+    let row = |line: &str| {
+        columns.iter().copied().zip(line.split('|').map(|cell| cell.trim().to_owned())).collect::<Row>()
+    };
+    text.lines().filter(|line| !line.trim().is_empty()).map(row).collect()
+}
+
+fn shares(slurm: &Slurm) -> Result<Vec<Row>> {
+    let format = SHARES.join(",");
+    Ok(rows(&slurm.run("sshare", &["-a", "-n", "-m", "-P", "-o", &format])?, &SHARES))
+}
+
+fn limits(slurm: &Slurm, entity: &[&str], columns: &[&'static str]) -> Result<Vec<Row>> {
+    let format = format!("format={}", columns.join(","));
+    let args = [&["-n", "-P", "show"], entity, &[&format]].concat();
+    Ok(rows(&slurm.run("sacctmgr", &args)?, columns))
+}
+
+fn reading(folder: &Folder, slurm: &Slurm, user: Option<u32>) -> Result<Reading> {
+    let answers = answers(folder, slurm.reader(user)?, slurm.conf(), REQUEST)?;
+    match answers.as_slice() {
+        [Answer::Reading(reading)] => Ok((**reading).clone()),
+        _ => bail!("{answers:?}"),
+    }
+}
+
+fn of(reading: &Reading) -> Result<&Associations> {
+    match &reading.reply {
+        Some(Reply::Associations(associations)) => Ok(associations),
+        other => bail!("{other:?}"),
+    }
+}
+
+#[test]
+fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
+    let folder = Folder::new().unwrap();
+    // Usage is counted once a calculation, a minute at the soonest.
+    let accounting = Accounting::start_with(&folder, "PriorityCalcPeriod=1", "").unwrap();
+    let slurm = &accounting.slurm;
+    let manage = |args: &[&str]| slurm.run("sacctmgr", &[&["-i"], args].concat()).map(drop);
+    let set = [
+        "grpjobs=5",
+        "grpsubmit=9",
+        "grpwall=100",
+        "grptres=cpu=3,mem=1500,gres/gpu=2",
+        "grptresmins=cpu=5000",
+        "grptresrunmins=cpu=90000",
+        "maxjobs=4",
+        "maxsubmit=8",
+        "maxwall=50",
+        "maxtres=cpu=2",
+        "maxtresmins=cpu=700",
+    ];
+    manage(&[&["modify", "account", "physics", "set", "fairshare=3"][..], &set].concat()).unwrap();
+    let set = [
+        "grpjobs=6",
+        "maxjobspu=2",
+        "maxsubmitjobspa=0",
+        "maxtrespu=gres/gpu=1",
+        "maxtrespa=cpu=3",
+        "maxwall=60",
+    ];
+    manage(&[&["modify", "qos", QOS, "set"][..], &set].concat()).unwrap();
+    // slurmctld is told what they take over from an account above them when they are added.
+    manage(&["add", "account", "optics", "parent=physics", "fairshare=7"]).unwrap();
+    manage(&["add", "account", "lent", "fairshare=parent"]).unwrap();
+    let me = slurm.run("id", &["-un"]).unwrap();
+    manage(&["add", "user", me.trim(), "account=optics", "partition=long"]).unwrap();
+    for args in [&["-n1", "-A", "physics", "--gres=gpu:1", "--mem=100"][..], &["-n1", "-A", "chemistry"]] {
+        slurm.submit(&[args, &["-t", "10", "--wrap", "exec sleep 600"]].concat()).unwrap();
+    }
+    slurm.submit(&["-A", "physics", "-H", "-t", "5", "--wrap", "true"]).unwrap();
+    wait::until("usage of two accounts", wait::LIMIT.saturating_mul(3), || {
+        let rows = shares(slurm).unwrap_or_default();
+        rows.iter()
+            .filter(|row| row["User"].is_empty() && !["", "0"].contains(&row["RawUsage"].as_str()))
+            .count()
+            >= 3
+    })
+    .with_context(|| slurm.run("sshare", &["-al"]).unwrap_or_default())
+    .unwrap();
+
+    let look =
+        || Ok::<_, anyhow::Error>((shares(slurm)?, slurm.run("scontrol", &["-o", "show", "assoc_mgr"])?));
+    let (before, answer) = wait_still(&look, || reading(&folder, slurm, None)).unwrap();
+    let all = of(&answer).unwrap();
+    let (shown, state) = before;
+    compare_shares(&shown, all);
+    compare_limits(slurm, all).unwrap();
+    compare_use(&state, all).unwrap();
+
+    printed(&folder, slurm, &shown);
+
+    let without =
+        answers(&folder, slurm.reader(None).unwrap(), slurm.conf(), r#"{"associations":{"id":1}}"#).unwrap();
+    let [Answer::Reading(without)] = without.as_slice() else { panic!("{without:?}") };
+    let accounts = of(without).unwrap();
+    assert!(accounts.associations.iter().all(|of| of.user.is_none()), "no user is asked for");
+    assert_eq!((accounts.records, accounts.associations.len()), (all.records, 5));
+
+    if rustix::process::getuid().is_root() {
+        let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
+        writeln!(conf, "PrivateData=usage").unwrap();
+        slurm.run("scontrol", &["reconfigure"]).unwrap();
+        // The one has associations, and the other is unknown to slurmdbd, so that slurmctld sends nothing at all.
+        for user in [USERS[0].1, NOBODY] {
+            let seen = reading(&folder, slurm, Some(user)).unwrap();
+            assert_eq!(of(&seen).unwrap().records, 0, "a part is not asked for");
+            assert!(seen.visibility.unwrap().may_hide("usage"));
+        }
+        let root = reading(&folder, slurm, None).unwrap();
+        assert_eq!(of(&root).unwrap().records, all.records);
+    }
+}
+
+/// An answer that came while `look` saw the same before and after it.
+fn wait_still<T: PartialEq, A>(look: &impl Fn() -> Result<T>, ask: impl Fn() -> Result<A>) -> Result<(T, A)> {
+    for _ in 0..50 {
+        let (before, answer) = (look()?, ask()?);
+        if before == look()? {
+            return Ok((before, answer));
+        }
+        wait::pause(Duration::from_millis(50));
+    }
+    bail!("the cluster never stood still")
+}
+
+fn compare_shares(shown: &[Row], all: &Associations) {
+    assert_eq!(shown.len(), all.associations.len());
+    assert_eq!(u64::try_from(shown.len()).unwrap(), all.records);
+    let (mut factors, mut levels) = (0, 0);
+    for (row, seen) in shown.iter().zip(&all.associations) {
+        let name = seen.user.as_ref().map_or("", |user| &user.name);
+        assert_eq!(
+            (row["Account"].as_str(), row["User"].as_str(), row["Partition"].as_str()),
+            (seen.account.as_str(), name, seen.partition.as_deref().unwrap_or_default())
+        );
+        let raw = match seen.shares {
+            SharesRaw::None => String::new(),
+            SharesRaw::Parent => "parent".to_owned(),
+            SharesRaw::Shares(shares) => shares.to_string(),
+        };
+        assert_eq!(row["RawShares"], raw, "{row:?}");
+        // Truncated there.
+        assert_eq!(row["RawUsage"], format!("{}", seen.usage_raw.trunc()), "{row:?}");
+        let is_root = seen.account == "root" && seen.user.is_none();
+        for (column, figure) in [
+            ("NormShares", seen.shares_norm),
+            ("NormUsage", seen.usage_norm),
+            ("EffectvUsage", seen.usage_efctv),
+            ("FairShare", seen.fairshare),
+            ("LevelFS", seen.level_fs),
+        ] {
+            let printed = Some(row[column].as_str()).filter(|text| !["", "inf"].contains(text));
+            // Of root there is none, and sshare prints 0.
+            let printed = printed.filter(|_| !(is_root && column == "NormShares"));
+            assert_eq!(
+                figure.map(|figure| format!("{figure:.6}")).as_deref(),
+                printed,
+                "{column} of {row:?}"
+            );
+        }
+        factors += usize::from(seen.fairshare.is_some());
+        levels += usize::from(seen.level_fs.is_some());
+    }
+    assert!(factors >= 4 && levels >= 2, "{shown:#?}");
+}
+
+/// `stats --fairshare` is what sshare prints.
+fn printed(folder: &Folder, slurm: &Slurm, shown: &[Row]) {
+    let conf = slurm.conf().display().to_string();
+    let args = ["stats", "--fairshare", "--slurm-conf", &conf];
+    let stats = Invocation::new(folder, &args).unwrap().finish().unwrap();
+    assert_eq!((stats.code, stats.stderr.as_str()), (Some(0), ""));
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let mut lines = stats.stdout.lines();
+    assert_eq!(words(lines.next().unwrap()), SHARES);
+    assert_eq!(lines.clone().count(), shown.len());
+    for (line, row) in lines.zip(shown) {
+        // Usage may have been counted again since.
+        let steady = ["Account", "User", "Partition", "RawShares"].map(|column| row[column].clone());
+        let expected: Vec<String> = steady.into_iter().filter(|text| !text.is_empty()).collect();
+        assert_eq!(words(line).get(..expected.len()), Some(&*expected), "{line}");
+    }
+}
+
+fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {
+    let columns = [&["Account", "User", "Partition"], &LIMITS[..], &OF_ASSOCIATIONS].concat();
+    let of_this = ["assoc", "cluster=sandbox"];
+    let shown = limits(slurm, &of_this, &columns)?;
+    ensure!(shown.len() == all.associations.len());
+    let mut set = 0;
+    for row in &shown {
+        let is = |of: &&Association| {
+            let user = of.user.as_ref().map_or("", |user| &user.name);
+            (row["Account"].as_str(), row["User"].as_str(), row["Partition"].as_str())
+                == (&of.account, user, of.partition.as_deref().unwrap_or_default())
+        };
+        let seen = all.associations.iter().find(is).with_context(|| format!("{row:?}"))?;
+        set += compare_common(row, &seen.use_and_limits);
+        let limits = &seen.use_and_limits;
+        assert_eq!(number(&row["MaxJobs"]), limits.max_jobs, "{row:?}");
+        assert_eq!(number(&row["MaxSubmitJobs"]), limits.max_submit_jobs, "{row:?}");
+    }
+    ensure!(set >= 9, "{set} limits");
+    let columns = [&["Name"], &LIMITS[..], &OF_QOS].concat();
+    let shown = limits(slurm, &["qos"], &columns)?;
+    ensure!(shown.len() == all.qos.len() && shown.len() == 2);
+    for row in &shown {
+        let seen = all.qos.iter().find(|qos| qos.name == row["Name"]).with_context(|| format!("{row:?}"))?;
+        let limits = &seen.use_and_limits;
+        compare_common(row, limits);
+        assert_eq!(number(&row["MaxJobsPU"]), limits.max_jobs_per_user, "{row:?}");
+        assert_eq!(number(&row["MaxJobsPA"]), limits.max_jobs_per_account, "{row:?}");
+        assert_eq!(number(&row["MaxSubmitPU"]), limits.max_submit_jobs_per_user, "{row:?}");
+        assert_eq!(number(&row["MaxSubmitPA"]), limits.max_submit_jobs_per_account, "{row:?}");
+        assert_eq!(tres(&row["MaxTRESPU"]), limits_of(limits, |tres| tres.max_per_user), "{row:?}");
+        assert_eq!(tres(&row["MaxTRESPA"]), limits_of(limits, |tres| tres.max_per_account), "{row:?}");
+    }
+    Ok(())
+}
+
+/// Gives how many are set.
+fn compare_common(row: &Row, limits: &UseAndLimits) -> usize {
+    assert_eq!(number(&row["GrpJobs"]), limits.grp_jobs, "{row:?}");
+    assert_eq!(number(&row["GrpSubmit"]), limits.grp_submit_jobs, "{row:?}");
+    assert_eq!(minutes(&row["GrpWall"]), limits.grp_wall, "{row:?}");
+    assert_eq!(minutes(&row["MaxWall"]), limits.max_wall_per_job, "{row:?}");
+    assert_eq!(tres(&row["GrpTRES"]), limits_of(limits, |tres| tres.grp), "{row:?}");
+    assert_eq!(tres(&row["GrpTRESMins"]), limits_of(limits, |tres| tres.grp_mins), "{row:?}");
+    assert_eq!(tres(&row["GrpTRESRunMins"]), limits_of(limits, |tres| tres.grp_run_mins), "{row:?}");
+    assert_eq!(tres(&row["MaxTRES"]), limits_of(limits, |tres| tres.max_per_job), "{row:?}");
+    assert_eq!(tres(&row["MaxTRESMins"]), limits_of(limits, |tres| tres.max_mins_per_job), "{row:?}");
+    LIMITS.iter().filter(|column| !row[*column].is_empty()).count()
+}
+
+fn limits_of(
+    limits: &UseAndLimits,
+    which: fn(&slurm_snapshot::TresUse) -> Option<u64>,
+) -> BTreeMap<String, u64> {
+    limits.tres.iter().filter_map(|(name, tres)| Some((name.clone(), which(tres)?))).collect()
+}
+
+fn number(text: &str) -> Option<u32> {
+    text.parse().ok()
+}
+
+/// Of `1-02:03:00`.
+fn minutes(text: &str) -> Option<u32> {
+    let (days, time) = text.split_once('-').unwrap_or(("0", text));
+    let mut parts = time.split(':').map(|part| part.parse::<u32>().ok());
+    let (hours, minutes) = (parts.next()??, parts.next()??);
+    Some(days.parse::<u32>().ok()? * 1440 + hours * 60 + minutes)
+}
+
+/// `cpu=3,mem=1500M,gres/gpu=2`.
+fn tres(text: &str) -> BTreeMap<String, u64> {
+    let part = |part: &str| {
+        let (name, amount) = part.rsplit_once('=')?;
+        let amount = amount.trim_end_matches('M').parse().ok()?;
+        Some((name.to_owned(), amount))
+    };
+    text.split(',').filter_map(part).collect()
+}
+
+/// What `scontrol show assoc_mgr` has in parentheses behind each limit.
+fn compare_use(state: &str, all: &Associations) -> Result<()> {
+    let value = |line: &str, key: &str| super::oracle::value(line, key).map(str::to_owned);
+    let used = |text: &str| -> Option<u64> { text.split_once('(')?.1.trim_end_matches(')').parse().ok() };
+    let by_tres = |text: &str| -> BTreeMap<String, u64> {
+        let part = |part: &str| Some((part.split_once('=')?.0.to_owned(), used(part)?));
+        text.split(',').filter_map(part).filter(|(_, used)| *used > 0).collect()
+    };
+    let mut seen = all
+        .associations
+        .iter()
+        .map(|of| &of.use_and_limits)
+        .chain(all.qos.iter().map(|of| &of.use_and_limits));
+    let mut with_tres = 0;
+    for line in state.lines().filter(|line| line.starts_with("ClusterName=") || line.starts_with("QOS=")) {
+        let seen = seen.next().context("more records there")?;
+        let jobs = value(line, "GrpJobs").as_deref().and_then(used);
+        let submitted = value(line, "GrpSubmitJobs").as_deref().and_then(used);
+        assert_eq!(
+            (jobs, submitted),
+            (Some(seen.jobs_running.into()), Some(seen.jobs_submitted.into())),
+            "{line}"
+        );
+        for (key, figure) in [
+            ("GrpTRES", (|tres| tres.used) as fn(&slurm_snapshot::TresUse) -> u64),
+            ("GrpTRESMins", |tres| tres.used_secs / 60),
+            ("GrpTRESRunMins", |tres| tres.run_secs / 60),
+        ] {
+            let shown = by_tres(&value(line, key).with_context(|| format!("no {key} in {line}"))?);
+            let figures = seen.tres.iter().map(|(name, tres)| (name.clone(), figure(tres)));
+            let figures: BTreeMap<_, _> = figures.filter(|(_, figure)| *figure > 0).collect();
+            assert_eq!(figures, shown, "{key} of {line}");
+            with_tres += usize::from(shown.contains_key("gres/gpu"));
+        }
+    }
+    ensure!(seen.next().is_none() && with_tres >= 4, "{state}");
+    Ok(())
+}
+
+/// It has no list of them at all.
+#[test]
+fn a_slurmctld_without_slurmdbd_is_asked_and_lives() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    let two = format!("{REQUEST}\n{REQUEST}\n");
+    let answers = answers(&folder, slurm.reader(None).unwrap(), slurm.conf(), &two).unwrap();
+    for answer in &answers {
+        let Answer::Reading(reading) = answer else { panic!("{answer:?}") };
+        assert_eq!(of(reading).unwrap().associations, []);
+    }
+    assert_eq!(answers.len(), 2);
+    slurm.sdiag().unwrap();
+}

@@ -1,0 +1,109 @@
+//! `stats --jobs` is what squeue shows, of all jobs or not at all.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sandbox::accounting::USERS;
+use sandbox::{Accounting, Finished, Folder, Invocation, find_program, wait};
+use serde_json::Value;
+
+use super::{for_everybody, run};
+
+/// squeue's columns of what `--by` counts.
+const COLUMNS: [(&str, &str); 4] = [("user", "%u"), ("account", "%a"), ("partition", "%P"), ("qos", "%q")];
+
+/// Running jobs, pending jobs, CPUs of the first and of the second.
+type Counts = BTreeMap<String, [u64; 4]>;
+
+#[test]
+fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() {
+    let folder = Folder::new().unwrap();
+    let accounting = Accounting::start(&folder).unwrap();
+    let slurm = &accounting.slurm;
+    let conf = slurm.conf().display().to_string();
+    let sleep = ["--wrap", "exec sleep 600"];
+    slurm.submit(&[&["-n2", "-A", "physics"][..], &sleep].concat()).unwrap();
+    slurm.submit(&[&["-n1", "-A", "chemistry", "-p", "long", "--qos=urgent"][..], &sleep].concat()).unwrap();
+    slurm.submit(&[&["-H", "-n3", "--array=1-7", "-p", "long,debug"][..], &sleep].concat()).unwrap();
+    let is_root = rustix::process::getuid().is_root();
+    if is_root {
+        let args = ["--output=/dev/null", "--begin=now+1hour", "-A", "chemistry", "--wrap", "true"];
+        slurm.run_as(USERS[0].1, "sbatch", &args).unwrap();
+    }
+    wait::until("two jobs that run", wait::LIMIT, || {
+        slurm.run("squeue", &["-h", "-t", "R"]).is_ok_and(|jobs| jobs.lines().count() == 2)
+    })
+    .unwrap();
+
+    let stats = |by| {
+        let args = ["stats", "--jobs", "--by", by, "--json", "--slurm-conf", &conf];
+        let stats = run(&folder, &args).unwrap();
+        assert_eq!((stats.code, stats.stderr.as_str()), (Some(0), ""));
+        serde_json::from_str::<Value>(&stats.stdout).unwrap()
+    };
+    for (by, column) in COLUMNS {
+        let shown = slurm.run("squeue", &["-a", "-r", "-h", "-o", &format!("{column} %T %C")]).unwrap();
+        assert_eq!(counts(&stats(by)), squeue(&shown).unwrap(), "by {by}");
+    }
+    let reasons = counts(&stats("reason"));
+    assert_eq!(reasons["JobHeldUser"], [0, 7, 0, 21], "{reasons:?}");
+    let by_user = stats("user");
+    let waits: Vec<_> = by_user["rows"].as_array().unwrap().iter().map(|row| &row["oldest_wait"]).collect();
+    assert!(waits.iter().all(|wait| wait.as_u64().is_some_and(|wait| wait < 120)), "{waits:?}");
+    let text = run(&folder, &["stats", "--jobs", "--slurm-conf", &conf]).unwrap().stdout;
+    assert_eq!(text.lines().count(), 2 + if is_root { 2 } else { 1 }, "{text}");
+    let jobs = text.lines().nth(2).and_then(|line| line.split_whitespace().nth(1));
+    assert_eq!(jobs, Some("2/7"), "{text}");
+
+    if is_root {
+        let mut file = File::options().append(true).open(slurm.conf()).unwrap();
+        writeln!(file, "PrivateData=jobs").unwrap();
+        slurm.run("scontrol", &["reconfigure"]).unwrap();
+        let program = for_everybody(&folder).unwrap();
+        let games = |args: &[&str]| -> Finished {
+            let (_, id) = USERS[0];
+            let user = [format!("--reuid={id}"), format!("--regid={id}")];
+            let mut all = vec![user[0].as_str(), &user[1], "--clear-groups", &program];
+            all.extend(args);
+            let setpriv = find_program("setpriv").unwrap();
+            Invocation::of(&folder, &setpriv, &all).unwrap().finish().unwrap()
+        };
+        let refused = games(&["stats", "--jobs", "--slurm-conf", &conf]);
+        assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
+        assert!(refused.stderr.contains("a part must not look like the whole"), "{}", refused.stderr);
+        slurm.run("sacctmgr", &["-i", "modify", "user", USERS[0].0, "set", "adminlevel=operator"]).unwrap();
+        wait::until("an operator who sees them", Duration::from_secs(20), || {
+            games(&["stats", "--jobs", "--slurm-conf", &conf]).stdout.contains("2/7")
+        })
+        .unwrap();
+    }
+}
+
+fn counts(table: &Value) -> Counts {
+    let of = |row: &Value, state: &str, what: &str| row[state][what].as_u64().unwrap();
+    let rows = table["rows"].as_array().unwrap().iter();
+    rows.map(|row| {
+        let jobs = [of(row, "running", "jobs"), of(row, "pending", "jobs")];
+        let cpus = [of(row, "running", "cpus"), of(row, "pending", "cpus")];
+        (row["name"].as_str().unwrap().to_owned(), [jobs[0], jobs[1], cpus[0], cpus[1]])
+    })
+    .collect()
+}
+
+fn squeue(text: &str) -> Result<Counts> {
+    let mut counts = Counts::new();
+    for line in text.lines() {
+        let [names, state, cpus] =
+            line.split_whitespace().collect::<Vec<_>>().try_into().ok().context("a row")?;
+        let place = usize::from(state == "PENDING");
+        for name in names.split(',') {
+            let row = counts.entry(name.to_owned()).or_default();
+            row[place] += 1;
+            row[2 + place] += cpus.parse::<u64>()?;
+        }
+    }
+    Ok(counts)
+}
