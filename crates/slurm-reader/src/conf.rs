@@ -25,6 +25,8 @@ pub struct Conf {
     pub visibility: Visibility,
     /// Whether this user may be an operator by slurmdbd's records.
     pub operators: bool,
+    /// AccountingStorageType is slurmdbd: there are associations.
+    pub slurmdbd: bool,
 }
 
 impl Conf {
@@ -49,6 +51,7 @@ pub(crate) unsafe fn from_reply(reply: &slurm_conf_t) -> Conf {
         cluster: cluster.filter(|name| !name.is_empty()),
         visibility: Visibility { private: private(reply.private_data), privileged },
         operators: privileged.is_none(),
+        slurmdbd: accounting.is_some_and(|plugin| plugin.ends_with("/slurmdbd")),
     }
 }
 

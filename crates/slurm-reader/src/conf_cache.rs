@@ -102,6 +102,12 @@ impl ConfCache {
         Ok(Some(visibility))
     }
 
+    /// Whether there are associations, as far as is known. Without slurmdbd `slurm_load_assoc_mgr_info` ends slurmctld, because the
+    /// list that it walks may be NULL (24.05: `assoc_mgr_init` has returned before it makes one).
+    pub(crate) fn has_associations(&self) -> bool {
+        self.conf.as_ref().is_some_and(|conf| conf.slurmdbd)
+    }
+
     fn operator(&mut self, rpcs: &mut impl Rpcs) -> Option<bool> {
         if let Some((answer, at)) = self.operator {
             let most = if answer.is_some() { OPERATOR_AGE } else { RETRIED };
@@ -180,7 +186,13 @@ mod tests {
             let visibility = Visibility { private: self.private.clone(), privileged };
             let last_update = self.changed + 1;
             let cluster = Some("sandbox".to_owned());
-            Ok(Some(Conf { last_update, cluster, visibility, operators: self.slurmdbd }))
+            Ok(Some(Conf {
+                last_update,
+                cluster,
+                visibility,
+                operators: self.slurmdbd,
+                slurmdbd: self.slurmdbd,
+            }))
         }
 
         fn operator(&mut self) -> Option<bool> {

@@ -90,9 +90,10 @@ impl<R: Rpcs> Server<'_, R> {
                 (visibility, reply) = (Some(its), Some(Reply::Finished(Box::new(finished))));
             }
             // Not asked for where some of it is hidden: to a user whom slurmdbd does not know slurmctld answers with nothing at
-            // all, which libslurm takes for a reply that it cannot read.
+            // all, which libslurm takes for a reply that it cannot read. Nor where there are none: it may end slurmctld.
             ReplyKind::Associations
-                if visibility.as_ref().is_some_and(|its| request.reply.row().is_hidden(its)) =>
+                if !self.conf_cache.has_associations()
+                    || visibility.as_ref().is_some_and(|its| request.reply.row().is_hidden(its)) =>
             {
                 reply = Some(Reply::Associations(Box::default()));
             }

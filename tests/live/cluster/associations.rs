@@ -354,9 +354,9 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
     Ok(())
 }
 
-/// It has no list of them at all.
+/// It may have no list of them at all, and slurmctld 24.05 ends when it is asked for one.
 #[test]
-fn a_slurmctld_without_slurmdbd_is_asked_and_lives() {
+fn a_slurmctld_without_slurmdbd_lives() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     slurm.munged.start().unwrap();

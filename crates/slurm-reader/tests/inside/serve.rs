@@ -17,6 +17,7 @@ struct Script {
     own_cluster: Option<&'static str>,
     /// Whether slurmctld tells its configuration, each time that it is asked.
     cluster: Vec<bool>,
+    slurmdbd: bool,
     /// How many lines of output there were each time.
     asked_after: Vec<usize>,
     output: Rc<RefCell<Vec<u8>>>,
@@ -53,7 +54,8 @@ impl Rpcs for Script {
         self.asked_after.push(self.output.borrow().iter().filter(|&&byte| byte == b'\n').count());
         if self.cluster.remove(0) {
             let visibility = Visibility { private: vec!["jobs".into()], privileged: Some(false) };
-            Ok(Some(Conf { cluster: Some("sandbox".into()), visibility, ..Conf::default() }))
+            let (cluster, slurmdbd) = (Some("sandbox".into()), self.slurmdbd);
+            Ok(Some(Conf { cluster, visibility, slurmdbd, ..Conf::default() }))
         } else {
             Err(refusal("slurm_load_ctl_conf"))
         }
@@ -192,6 +194,21 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
         _ => panic!("{reading:?}"),
     };
     assert_eq!((name(first), name(second)), (None, Some("root".to_owned())));
+}
+
+/// It ended slurmctld 24.05: the RPC walks a list that is NULL there.
+#[test]
+fn associations_are_asked_for_only_where_slurmdbd_keeps_them() {
+    for (slurmdbd, loaded) in [(false, 0), (true, 1)] {
+        let mut script = Script { cluster: vec![true], slurmdbd, ..Script::default() };
+        let (answers, end) = answers(&mut script, "{\"associations\":{\"id\":1}}");
+        assert!(end.is_ok());
+        assert!(
+            matches!(answers.as_slice(), [_, Answer::Reading(reading)] if reading.reply.is_some()),
+            "{answers:?}"
+        );
+        assert_eq!(script.loaded, loaded);
+    }
 }
 
 #[test]
