@@ -56,7 +56,7 @@ releases=
 # stub SONAME: every function that the reader may call, empty.
 stub() {
     mkdir -p "$dist/stub-$1"
-    sed -n 's/^    "\(slurm_[a-z_]*\)",$/void \1(void) {}/p' crates/slurm-sys/build/bindings.rs >"$dist/stub-$1/stub.c"
+    sed -n '/^const FUNCTIONS/,/^]/s/^    "\(slurm[a-z_]*\)",$/void \1(void) {}/p' crates/slurm-sys/build/bindings.rs >"$dist/stub-$1/stub.c"
     "$dist/cc" -shared -Wl,-soname,libslurm.so."$1" -o "$dist/stub-$1/libslurm.so" "$dist/stub-$1/stub.c"
 }
 sh tests/releases/include.sh >"$dist/headers"

@@ -42,7 +42,7 @@ pub struct Statistics {
     pub schedule_cycle_depth: Option<u32>,
     /// Jobs pending at the last main scheduling cycle.
     pub schedule_queue_len: u32,
-    /// Main cycles by the reason they ended for ([`crate::schedule_exit_name`]); from 23.11.
+    /// Main cycles by the reason they ended for ([`crate::MAIN_EXITS`]); from 23.11.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_exit: Option<Vec<u32>>,
 
@@ -106,7 +106,7 @@ pub struct Statistics {
     pub bf_when_last_cycle: Option<i64>,
     /// Whether a backfill cycle is running: 0 or 1.
     pub bf_active: u32,
-    /// Backfill cycles by the reason they ended for ([`crate::bf_exit_name`]); from 23.11.
+    /// Backfill cycles by the reason they ended for ([`crate::BACKFILL_EXITS`]); from 23.11.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_exit: Option<Vec<u32>>,
 
