@@ -66,7 +66,7 @@ fn load(options: &Options) -> Result<Config, Problems> {
     Ok(config)
 }
 
-/// The same, for what any user of this host may look at: a default file that this user may not read is told, and left out.
+/// The same, for what any user of this host may look at: a default file that this user may not read is reported and left out.
 fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
     let file = match ConfigFile::read(options.config.as_deref()) {
         Err(error) if error.is_denied_default() => {

@@ -307,7 +307,7 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: whoever made it promised that nobody else destroys it.
+        // SAFETY: the caller of the constructor promised that nobody else destroys it.
         unsafe { slurm_sys::slurm_list_destroy(self.0) };
     }
 }

@@ -175,7 +175,7 @@ pub struct Failure {
     pub errno: i32,
     /// `slurm_strerror(errno)`, or what is known of it.
     pub text: String,
-    /// What an administrator would look at first: whoever asks knows what its errors mean.
+    /// What an administrator would look at first: the program that asks knows what its errors mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Box<str>>,
     /// How far a request to slurmrestd came; `None` of a reader of libslurm.
