@@ -1,6 +1,6 @@
 //! Finished jobs are counted once each, whatever ends or hangs: slurmdbd, MariaDB and the daemon itself.
 //!
-//! What is true is told by sacct and by the database's own GROUP BY, after array tasks have been expanded here.
+//! The truth is what sacct and the database's own GROUP BY say, after array tasks have been expanded here.
 
 mod jobs;
 mod sent;

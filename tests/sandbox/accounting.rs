@@ -149,7 +149,7 @@ fn mariadbd(folder: &Folder) -> Result<Process> {
     // slurmdbd may run as another user in a chroot.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     let data = format!("--datadir={}", path.join("data").display());
-    // MariaDB refuses to be root unless it is told to.
+    // MariaDB refuses to run as root without --user=root.
     let user = rustix::process::getuid().is_root().then_some("--user=root");
     let install = crate::command(folder.path(), &find_program("mariadb-install-db")?);
     let flags = ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"];

@@ -102,7 +102,7 @@ impl ConfCache {
         Ok(Some(visibility))
     }
 
-    /// Whether there are associations, as far as is known. Without slurmdbd `slurm_load_assoc_mgr_info` ends slurmctld, because the
+    /// Whether there are associations, as far as is known. Without slurmdbd `slurm_load_assoc_mgr_info` may end slurmctld, because the
     /// list that it walks may be NULL (24.05: `assoc_mgr_init` has returned before it makes one).
     pub(crate) fn has_associations(&self) -> bool {
         self.conf.as_ref().is_some_and(|conf| conf.slurmdbd)

@@ -113,7 +113,7 @@ fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
         "maxwall=60",
     ];
     manage(&[&["modify", "qos", QOS, "set"][..], &set].concat()).unwrap();
-    // slurmctld is told what they take over from an account above them when they are added.
+    // slurmctld learns which limits an account takes over from its parent when the account is added.
     manage(&["add", "account", "optics", "parent=physics", "fairshare=7"]).unwrap();
     manage(&["add", "account", "lent", "fairshare=parent"]).unwrap();
     let me = slurm.run("id", &["-un"]).unwrap();
@@ -354,7 +354,7 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
     Ok(())
 }
 
-/// It may have no list of them at all, and slurmctld 24.05 ends when it is asked for one.
+/// It may have no list of them at all, and slurmctld 24.05 hung up when it was asked for one.
 #[test]
 fn a_slurmctld_without_slurmdbd_lives() {
     let folder = Folder::new().unwrap();

@@ -176,7 +176,7 @@ impl World {
     fn run(&mut self, steps: u64) {
         for _ in 0..steps {
             match self.random.below(60) {
-                // A daemon that is off for days. What is told later than `catch_up` behind others cannot be counted.
+                // A daemon that is off for days. slurmdbd may learn of a job later than `catch_up`; that job cannot be counted.
                 0 => {
                     self.told.append(&mut self.untold);
                     self.now += self.random.seconds(72 * 3600);

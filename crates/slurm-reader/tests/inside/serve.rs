@@ -196,7 +196,7 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
     assert_eq!((name(first), name(second)), (None, Some("root".to_owned())));
 }
 
-/// It ended slurmctld 24.05: the RPC walks a list that is NULL there.
+/// slurmctld 24.05 hung up and its log ended: the RPC walks a list that may be NULL.
 #[test]
 fn associations_are_asked_for_only_where_slurmdbd_keeps_them() {
     for (slurmdbd, loaded) in [(false, 0), (true, 1)] {

@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A load balancer without a backend does this: the connection is never lost for long, and nothing is delivered.
+    /// A load balancer without a backend does this: each connection ends after a moment, and nothing is delivered.
     #[test]
     fn a_peer_that_accepts_and_closes_at_once_is_wrong_when_what_waits_is_older_than_max_age() {
         for (oldest, mark) in [(910, Mark::NotYet), (909, Mark::Wrong)] {
