@@ -56,12 +56,11 @@ impl Watched {
         String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
     }
 
-    /// The lines of the last whole drawing, without their looks.
+    /// The lines of the last drawing but one, which is whole, without their looks.
     fn screen(&self) -> Vec<String> {
         let drawn = self.drawn();
-        let whole = drawn.rsplit_once("\x1b[J").map_or("", |(before, _)| before);
-        let last = whole.rsplit("\x1b[H").next().unwrap_or_default();
-        let looks = ["\x1b[7m", "\x1b[1m", "\x1b[0m", "\x1b[K"];
+        let last = drawn.rsplit("\x1b[H").nth(1).unwrap_or_default();
+        let looks = ["\x1b[7m", "\x1b[1m", "\x1b[0m", "\x1b[K", "\x1b[J"];
         last.split("\r\n")
             .map(|line| looks.iter().fold(line.to_owned(), |line, look| line.replace(look, "")))
             .map(|line| line.trim_end_matches('\r').to_owned())

@@ -3,10 +3,17 @@
 //! Knows no terminal and no clock. Nothing of slurmctld's or of a name service's reaches the screen as a control
 //! character.
 
+use std::borrow::Cow;
+
 use slurm_snapshot::{Reading, Statistics};
 
 use super::super::stats::{Compared, RankedRow, Served};
 use crate::derive::{self, Cycles};
+
+/// The width of a table of RPCs, and of the figures in it.
+const NARROWEST: usize = 56;
+const WIDEST: usize = 100;
+const FIGURES: usize = 38;
 
 /// A terminal without a size.
 pub(super) const USUAL: Size = Size { width: 80, height: 24 };
@@ -54,7 +61,7 @@ pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<Line> {
     if let Some((reading, statistics)) = view.now.and_then(|now| Some((now, now.statistics.as_ref()?))) {
         let compared = view.before.and_then(|before| Compared::new(before, reading, view.every));
         summary(&mut lines, reading, statistics, compared.as_ref());
-        let room = size.height.saturating_sub(lines.len());
+        let room = Size { height: size.height.saturating_sub(lines.len()), ..size };
         tables(&mut lines, room, reading, compared.as_ref());
     }
     lines.truncate(size.height);
@@ -84,7 +91,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
     let jobs = compared.map(|c| (c.interval, c.interval.jobs));
     let rate = |of: fn(&derive::JobCounts) -> u32| number(jobs.map(|(i, jobs)| i.per_minute(of(&jobs))));
     lines.push(Line::plain(format!(
-        "  a minute submit {:<6} start {:<6} complete {:<6} cancel {:<6} fail {}",
+        "  per minute   submit {:<5} start {:<5} complete {:<5} cancel {:<5} fail {}",
         rate(|j| j.submitted),
         rate(|j| j.started),
         rate(|j| j.completed),
@@ -94,7 +101,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
     lines.push(Line::plain(String::new()));
     lines.push(Line::heading(format!(
         "{:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{:>16}",
-        "scheduler", "last", "mean", "max", "a minute", "busy", "depth", "queue"
+        "scheduler", "last", "mean", "max", "/min", "busy", "depth", "queue"
     )));
     let interval = compared.map(|c| c.interval);
     let mut scheduler =
@@ -133,34 +140,37 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
 }
 
 /// Types and users, as many as there is room for: three of five lines for types where there are more of both.
-fn tables(lines: &mut Vec<Line>, room: usize, reading: &Reading, compared: Option<&Compared<'_>>) {
+fn tables(lines: &mut Vec<Line>, room: Size, reading: &Reading, compared: Option<&Compared<'_>>) {
     let (Served { types, users }, of) = match compared {
         Some(compared) => (compared.served(), format!("{:.0} s", compared.interval.seconds)),
         None => (Served::all(reading), "all".to_owned()),
     };
     // Each table has an empty line and a heading.
-    let Some(rows) = room.checked_sub(4).filter(|&rows| rows >= 2) else { return };
+    let Some(rows) = room.height.checked_sub(4).filter(|&rows| rows >= 2) else { return };
     let fair = (rows * 3 / 5).max(1);
     let for_types = types.len().min(fair.max(rows.saturating_sub(users.len())));
-    table(lines, "RPCs by type", &of, &types, for_types);
-    table(lines, "RPCs by user", &of, &users, rows.saturating_sub(for_types));
+    table(lines, "RPCs by type", &of, &types, Size { height: for_types, ..room });
+    let for_users = rows.saturating_sub(for_types);
+    table(lines, "RPCs by user", &of, &users, Size { height: for_users, ..room });
 }
 
-fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[RankedRow], room: usize) {
+/// The name takes what the figures leave, and is cut with a sign.
+fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[RankedRow], room: Size) {
+    let name = room.width.clamp(NARROWEST, WIDEST).saturating_sub(FIGURES);
     lines.push(Line::plain(String::new()));
     lines.push(Line::heading(format!(
-        "{:<42}{:>10}{:>10}{:>10}{:>8}",
+        "{:<name$}{:>10}{:>10}{:>10}{:>8}",
         format!("{title}, {of}"),
-        "a minute",
+        "/min",
         "mean",
         "time",
         "share"
     )));
-    for row in rows.iter().take(room) {
-        let name: String = row.name.chars().take(41).collect();
+    for row in rows.iter().take(room.height) {
         let a_minute = (row.per_minute > 0.0).then_some(row.per_minute);
         lines.push(Line::plain(format!(
-            "{name:<42}{:>10}{:>10}{:>10}{:>8}",
+            "{:<name$}{:>10}{:>10}{:>10}{:>8}",
+            cut(&row.name, name.saturating_sub(1)),
             number(a_minute),
             duration(Some(row.mean)),
             duration(Some(derive::exact_f64(row.time))),
@@ -184,8 +194,17 @@ impl Line {
 
     fn fit(&mut self, width: usize) {
         let visible = |c: char| if c.is_control() { '?' } else { c };
-        self.text = self.text.chars().take(width).map(visible).collect();
+        self.text = cut(&self.text, width).chars().map(visible).collect();
     }
+}
+
+/// At most `width` characters; what is cut ends in an ellipsis.
+fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    if text.chars().count() <= width {
+        return Cow::Borrowed(text);
+    }
+    let kept = text.chars().take(width.saturating_sub(1));
+    Cow::Owned(kept.chain(std::iter::once('…').take(width)).collect())
 }
 
 /// In the unit that leaves up to three digits before the point.

@@ -96,11 +96,13 @@ fn drawing(lines: &[Line]) -> String {
             Look::Reverse => ("\x1b[7m", "\x1b[0m"),
             Look::Bold => ("\x1b[1m", "\x1b[0m"),
         };
-        for part in [on, line, off, "\x1b[K"] {
+        // Erased before the text: after 80 characters of 80 the cursor is still on the last of them. With the last line go those
+        // below.
+        let erase = if index + 1 == lines.len() { "\x1b[J" } else { "\x1b[K" };
+        for part in [erase, on, line, off] {
             text.push_str(part);
         }
     }
-    text.push_str("\x1b[J");
     text
 }
 
@@ -108,3 +110,7 @@ fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
+
+#[cfg(test)]
+#[path = "../../../tests/inside/terminal.rs"]
+mod tests;
