@@ -16,7 +16,7 @@ use sandbox::{
 };
 
 const SOON: Duration = Duration::from_secs(10);
-const AWAY: &str = "away; ticks are kept, trying again";
+const AWAY: &str = "not connected; ticks are kept, trying again";
 const BACK: &str = "back after ";
 
 /// What Carbon had in its memory is lost with it, and sent again.
@@ -276,7 +276,8 @@ fn steady(carbon: &Carbon) {
 fn back_within_the_backoff(daemon: &Process, back: f64, what: &str) {
     log::said(daemon, 0.0, BACK, wait::LIMIT).unwrap();
     let entries = log::entries(daemon);
-    let failures = entries.iter().filter(|entry| entry.line.contains("away") && entry.at < back).count();
+    let failures =
+        entries.iter().filter(|entry| entry.line.contains("not connected") && entry.at < back).count();
     let again = entries.iter().rfind(|entry| entry.message.starts_with("connected")).unwrap();
     let limit = (0.25 * 2.0_f64.powi(i32::try_from(failures).unwrap())).min(30.0);
     println!("{what}: connected {:.2} s after it was back, {failures} failures before", again.at - back);

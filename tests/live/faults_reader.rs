@@ -24,7 +24,7 @@ const DEADLINE: f64 = 2.0;
 
 #[test]
 fn garbage() {
-    misbehaves("ask; echo 'munge: error: no socket'; serve", "talks nonsense", &[DOWN, UP]);
+    misbehaves("ask; echo 'munge: error: no socket'; serve", "unexpected output of the reader", &[DOWN, UP]);
 }
 
 #[test]

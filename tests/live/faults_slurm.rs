@@ -31,6 +31,14 @@ fn slurmctld_killed_is_missed_and_asked_again_at_the_next_tick() {
     slurm.slurmctld.start().unwrap();
     let took = daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(killed).unwrap(), [DOWN, UP]);
+    let down = daemon.said(killed, DOWN, CALL).unwrap();
+    assert!(down.line.contains("\"hint\":") && down.line.contains("scontrol ping"), "{}", down.line);
+    let up = daemon.said(killed, UP, CALL).unwrap();
+    let cost = up.message.strip_prefix("slurmctld answers again after ").unwrap_or_default();
+    let (seconds, ticks) = cost.split_once(" s; ").unwrap_or_else(|| panic!("{}", up.message));
+    let ticks = ticks.split(' ').next().unwrap_or_default();
+    let [seconds, ticks] = [seconds, ticks].map(|number| number.parse::<f64>().unwrap());
+    assert!(seconds >= 7.0 && ticks >= 7.0 && (seconds - ticks).abs() < 4.0, "{}", up.message);
     assert_eq!(daemon.reader().unwrap(), reader, "libslurm gives up by itself: no reason for another reader");
     let recorded = well_ended(daemon, "slurmctld killed", took);
     assert!(recorded.last("ticks_skipped") >= 7.0, "a call that takes 9 s");
@@ -141,7 +149,7 @@ fn a_slurm_conf_that_comes_late_is_waited_for() {
     let conf = folder.path().join("late.conf");
     let mut daemon = start(&folder, &conf, "30s");
     let missing = daemon.said(0.0, DOWN, SOON).unwrap();
-    assert!(missing.line.contains("late.conf is not there"), "{}", missing.line);
+    assert!(missing.line.contains("late.conf does not exist"), "{}", missing.line);
     daemon.ticks(4).unwrap();
     assert!(daemon.readers().is_empty());
     fs::copy(slurm.conf(), &conf).unwrap();

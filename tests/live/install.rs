@@ -62,6 +62,20 @@ fn as_a_package_does() {
     let root = install(&folder, "/usr").unwrap();
     assert_eq!(names(&root), ["etc", "usr"]);
     named_paths_exist(&root, "/usr").unwrap();
+    // Where documents are installed, others are beside them than in the source.
+    let folder = root.join("usr/share/doc/slurm-graphite");
+    let mut links = 0;
+    for name in names(&folder).into_iter().filter(|name| name.ends_with(".md")) {
+        let text = fs::read_to_string(folder.join(&name)).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            if !file.is_empty() && !file.contains("://") {
+                assert!(folder.join(file).exists(), "{name}: {target} leads nowhere");
+                links += 1;
+            }
+        }
+    }
+    assert!(links > 5, "only {links} links");
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn a_slurmctld_that_is_away_is_a_problem_after_max_age_and_not_before() {
     .unwrap();
     let said = status(&sandbox.folder, &["--max-age", "1s"]).unwrap();
     assert_eq!(line(&said.stdout, "slurmctld").0, '✗', "{}", said.stdout);
-    assert!(said.stderr.contains("not well"), "{}", said.stderr);
+    assert!(said.stderr.contains("see the lines with ✗"), "{}", said.stderr);
     sandbox.slurm.slurmctld.start().unwrap();
     until(&sandbox.folder, "a reading again", |told| told["slurmctld"]["answers"] == true);
 }
@@ -231,7 +231,7 @@ fn without_a_daemon_it_says_where_it_has_looked_and_what_to_do() {
     let nonsense = status(&folder, &["--socket", &socket]).unwrap();
     answers.join().unwrap();
     assert!(
-        nonsense.code == NO_DAEMON && nonsense.stderr.contains("no slurm-graphite"),
+        nonsense.code == NO_DAEMON && nonsense.stderr.contains("not slurm-graphite"),
         "{}",
         nonsense.stderr
     );

@@ -184,7 +184,8 @@ impl Daemon {
         log::said(&self.process, since, words, limit)
     }
 
-    /// What the log says after `since` for a person to read, in order; libslurm's own words are left out.
+    /// What the log says after `since` for a person to read, in order, without how long an outage was; libslurm's own words are
+    /// left out.
     ///
     /// # Errors
     /// libslurm's words are there twice.
@@ -195,7 +196,8 @@ impl Daemon {
         for entry in libslurm {
             ensure!(seen.insert(entry.message.clone()), "libslurm is quoted twice: {}", entry.message);
         }
-        Ok(own.into_iter().map(|entry| entry.message).collect())
+        let what = |message: &str| message.split(" again after ").next().unwrap_or_default().to_owned();
+        Ok(own.into_iter().map(|entry| what(&entry.message)).collect())
     }
 
     /// Checks every second from the first tick to the newest: each has its points, once; a tick has statistics if

@@ -46,7 +46,7 @@ impl Default for Timeouts {
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The name has no address, or the resolver did not answer.
-    #[error("looking up {0}: {1}")]
+    #[error("looking up {0}: {reason}", reason = reason(.1))]
     Lookup(String, #[source] io::Error),
     /// No address of the name took the connection: the last one, and its reason.
     #[error("connecting to {0}: {1}")]
@@ -66,6 +66,28 @@ pub enum ConnectionError {
     /// Another error of the socket.
     #[error(transparent)]
     Socket(#[from] io::Error),
+}
+
+impl ConnectionError {
+    /// What an administrator looks at first; `None` where a restart of the receiver is the usual reason.
+    #[must_use]
+    pub const fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Lookup(..) => Some("Does the name resolve on this host? Try `getent hosts` with it."),
+            Self::Connect(..) => Some("Is carbon-cache running, and is its port open to this host?"),
+            Self::Unread(_) => Some("Is carbon-cache stopped, or is its cache full (USE_FLOW_CONTROL)?"),
+            Self::Alone(_) => {
+                Some("Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS).")
+            }
+            Self::Closed | Self::Moved | Self::Socket(_) => None,
+        }
+    }
+}
+
+/// The resolver's reason, without its own word for "looking up".
+fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.strip_prefix("failed to lookup address information: ").map_or(text.clone(), str::to_owned)
 }
 
 /// What a connection is asked to do.

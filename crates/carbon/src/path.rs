@@ -1,6 +1,6 @@
 //! Metric paths that every Carbon takes as they are meant.
 //!
-//! Carbon checks nothing: `..` walks its folders, an empty component or a space makes odd files, a component
+//! Carbon checks nothing: `..` walks its folders, a component is empty or a space makes odd files, a component
 //! over 255 bytes loses the point. A legal path is therefore made of components of `[A-Za-z0-9_-]`, none empty,
 //! each at most [`MAX_COMPONENT`] bytes, [`MAX_PATH`] bytes in all.
 
@@ -16,7 +16,7 @@ pub const MAX_PATH: usize = 1024;
 #[non_exhaustive]
 pub enum PathError {
     /// No component at all, or two dots side by side, or a dot at an end.
-    #[error("an empty component")]
+    #[error("a component is empty")]
     Empty,
     /// A character outside `[A-Za-z0-9_-]`.
     #[error("the character {0:?}, where only letters, digits, `_` and `-` are safe")]

@@ -278,7 +278,7 @@ impl Queue {
         let ticks = batches.len().saturating_sub(kept);
         warn!(
             ticks,
-            "the queue's disk did not take these; they are lost with this process, unless it takes them yet"
+            "the queue's disk has not written these ticks; they are lost when the process ends, unless the disk recovers first"
         );
         kept
     }

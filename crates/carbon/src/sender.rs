@@ -6,6 +6,8 @@
 mod renewal;
 mod task;
 
+pub use self::renewal::in_words;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +53,8 @@ struct Task {
     backoff: Backoff,
     connections: u64,
     away_since: Option<Instant>,
+    /// Points lost before that.
+    lost_before: u64,
     doubt_since: Option<Instant>,
     /// After how long the peer closes what is idle, where it has done so.
     closes_idle_after: Option<Duration>,
@@ -91,6 +95,7 @@ impl Sender {
             backoff: Backoff::default(),
             connections: 0,
             away_since: None,
+            lost_before: 0,
             doubt_since: None,
             closes_idle_after: None,
             closed_at_once: 0,

@@ -132,7 +132,7 @@ impl Accounting {
                 warn!(
                     old = ledger.counts().cluster,
                     new = cluster,
-                    "finished jobs are counted from now on: another cluster"
+                    "finished jobs are counted from now on, because slurm.conf now names another cluster"
                 );
                 (self.ledger, self.work) = (Some(Ledger::first(cluster, now)), None);
             }
@@ -222,7 +222,7 @@ impl Accounting {
                 self.counters.hidden = true;
                 if self.logged != LoggedState::Hidden {
                     warn!(
-                        "slurmdbd may keep jobs of others from this user, and a part must not look like the whole: no finished job is counted. {HIDDEN_REMEDY}"
+                        "slurmdbd may hide jobs of other users from this one, so no finished job is counted. {HIDDEN_REMEDY}"
                     );
                 }
                 self.logged = LoggedState::Hidden;
@@ -236,7 +236,7 @@ impl Accounting {
                 one_more(&mut self.counters.readings_failed);
                 self.counters.duration = None;
                 if !matches!(self.logged, LoggedState::Failed(_)) {
-                    warn!(%error, "slurmdbd does not answer; finished jobs are counted when it does");
+                    warn!(%error, "slurmdbd does not answer; finished jobs are counted when it answers again");
                     self.logged = LoggedState::Failed(Instant::now());
                 }
                 return self.end(false, now);
@@ -283,7 +283,7 @@ impl Accounting {
         if next.is_short && !std::mem::replace(&mut self.is_short, true) {
             warn!(
                 most = self.plan.most_ids,
-                "queue.max_bytes has no room for the ids of all jobs of catch_up: those that are told very late are not counted"
+                "queue.max_bytes has no room for the ids of all jobs of catch_up: jobs that are reported very late are not counted"
             );
         }
         let records = ledger.records(&next);

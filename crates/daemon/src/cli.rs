@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Flags, duration};
+use crate::config::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags, duration, interval};
 use crate::url::Url;
 
-/// slurmctld's scheduler statistics in Graphite.
+/// Sends slurmctld's scheduler statistics to Graphite.
 ///
-/// Every interval one RPC asks slurmctld what `sdiag` shows; every figure goes to Carbon's pickle port under
-/// cluster.slurm_sched_stats.gauge-…, and again after a lost connection.
+/// Once an interval, one RPC asks slurmctld for everything that `sdiag` shows. Every figure goes to Carbon as
+/// cluster.slurm_sched_stats.gauge-…, and is sent again if Carbon lost it.
 ///
-/// Try it: `slurm-graphite once` prints what would be sent. Then `slurm-graphite run --carbon HOST:2004`.
+/// Try it: `slurm-graphite stats --watch 5` shows what slurmctld does, `slurm-graphite once` prints what would be sent. The daemon is
+/// `slurm-graphite run --carbon HOST:2004`.
 #[derive(Debug, Parser)]
-#[command(name = "slurm-graphite", version, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "slurm-graphite", version, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -23,99 +24,98 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Send the statistics to Carbon every interval, for ever: the daemon
+    /// Send the statistics to Carbon at every interval until it is stopped: the daemon
     Run {
         #[command(flatten)]
         options: Options,
-        /// Send a recording (`stats --json`, one line a reading) instead, at its own timestamps; wants --prefix
+        /// Send a recording instead (`stats --json`, one reading a line) at its own timestamps; needs --prefix
         #[arg(long, value_name = "FILE", requires = "prefix")]
         replay: Option<PathBuf>,
     },
-    /// Print one tick as `path value timestamp` lines; with --carbon, or a --config that names one, send it too, and have it confirmed
+    /// Print one tick as `path value timestamp` lines; send it too if --carbon or --config is given
     Once {
         #[command(flatten)]
-        options: Options,
-        /// Print a recording (`stats --json`, one line a reading) instead
+        options: OnceOptions,
+        /// Print a recording instead (`stats --json`, one reading a line)
         #[arg(long, value_name = "FILE")]
         replay: Option<PathBuf>,
     },
-    /// Check the configuration
+    /// Check the configuration, and with --connect everything that it names
     Check {
         #[command(flatten)]
         options: Options,
-        /// Look at slurm.conf, munge, slurmctld, the queue's folder, every Carbon (which gets one point) and its rules too
+        /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each Carbon, to which it sends one point
         #[arg(long)]
         connect: bool,
-        /// Carbon's storage-schemas.conf, or a copy; what lies beside it is looked at too [default: this host's Carbon]
+        /// Carbon's storage-schemas.conf or a copy of it; the other files are read from the same folder [default: this host's Carbon]
         #[arg(long, value_name = "FILE", requires = "connect")]
         storage_schemas: Option<PathBuf>,
         #[arg(
             long,
             value_name = "URL",
             requires = "connect",
-            help = "Ask this graphite-web for the point that was sent: http://graphite.example.org; only http is spoken"
+            help = "Ask this graphite-web for the point that was sent, such as http://graphite.example.org; https is not supported"
         )]
         read_back: Option<Url>,
     },
     /// Print what `sdiag` shows, whose jobs run and wait, or what `sshare` shows
     Stats {
         #[command(flatten)]
-        options: Options,
-        /// As one JSON line; without --jobs and --fairshare it is one that --replay reads
+        options: StatsOptions,
+        /// Print one line of JSON; without --jobs and --fairshare, --replay can read it
         #[arg(long, conflicts_with = "reset")]
         json: bool,
-        /// Whose jobs run and wait: the first 20 by CPUs. slurmctld is asked for all its jobs once
+        /// Whose jobs run and wait: the first 20 by CPUs. Asks slurmctld for all its jobs once
         #[arg(long, conflicts_with_all = ["reset", "watch"])]
         jobs: bool,
-        /// What --jobs counts them by
+        /// What --jobs counts by
         #[arg(long, value_name = "WHAT", requires = "jobs", default_value = "user")]
         by: By,
         /// Shares and usage of accounts and users, as `sshare -al` prints them
         #[arg(long, conflicts_with_all = ["jobs", "reset", "watch"])]
         fairshare: bool,
-        /// Reset slurmctld's counters instead; for an operator of the cluster
+        /// Reset slurmctld's counters instead; only an operator of the cluster may
         #[arg(long)]
         reset: bool,
-        /// Again every so many seconds, with what happened in between; on a terminal like a small top, q to end
-        #[arg(
-            long,
-            value_name = "SECONDS",
-            conflicts_with_all = ["json", "reset"],
-            value_parser = clap::value_parser!(u32).range(1..=3600)
-        )]
+        /// Refresh at this interval (5 or 5s) with what happened in between; full-screen on a terminal, q to quit
+        #[arg(long, value_name = "TIME", conflicts_with_all = ["json", "reset"], value_parser = seconds)]
         watch: Option<u32>,
     },
     /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue, the readers
     ///
-    /// Exit code 0: all is well. 1: something has not been well for longer than --max-age; a line with ✗ says what. 69: no daemon
-    /// answers within 5 s. It reads no configuration: the daemon answers on a socket of its own.
+    /// Exit code 0: everything is OK. 1: something has failed for longer than --max-age, see the lines with ✗. 69: no daemon
+    /// answered within 5 s. It reads no configuration, because the daemon answers on a socket of its own.
     Status {
-        /// As one line of JSON
+        /// Print one line of JSON
         #[arg(long)]
         json: bool,
         #[arg(
             long,
             value_name = "TIME",
             value_parser = duration,
-            help = "How old the last tick may be, and how long slurmctld or a destination may be away [default: 90s, or three intervals where that is more]"
+            help = "How old the last tick may be, and how long slurmctld or a destination may be away [default: 90s, or three intervals if that is longer]"
         )]
         max_age: Option<Duration>,
         /// The daemon's socket [default: status.sock in RUNTIME_DIRECTORY or /run/slurm-graphite]
         #[arg(long, value_name = "FILE")]
         socket: Option<PathBuf>,
     },
-    /// Print every metric path with its unit and meaning, as Markdown
+    /// Print every metric path with its unit and meaning
     Metrics {
-        #[command(flatten)]
-        options: Options,
-        /// Count the series that this configuration makes on this cluster instead; nothing is sent
-        #[arg(long)]
+        /// Only metrics with this text in their path or meaning, such as bf_
+        filter: Option<String>,
+        #[arg(long, value_enum, default_value_t = MetricsFormat::Markdown, help = "How to print them")]
+        format: MetricsFormat,
+        /// Count the series of this configuration on this cluster instead; sends nothing
+        #[arg(long, conflicts_with_all = ["filter", "format"])]
         count: bool,
+        #[command(flatten, next_help_heading = "Options of --count")]
+        options: OnceOptions,
     },
     /// Print the rules for Carbon's storage-schemas.conf that fit this configuration
     StorageSchemas {
         #[command(flatten)]
-        options: Options,
+        options: SchemasOptions,
     },
     /// Write the manual pages and the completions of shells into a folder, for packages
     #[command(hide = true)]
@@ -128,34 +128,111 @@ pub(crate) enum By {
     User,
     Account,
     Partition,
-    /// Those that wait, by the reason that squeue shows
+    /// Pending jobs, by the reason that squeue shows
     Reason,
     Qos,
 }
 
-/// Where the configuration comes from; each flag goes over the file's value.
-#[derive(Clone, Debug, Args)]
+/// How metrics are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetricsFormat {
+    Markdown,
+    Tsv,
+    Json,
+}
+
+/// Where the configuration comes from; a flag overrides the file's value. These are all options; a command has those that mean
+/// something to it.
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Options {
-    /// The configuration file [default: /etc/slurm-graphite/slurm-graphite.toml, if it is there]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) file: FileOption,
     #[command(flatten)]
     pub(crate) flags: Flags,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct FileOption {
+    /// The configuration file [default: /etc/slurm-graphite/slurm-graphite.toml, if it exists]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+/// Of what makes one tick.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OnceOptions {
+    #[command(flatten)]
+    file: FileOption,
+    #[command(flatten)]
+    carbon: CarbonFlags,
+    #[command(flatten)]
+    paths: PathFlags,
+    #[command(flatten)]
+    slurm: SlurmFlags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+/// Of what only asks slurmctld.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct StatsOptions {
+    #[command(flatten)]
+    file: FileOption,
+    #[command(flatten)]
+    slurm: SlurmFlags,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+/// Of what asks nobody.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SchemasOptions {
+    #[command(flatten)]
+    file: FileOption,
+    #[command(flatten)]
+    paths: PathFlags,
+}
+
+impl From<OnceOptions> for Options {
+    fn from(OnceOptions { file, carbon, paths, slurm, log }: OnceOptions) -> Self {
+        Self { file, flags: Flags { carbon, paths, slurm, log, ..Flags::default() } }
+    }
+}
+
+impl From<StatsOptions> for Options {
+    fn from(StatsOptions { file, slurm, log }: StatsOptions) -> Self {
+        Self { file, flags: Flags { slurm, log, ..Flags::default() } }
+    }
+}
+
+impl From<SchemasOptions> for Options {
+    fn from(SchemasOptions { file, paths }: SchemasOptions) -> Self {
+        Self { file, flags: Flags { paths, ..Flags::default() } }
+    }
 }
 
 impl Options {
     /// Whether a level was asked for.
     pub(crate) const fn wants_log(&self) -> bool {
-        self.flags.log_level.is_some()
+        self.flags.log.log_level.is_some()
     }
 
     /// Whether destinations are named here, and not in the default file alone.
     pub(crate) const fn names_destinations(&self) -> bool {
-        self.config.is_some() || !self.flags.carbon.is_empty()
+        self.file.config.is_some() || !self.flags.carbon.carbon.is_empty()
     }
 
     /// Whether --carbon takes the place of the default file's destinations.
     pub(crate) const fn goes_elsewhere(&self) -> bool {
-        self.config.is_none() && !self.flags.carbon.is_empty()
+        self.file.config.is_none() && !self.flags.carbon.carbon.is_empty()
     }
+}
+
+/// Whole seconds: a number of them, or a duration.
+fn seconds(text: &str) -> Result<u32, String> {
+    interval(&if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        format!("{text}s")
+    } else {
+        text.to_owned()
+    })
 }

@@ -60,7 +60,7 @@ impl Memories {
             }
         });
         if tokio::time::timeout(PATIENCE, reading).await.is_err() {
-            warn!("the disk does not give what collectors had to remember; they begin anew");
+            warn!("the disk does not answer: which users have paths is not known, and is decided again");
         }
     }
 
@@ -93,7 +93,7 @@ fn write(dir: &Path, kept: &Mutex<KeptMemories>) {
         if let Err(error) = replace(&file, &memory) {
             failed.insert(name);
             if !std::mem::replace(&mut lock(kept).said, true) {
-                warn!(file = %file.display(), %error, "what a collector must remember cannot be written; trying at every tick");
+                warn!(file = %file.display(), %error, "the list of users with paths cannot be written; trying again at every tick");
             }
         }
     }
@@ -124,7 +124,7 @@ fn read_or_say(file: &Path) -> Option<String> {
         Ok(memory) => Some(memory),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            warn!(file = %file.display(), %error, "what a collector had to remember cannot be read; it begins anew");
+            warn!(file = %file.display(), %error, "the list of users with paths cannot be read; it is made again");
             None
         }
     }

@@ -19,11 +19,13 @@ mod watch;
 pub(crate) use self::version::version;
 
 use std::future::Future;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use slurm_snapshot::{Reading, Request};
+use tokio::time::timeout;
 use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
@@ -34,31 +36,34 @@ use crate::telemetry::Logging;
 /// libslurm looks for a configuration for up to a minute; somebody who waits at a terminal is told sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
 
+/// After so long somebody who waits is told for what.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
+
 /// Carries a command out.
 pub(crate) fn execute(command: Command) -> Result<()> {
     match command {
         Command::Run { options, replay: None } => run::run(&options),
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
-        Command::Once { options, replay } => once::once(&options, replay.as_deref()),
+        Command::Once { options, replay } => once::once(&options.into(), replay.as_deref()),
         Command::Check { options, connect: false, .. } => check::check(&options),
         Command::Check { options, connect: true, storage_schemas, read_back } => {
             check::connect(&options, storage_schemas.as_deref(), read_back.as_ref())
         }
-        Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
-        Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options, by, json),
-        Command::Stats { options, fairshare: true, json, .. } => stats::fairshare(&options, json),
-        Command::Stats { options, json, reset, .. } => stats::stats(&options, json, reset),
+        Command::Stats { options, watch: Some(every), .. } => watch::watch(&options.into(), every),
+        Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options.into(), by, json),
+        Command::Stats { options, fairshare: true, json, .. } => stats::fairshare(&options.into(), json),
+        Command::Stats { options, json, reset, .. } => stats::stats(&options.into(), json, reset),
         Command::Status { json, max_age, socket } => status::status(json, max_age, socket.as_deref()),
-        Command::Metrics { options, count: true } => count::count(&options),
-        Command::Metrics { count: false, .. } => print(&metrics::document()),
+        Command::Metrics { options, count: true, .. } => count::count(&options.into()),
+        Command::Metrics { filter, format, .. } => print(&metrics::text(filter.as_deref(), format)?),
         Command::Manual { folder } => manual::write(&folder),
-        Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options)?)),
+        Command::StorageSchemas { options } => print(&storage_schemas::document(&load(&options.into())?)),
     }
 }
 
 /// The configuration.
 fn load(options: &Options) -> Result<Config, Problems> {
-    let mut config = Config::load(ConfigFile::read(options.config.as_deref())?, &options.flags)?;
+    let mut config = Config::load(ConfigFile::read(options.file.config.as_deref())?, &options.flags)?;
     if options.goes_elsewhere() {
         // What is kept there is for the default file's destinations, and its daemon's alone.
         config.queue.dir.clone_from(&options.flags.queue_dir);
@@ -68,9 +73,9 @@ fn load(options: &Options) -> Result<Config, Problems> {
 
 /// The same, for what any user of this host may look at: a default file that this user may not read is reported and left out.
 fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
-    let file = match ConfigFile::read(options.config.as_deref()) {
+    let file = match ConfigFile::read(options.file.config.as_deref()) {
         Err(error) if error.is_denied_default() => {
-            note(&format!("{error}; going on with flags and defaults"));
+            note(&format!("{error}; using flags and defaults"));
             ConfigFile::default()
         }
         file => file?,
@@ -115,9 +120,19 @@ async fn read_once(slurm: Slurm, request: Request) -> Result<Box<Reading>, Sourc
     source.outcome().await
 }
 
-/// The same, with what to do about a failure.
+/// The same, with what to do about a failure, and a sign of life for somebody who waits.
 async fn read_or_advise(slurm: Slurm, request: Request) -> Result<Box<Reading>> {
-    read_once(slurm, request).await.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))
+    let mut reading = pin!(read_once(slurm, request));
+    let outcome = match timeout(SIGN_OF_LIFE, &mut reading).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            if std::io::stderr().is_terminal() {
+                note("waiting for slurmctld");
+            }
+            reading.await
+        }
+    };
+    outcome.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))
 }
 
 /// Errors alone, unless more is asked for: what libslurm warns of comes with the error.
@@ -138,7 +153,7 @@ fn slot(seconds: f64, interval: u32) -> i64 {
 }
 
 fn no_cluster() -> anyhow::Error {
-    anyhow!("the prefix needs the cluster's name, and slurmctld did not tell it")
+    anyhow!("the prefix needs the cluster's name, which slurmctld has not told")
 }
 
 #[cfg(test)]

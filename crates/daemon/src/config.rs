@@ -18,15 +18,13 @@ use carbon::{Address, Destination, Limits, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
 pub(crate) use self::file::{ConfigFile, default_paths};
-pub(crate) use self::flags::Flags;
+pub(crate) use self::flags::{CarbonFlags, Flags, LogFlags, PathFlags, SlurmFlags};
 pub(crate) use self::problem::Problems;
 use self::problem::{KeyLocation, Problem};
 pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
-pub(crate) use self::value::duration;
-use self::value::{
-    between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
-};
+use self::value::{between, bytes, destination_name, log_format, log_level, path, protocol_name, rate};
+pub(crate) use self::value::{duration, interval};
 use crate::prefix::Prefix;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -135,25 +133,30 @@ impl Config {
     }
 
     fn parse(text: &str, flags: &Flags) -> Result<Self, Problems> {
-        let mut problems = Vec::new();
+        let mut problems = Problems::default();
         let mut config = Self::default();
         let (table, errors) = toml::de::DeTable::parse_recoverable(text);
         for error in errors {
             let location =
                 error.span().map_or(KeyLocation::Whole, |span| KeyLocation::Line(line_of(text, span.start)));
-            problems.push(Problem { location, key: "not TOML".into(), text: error.message().to_owned() });
+            problems.list.push(Problem {
+                location,
+                key: "not TOML".into(),
+                text: error.message().to_owned(),
+            });
         }
         // What follows a syntax error was read as something else: complaints about it would mislead.
-        if problems.is_empty() {
+        if problems.list.is_empty() {
             config.apply_file(Section::new("", table, text, &mut problems));
         }
-        config.apply_flags(flags, &mut problems);
-        config.check_lengths(&mut problems);
-        config.check_file(&mut problems);
-        config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
+        let list = &mut problems.list;
+        config.apply_flags(flags, list);
+        config.check_lengths(list);
+        config.check_file(list);
+        config.slurm.rest.check(config.slurm.conf.is_some(), list);
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
-        config.collectors.check(config.interval, config.queue.dir.is_some(), &mut problems);
-        if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
+        config.collectors.check(config.interval, config.queue.dir.is_some(), list);
+        if list.is_empty() { Ok(config) } else { Err(problems.locate()) }
     }
 
     fn apply_file(&mut self, mut top: Section<'_, '_>) {
@@ -204,8 +207,12 @@ impl Config {
                 Some(address) => {
                     let name = name.unwrap_or_else(|| address.to_string());
                     if destinations.iter().any(|other| other.name == name) {
-                        carbon
-                            .problem("name", format!("{name} is here twice; give one of them another name"));
+                        carbon.problem(
+                            "name",
+                            format!(
+                                "there are two destinations with the name {name}; give one of them another"
+                            ),
+                        );
                     }
                     destinations.push(Destination {
                         name,
@@ -226,6 +233,7 @@ impl Config {
     }
 
     fn apply_flags(&mut self, flags: &Flags, problems: &mut Vec<Problem>) {
+        let Flags { carbon, paths, slurm, queue_dir, log } = flags;
         let mut problem = |key: &str, text: String| {
             problems.push(Problem { location: KeyLocation::Flag, key: key.to_owned(), text });
         };
@@ -239,29 +247,29 @@ impl Config {
                 }
             };
         }
-        set!("interval", &flags.interval, |text: &str| interval(text), self.interval);
-        set!("prefix", &flags.prefix, str::parse::<Prefix>, self.prefix);
-        set!("log-level", &flags.log_level, |text: &str| log_level(text), self.log.level);
-        set!("log-format", &flags.log_format, |text: &str| log_format(text), self.log.format);
-        if let Some(conf) = &flags.slurm_conf {
+        set!("interval", &paths.interval, |text: &str| interval(text), self.interval);
+        set!("prefix", &paths.prefix, str::parse::<Prefix>, self.prefix);
+        set!("log-level", &log.log_level, |text: &str| log_level(text), self.log.level);
+        set!("log-format", &log.log_format, |text: &str| log_format(text), self.log.format);
+        if let Some(conf) = &slurm.slurm_conf {
             (self.slurm.conf, self.slurm.rest.endpoint) = (Some(conf.clone()), None);
         }
-        set!("rest", &flags.rest, |text: &str| text.parse().map(Some), self.slurm.rest.endpoint);
-        if flags.rest.is_some() {
+        set!("rest", &slurm.rest, |text: &str| text.parse().map(Some), self.slurm.rest.endpoint);
+        if slurm.rest.is_some() {
             self.slurm.conf = None;
         }
-        if let Some(file) = &flags.token_file {
+        if let Some(file) = &slurm.token_file {
             self.slurm.rest.token_file = Some(file.clone());
         }
-        if let Some(dir) = &flags.queue_dir {
+        if let Some(dir) = queue_dir {
             self.queue.dir = Some(dir.clone());
         }
-        if !flags.carbon.is_empty() {
+        if !carbon.carbon.is_empty() {
             self.carbon.clear();
-            for text in &flags.carbon {
+            for text in &carbon.carbon {
                 match text.parse::<Address>() {
                     Ok(address) if self.carbon.iter().any(|to| to.address == address) => {
-                        problem("carbon", format!("{address} is here twice"));
+                        problem("carbon", format!("{address} is given twice"));
                     }
                     Ok(address) => {
                         self.carbon.push(Destination {
@@ -296,7 +304,7 @@ impl Config {
         let least = carbon::LEAST_FILE_BYTES;
         if self.queue.dir.is_some() && self.queue.limits.max_bytes < least {
             let text = format!(
-                "a file needs {}MiB or more: its log alone takes 2MiB; smaller ones are for a queue in memory",
+                "with queue.dir it must be {}MiB or more; only a queue in memory can be smaller",
                 least >> 20
             );
             problems.push(Problem::whole("queue.max_bytes", text));
@@ -306,7 +314,7 @@ impl Config {
     /// That a daemon has somewhere to send to.
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
-            let text = "nowhere to send to; say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file";
+            let text = "nowhere to send to; give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file";
             return Err(vec![Problem::whole("carbon", text)].into());
         }
         Ok(self)

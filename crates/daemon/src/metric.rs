@@ -1,6 +1,7 @@
 //! Metrics: what a value is called, what it means, and how it comes into a batch.
 
 use carbon::Batch;
+use serde::Serialize;
 
 use crate::derive::exact_f64;
 
@@ -19,12 +20,24 @@ pub(crate) struct Metric<T: ?Sized> {
 }
 
 /// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Rollup {
     Average,
     /// Counters, which only their last value continues, and moments.
     Last,
     Max,
+}
+
+impl Rollup {
+    /// As Carbon writes it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Average => "average",
+            Self::Last => "last",
+            Self::Max => "max",
+        }
+    }
 }
 
 /// Metrics of whatever type, as the documentation has them.

@@ -16,9 +16,9 @@ pub(crate) const STATES_ONLY: Setting = Setting {
     key: "states_only",
     default: Value::Flag(false),
     comment: "\
-With [slurm] rest: how many jobs are in each state, and no more. Without it jobs are refused there: a list of 5,000 makes
-slurmrestd grow by up to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 53 MB); each task of an array
-counts for that. accounts, qos and users change nothing then. Slurm 24.05 or newer.",
+Required with [slurm] rest: only how many jobs are in each state, because a full list of 5,000 jobs makes slurmrestd grow by up
+to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 53 MB); each task of an array counts as a job for
+that. accounts, qos and users have no effect then. Needs Slurm 24.05 or newer.",
 };
 
 /// What a setting may be.

@@ -43,7 +43,7 @@ pub(crate) enum SourceError {
     /// libslurm's own answer, with the lines that it printed meanwhile.
     #[error("{}", refused(.0, .1))]
     Refused(Failure, LastLines),
-    #[error("{} is not there; say where slurm.conf is with --slurm-conf, [slurm] conf or SLURM_CONF", .0.display())]
+    #[error("{} does not exist; name slurm.conf with --slurm-conf, [slurm] conf or SLURM_CONF", .0.display())]
     NoConf(PathBuf),
     #[error("{0}")]
     NoReader(#[from] locate::NoReader),
@@ -75,12 +75,12 @@ impl SourceError {
     /// What an administrator would look at first.
     pub(crate) fn advice(&self) -> &str {
         match self {
-            Self::NoConf(_) => "Copy the cluster's slurm.conf to this host, or say where it is.",
+            Self::NoConf(_) => "Copy the cluster's slurm.conf to this host, or name its place.",
             Self::NoReader(locate::NoReader::NoRest { .. }) => {
-                "It is a package of its own, which needs no Slurm."
+                "It is a separate package, which needs no Slurm."
             }
             Self::NoReader(_) => {
-                "A reader is built for one libslurm; install the one of this host's Slurm release."
+                "Each reader is built for one libslurm; install the one for this host's Slurm release."
             }
             Self::Refused(failure, _) => {
                 failure.advice.as_deref().unwrap_or("Does `sdiag` work on this host, as this user?")
@@ -386,7 +386,7 @@ impl ReaderSupervisor {
         // Only libslurm keeps to the controller that it once knew.
         let keeps = self.slurm.rest.endpoint.is_none();
         if keeps && self.unanswered_since.is_some_and(|since| since.elapsed() >= STALE_AFTER) {
-            debug!("slurmctld has not answered for a while; starting another reader, in case it has moved");
+            debug!("slurmctld has not answered for a minute; starting another reader, in case it has moved");
             self.unanswered_since = None;
             self.troubled = true;
             self.replace_reader();

@@ -14,6 +14,8 @@ pub(crate) struct StatusDocument {
     pub(crate) pid: u32,
     /// The configuration file.
     pub(crate) config: Option<PathBuf>,
+    /// The last reload, if it was refused: the daemon uses the configuration from before.
+    pub(crate) refused: Option<RefusedEntry>,
     pub(crate) started: i64,
     pub(crate) now: i64,
     /// Seconds between two ticks.
@@ -24,6 +26,15 @@ pub(crate) struct StatusDocument {
     pub(crate) destinations: Vec<DestinationEntry>,
     pub(crate) queue: QueueEntry,
     pub(crate) readers: Vec<ReaderEntry>,
+}
+
+/// A reload that was refused.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RefusedEntry {
+    pub(crate) at: i64,
+    /// Every problem, a line each.
+    pub(crate) why: String,
 }
 
 /// slurmctld, as the readings of every tick show it.

@@ -46,11 +46,11 @@ pub(crate) enum NoAnswer {
     )]
     Unreachable { path: PathBuf, error: io::Error },
     #[error(
-        "the daemon at {} has not answered within {} s: it is stopped, hangs, or its host is overloaded", .path.display(),
+        "the daemon at {} has not answered within {} s: it is stopped or hangs, or its host is overloaded", .path.display(),
         DEADLINE.as_secs()
     )]
     Silent { path: PathBuf },
-    #[error("what answers at {} is no slurm-graphite of this version: {text}", .path.display())]
+    #[error("what answers at {} is not slurm-graphite of this version: {text}", .path.display())]
     Nonsense { path: PathBuf, text: String },
 }
 
@@ -61,7 +61,7 @@ impl StatusSocket {
             let path = folder.join(NAME);
             listen(&path)
                 .inspect_err(|error| {
-                    warn!(path = %path.display(), %error, "`slurm-graphite status` will not find this daemon");
+                    warn!(path = %path.display(), %error, "`slurm-graphite status` cannot reach this daemon");
                 })
                 .ok()
         });

@@ -118,7 +118,7 @@ impl Survey {
             *longest = every.max(*longest);
         }
         if self.round.is_some() {
-            debug!("the last round is still under way; this one is left out");
+            debug!("the previous round is still under way; this one is left out");
             wanted
                 .into_keys()
                 .for_each(|kind| reply_state::one_more(&mut self.state(kind).counters.skipped_round));
@@ -167,7 +167,7 @@ impl Survey {
         let reading = state.take(kind, options, outcome);
         if reading.is_some() && is_over(until, now) {
             reply_state::one_more(&mut state.counters.readings_late);
-            debug!(reply = kind.name(), "it came after its slot and is thrown away");
+            debug!(reply = kind.name(), "it came after its slot and is discarded");
         } else {
             // One that is thrown away is none that the next can be held against.
             if let Some(reading) = reading {
@@ -247,7 +247,7 @@ impl Survey {
             warn!(
                 threads,
                 limit = self.max_threads,
-                "slurmctld is busy; it is asked for its statistics alone until it is not"
+                "slurmctld is busy; until it is less so, it is asked only for its statistics"
             );
         } else if !busy && self.logged_busy {
             info!(threads, "slurmctld is no longer busy; it is asked for everything again");

@@ -1,12 +1,16 @@
-//! The log: lines on stderr, readable on a terminal, without timestamps under journald, JSON where it is wanted.
+//! The log: lines on stderr, readable on a terminal; under journald without timestamps and with priorities; or JSON.
 
+use std::fmt;
 use std::io::IsTerminal;
 use std::os::linux::fs::MetadataExt;
 
 use tracing::level_filters::LevelFilter;
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Filtered;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
-use tracing_subscriber::registry::Registry;
+use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -37,13 +41,41 @@ impl Logging {
 }
 
 fn layer(log: LogSettings) -> Boxed {
-    let base = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
-    match log.format {
-        LogFormat::Json => base.json().flatten_event(true).boxed(),
-        LogFormat::Text => {
-            let text = base.with_ansi(std::io::stderr().is_terminal()).with_target(false);
-            if is_journal() { text.without_time().boxed() } else { text.boxed() }
-        }
+    let base = || tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let json = || base().json().flatten_event(true);
+    let text = || base().with_ansi(std::io::stderr().is_terminal()).with_target(false);
+    match (log.format, is_journal()) {
+        (LogFormat::Json, false) => json().boxed(),
+        (LogFormat::Json, true) => json().map_event_format(Prioritized).boxed(),
+        (LogFormat::Text, false) => text().boxed(),
+        (LogFormat::Text, true) => text().without_time().map_event_format(Prioritized).boxed(),
+    }
+}
+
+/// With the priority that journald reads at the start of each line (sd-daemon(3)).
+struct Prioritized<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for Prioritized<F>
+where
+    S: Subscriber + for<'lookup> LookupSpan<'lookup>,
+    N: for<'writer> FormatFields<'writer> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut text = String::new();
+        self.0.format_event(context, Writer::new(&mut text), event)?;
+        let priority = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            Level::DEBUG | Level::TRACE => 7,
+        };
+        text.lines().try_for_each(|line| writeln!(writer, "<{priority}>{line}"))
     }
 }
 

@@ -7,18 +7,18 @@ pub(crate) fn advice(errno: i32) -> Option<&'static str> {
         1001 | 1800 => "Is slurmctld running, and its port open to this host? Try `scontrol ping`.",
         // SLURM_PROTOCOL_AUTHENTICATION_ERROR
         1007 => {
-            "Is munged running here, with the cluster's key, and are the clocks alike? Try `munge -n | unmunge`."
+            "Is munged running here with the cluster's key, and are the clocks synchronized? Try `munge -n | unmunge`."
         }
         // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
-        5004 => "slurmctld takes connections and gives no answer: is it stopped or overloaded?",
+        5004 => "slurmctld accepts connections but does not answer: is it stopped or overloaded?",
         // SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT: what a munge key of another cluster gives
         5005 => {
-            "slurmctld hung up; most often it does not take this host's credential. Are munge.key and the clocks \
-             the same on both hosts? Its log says; try `munge -n | ssh CONTROLLER unmunge`."
+            "slurmctld closed the connection, most often because it rejects this host's credential. Are munge.key and the clocks \
+             the same on both hosts? See its log, and try `munge -n | ssh CONTROLLER unmunge`."
         }
         // ESLURM_USER_ID_MISSING, ESLURM_ACCESS_DENIED
         2010 | 2002 => {
-            "Only an operator of the cluster may do that: `sacctmgr modify user ... set adminlevel=operator`."
+            "Only an operator of the cluster may do this: `sacctmgr modify user ... set adminlevel=operator`."
         }
         // SLURM_ERROR: an answer that libslurm cannot unpack, most often.
         -1 => {

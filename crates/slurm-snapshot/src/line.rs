@@ -213,12 +213,12 @@ pub enum Stage {
 #[non_exhaustive]
 pub enum LineError {
     /// No JSON, or JSON of another shape.
-    #[error("not a line of the reader's format ({source}): {start:?}")]
+    #[error("not a line of the reader's format ({parser}): {start:?}")]
     Format {
         /// How the line begins.
         start: String,
-        /// What the parser says.
-        source: serde_json::Error,
+        /// What the parser says; part of the text above, and so no source.
+        parser: serde_json::Error,
     },
 }
 
@@ -228,7 +228,7 @@ impl Answer {
     /// # Errors
     /// The line is not JSON or not of this format.
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
-        serde_json::from_slice(line).map_err(|source| LineError::Format { start: start_of(line), source })
+        serde_json::from_slice(line).map_err(|parser| LineError::Format { start: start_of(line), parser })
     }
 }
 
@@ -244,7 +244,7 @@ impl Request {
     /// # Errors
     /// The line is not JSON or not of this format.
     pub fn parse(line: &[u8]) -> Result<Self, LineError> {
-        serde_json::from_slice(line).map_err(|source| LineError::Format { start: start_of(line), source })
+        serde_json::from_slice(line).map_err(|parser| LineError::Format { start: start_of(line), parser })
     }
 }
 

@@ -28,7 +28,10 @@ fn a_missing_slurm_conf_is_said_within_five_seconds() {
     for command in LIVE {
         let mut args = command.to_vec();
         args.extend(["--slurm-conf", &missing]);
-        helpful(&run(&folder, &args).unwrap(), &[&missing, "is not there", "Copy the cluster's slurm.conf"]);
+        helpful(
+            &run(&folder, &args).unwrap(),
+            &[&missing, "does not exist", "Copy the cluster's slurm.conf"],
+        );
         let by_environment =
             Invocation::new(&folder, command).unwrap().env("SLURM_CONF", &missing).finish().unwrap();
         helpful(&by_environment, &[&missing, "--slurm-conf", "SLURM_CONF"]);
@@ -99,7 +102,12 @@ fn where_no_libslurm_is_everything_but_a_live_reading_works() {
         (refuses.as_str(), ["no reader fits", refusal]),
         ("/nowhere/reader", ["/nowhere/reader", "No such file"]),
     ] {
-        let file = write(&folder, "conf.toml", &format!("[slurm]\nreader = \"{reader}\"\n")).unwrap();
+        let file = write(
+            &folder,
+            "conf.toml",
+            &format!("[slurm]\nreader = \"{reader}\"\n[[carbon]]\naddress = \"127.0.0.1:9\"\n"),
+        )
+        .unwrap();
         for command in LIVE {
             let mut args = command.to_vec();
             args.extend(["--config", &file]);
@@ -133,5 +141,8 @@ fn an_old_recording_still_gives_its_points() {
     let broken = write(&folder, "broken", &format!("{RECORDING}{{\"reading\"\n")).unwrap();
     let broken = run(&folder, &["once", "--replay", &broken]).unwrap();
     assert_eq!(broken.code, Some(1));
-    assert!(broken.stderr.contains("line 2"), "{}", broken.stderr);
+    assert_eq!(broken.stderr.matches("{\\\"reading").count(), 1, "once: {}", broken.stderr);
+    assert!(broken.stderr.contains("line 2: not a line of"), "{}", broken.stderr);
+    let missing = run(&folder, &["once", "--replay", "/no/recording"]).unwrap();
+    assert_eq!(missing.stderr, "slurm-graphite: /no/recording: No such file or directory (os error 2)\n");
 }

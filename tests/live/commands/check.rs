@@ -36,6 +36,12 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
     let nowhere = run(&folder, &["check", "--config", "/nowhere.toml", "--interval", "soon"]).unwrap();
     assert_eq!(nowhere.code, Some(78));
     assert!(nowhere.stderr.contains("/nowhere.toml"), "{}", nowhere.stderr);
+    // ExecReload asks `check` first: it must refuse what the daemon refuses.
+    let file = write(&folder, "homeless.toml", "interval = \"1s\"\n").unwrap();
+    let homeless = run(&folder, &["check", "--config", &file]).unwrap();
+    assert!(homeless.code == Some(78) && homeless.stderr.contains("nowhere to send to"), "{homeless:?}");
+    let unnamed = run(&folder, &["check"]).unwrap();
+    assert!(unnamed.code == Some(0) && unnamed.stdout.contains("\n– carbon: no destination"), "{unnamed:?}");
     let homeless = run(&folder, &["run"]).unwrap();
     assert_eq!(homeless.code, Some(78));
     assert!(homeless.stderr.contains("--carbon HOST:2004"), "{}", homeless.stderr);
@@ -61,15 +67,22 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         &["check", "--storage-schemas", "/dev/null"],
         &["check", "--connect", "--read-back", "https://graphite.example.org"],
         &["run", "--replay", "/dev/null", "--carbon", "localhost:2004"],
+        // What would mean nothing there.
+        &["stats", "--carbon", "localhost:2004"],
+        &["once", "--queue-dir", "/q"],
+        &["storage-schemas", "--log-format", "json"],
+        &["metrics", "bf_", "--count"],
+        &["stats", "--watch", "1.5s"],
         &[],
     ] {
         let wrong = run(&folder, args).unwrap();
         assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(64), ""), "{args:?}");
         assert!(wrong.stderr.contains("--help"), "{}", wrong.stderr);
     }
-    for args in [&["--help"][..], &["run", "--help"], &["--version"]] {
+    for args in [&["--help"][..], &["run", "--help"], &["help"], &["help", "stats"], &["--version"]] {
         let help = run(&folder, args).unwrap();
         assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{args:?}");
         assert!(help.stdout.contains("slurm-graphite"), "{}", help.stdout);
+        assert!(help.stdout.lines().all(|line| line.chars().count() <= 100), "{}", help.stdout);
     }
 }

@@ -81,7 +81,7 @@ fn once_sends_nothing_to_a_carbon_that_only_this_file_names() {
     let once = run(&sandbox.folder, &["once"]).unwrap();
     assert_eq!(once.code, Some(0), "{}", once.stderr);
     assert!(once.stdout.contains("gauge-server_thread_count"), "{}", once.stdout);
-    assert!(once.stderr.contains("printed, and not sent: add --config FILE"), "{}", once.stderr);
+    assert!(once.stderr.contains("printed, not sent; to send it, add --config FILE"), "{}", once.stderr);
     assert_eq!(sink.accepted(), 0);
     let sent = run(&sandbox.folder, &["once", "--config", &file]).unwrap();
     assert!(sent.stderr.contains("which has read them"), "{}", sent.stderr);

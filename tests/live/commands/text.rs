@@ -19,6 +19,20 @@ fn metrics_prints_the_shipped_document() {
 }
 
 #[test]
+fn metrics_are_found_by_a_word_and_printed_for_programs() {
+    let folder = Folder::new().unwrap();
+    let found = run(&folder, &["metrics", "bf_last_cycle", "--format", "tsv"]).unwrap();
+    let lines: Vec<&str> = found.stdout.lines().collect();
+    assert_eq!(lines[0], "path\tunit\troll-up\tmeaning");
+    assert!(
+        lines[1].starts_with("cluster.slurm_sched_stats.gauge-bf_last_cycle\tµs\taverage\t"),
+        "{lines:?}"
+    );
+    let none = run(&folder, &["metrics", "nonsense"]).unwrap();
+    assert!(none.code == Some(1) && none.stderr.contains("no metric has \"nonsense\""), "{none:?}");
+}
+
+#[test]
 fn storage_schemas_fit_the_interval_that_is_given() {
     let folder = Folder::new().unwrap();
     let schemas =

@@ -75,7 +75,7 @@ fn cut() -> Result<String> {
     stage.ticks(4)?;
     let cut = now();
     space.run(&stage.folder, "ip link set lo down")?;
-    stage.said(cut, "away; ticks are kept")?;
+    stage.said(cut, "not connected; ticks are kept")?;
     wait::pause(Duration::from_secs(5));
     space.run(&stage.folder, "ip link set lo up")?;
     stage.connected(cut)?;

@@ -87,7 +87,7 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     let mut daemon = Daemon::start(&folder, &rest.toml()).unwrap();
     daemon.tick_with(true, 0.0, SOON).unwrap();
     let reader = daemon.reader().unwrap();
-    daemon.said(0.0, "token ends in 0 min", SOON).unwrap();
+    daemon.said(0.0, "expires in 0 min", SOON).unwrap();
     let begin = now();
     rest.renew(&slurm, 8).unwrap();
     wait::pause(Duration::from_secs(4));
@@ -98,7 +98,7 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
 
     let said = daemon.said(begin, DOWN, PATIENCE).unwrap();
     assert!(said.line.contains("does not accept the token"), "{}", said.line);
-    daemon.said(begin, "token has ended", SOON).unwrap();
+    daemon.said(begin, "for slurmrestd has expired", SOON).unwrap();
     let renewed = now();
     rest.renew(&slurm, 3600).unwrap();
     let up = daemon.tick_with(true, renewed, SOON).unwrap();

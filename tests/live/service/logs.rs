@@ -59,12 +59,24 @@ fn journald_makes_its_own_timestamps_and_nobody_else_does() {
     let dated = |line: &String| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
 
     let lines = log("journal", Some(journal.clone()));
+    // sd-daemon(3): without these `journalctl -p warning` finds nothing.
+    let priority = |words: &str| lines.iter().find(|line| line.contains(words)).map(|line| &line[..3]);
+    assert!(lines.iter().all(|line| line.starts_with('<')), "{lines:#?}");
+    assert_eq!(
+        [priority("has started"), priority("not connected; ")],
+        [Some("<6>"), Some("<4>")],
+        "{lines:#?}"
+    );
     assert!(lines.len() > 2 && !lines.iter().any(dated), "{lines:#?}");
     assert!(lines.iter().all(|line| !line.contains('\u{1b}')), "colours are for a terminal: {lines:#?}");
     let lines = log("other", Some(journal));
     assert!(lines.len() > 2 && lines.iter().all(dated), "another file is not the journal: {lines:#?}");
     let lines = log("plain", None);
     assert!(lines.len() > 2 && lines.iter().all(dated), "{lines:#?}");
+    let start = lines.iter().find(|line| line.contains("slurm-graphite has started")).unwrap();
+    for words in ["plain.toml", "main (127.0.0.1:9)", "queue=\"in memory\""] {
+        assert!(start.contains(words), "{words}: {start}");
+    }
 }
 
 #[test]

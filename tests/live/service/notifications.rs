@@ -34,10 +34,11 @@ fn it_is_ready_within_five_seconds_where_neither_slurmctld_nor_carbon_is() {
     let mut daemon = notifying(daemon(&folder, "daemon", &config).unwrap(), &notify);
     daemon.start().unwrap();
     notify.message("READY=1", Duration::from_secs(5)).unwrap();
-    notify.message("waiting for nobody", SOON).unwrap();
-    notify.message("slurmctld does not answer; waiting for nobody, 3 ticks queued since ", SOON).unwrap();
+    notify.message("nobody not connected since ", SOON).unwrap();
+    notify.message("slurmctld does not answer; nobody not connected since ", SOON).unwrap();
+    notify.message(", 3 ticks to send, oldest from ", SOON).unwrap();
     let said = daemon.line(&missing.display().to_string(), SOON).unwrap();
-    assert!(said.contains("WARN") && said.contains("is not there"), "{said}");
+    assert!(said.contains("WARN") && said.contains("does not exist"), "{said}");
     assert!(daemon.stop().unwrap().status.success());
 }
 
@@ -48,7 +49,7 @@ fn its_status_follows_slurmctld_and_carbon_in_words() {
     notify.message("STATUS=slurmctld answers; sending to main", SOON).unwrap();
     let before = notify.messages().len();
     sandbox.carbon.process.stop().unwrap();
-    notify.message_after(before, "slurmctld answers; waiting for main, 2 ticks queued since ", SOON).unwrap();
+    notify.message_after(before, "slurmctld answers; main not connected since ", SOON).unwrap();
     let before = notify.messages().len();
     sandbox.carbon.process.start().unwrap();
     // The backoff may have grown.

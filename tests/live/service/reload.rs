@@ -75,7 +75,9 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     let sandbox = Sandbox::start().unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     let config = toml("1s", sandbox.slurm.conf(), &[("main", &sink.address())]);
-    let mut daemon = daemon(&sandbox.folder, "daemon", &config).unwrap();
+    let mut notify = Notify::listen(&sandbox.folder).unwrap();
+    let daemon = daemon(&sandbox.folder, "daemon", &config).unwrap();
+    let mut daemon = daemon.env("NOTIFY_SOCKET", notify.path.as_os_str());
     daemon.start().unwrap();
     let path = "cluster.slurm_sched_stats.";
     wait::until("two ticks", SOON, || ticks(&sink, path).len() >= 2).unwrap();
@@ -85,7 +87,10 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     hang_up(&mut daemon, "the new configuration is refused").unwrap();
     daemon.line("line 1: interval: ", SOON).unwrap();
     daemon.line("line 3: nosuch: no such key", SOON).unwrap();
-    // A file without a destination is as good for `check`, but not for a daemon.
+    notify.message("; the new configuration was refused at ", SOON).unwrap();
+    let sent = |text: &str| String::from_utf8_lossy(&sink.bytes()).contains(text);
+    wait::until("the figure of it", SOON, || sent(".gauge-reload_refused 1 ")).unwrap();
+    // A file without a destination is nothing for a daemon.
     write(&sandbox.folder, "daemon", "interval = \"1s\"\n").unwrap();
     hang_up(&mut daemon, "nowhere to send to").unwrap();
     std::fs::remove_file(sandbox.path("daemon.toml")).unwrap();
@@ -97,6 +102,11 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     let (first, last) = (*all.first().unwrap(), *all.last().unwrap());
     assert!(last >= refused && all.len() as u64 == last - first + 1, "a hole in {all:?}");
     assert_eq!(sink.accepted(), 1);
+    let before = notify.messages().len();
+    write(&sandbox.folder, "daemon", &config).unwrap();
+    hang_up(&mut daemon, "the new configuration is in use").unwrap();
+    notify.message_after(before, "sending to main", SOON).unwrap();
+    assert!(!notify.messages().last().unwrap().1.contains("refused"), "{:?}", notify.messages());
     assert!(daemon.stop().unwrap().status.success());
 }
 
@@ -109,7 +119,7 @@ fn a_destination_that_moves_takes_its_queue_along() {
     let daemon = daemon(&folder, "daemon", &config(&nowhere)).unwrap();
     let mut daemon = daemon.env("NOTIFY_SOCKET", notify.path.as_os_str());
     daemon.start().unwrap();
-    notify.message("waiting for main, 3 ticks queued", SOON).unwrap();
+    notify.message(", 3 ticks to send, oldest from ", SOON).unwrap();
     let sink = Sink::start(Manner::Record).unwrap();
     write(&folder, "daemon", &config(&sink.address())).unwrap();
     hang_up(&mut daemon, "the new configuration is in use").unwrap();

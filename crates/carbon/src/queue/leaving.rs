@@ -45,7 +45,7 @@ impl State {
         let was_written = self.drop_batch(id, |dropped| &mut dropped.full);
         if was_written && !std::mem::replace(&mut self.status.window_short, true) {
             warn!(
-                "queue.max_bytes has no room for all of the resend_window: what Carbon loses of older ticks is not sent again; see points_unproved"
+                "queue.max_bytes is too small for resend_window: older ticks cannot be sent again if Carbon loses them; see points_unproved"
             );
         }
     }

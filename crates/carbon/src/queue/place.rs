@@ -80,6 +80,13 @@ impl Status {
     pub const fn is_complete(&self) -> bool {
         self.due == 0 && self.unread == 0 && !self.unopened
     }
+
+    /// Points that the receiver has not had, or that it is not known to have had, and that are not sent again.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        let Dropped { full, age, damaged } = self.dropped;
+        full.saturating_add(age).saturating_add(damaged).saturating_add(self.unproved)
+    }
 }
 
 impl fmt::Display for Status {
@@ -89,7 +96,7 @@ impl fmt::Display for Status {
             (0, 0) => f.write_str("every tick was read by the receiver")?,
             (unsent, unread) => write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?,
         }
-        let unopened = "; the queue's file was not opened, and keeps what an earlier run left";
+        let unopened = "; the queue's files could not be read, and still have the ticks of an earlier run";
         f.write_str(if self.unopened { unopened } else { "" })
     }
 }
@@ -139,7 +146,7 @@ impl Place {
             }
             damaged => {
                 let error = damaged.err().map(|error| error.to_string());
-                error!(destination = %self.name, error, "a kept tick is damaged, and is lost");
+                error!(destination = %self.name, error, "a kept tick is damaged and lost");
                 self.shared.state().drop_batch(turn.id, |dropped| &mut dropped.damaged);
                 Loaded::Lost
             }

@@ -14,10 +14,13 @@ impl State {
             say_moved(&from, &to);
         }
         if restored.damaged > 0 {
-            error!(records = restored.damaged, "the queue's file is damaged; other records are not affected");
+            error!(
+                records = restored.damaged,
+                "records in the queue's files are damaged; the others are not affected"
+            );
         }
         for (name, points) in restored.lost {
-            error!(destination = %name, points, "these points were kept for the destination and are lost");
+            error!(destination = %name, points, "points that were kept for this destination are lost");
             match self.destinations.get_mut(&name) {
                 Some(to) => to.status.dropped.damaged += points,
                 None => self.status.dropped_removed += points,
@@ -62,7 +65,7 @@ pub(super) fn say_moved(from: &str, to: &str) {
     warn!(
         from,
         to,
-        "a destination has another address now, and gets the ticks that were kept for the old one; to drop them instead, add the new destination first and remove the old one with a second reload; with a `name` it can move without this"
+        "a destination has a new address, which gets the ticks that were kept for the old one; to drop them instead, add the new destination first and remove the old one with a second reload; give it a `name` to avoid this warning"
     );
 }
 
@@ -71,6 +74,6 @@ pub(super) fn say_removed(destination: &str, ticks: usize) {
     warn!(
         destination,
         ticks,
-        "this destination is no longer configured; its ticks wait for it until max_age, and are then counted in points_dropped_removed"
+        "this destination is no longer configured; its ticks are kept until max_age, then dropped and counted in points_dropped_removed"
     );
 }

@@ -158,7 +158,7 @@ impl State {
             Event::Failed { appended, error } => {
                 self.set_durable(false);
                 if !std::mem::replace(&mut self.said_undurable, true) {
-                    error!(%error, "ticks cannot be kept on disk; they are in memory, and lost with this process");
+                    error!(%error, "ticks cannot be kept on disk; they are in memory only until the disk can be written again");
                 }
                 appended.into_iter().for_each(|id| self.publish(id));
             }
@@ -178,7 +178,7 @@ impl State {
             self.unpublished().filter(|(_, until)| *until <= now).map(|(id, _)| id).collect();
         for id in late {
             if !std::mem::replace(&mut self.said_undurable, true) {
-                warn!("the queue's disk does not answer; going on from memory");
+                warn!("the queue's disk does not answer; ticks are kept in memory");
             }
             self.set_durable(false);
             self.publish(id);

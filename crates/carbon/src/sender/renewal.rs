@@ -122,7 +122,7 @@ impl Task {
     pub(super) fn not_opened<C: Stream>(&mut self, links: &mut Links<C>, error: ConnectionError) -> Result {
         let now = Instant::now();
         let since = *links.renewals_fail_since.get_or_insert(now);
-        debug!(destination = %self.to.name, %error, "no second connection");
+        debug!(destination = %self.to.name, %error, "no second connection could be made");
         self.budget.unasked();
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
@@ -140,7 +140,7 @@ impl Task {
         if is_gone {
             return Err(error);
         }
-        warn!(destination = %self.to.name, %error, "the receiver takes no second connection, so that nothing proves that it reads; allow it two connections from this host");
+        warn!(destination = %self.to.name, %error, "the receiver accepts no second connection, so it cannot be seen that it reads; let it accept two from this host (MAX_RECEIVER_CONNECTIONS)");
         Err(ConnectionError::Alone(error.to_string()))
     }
 
@@ -215,7 +215,7 @@ impl Task {
             self.doubt_since = Some(Instant::now());
             self.place.count(|status| status.in_doubt = true);
             let stall = in_words(self.to.timeouts.stall);
-            warn!(destination = %self.to.name, "nothing has shown for {stall} that it reads: does it hang, or is its cache full? Live ticks go on, the backlog waits");
+            warn!(destination = %self.to.name, "for {stall} nothing has shown that it reads: does it hang, or is its cache full? New ticks are sent, older ones wait");
         }
     }
 
@@ -225,7 +225,7 @@ impl Task {
             self.place.count(|status| status.in_doubt = false);
             self.place.ledger(|ledger| ledger.doubt_ended(Instant::now()));
             let (due, after) = (self.place.status().due, in_words(since.elapsed()));
-            info!(destination = %self.to.name, due, "reads again after {after}");
+            info!(destination = %self.to.name, unsent_ticks = due, "reads again after {after}");
         }
     }
 }
@@ -259,7 +259,8 @@ pub(super) async fn half_closed_event<C: Stream>(
 }
 
 /// Such as "3 min 12 s".
-pub(super) fn in_words(duration: Duration) -> String {
+#[must_use]
+pub fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds} s"),

@@ -67,15 +67,17 @@ impl Task {
             };
             let (destination, due) = (&self.to.name, self.place.status().due);
             if self.draining {
-                return warn!(%destination, %error, "nothing proves that it has read everything");
+                return warn!(%destination, %error, "it is not known whether it has read everything");
             }
             let delay = self.backoff.next_delay();
             if is_closed_at_once && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port) {
-                warn!(%destination, %error, due, hint, "closes every connection right after a write");
+                warn!(%destination, %error, unsent_ticks = due, hint, "closes every connection right after a write");
             } else if self.away_since.is_some() {
-                debug!(%destination, %error, "still away; trying again in {delay:.1?}");
+                debug!(%destination, %error, "still not connected; trying again in {delay:.1?}");
             } else {
-                warn!(%destination, %error, due, "away; ticks are kept, trying again");
+                self.lost_before = self.place.status().lost();
+                let hint = error.advice();
+                warn!(%destination, %error, hint, unsent_ticks = due, "not connected; ticks are kept, trying again");
             }
             self.away_since.get_or_insert(self.doubt_since.take().unwrap_or_else(Instant::now));
             tokio::select! {
@@ -122,7 +124,7 @@ impl Task {
         self.place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
         if let Some(since) = self.doubt_since {
             let after = in_words(since.elapsed());
-            warn!(destination = %self.to.name, "given up after {after} in which nothing showed that it reads; what it may not have read will be sent again");
+            warn!(destination = %self.to.name, "connection given up: for {after} nothing has shown that the receiver reads; what it may not have read is sent again");
         }
         if links.have_lived() {
             self.backoff.reset();
@@ -152,7 +154,10 @@ impl Task {
                 && let Some(since) = self.away_since.take()
             {
                 let after = in_words(since.elapsed());
-                info!(destination = %self.to.name, due = status.due, "back after {after}; sending what was kept");
+                let points = self.place.ledger(|ledger| ledger.points_due());
+                let points_lost =
+                    Some(status.lost().saturating_sub(self.lost_before)).filter(|&lost| lost > 0);
+                info!(destination = %self.to.name, ticks = status.due, points, points_lost, "back after {after}; sending what was kept");
             }
             let unacked = links.current.stream.unacked()?;
             self.place.count(|status| status.unacked = unacked);
@@ -262,7 +267,7 @@ impl Task {
             Ok(bytes) => bytes,
             Err(error) => {
                 // Left in the queue it would be tried for ever.
-                error!(destination = %self.to.name, %error, "a frame is given up");
+                error!(destination = %self.to.name, %error, "these points cannot be encoded and are lost");
                 return Ok(());
             }
         };

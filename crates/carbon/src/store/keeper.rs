@@ -111,7 +111,7 @@ impl Keeper {
             Ok((log, restored)) => {
                 let old = self.dir.join("queue.sqlite3");
                 if old.exists() {
-                    warn!(file = %old.display(), "this is the queue of an earlier version of this program, which is not read; remove it");
+                    warn!(file = %old.display(), "this is the queue of an earlier version of this program; it is not read and can be removed");
                 }
                 self.log = Some(log);
                 self.say(Event::Opened(restored));

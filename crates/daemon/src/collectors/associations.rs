@@ -21,8 +21,8 @@ const USERS: Setting = Setting {
     key: "users",
     default: Value::Users(0),
     comment: "\
-By user and account too: the first so many users by usage get paths of their own; 0 for none, at most 200. Bounded as
-rpc_stats' are: within 30 days 5 * users of them, each with 25 files or more for each account that the user may use.",
+By user and account too: publish the top N users by usage; 0 for none, at most 200. Bounded like those of rpc_stats:
+within 30 days 5 * users of them, each with 25 files or more for each account that the user may use.",
 };
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -32,39 +32,40 @@ pub(super) const COLLECTOR: Collector = Collector {
     paths: &[
         Paths {
             below: "slurm_associations.total",
-            about: "What slurmctld has of slurmdbd's associations: `[collectors.associations]`, off by default. One RPC, which \
-                    takes no lock of jobs or nodes. Where PrivateData in slurm.conf names `usage` or `users`, it takes an \
-                    operator.",
+            about: "slurmctld's copy of slurmdbd's associations: `[collectors.associations]`, off by default. One RPC, \
+                    which takes no lock of jobs or nodes. If PrivateData in slurm.conf names `usage` or `users`, the \
+                    daemon's user must be an operator.",
             leaves: &TOTAL,
         },
         Paths {
             below: "slurm_associations.account.<account>",
-            about: "Shares and usage of an account, as `sshare -al` shows them. The accounts above it have a part of its usage \
-                    too. No point where sshare prints nothing or `inf`.",
+            about: "Shares and usage of an account, as `sshare -al` shows them. Its usage also counts for the accounts \
+                    above it. No point where sshare prints nothing or `inf`.",
             leaves: &SHARES,
         },
         Paths {
             below: "slurm_associations.account.<account>",
-            about: "Its jobs next to its limits. Jobs that wait while `jobs_running` is at `grp_jobs`, or a TRES at its limit, \
-                    wait for that limit: raise it with sacctmgr, or tell the account's users. No point for a limit that is \
-                    not set.",
+            about: "Its jobs next to its limits. If jobs wait while `jobs_running` has reached `grp_jobs`, or a TRES \
+                    has reached its limit, they wait because of that limit: raise it with sacctmgr, or tell the \
+                    account's users. No point for a limit that is not set.",
             leaves: &JOBS,
         },
         Paths {
             below: "slurm_associations.account.<account>.tres.<tres>",
-            about: "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. From the first \
-                    use on there is a point in every round. Minutes are TRES-minutes, of memory MiB-minutes.",
+            about: "Each TRES that is used, was used, or has a limit: `cpu`, `mem`, `node`, `billing`, `gres_gpu`. \
+                    From the first use on there is a point in every round. Minutes are TRES-minutes; for memory they \
+                    are MiB-minutes.",
             leaves: &TRES,
         },
         Paths {
             below: "slurm_associations.qos.<qos>",
-            about: "The jobs of a QOS next to its limits; those per user and per account are what each may have.",
+            about: "The jobs of a QOS next to its limits; limits per user and per account hold for each of them.",
             leaves: &QOS,
         },
         Paths { below: "slurm_associations.qos.<qos>", about: "As of an account.", leaves: &JOBS },
         Paths {
             below: "slurm_associations.qos.<qos>.tres.<tres>",
-            about: "As of an account.",
+            about: "As for an account.",
             leaves: &TRES,
         },
         Paths {
@@ -74,20 +75,20 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_associations.user.<account>.<user>",
-            about: "A user in an account: only where `users` in `[collectors.associations]` is more than 0. The first `users` by \
-                    usage have paths for at least a day from then on, in each of their accounts, and `root` and `slurm` always. \
-                    Within any 30 days at most 5 × `users` are given paths. A user's association with one partition has no path. \
-                    `fairshare` near 0 is a user whose jobs wait for those of others.",
+            about: "A user in an account: only if `users` in `[collectors.associations]` is above 0. The top `users` \
+                    by usage get paths in each of their accounts, for at least a day; `root` and `slurm` always have \
+                    them. Within 30 days at most 5 × `users` get paths. A user's association with one partition has no \
+                    path. A user with a `fairshare` near 0 waits for the jobs of others.",
             leaves: &SHARES,
         },
         Paths {
             below: "slurm_associations.user.<account>.<user>",
-            about: "As of an account.",
+            about: "As for an account.",
             leaves: &JOBS,
         },
         Paths {
             below: "slurm_associations.user.<account>.<user>.tres.<tres>",
-            about: "As of an account.",
+            about: "As for an account.",
             leaves: &TRES,
         },
     ],
@@ -115,39 +116,39 @@ const SHARES: &[Metric<Association>] = &[
             SharesRaw::Shares(shares) => Some(shares.into()),
             SharesRaw::None | SharesRaw::Parent => None,
         },
-        meaning: "RawShares: what its siblings' are held against; none where it shares as its parent does" },
+        meaning: "RawShares: its shares, compared with those of its siblings; no point if it has its parent's" },
     Metric { leaf: "shares_norm", unit: "fraction", rollup: Rollup::Average, value: |a| a.shares_norm,
-        meaning: "NormShares: its part of the cluster" },
+        meaning: "NormShares: its share of the cluster" },
     Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |a| Some(a.usage_raw),
-        meaning: "RawUsage: by the weights of TRESBillingWeights, less what PriorityDecayHalfLife has let decay" },
+        meaning: "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife" },
     Metric { leaf: "usage_norm", unit: "fraction", rollup: Rollup::Average, value: |a| a.usage_norm,
-        meaning: "NormUsage: its part of the cluster's usage; compare it with `shares_norm`" },
+        meaning: "NormUsage: its share of the cluster's usage; compare it with `shares_norm`" },
     Metric { leaf: "usage_efctv", unit: "fraction", rollup: Rollup::Average, value: |a| a.usage_efctv,
-        meaning: "EffectvUsage: what counts against its share" },
+        meaning: "EffectvUsage: the usage that counts against its share" },
     Metric { leaf: "fairshare", unit: "fraction", rollup: Rollup::Average, value: |a| a.fairshare,
-        meaning: "FairShare: the factor of a user's job priority, 1 for who is served first; none for accounts, nor without FAIR_TREE" },
+        meaning: "FairShare: the fairshare factor in a user's job priority, 1 for the user who is served first; no point for accounts, or without FAIR_TREE" },
     Metric { leaf: "level_fs", unit: "ratio", rollup: Rollup::Average, value: |a| a.level_fs,
-        meaning: "LevelFS: share over usage among its siblings; below 1 it has had more than its share. None where nothing was used" },
+        meaning: "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used" },
 ];
 
 #[rustfmt::skip]
 const JOBS: &[Metric<UseAndLimits>] = &[
     Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |u| Some(u.jobs_running.into()),
-        meaning: "its jobs that run" },
+        meaning: "its running jobs" },
     Metric { leaf: "grp_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.grp_jobs.map(f64::from),
-        meaning: "GrpJobs: how many may run" },
+        meaning: "GrpJobs: the most that may run" },
     Metric { leaf: "max_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.max_jobs.map(f64::from),
-        meaning: "MaxJobs: how many may run of each user; of an account, what its users have where they have none of their own" },
+        meaning: "MaxJobs: the most that may run for each user; for an account, the limit of users that have none of their own" },
     Metric { leaf: "submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| Some(u.jobs_submitted.into()),
-        meaning: "its jobs that run or wait" },
+        meaning: "its running and pending jobs" },
     Metric { leaf: "grp_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.grp_submit_jobs.map(f64::from),
-        meaning: "GrpSubmitJobs: how many may run or wait; the next sbatch is refused" },
+        meaning: "GrpSubmitJobs: the most that may run or wait; beyond that sbatch is refused" },
     Metric { leaf: "max_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.max_submit_jobs.map(f64::from),
-        meaning: "MaxSubmitJobs: how many may run or wait of each user" },
+        meaning: "MaxSubmitJobs: the most that may run or wait for each user" },
     Metric { leaf: "wall_used", unit: "s", rollup: Rollup::Average, value: |u| Some(u.wall_used),
-        meaning: "wall time of its jobs, less what has decayed" },
+        meaning: "wall time of its jobs, reduced by decay" },
     Metric { leaf: "grp_wall", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.grp_wall),
-        meaning: "GrpWall: how much of it there may be" },
+        meaning: "GrpWall: the limit of wall_used" },
     Metric { leaf: "max_wall_per_job", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.max_wall_per_job),
         meaning: "MaxWall: how long one job may run" },
 ];
@@ -155,15 +156,15 @@ const JOBS: &[Metric<UseAndLimits>] = &[
 #[rustfmt::skip]
 const QOS: &[Metric<QosUse>] = &[
     Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |q| Some(q.usage_raw),
-        meaning: "as of an account" },
+        meaning: "as for an account" },
     Metric { leaf: "max_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_jobs_per_user.map(f64::from),
-        meaning: "MaxJobsPU: how many may run of each user" },
+        meaning: "MaxJobsPU: the most that may run for each user" },
     Metric { leaf: "max_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_jobs_per_account.map(f64::from),
-        meaning: "MaxJobsPA: how many may run of each account" },
+        meaning: "MaxJobsPA: the most that may run for each account" },
     Metric { leaf: "max_submit_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_submit_jobs_per_user.map(f64::from),
-        meaning: "MaxSubmitPU: how many may run or wait of each user" },
+        meaning: "MaxSubmitPU: the most that may run or wait for each user" },
     Metric { leaf: "max_submit_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_submit_jobs_per_account.map(f64::from),
-        meaning: "MaxSubmitPA: how many may run or wait of each account" },
+        meaning: "MaxSubmitPA: the most that may run or wait for each account" },
 ];
 
 /// A TRES, and what it is counted in.
@@ -177,17 +178,17 @@ struct Tres {
 #[rustfmt::skip]
 const TRES: &[Metric<Tres>] = &[
     Metric { leaf: "used", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(Some(t.of.used)),
-        meaning: "what running jobs have" },
+        meaning: "what running jobs have allocated" },
     Metric { leaf: "grp_tres", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.grp),
-        meaning: "GrpTRES: what they may have together" },
+        meaning: "GrpTRES: what they may have allocated together" },
     Metric { leaf: "used_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.used_secs) / 60.0),
-        meaning: "TRES-minutes used, less what has decayed" },
+        meaning: "TRES-minutes used, reduced by decay" },
     Metric { leaf: "grp_tres_mins", unit: "min", rollup: Rollup::Average, value: |t| t.of.grp_mins.and_then(count),
-        meaning: "GrpTRESMins: how many may be used" },
+        meaning: "GrpTRESMins: the limit of used_mins" },
     Metric { leaf: "run_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.run_secs) / 60.0),
         meaning: "TRES-minutes that running jobs may still use, by their time limits" },
     Metric { leaf: "grp_tres_run_mins", unit: "min", rollup: Rollup::Average, value: |t| t.of.grp_run_mins.and_then(count),
-        meaning: "GrpTRESRunMins: how many of these there may be" },
+        meaning: "GrpTRESRunMins: the limit of run_mins" },
     Metric { leaf: "max_tres_per_job", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_job),
         meaning: "MaxTRES: what one job may have" },
     Metric { leaf: "max_tres_per_node", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_node),

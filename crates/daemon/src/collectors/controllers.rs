@@ -13,7 +13,8 @@ pub(super) const COLLECTOR: Collector = Collector {
     paths: &[Paths {
         below: "slurm_controllers.<controller>",
         about: "Each SlurmctldHost, asked as `scontrol ping` does: `primary`, `backup1` and so on. \
-                `[collectors.controllers]`, off by default. A backup that is down is noticed when it is needed, or here.",
+                `[collectors.controllers]`, off by default. Without this, a backup that is down is noticed only when \
+                it is needed.",
         leaves: &METRICS,
     }],
     replies: &[ReplyKind::Controllers],
@@ -27,7 +28,7 @@ const METRICS: &[Metric<Controller>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| Some(u8::from(c.up).into()),
         meaning: "whether it answered" },
     Metric { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| c.elapsed.and_then(count).filter(|_| c.up),
-        meaning: "how long its answer took; none when there was none" },
+        meaning: "how long its answer took; no point without an answer" },
 ];
 
 impl SurveyCollector for ControllersCollector {

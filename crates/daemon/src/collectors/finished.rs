@@ -13,21 +13,21 @@ use crate::settings::{Setting, Settings, Value};
 const WINDOW: Setting = Setting {
     key: "window",
     default: Value::Seconds(3600),
-    comment: "Each round reads the jobs that ended in this time, and counts those that it has not counted before.",
+    comment: "Each round reads the jobs that ended in this time, and counts those that were not counted before.",
 };
 const CATCH_UP: Setting = Setting {
     key: "catch_up",
     default: Value::Seconds(86_400),
     comment: "\
-How much later than others slurmdbd may learn of a job's end: longer than slurmctld may have to wait for slurmdbd. So long the
-job's number is kept in queue.dir: 8 bytes a job, at most an eighth of queue.max_bytes.",
+How late slurmdbd may learn of a job's end: longer than slurmctld may ever wait for slurmdbd. The numbers of jobs are kept in
+queue.dir for this time: 8 bytes a job, at most an eighth of queue.max_bytes.",
 };
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
     default: Value::Names(0),
     comment: "\
-By account, QOS and user too: the first so many that have a finished job get paths of their own, for ever; all others have one
-level together. 0 for none, at most 1000; each takes 54 files.",
+By account, QOS and user too: publish the first N that have a finished job; they keep their paths, and all others share one
+level. 0 for none, at most 1000; each takes 54 files.",
 };
 const QOS: Setting = Setting { key: "qos", default: Value::Names(0), comment: "" };
 const USERS: Setting = Setting { key: "users", default: Value::Names(0), comment: "" };
@@ -35,23 +35,23 @@ const USERS: Setting = Setting { key: "users", default: Value::Names(0), comment
 pub(super) const COLLECTOR: Collector = Collector {
     name: "finished",
     comment: "\
-Jobs that have ended, by final state, each counted once: slurm_jobs_finished. Read from slurmdbd; needs queue.dir.",
+Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd; needs queue.dir.",
     settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS],
     paths: &[
         Paths {
             below: "slurm_jobs_finished.reading",
-            about: "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd, where every job is counted once, \
-                    through outages of slurmdbd and of this daemon. A job counts in the round in which slurmdbd first tells \
-                    of it, not in that in which it ended. Every figure is there twice: what the round has added, and with \
-                    `_total` the sum since the first start with this `queue.dir`. A round that could not be read has no point: its \
-                    jobs are in the next one's.",
+            about: "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, \
+                    even through outages of slurmdbd and of this daemon. A job counts in the round in which slurmdbd \
+                    first reports it, not in that in which it ended. Every figure is published twice: what the round \
+                    added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
+                    not be read has no point; the next one counts its jobs.",
             leaves: &READING,
         },
         Paths {
             below: "slurm_jobs_finished.total.state.<state>",
-            about: "By final state, in sacct's words in lower case. Each task of a job array is a job, also where slurmdbd has \
-                    one row for all tasks that never started; so is each component of a het job, and each run that ended \
-                    because the job was requeued (`requeued`).",
+            about: "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
+                    slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
+                    each run that ended because the job was requeued (`requeued`).",
             leaves: &STATE,
         },
         Paths {
@@ -61,7 +61,7 @@ Jobs that have ended, by final state, each counted once: slurm_jobs_finished. Re
         },
         Paths {
             below: "slurm_jobs_finished.partition.<partition>.state.<state>",
-            about: "By partition. A job that never started and could have in several counts in the first of them.",
+            about: "By partition. A job that never started counts in the first partition that it asked for.",
             leaves: &STATE,
         },
         Paths {
@@ -71,8 +71,8 @@ Jobs that have ended, by final state, each counted once: slurm_jobs_finished. Re
         },
         Paths {
             below: "slurm_jobs_finished.account.<account>.state.<state>",
-            about: "By account, where `accounts` is more than 0: the first so many that have a finished job. The jobs of all others \
-                    are below `slurm_jobs_finished.other_accounts`.",
+            about: "By account, if `accounts` is above 0: the first accounts that have a finished job, up to that \
+                    number. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
             leaves: &STATE,
         },
         Paths {
@@ -98,7 +98,7 @@ Jobs that have ended, by final state, each counted once: slurm_jobs_finished. Re
         Paths { below: "slurm_jobs_finished.no_account.work", about: "The same.", leaves: &(ROUND, TOTAL) },
         Paths {
             below: "slurm_jobs_finished.qos.<qos>.state.<state>",
-            about: "By QOS, where `qos` is more than 0, as by account.",
+            about: "By QOS, if `qos` is above 0, as by account.",
             leaves: &STATE,
         },
         Paths { below: "slurm_jobs_finished.qos.<qos>.work", about: "The same.", leaves: &(ROUND, TOTAL) },
@@ -116,8 +116,8 @@ Jobs that have ended, by final state, each counted once: slurm_jobs_finished. Re
         Paths { below: "slurm_jobs_finished.no_qos.work", about: "The same.", leaves: &(ROUND, TOTAL) },
         Paths {
             below: "slurm_jobs_finished.user.<user>.state.<state>",
-            about: "By user, where `users` is more than 0, as by account. Paths by user and account are personal data for as long as \
-                    Graphite keeps them.",
+            about: "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
+                    long as Graphite keeps them.",
             leaves: &STATE,
         },
         Paths { below: "slurm_jobs_finished.user.<user>.work", about: "The same.", leaves: &(ROUND, TOTAL) },
@@ -180,15 +180,15 @@ fn spread(spread: Option<Spread>, which: fn(&Spread) -> u64) -> Option<f64> {
 #[rustfmt::skip]
 const READING: &[Metric<Counts>] = &[
     Metric { leaf: "late_jobs", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.late_jobs),
-        meaning: "jobs of this round that had ended before the round before it: slurmdbd was told late" },
+        meaning: "jobs of this round that ended before the previous round: slurmdbd learnt of them late" },
     Metric { leaf: "late_jobs_total", unit: "count", rollup: Rollup::Last, value: |c| count(c.late_total),
         meaning: "the same since the first start" },
     Metric { leaf: "oldest_late_seconds", unit: "s", rollup: Rollup::Max, value: |c| count(c.reading.oldest_late),
-        meaning: "how long ago the first of those had ended; 0 of none. What comes more than `catch_up` late is not counted" },
+        meaning: "time since the first of those ended; 0 if there are none. Jobs that come more than `catch_up` late are not counted" },
     Metric { leaf: "window_jobs", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.window_jobs),
         meaning: "rows of jobs that ended in the last `window`, counted now or before" },
     Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.unparsed),
-        meaning: "texts that could not be understood; not 0 means that array tasks or TRES are missing" },
+        meaning: "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures" },
     Metric { leaf: "round_time", unit: "µs", rollup: Rollup::Average, value: |c| count(c.reading.elapsed),
         meaning: "how long slurmdbd took for all answers of the round" },
 ];
@@ -206,43 +206,43 @@ const ROUND: &[Metric<Figures>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.jobs()),
         meaning: "jobs in all states" },
     Metric { leaf: "cancelled_before_start", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.cancelled_before_start),
-        meaning: "of those cancelled, the jobs that had not started" },
+        meaning: "cancelled jobs that had not started" },
     Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.started),
         meaning: "jobs that had started: all figures below are of these" },
     Metric { leaf: "wait_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.wait),
-        meaning: "how long they had waited, all together, from when they could run; one that never could, from its submission" },
+        meaning: "total time that they waited from when they became eligible; for a job that never did, from its submission" },
     Metric { leaf: "run_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.run),
-        meaning: "how long they ran, without the time in which they were suspended" },
+        meaning: "total time that they ran, without suspensions" },
     Metric { leaf: "cpu_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.cpu),
-        meaning: "CPUs that they had allocated, times how long they ran" },
+        meaning: "CPUs that they had allocated, multiplied by their run time" },
     Metric { leaf: "gpu_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.gpu),
-        meaning: "the same of GPUs; 0 where AccountingStorageTRES does not name gres/gpu" },
+        meaning: "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu" },
     Metric { leaf: "node_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.node),
-        meaning: "the same of nodes; one that several jobs share counts for each" },
+        meaning: "the same for nodes; a node that several jobs share counts for each of them" },
     Metric { leaf: "billing_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.billing),
-        meaning: "the same of the TRES billing" },
+        meaning: "the same for the TRES billing" },
     Metric { leaf: "limited", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.limited),
         meaning: "jobs that had a time limit" },
     Metric { leaf: "limit_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.limit),
-        meaning: "their time limits, all together" },
+        meaning: "sum of their time limits" },
     Metric { leaf: "limit_used_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.limit_used),
-        meaning: "how much of that they ran" },
+        meaning: "how much of that they used" },
     Metric { leaf: "limit_used_little", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.short),
         meaning: "jobs that ran for less than a tenth of their time limit" },
     Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p50),
-        meaning: "half of this round's jobs had waited no longer; no point without a job that had started" },
+        meaning: "median wait of this round's jobs; no point without a job that had started" },
     Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p90),
-        meaning: "nine tenths of them had waited no longer" },
+        meaning: "90th percentile of the same" },
     Metric { leaf: "wait_p99", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p99),
-        meaning: "99 of a hundred of them had waited no longer" },
+        meaning: "99th percentile of the same" },
     Metric { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |f| spread(f.waits, |s| s.max),
         meaning: "the longest wait" },
     Metric { leaf: "run_p50", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p50),
-        meaning: "half of this round's jobs ran no longer" },
+        meaning: "median run time of this round's jobs" },
     Metric { leaf: "run_p90", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p90),
-        meaning: "nine tenths of them ran no longer" },
+        meaning: "90th percentile of the same" },
     Metric { leaf: "run_p99", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p99),
-        meaning: "99 of a hundred of them ran no longer" },
+        meaning: "99th percentile of the same" },
     Metric { leaf: "run_max", unit: "s", rollup: Rollup::Max, value: |f| spread(f.runs, |s| s.max),
         meaning: "the longest run" },
 ];

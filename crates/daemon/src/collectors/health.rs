@@ -12,14 +12,13 @@ const FAMILY: &str = "slurm_health";
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "health",
-    comment: "Figures to put an alert on: slurm_health.",
+    comment: "Figures for alerts: slurm_health.",
     settings: &[],
     paths: &[Paths {
         below: FAMILY,
-        about: "Figures to put an alert on, each with the threshold that an experienced administrator would begin \
-                with. `up` and `seconds_since_reading` are there at every tick; that they are missing altogether means \
-                that the daemon or Carbon is away. See also `slurm_sched_interval`: `bf_last_cycle_age`, \
-                `main_mean_cycle`, `main_busy_fraction`.",
+        about: "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a point \
+                at every tick; if they have none at all, the daemon or Carbon is away. See also \
+                `slurm_sched_interval`: `bf_last_cycle_age`, `main_mean_cycle`, `main_busy_fraction`.",
         leaves: &METRICS,
     }],
     replies: &[ReplyKind::Statistics],
@@ -81,9 +80,9 @@ impl TickCollector for Health {
 #[rustfmt::skip]
 const METRICS: &[Metric<HealthValues>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| Some(u8::from(k.up?).into()),
-        meaning: "whether slurmctld answered at this tick; none where a reload of the configuration has cut the reading short. Alert: 0 for 3 ticks" },
+        meaning: "whether slurmctld answered at this tick; no point if a reload of the configuration cut the reading short. Alert: 0 for 3 ticks" },
     Metric { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| k.seconds_since_reading,
-        meaning: "since the last tick at which slurmctld answered, 0 when it did now; none before the first answer. Alert: above 300" },
+        meaning: "time since the last tick at which slurmctld answered, 0 if it answered now; no point before the first answer. Alert: above 300" },
     Metric { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.threads_fraction,
         meaning: "server_thread_count by 256, slurmctld's limit up to Slurm 24.05; it is less where slurmctld may open few files. None from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, see slurm_rpc_stats for who it is; alert: above 0.9, new RPCs wait" },
     Metric { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.agent_queue_per_minute,

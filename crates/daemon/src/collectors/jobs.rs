@@ -21,15 +21,15 @@ use crate::zero_fill::SeenStates;
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
     default: Value::Flag(false),
-    comment: "By account too: five paths for each account and state that its jobs were ever in, 25 to 35 for most.",
+    comment: "By account too: five paths for each account and each state that its jobs were ever in, mostly 25 to 35.",
 };
 const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
 const USERS: Setting = Setting {
     key: "users",
     default: Value::Users(0),
     comment: "\
-By user too: the first so many by CPUs get paths of their own, and root and slurm with them; 0 for none, at most 200.
-Bounded as rpc_stats' are: within 30 days 5 * users of them, each with five files for each state of his jobs.",
+By user too: publish the top N users by CPUs, and root and slurm; 0 for none, at most 200. Bounded like those of rpc_stats:
+within 30 days 5 * users of them, each with five files for each state of the user's jobs.",
 };
 
 /// A queue has these, also when it is empty.
@@ -42,9 +42,9 @@ pub(super) const COLLECTOR: Collector = Collector {
     paths: &[
         Paths {
             below: "slurm_jobs.total",
-            about: "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every task of \
-                    a job array is a job, and so is every component of a het job. Jobs that have ended are known to \
-                    slurmctld, and counted here, for MinJobAge (300 s by default).",
+            about: "The queue: `[collectors.jobs]`, off by default, because slurmctld walks all jobs for it. Every \
+                    task of a job array counts as a job, and so does every component of a het job. slurmctld knows \
+                    jobs for MinJobAge (300 s by default) after their end, and they count here for that time.",
             leaves: &TOTAL,
         },
         Paths {
@@ -55,14 +55,15 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_jobs.reason.<reason>",
-            about: "Pending jobs by the reason that squeue shows: Priority and Resources are a busy cluster; Dependency, \
-                    JobHeldUser and BeginTime are the users' own wish; everything else is worth a look.",
+            about: "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
+                    Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
+                    look.",
             leaves: &TALLY,
         },
         Paths {
             below: "slurm_jobs.waiting",
-            about: "How long pending jobs have waited, and how long those had to that have started since the last \
-                    round. Percentiles are exact (nearest rank). A path without jobs has no point.",
+            about: "How long pending jobs have waited, and how long the jobs waited that started since the last round. \
+                    Percentiles are exact (nearest rank). A path without jobs has no point.",
             leaves: &WAITING,
         },
         Paths {
@@ -72,9 +73,9 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_jobs.partition.<partition>.reason.<reason>",
-            about: "The pending jobs of one partition by reason: Resources and Priority in one partition while others have \
-                    idle nodes say where nodes are missing; PartitionDown and ReqNodeNotAvail say that somebody must look. From \
-                    the first job with a reason on there is a point in every round.",
+            about: "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
+                    have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
+                    administrator. From the first job with a reason on there is a point in every round.",
             leaves: &TALLY,
         },
         Paths {
@@ -89,23 +90,23 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_jobs.account.<account>.state.<state>",
-            about: "By account and state: `accounts = true`; off by default, for a cluster may have \
-                    thousands. Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
+            about: "By account and state: `accounts = true`; off by default, because a cluster may have thousands. \
+                    Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
             leaves: &TALLY,
         },
         Paths {
             below: "slurm_jobs.user.<user>.state.<state>",
-            about: "By user and state: only where `users` in `[collectors.jobs]` is more than 0. The first `users` by CPUs, \
-                    those that they have and those that they ask for, have paths for at least a day from then on, and `root` \
-                    and `slurm` always. Within any 30 days at most 5 × `users` (and those two) are given paths, the last \
-                    fifth only to users with a tenth of all these CPUs; everybody else is in `slurm_jobs.others`. With 5 \
-                    figures for each state that makes 25 files for each state and each of `users` in 30 days. A user without jobs \
-                    has no point.",
+            about: "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
+                    allocated and requested, get paths for at least a day; `root` and `slurm` always have them. Within \
+                    30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
+                    all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
+                    25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
             leaves: &TALLY,
         },
         Paths {
             below: "slurm_jobs.others.state.<state>",
-            about: "The jobs of all users without a path of their own, so that these and the users are all jobs.",
+            about: "The jobs of all users without a path of their own. Together with the users' paths they are all \
+                    jobs.",
             leaves: &TALLY,
         },
     ],
@@ -150,13 +151,13 @@ const TALLY: &[Metric<JobTally>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| count(t.jobs),
         meaning: "jobs; each task of an array is one" },
     Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus),
-        meaning: "CPUs that they have, or ask for while they wait" },
+        meaning: "CPUs that they have allocated, or request while they are pending" },
     Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes),
-        meaning: "nodes that they have or ask for; a node that several share counts for each" },
+        meaning: "nodes that they have allocated or request; a node that several jobs share counts for each of them" },
     Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus),
-        meaning: "GPUs that they have or ask for" },
+        meaning: "GPUs that they have allocated or request" },
     Metric { leaf: "memory", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory),
-        meaning: "memory that they have, or ask for while they wait: `mem=` in scontrol's AllocTRES and ReqTRES. 0 where Slurm does not hand out memory" },
+        meaning: "memory that they have allocated or request: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory" },
 ];
 
 #[rustfmt::skip]
@@ -164,33 +165,33 @@ const TOTAL: &[Metric<Jobs>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(sum(&j.states)),
         meaning: "all jobs that slurmctld knows" },
     Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| count(j.unparsed),
-        meaning: "texts in the reply that could not be understood; not 0 means that GPUs, memory or array tasks are missing above" },
+        meaning: "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures" },
     Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
-        meaning: "records in slurmctld's reply, where the waiting part of an array is one: MaxJobCount limits these" },
+        meaning: "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record" },
 ];
 
 #[rustfmt::skip]
 const WAITING: &[Metric<LevelWaits>] = &[
     Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p50),
-        meaning: "half of the pending jobs were submitted no longer ago" },
+        meaning: "median time since the pending jobs were submitted" },
     Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p90),
-        meaning: "nine tenths of the pending jobs were submitted no longer ago" },
+        meaning: "90th percentile of the same" },
     Metric { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.submitted, |m| m.max),
-        meaning: "how long ago the oldest pending job was submitted" },
+        meaning: "time since the oldest pending job was submitted" },
     Metric { leaf: "eligible_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p50),
-        meaning: "half of the jobs that could run have waited no longer than this since they could" },
+        meaning: "median time since the pending jobs that may start became eligible" },
     Metric { leaf: "eligible_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p90),
-        meaning: "nine tenths of them have waited no longer" },
+        meaning: "90th percentile of the same" },
     Metric { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
-        meaning: "how long the one has waited that could run first" },
+        meaning: "longest time that an eligible job has waited" },
     Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| count(s.jobs)),
-        meaning: "jobs that started since the last round; one whose nodes are booted for it starts when they are up. Too low where the interval is longer than MinJobAge" },
+        meaning: "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge" },
     Metric { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
-        meaning: "half of those had waited no longer than this since they could run" },
+        meaning: "median time that the started jobs had been eligible" },
     Metric { leaf: "started_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p90),
-        meaning: "nine tenths of those had waited no longer" },
+        meaning: "90th percentile of the same" },
     Metric { leaf: "started_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.had_waited(|s| s.max),
-        meaning: "the longest that one of those had waited" },
+        meaning: "longest time that one of them had been eligible" },
 ];
 
 impl SurveyCollector for JobsCollector {

@@ -21,9 +21,9 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_licenses.<license>.layer.<nodes>",
-            about: "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so that \
-                    their sum means nothing. A libslurm older than 25.05 does not tell layers apart: a resource with several has \
-                    no points then.",
+            about: "Each layer of a hierarchical resource (25.05 and later), by its nodes. Layers may be nested, so \
+                    their sum has no meaning. A libslurm older than 25.05 does not tell layers apart; then a resource \
+                    with several layers has no points.",
             leaves: &METRICS,
         },
     ],
@@ -36,13 +36,13 @@ struct LicensesCollector;
 #[rustfmt::skip]
 const METRICS: &[Metric<License>] = &[
     Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| l.total.map(f64::from),
-        meaning: "all there are; none where there is no limit" },
+        meaning: "licences that exist; no point if there is no limit" },
     Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| Some(l.used.into()),
-        meaning: "held by jobs" },
+        meaning: "licences in use by jobs" },
     Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| l.free.map(f64::from),
-        meaning: "to be had; none where there is no limit" },
+        meaning: "licences that are free; no point if there is no limit" },
     Metric { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| Some(l.reserved.into()),
-        meaning: "set aside by reservations" },
+        meaning: "licences in reservations" },
 ];
 
 impl SurveyCollector for LicensesCollector {

@@ -15,7 +15,7 @@ use crate::zero_fill::SeenStates;
 const EACH: Setting = Setting {
     key: "each",
     default: Value::Flag(false),
-    comment: "Each node by itself too: some twenty paths for each node.",
+    comment: "Each node too: some twenty paths for each.",
 };
 
 const HOUR: i64 = 3600;
@@ -28,12 +28,13 @@ pub(super) const COLLECTOR: Collector = Collector {
     paths: &[
         Paths {
             below: "slurm_nodes.total",
-            about: "Nodes: `[collectors.nodes]`, off by default. Each counts once, whatever partitions it is in.",
+            about: "Nodes: `[collectors.nodes]`, off by default. Each node counts once, even if it is in several \
+                    partitions.",
             leaves: &SHARES,
         },
         Paths {
             below: "slurm_nodes.records",
-            about: "Nodes that are not in the total, and what could not be read.",
+            about: "Nodes that are not in the total, and what could not be parsed.",
             leaves: &RECORDS,
         },
         Paths {
@@ -44,7 +45,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_nodes.flag.<flag>",
-            about: "By the flags beside the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
+            about: "By the flags next to the state: `drain`, `not_responding`, `maintenance`, `reserved`, `planned`, \
                     `powered_down`, `powering_up` and so on. A node may have several.",
             leaves: &TALLY,
         },
@@ -55,7 +56,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_nodes.drained",
-            about: "How long nodes have been drained or draining: what nobody has looked at.",
+            about: "How long nodes have been drained or draining.",
             leaves: &OUT,
         },
         Paths {
@@ -66,8 +67,8 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_nodes.node.<node>",
-            about: "Each node by itself: `each = true`, off by default, because with the next four it makes 19 paths for \
-                    each node.",
+            about: "Each node: `each = true`, off by default, because with the next four it makes 19 paths for each \
+                    node.",
             leaves: &SHARES,
         },
         Paths { below: "slurm_nodes.node_state.<node>", about: "Beside those, of each node.", leaves: &ROW },
@@ -92,11 +93,11 @@ struct Out {
 #[rustfmt::skip]
 const RECORDS: &[Metric<Nodes>] = &[
     Metric { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| n.future.and_then(count),
-        meaning: "FUTURE nodes: configured, and not there yet" },
+        meaning: "FUTURE nodes: configured, but not present yet" },
     Metric { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| count(n.blank),
         meaning: "records that slurmctld sent empty" },
     Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| count(n.unparsed),
-        meaning: "texts in the reply that could not be understood; not 0 means that GPUs are missing" },
+        meaning: "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures" },
 ];
 
 #[rustfmt::skip]

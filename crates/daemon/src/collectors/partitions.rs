@@ -15,25 +15,25 @@ use crate::zero_fill::SeenStates;
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "partitions",
-    comment: "Each partition: slurm_partitions. Wants the replies of both of the above.",
+    comment: "Each partition: slurm_partitions. Needs the replies of jobs and nodes.",
     settings: &[],
     paths: &[
         Paths {
             below: "slurm_partitions.<partition>",
-            about: "Each partition, hidden ones too: `[collectors.partitions]`, off by default. It shares its replies with \
-                    `jobs` and `nodes`, and costs slurmctld both where those are off.",
+            about: "Each partition, hidden ones too: `[collectors.partitions]`, off by default. It uses the replies of \
+                    `jobs` and `nodes`, and costs slurmctld both if those are off.",
             leaves: &STATE,
         },
         Paths {
             below: "slurm_partitions.<partition>",
-            about: "What its nodes have. A node in two partitions counts in each.",
+            about: "The CPUs, GPUs and memory of its nodes. A node in two partitions counts in each.",
             leaves: &SHARES,
         },
         Paths {
             below: "slurm_partitions.<partition>.state.<state>",
-            about: "Its nodes by the one state that sinfo shows, in lower case and without its suffix: down, drained, fail and \
-                    inval are nodes that its jobs do not get. From the first node in a state on there is a point in every \
-                    round.",
+            about: "Its nodes by the one state that sinfo shows, in lower case and without its suffix: jobs do not get \
+                    nodes that are down, drained, fail or inval. From the first node in a state on there is a point in \
+                    every round.",
             leaves: &TALLY,
         },
         Paths {
@@ -44,7 +44,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_partitions.<partition>",
-            about: "Its jobs. One that waits in several partitions counts in each.",
+            about: "Its jobs. A job that waits in several partitions counts in each.",
             leaves: &JOBS,
         },
     ],
@@ -61,13 +61,13 @@ struct PartitionsCollector {
 #[rustfmt::skip]
 const STATE: &[Metric<Partition>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "up"),
-        meaning: "takes jobs and starts them" },
+        meaning: "whether it accepts jobs and starts them" },
     Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "down"),
-        meaning: "takes jobs and does not start them" },
+        meaning: "whether it accepts jobs, but does not start them" },
     Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "drain"),
-        meaning: "starts jobs and takes no new ones" },
+        meaning: "whether it starts jobs, but accepts no new ones" },
     Metric { leaf: "inactive", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "inactive"),
-        meaning: "neither takes nor starts jobs" },
+        meaning: "whether it neither accepts nor starts jobs" },
 ];
 
 #[rustfmt::skip]
@@ -77,9 +77,9 @@ const JOBS: &[Metric<PartitionJobs>] = &[
     Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.jobs),
         meaning: "jobs running" },
     Metric { leaf: "jobs_cpus_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.cpus),
-        meaning: "CPUs that pending jobs ask for" },
+        meaning: "CPUs that pending jobs request" },
     Metric { leaf: "jobs_cpus_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.cpus),
-        meaning: "CPUs that running jobs have" },
+        meaning: "CPUs that running jobs have allocated" },
 ];
 
 impl SurveyCollector for PartitionsCollector {

@@ -13,13 +13,13 @@ pub(super) const COLLECTOR: Collector = Collector {
     paths: &[
         Paths {
             below: "slurm_reservations.all",
-            about: "All reservations together: `[collectors.reservations]`, off by default. Reservations come with new \
-                    names, and a path for each would be a file for ever.",
+            about: "All reservations together: `[collectors.reservations]`, off by default. There is no path for each, \
+                    because reservations keep coming with new names and every path is a file that stays.",
             leaves: &METRICS,
         },
         Paths {
             below: "slurm_reservations.maint",
-            about: "Those with the flag MAINT alone: when the next maintenance begins.",
+            about: "Only those with the flag MAINT: when the next maintenance begins.",
             leaves: &METRICS,
         },
     ],
@@ -38,17 +38,17 @@ struct Seen {
 #[rustfmt::skip]
 const METRICS: &[Metric<Seen>] = &[
     Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| count(s.reservations.len().try_into().unwrap_or(u64::MAX)),
-        meaning: "reservations, of at most 1,000" },
+        meaning: "reservations, at most 1,000" },
     Metric { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().fold(0, |sum, _| sum + 1)),
-        meaning: "those that have begun and not ended" },
+        meaning: "reservations that have begun and not ended" },
     Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.nodes)).sum()),
         meaning: "nodes of the active ones; a node in two counts twice" },
     Metric { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.cores)).sum()),
         meaning: "cores of the active ones" },
     Metric { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
-        meaning: "until the next one begins; none when none is to come" },
+        meaning: "time until the next one begins; no point if none is planned" },
     Metric { leaf: "seconds_to_end", unit: "s", rollup: Rollup::Average, value: |s| s.soonest_end(),
-        meaning: "until the next active one ends; none when none is active" },
+        meaning: "time until the next active one ends; no point if none is active" },
 ];
 
 impl SurveyCollector for ReservationsCollector {

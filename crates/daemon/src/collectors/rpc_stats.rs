@@ -21,22 +21,23 @@ use crate::user_paths::{Candidate, UserPaths};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "rpc_stats",
-    comment: "slurmctld's RPC tables, where an overloaded slurmctld is diagnosed: slurm_rpc_stats. Up to 100 message types.",
+    comment: "slurmctld's RPC tables, which show what overloads it: slurm_rpc_stats. Up to 100 message types.",
     settings: &[Setting {
         key: "users",
         default: Value::Users(0),
         comment: "\
-The first so many users by RPC time of an interval get paths of their own, and root and slurm with them; 0 for none,
-at most 200. In Graphite a path is a file for ever: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10
-users. Have the rules of `slurm-graphite storage-schemas` in place first, and set queue.dir, which remembers who they are.",
+Publish the top N users by RPC time, and root and slurm; 0 for none, at most 200. In Graphite every path is a file that
+stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users. Put the rules of
+`slurm-graphite storage-schemas` in place first, and set queue.dir, where their names are remembered.",
     }],
     paths: &[
         Paths {
             below: "slurm_rpc_stats.type.<type>",
-            about: "The RPCs that slurmctld has served, by message type, as `sdiag` has them, for instance \
+            about: "The RPCs that slurmctld has served, by message type, as `sdiag` shows them, for example \
                     `slurm_rpc_stats.type.REQUEST_JOB_INFO`; a type that this program does not know is `type_NUMBER`. \
-                    slurmctld counts at most 100 types, and not anew at midnight: only since its start or `sdiag --reset`. \
-                    The figures *of the interval* are the growth between two readings; across a reset there are none.",
+                    slurmctld counts at most 100 types, since its start or `sdiag --reset`; midnight does not reset \
+                    them. The figures *in the interval* are the growth between two readings; across a reset there are \
+                    none.",
             leaves: &(CALLS, QUEUE),
         },
         Paths {
@@ -46,28 +47,28 @@ users. Have the rules of `slurm-graphite storage-schemas` in place first, and se
         },
         Paths {
             below: "slurm_rpc_stats.user.<user>",
-            about: "The same by user: only where `users` in `[collectors.rpc_stats]` is more than 0, for every path is a \
-                    file for ever. The first `users` by RPC time of an interval have paths for at least a day from then \
-                    on, and `root` and `slurm` always. Within any 30 days at most 5 × `users` (and those two) are given \
-                    paths, the last fifth only to users who keep slurmctld busy for a tenth of an interval; whoever comes \
-                    later is in `others`. With 6 figures each that makes (5 × `users` + 2) × 6 + 7 files in 30 days: 319 \
-                    for 10 users; `slurm-graphite storage-schemas` keeps them for 30 days instead of three years. \
-                    It needs `queue.dir` to hold across restarts. A character that a path cannot hold becomes `_`, and \
-                    the name gets six hexadecimal digits of its own hash. A user without a name is `uid_NUMBER`, and so is \
-                    the second of two who have the same.",
+            about: "The same by user: only if `users` in `[collectors.rpc_stats]` is above 0, because every path is a \
+                    file that stays. The top `users` by RPC time in an interval get paths for at least a day; `root` \
+                    and `slurm` always have them. Within 30 days at most 5 × `users` (and those two) get paths, the \
+                    last fifth only users who keep slurmctld busy for a tenth of an interval; all others are in \
+                    `others`. With 6 figures each that makes (5 × `users` + 2) × 6 + 7 files in 30 days: 319 for 10 \
+                    users; `slurm-graphite storage-schemas` keeps them for 30 days instead of three years. Across \
+                    restarts this needs `queue.dir`. A character that is not legal in a path becomes `_`, and the name \
+                    gets six hexadecimal digits of its hash. A user without a name is `uid_NUMBER`, and so is the \
+                    second of two users with the same name.",
             leaves: &CALLS,
         },
         Paths {
             below: "slurm_rpc_stats.others",
-            about: "Every user without a path of his own, so that the users and these are the whole table: also those \
-                    whose names are still being looked up. Where a user changes sides, the counts since the start move \
-                    with him; the figures of the interval do not jump.",
+            about: "All users without a path of their own, including those whose names are still being looked up. \
+                    Together with the users' paths they are the whole table. When a user gets or loses paths, the \
+                    counts since the start move too; the figures in the interval do not jump.",
             leaves: &(CALLS, MEMBERS),
         },
         Paths {
             below: "slurm_rpc_stats.pending.<type>",
-            about: "Messages from slurmctld to nodes that wait for an agent, by type. A type of which none waits has no \
-                    point.",
+            about: "Messages from slurmctld to nodes that wait for an agent, by type. A type without waiting messages \
+                    has no point.",
             leaves: &PENDING,
         },
         Paths {
@@ -291,27 +292,27 @@ const CALLS: &[Metric<CallsRow>] = &[
     Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |r| count(r.calls.count),
         meaning: "RPCs served since slurmctld's start or sdiag --reset" },
     Metric { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| count(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
-        meaning: "mean time of one of those, truncated: sdiag's ave_time" },
+        meaning: "mean time of those RPCs, truncated: sdiag's ave_time" },
     Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| count(r.calls.time),
-        meaning: "time of all of those" },
+        meaning: "total time of those RPCs" },
     Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
         meaning: "RPCs served in the interval, per minute" },
     Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
-        meaning: "mean time of an RPC of the interval; none without an RPC" },
+        meaning: "mean time of an RPC in the interval; no point without an RPC" },
     Metric { leaf: "time_share", unit: "0-1", rollup: Rollup::Average, value: time_share,
-        meaning: "share of the time that slurmctld spent on all RPCs of the interval" },
+        meaning: "share of the time that slurmctld spent on all RPCs in the interval" },
 ];
 
 #[rustfmt::skip]
 const QUEUE: &[Metric<CallsRow>] = &[
     Metric { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.queued.into()),
-        meaning: "RPCs of this type in slurmctld's RPC queue; from Slurm 24.05, where enable_rpc_queue is set, as are the next three" },
+        meaning: "RPCs of this type in slurmctld's RPC queue. Like the next three, only from Slurm 24.05 on with enable_rpc_queue" },
     Metric { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |r| r.queue.as_ref().and_then(|q| count(q.dropped)),
         meaning: "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset" },
     Metric { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.cycle_last.into()),
         meaning: "RPCs served in the last cycle of the queue" },
     Metric { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |r| r.queue.as_ref().map(|q| q.cycle_max.into()),
-        meaning: "most RPCs served in a cycle of the queue" },
+        meaning: "largest number of RPCs served in one cycle of the queue" },
 ];
 
 #[rustfmt::skip]
@@ -319,23 +320,23 @@ const TOTAL: &[Metric<Total>] = &[
     Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |t| count(t.row.calls.count),
         meaning: "RPCs served since slurmctld's start or sdiag --reset" },
     Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |t| count(t.row.calls.time),
-        meaning: "time of all of those" },
+        meaning: "total time of those RPCs" },
     Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: |t| calls_per_minute(&t.row),
         meaning: "RPCs served in the interval, per minute" },
     Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: |t| interval_mean_time(&t.row),
-        meaning: "mean time of an RPC of the interval" },
+        meaning: "mean time of an RPC in the interval" },
     Metric { leaf: "busy", unit: "count", rollup: Rollup::Average, value: busy,
-        meaning: "RPC time of the interval per time: how many RPCs were being served at once, on average" },
+        meaning: "average number of RPCs being served at once: RPC time in the interval divided by its length" },
     Metric { leaf: "types", unit: "count", rollup: Rollup::Average, value: |t| length(t.types),
-        meaning: "rows of the table of types; at 100 it is full, and further types are counted nowhere" },
+        meaning: "rows in the table of types; at 100 it is full, and slurmctld counts no further types" },
     Metric { leaf: "users", unit: "count", rollup: Rollup::Average, value: |t| length(t.users),
-        meaning: "rows of the table of users; at 200 it is full, and further users are counted nowhere" },
+        meaning: "rows in the table of users; at 200 it is full, and slurmctld counts no further users" },
 ];
 
 #[rustfmt::skip]
 const MEMBERS: &[Metric<usize>] = &[
     Metric { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| length(users),
-        meaning: "how many users these are" },
+        meaning: "number of these users" },
 ];
 
 #[rustfmt::skip]
@@ -347,9 +348,9 @@ const PENDING: &[Metric<u64>] = &[
 #[rustfmt::skip]
 const PENDING_TOTAL: &[Metric<Pending>] = &[
     Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |p| count(p.count),
-        meaning: "messages that wait; growing means that nodes do not answer" },
+        meaning: "messages that wait; if it grows, nodes do not answer" },
     Metric { leaf: "dumped", unit: "count", rollup: Rollup::Average, value: |p| length(p.dumped),
-        meaning: "how many of them slurmctld shows with their nodes in `sdiag` and `slurm-graphite stats`: at most 25" },
+        meaning: "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25" },
 ];
 
 fn calls_per_minute(row: &CallsRow) -> Option<f64> {

@@ -17,16 +17,17 @@ pub(super) const COLLECTOR: Collector = Collector {
     paths: &[
         Paths {
             below: "slurm_sched_exit.main.<reason>",
-            about: "Why the cycles of the main scheduler ended: `end` (it was through), `max_depth` \
-                    (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` (licenses), \
-                    `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and `exit_N` for what \
-                    a newer slurmctld may add. From Slurm 23.11. Cycles that end otherwise than by `end` leave jobs \
-                    unseen: for long more than a tenth of them means that the limit is too low for the queue.",
+            about: "Why the cycles of the main scheduler ended: `end` (the whole queue was done), `max_depth` \
+                    (default_queue_depth, partition_job_depth), `max_job_start` (sched_max_job_start), `lic` \
+                    (licenses), `rpc_cnt` (max_rpc_cnt: too many RPCs were waiting), `timeout` (max_sched_time), and \
+                    `exit_N` for a reason that a newer slurmctld may add. From Slurm 23.11. Cycles that end for \
+                    another reason than `end` leave jobs unexamined; if that is more than a tenth of them for a long \
+                    time, the limit is too low for the queue.",
             leaves: &METRICS,
         },
         Paths {
             below: "slurm_sched_exit.bf.<reason>",
-            about: "The same of the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
+            about: "The same for the backfill scheduler: `end`, `max_job_start` (bf_max_job_start), `max_job_test` \
                     (bf_max_job_test), `state_changed` (jobs or nodes changed while it slept, see bf_continue), \
                     `table_limit` (bf_node_space_size), `timeout` (bf_max_time), `exit_N`.",
             leaves: &METRICS,
@@ -82,7 +83,7 @@ const METRICS: &[Metric<Ended>] = &[
     Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| Some(e.count.into()),
         meaning: "cycles that ended for this reason since the last reset" },
     Metric { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| e.interval_count.map(f64::from),
-        meaning: "of those, the ones since the last reading" },
+        meaning: "cycles that ended for this reason since the last reading" },
 ];
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `check`: the configuration, and with `--connect` everything that it leads to: a line each, with what to do.
 //!
-//! `✓` is well, `✗` is not and makes the exit code 1, `–` is what could not be looked at, and why. Nothing is sent
+//! `✓` is OK, `✗` is not and makes the exit code 1, `–` is what could not be checked, or what only costs something. Nothing is sent
 //! but one point of a path of its own, the canary, some hundred times; the daemon's store is never opened.
 
 mod carbon_conf;
@@ -19,6 +19,7 @@ use anyhow::{Result, bail};
 use carbon::Batch;
 use slurm_snapshot::Reading;
 
+pub(super) use self::storage::paths;
 use super::once::Ticks;
 use super::{block_on, load, log_errors, print, slot};
 use crate::cli::Options;
@@ -26,8 +27,16 @@ use crate::config::{Config, default_paths};
 use crate::url::Url;
 use crate::{prefix, self_metrics};
 
+/// A file is for a daemon, which would refuse one without a destination.
 pub(super) fn check(options: &Options) -> Result<()> {
-    load(options).map_err(Into::into).and_then(|config| print(&configuration(&config)))
+    let config = load(options)?;
+    let config = if config.file.is_some() { config.with_destination()? } else { config };
+    print(&configuration(&config))?;
+    if config.carbon.is_empty() {
+        Report::default()
+            .unknown("carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004")?;
+    }
+    Ok(())
 }
 
 pub(super) fn connect(
@@ -57,8 +66,8 @@ pub(super) fn connect(
     })?;
     match report.wrong {
         0 => Ok(()),
-        1 => bail!("one thing is not well; what to do is said above"),
-        many => bail!("{many} things are not well; what to do is said above"),
+        1 => bail!("1 check failed; see the advice above"),
+        many => bail!("{many} checks failed; see the advice above"),
     }
 }
 
@@ -66,7 +75,7 @@ fn configuration(config: &Config) -> String {
     let from = config.file.as_ref().map_or_else(
         || {
             let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
-            format!("flags and defaults alone; there is no {}", missing.join(" and no "))
+            format!("flags and defaults alone; there is no {}", missing.join(" or "))
         },
         |file| file.display().to_string(),
     );
@@ -84,15 +93,20 @@ impl Report {
         print(&format!("✓ {text}\n"))
     }
 
-    /// Not well, and what to do about it.
+    /// What is wrong, and what to do about it.
     fn wrong(&mut self, text: &str, advice: &str) -> Result<()> {
         self.wrong += 1;
         print(&format!("✗ {text}\n  {advice}\n"))
     }
 
-    /// Not looked at, and why.
+    /// Not checked, and why.
     fn unknown(&mut self, text: &str) -> Result<()> {
         print(&format!("– {text}\n"))
+    }
+
+    /// What costs something and passes by itself, and how to avoid it.
+    fn costs(&mut self, text: &str, advice: &str) -> Result<()> {
+        print(&format!("– {text}\n  {advice}\n"))
     }
 }
 

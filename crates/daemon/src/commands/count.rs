@@ -1,4 +1,4 @@
-//! `metrics --count`: how many series this configuration makes on this cluster, told before anything is sent.
+//! `metrics --count`: how many series this configuration makes on this cluster, before anything is sent.
 //!
 //! Two readings are made, because some figures want two, and every enabled collector of the cluster itself is asked
 //! once; what it has points for only later is taken from its documentation. The paths are counted, not sent.
@@ -10,11 +10,10 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 
 use super::once::Ticks;
-use super::{IMPATIENT, block_on, load, log_errors, print};
+use super::{IMPATIENT, block_on, check, load, log_errors, print};
 use crate::cli::Options;
 use crate::collectors::{Collector, Paths, fits};
 use crate::config::Config;
-use crate::self_metrics;
 use crate::source::Source;
 
 /// What carbon.conf is shipped with: MAX_CREATES_PER_MINUTE.
@@ -28,7 +27,7 @@ pub(super) fn count(options: &Options) -> Result<()> {
     log_errors(options, &config);
     block_on(async {
         let paths = paths(&config).await?;
-        print(&document(&config, &paths))
+        print(&document(&paths))
     })
 }
 
@@ -40,6 +39,7 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
         source.ask(ticks.request());
         let reading =
             source.outcome().await.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))?;
+        paths.extend(check::paths(config, &reading));
         let mut batch = ticks.batch(*reading)?;
         if is_first {
             ticks.survey(&mut batch).await;
@@ -85,15 +85,13 @@ fn level(documented: &str, below: &str) -> Option<String> {
     fits(parent, &beside).then(|| format!("{beside}.{last}"))
 }
 
-fn document(config: &Config, paths: &BTreeSet<String>) -> String {
+fn document(paths: &BTreeSet<String>) -> String {
     let mut families: BTreeMap<&str, usize> = BTreeMap::new();
     for path in paths {
         let family = path.split('.').find(|component| component.starts_with("slurm_")).unwrap_or(path);
         let counted = families.entry(family).or_default();
         *counted = counted.saturating_add(1);
     }
-    let own = self_metrics::levels("", &config.carbon, &config.collectors.survey_replies());
-    families.insert("slurm_graphite", own.iter().map(|(_, paths)| paths.leaves.leaves().len()).sum());
     let total = families.values().fold(0_usize, |sum, more| sum.saturating_add(*more));
     let mut text: String =
         families.iter().map(|(family, series)| format!("{series:>8} {family}\n")).collect();
@@ -101,10 +99,10 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
     // Writing to a String cannot fail.
     let _ = write!(
         text,
-        "{total:>8} series in all, now; states, users and partitions that come later add theirs.\n\n\
-         Carbon makes no more new ones a minute than carbon.conf's MAX_CREATES_PER_MINUTE, and drops the points of those \
-         that it has not made yet. At the {SHIPPED_CREATES} that it is shipped with these take {minutes} min; raise it \
-         until they are there, or live with that many minutes of holes.\n"
+        "{total:>8} series in all now; new states, users and partitions will add more.\n\n\
+         Carbon creates at most MAX_CREATES_PER_MINUTE (carbon.conf) new series a minute, and drops the points of series that\n\
+         it has not created yet. With the default of {SHIPPED_CREATES} it needs {minutes} min for these. Raise the limit before the first\n\
+         start, or accept that many minutes of holes.\n"
     );
     text
 }

@@ -1,7 +1,11 @@
-//! `metrics`: every path with its unit and meaning, as Markdown; docs/metrics.md is this command's output.
+//! `metrics`: every path with its unit and meaning; docs/metrics.md is what this command prints.
 
 use std::fmt::Write;
 
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use crate::cli::MetricsFormat;
 use crate::collectors::{COLLECTORS, Paths};
 use crate::metric::{Leaf, Rollup};
 use crate::self_metrics;
@@ -9,13 +13,63 @@ use crate::self_metrics;
 /// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live tests hold the two readers.
 const OVER_REST: &str = include_str!("metrics/rest.md");
 
+/// One metric, as `--format tsv` and `json` print it.
+#[derive(Serialize)]
+struct Row {
+    path: String,
+    unit: &'static str,
+    rollup: Rollup,
+    meaning: &'static str,
+}
+
+/// All metrics, or those with `filter` in their path or meaning.
+pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String> {
+    let Some(filter) = filter.map(str::to_lowercase) else {
+        return match format {
+            MetricsFormat::Markdown => Ok(document()),
+            _ => table(rows(|_| true), format),
+        };
+    };
+    let found = rows(|row| [&row.path, row.meaning].iter().any(|text| text.to_lowercase().contains(&filter)));
+    if found.is_empty() {
+        bail!("no metric has {filter:?} in its path or meaning");
+    }
+    table(found, format)
+}
+
+fn table(rows: Vec<Row>, format: MetricsFormat) -> Result<String> {
+    if format == MetricsFormat::Json {
+        return Ok(serde_json::to_string(&rows)? + "\n");
+    }
+    let line = |[path, unit, rollup, meaning]: [&str; 4]| match format {
+        MetricsFormat::Markdown => format!("| {path} | {unit} | {rollup} | {meaning} |\n"),
+        _ => format!("{path}\t{unit}\t{rollup}\t{meaning}\n"),
+    };
+    let rule = if format == MetricsFormat::Markdown { "|---|---|---|---|\n" } else { "" };
+    let head = line(["path", "unit", "roll-up", "meaning"]) + rule;
+    let lines = rows.iter().map(|row| line([&row.path, row.unit, row.rollup.as_str(), row.meaning]));
+    Ok(std::iter::once(head).chain(lines).collect())
+}
+
+fn rows(is_wanted: impl Fn(&Row) -> bool) -> Vec<Row> {
+    let of = |paths: &'static Paths| {
+        let row = |Leaf { leaf, unit, rollup, meaning }: Leaf| {
+            let path = format!("cluster.{}.gauge-{leaf}", paths.below);
+            Row { path, unit, rollup, meaning }
+        };
+        paths.leaves.leaves().into_iter().map(row)
+    };
+    every_path().flat_map(of).filter(is_wanted).collect()
+}
+
 /// The whole document.
-pub(super) fn document() -> String {
+fn document() -> String {
     let mut text = String::from(
         "# Metrics\n\n\
-         Printed by `slurm-graphite metrics`; do not edit. Every path begins with the configured `prefix` \
+         Printed by `slurm-graphite metrics`; do not edit. `slurm-graphite metrics WORD` prints those with that word in their path or \
+         meaning, `--format tsv` and `--format json` are for programs. Every path begins with the configured `prefix` \
          (`cluster` by default), and every path is public: a rename is announced under *Paths* in the changelog.\n\n\
-         *Roll-up* is the `aggregationMethod` that suits the figure; config/carbon/storage-aggregation.conf has \
+         *Roll-up* is the `aggregationMethod` that fits the figure; config/carbon/storage-aggregation.conf has \
          them.\n",
     );
     for Paths { below, about, leaves } in every_path() {
@@ -25,12 +79,7 @@ pub(super) fn document() -> String {
             "\n## cluster.{below}\n\n{about}\n\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n"
         );
         for Leaf { leaf, unit, rollup, meaning } in leaves.leaves() {
-            let rollup = match rollup {
-                Rollup::Average => "average",
-                Rollup::Last => "last",
-                Rollup::Max => "max",
-            };
-            let _ = writeln!(text, "| `{leaf}` | {unit} | {rollup} | {meaning} |");
+            let _ = writeln!(text, "| `{leaf}` | {unit} | {} | {meaning} |", rollup.as_str());
         }
     }
     let _ = write!(text, "\n{OVER_REST}");
@@ -54,6 +103,18 @@ mod tests {
     #[test]
     fn the_document_is_what_this_prints() {
         crate::golden::golden("../../docs/metrics.md", &document());
+    }
+
+    #[test]
+    fn a_filter_finds_paths_and_meanings_and_says_so_where_there_are_none() {
+        let tsv = text(Some("BF_last_CYCLE"), MetricsFormat::Tsv).unwrap();
+        let lines: Vec<Vec<&str>> = tsv.lines().map(|line| line.split('\t').collect()).collect();
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() == 4), "{tsv}");
+        assert!(lines.iter().any(|line| line[0] == "cluster.slurm_sched_stats.gauge-bf_last_cycle"), "{tsv}");
+        let json: serde_json::Value =
+            serde_json::from_str(&text(None, MetricsFormat::Json).unwrap()).unwrap();
+        assert!(json.as_array().unwrap().len() > 300 && json[0]["rollup"].is_string(), "{json}");
+        assert!(text(Some("no such metric"), MetricsFormat::Markdown).is_err());
     }
 
     #[test]

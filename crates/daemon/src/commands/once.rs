@@ -1,4 +1,4 @@
-//! `once`: one tick as plaintext lines on stdout, and to the Carbon that the command line names, which has to read it.
+//! `once`: one tick as plaintext lines on stdout, and to the Carbon that the command line names, which must read it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
         ticks.survey(&mut batch).await;
         print_lines(&batch)?;
         if is_unsent {
-            note("printed, and not sent: add --config FILE or --carbon HOST:PORT to send it");
+            note("printed, not sent; to send it, add --config FILE or --carbon HOST:PORT");
         }
         send(&config, batch).await
     })
@@ -99,12 +99,9 @@ async fn send(config: &Config, batch: Batch) -> Result<()> {
             continue;
         }
         let doubt = to.protocol.unusual_port(to.address.port);
-        let doubt = doubt.map_or(String::new(), |doubt| format!("; but {doubt}: has it stored them?"));
-        note(&format!(
-            "{} points handed over to {}, which has read them{doubt}",
-            batch.points().len(),
-            to.name
-        ));
+        let doubt =
+            doubt.map_or(String::new(), |doubt| format!("; but {doubt}, so it may not have stored them"));
+        note(&format!("sent {} points to {}, which has read them{doubt}", batch.points().len(), to.name));
     }
     if failed.is_empty() { Ok(()) } else { bail!("not delivered: {}", failed.join("; ")) }
 }

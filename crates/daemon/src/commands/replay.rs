@@ -37,7 +37,10 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
         for (to, sender) in config.carbon.iter().zip(senders) {
             let dropped = sender.status().dropped;
             if dropped != Dropped::default() {
-                failed.push(format!("{}: {} points did not fit into queue.max_bytes", to.name, dropped.full));
+                failed.push(format!(
+                    "{}: {} points were dropped because of queue.max_bytes",
+                    to.name, dropped.full
+                ));
             }
             let left = sender.drain(config.drain_timeout).await;
             if !left.is_complete() {
@@ -47,7 +50,7 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
         if !failed.is_empty() {
             bail!("not delivered: {}", failed.join("; "));
         }
-        info!(ticks = sent, "the recording is sent, and was read by every destination");
+        info!(ticks = sent, "the recording is sent, and every destination has read it");
         Ok(())
     })
 }

@@ -9,17 +9,19 @@ mod signals;
 mod status;
 mod surveying;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use carbon::{Batch, Destination, Queue, Sender};
+use carbon::{Batch, Destination, Queue, Sender, in_words};
 use slurm_snapshot::{ReplyKind, Request};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{debug, error, info, trace, warn};
 
 use self::accounting::{accounted, kept, start_accounting};
-use self::reload::Loading;
+use self::reload::{Loading, RefusedReload};
 use self::signals::{Signals, StopSignals, or_stop};
 use self::status::SlurmctldSeen;
 use self::surveying::{start_survey, surveyed};
@@ -115,6 +117,10 @@ struct Daemon {
     pending: Option<i64>,
     /// What the log said last of slurmctld.
     logged: LoggedState,
+    /// While there are no readings.
+    outage: Option<Outage>,
+    /// The last reload, if it was refused.
+    refused: Option<RefusedReload>,
     /// The same for `status`.
     slurmctld: SlurmctldSeen,
     status_socket: StatusSocket,
@@ -132,6 +138,12 @@ enum LoggedState {
     Down,
 }
 
+/// Ticks in a row without a reading.
+struct Outage {
+    since: Instant,
+    ticks: u64,
+}
+
 impl Daemon {
     async fn start(config: Config) -> Result<Self> {
         let queue =
@@ -144,10 +156,12 @@ impl Daemon {
         memories.read(config.collectors.remembering()).await;
         let collecting = Collecting::start(config.interval, &config.collectors, |name| memories.recall(name));
         info!(
+            version = env!("SLURM_GRAPHITE_VERSION"),
+            configuration = config.file.as_ref().map(|file| file.display().to_string()),
             interval = config.interval,
             prefix = %config.prefix,
-            configuration = config.file.as_ref().map(|file| file.display().to_string()),
-            version = env!("SLURM_GRAPHITE_VERSION"),
+            destinations = addresses(&config.carbon),
+            queue = config.queue.dir.as_ref().map_or("in memory".into(), |dir| dir.display().to_string()),
             "slurm-graphite has started"
         );
         Ok(Self {
@@ -171,6 +185,8 @@ impl Daemon {
             asked: false,
             pending: None,
             logged: LoggedState::Nothing,
+            outage: None,
+            refused: None,
             slurmctld: SlurmctldSeen::default(),
             status_socket: StatusSocket::listen(),
             started: unix_now(),
@@ -217,7 +233,7 @@ impl Daemon {
         if tick.skipped > 0 {
             warn!(
                 skipped = tick.skipped,
-                "ticks were missed: the host slept, was overloaded, or its clock was set"
+                "ticks were missed: the host slept or was overloaded, or its clock was set"
             );
             self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(tick.skipped);
         }
@@ -241,7 +257,7 @@ impl Daemon {
             return;
         }
         if let Some(old) = self.cluster.replace(cluster.to_owned()) {
-            warn!(old, new = cluster, "slurm.conf is another cluster's now; its collectors begin anew");
+            warn!(old, new = cluster, "slurm.conf now names another cluster; all collectors start again");
             self.collecting = Collecting::start(self.config.interval, &self.config.collectors, |_| None);
         }
     }
@@ -250,10 +266,10 @@ impl Daemon {
         if nameless && !self.logged_nameless {
             warn!(
                 prefix = %self.config.prefix,
-                "the prefix needs the cluster's name, which no reading has had yet: nothing is sent until one has"
+                "the prefix needs the cluster's name, which is not known yet: nothing is sent until slurmctld has told it"
             );
         } else if !nameless && self.logged_nameless {
-            info!(cluster = self.cluster.as_deref(), "the cluster's name is known; points are sent");
+            info!(cluster = self.cluster.as_deref(), "the cluster's name is known; points are sent now");
         }
         self.logged_nameless = nameless;
     }
@@ -283,16 +299,19 @@ impl Daemon {
         }
         match &outcome {
             Ok(reading) if self.logged != LoggedState::Up => {
+                let outage = self.outage.take().filter(|_| self.logged == LoggedState::Down);
+                let again = outage.map_or_else(String::new, |outage| outage.to_string());
                 info!(
                     elapsed_us = reading.elapsed,
                     cluster = reading.cluster.as_deref(),
-                    "slurmctld answers"
+                    "slurmctld answers{again}"
                 );
                 self.logged = LoggedState::Up;
             }
             Err(error) if self.logged != LoggedState::Down => {
-                warn!(%error, "no reading; trying at every tick");
+                warn!(%error, hint = error.advice(), "no reading; trying at every tick");
                 self.logged = LoggedState::Down;
+                self.outage.get_or_insert_with(Outage::begin);
             }
             Err(error) => debug!(%error, "no reading"),
             Ok(_) => {}
@@ -304,7 +323,7 @@ impl Daemon {
             ),
             (None, Ok(_)) => {
                 self.health.ticks_late += 1;
-                debug!("a reading came after its tick and is thrown away");
+                debug!("a reading came after its tick and is discarded");
             }
             (None, Err(_)) => {}
         }
@@ -314,6 +333,11 @@ impl Daemon {
     /// Makes the tick's batch and hands it to every destination: without a reading it has the daemon's own figures.
     fn emit(&mut self, timestamp: i64, outcome: TickOutcome) {
         let reading = outcome.reading();
+        match outcome {
+            TickOutcome::Failed => self.outage.get_or_insert_with(Outage::begin).ticks += 1,
+            TickOutcome::Reading(_) => self.outage = None,
+            TickOutcome::GivenUp => {}
+        }
         self.health.ticks_run += 1;
         self.health.slurmctld_up = match outcome {
             TickOutcome::GivenUp => None,
@@ -388,12 +412,34 @@ impl Daemon {
     }
 }
 
+impl Outage {
+    fn begin() -> Self {
+        Self { since: Instant::now(), ticks: 0 }
+    }
+}
+
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ticks = if self.ticks == 1 { "tick" } else { "ticks" };
+        write!(f, " again after {}; {} {ticks} without a reading", in_words(self.since.elapsed()), self.ticks)
+    }
+}
+
 fn unix_now() -> i64 {
     i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX)
 }
 
 fn names(destinations: &[Destination]) -> Vec<String> {
     destinations.iter().map(|to| to.name.clone()).collect()
+}
+
+/// Such as `main (carbon1:2004), carbon2:2004`.
+fn addresses(destinations: &[Destination]) -> String {
+    let one = |to: &Destination| match to.address.to_string() {
+        address if address == to.name => address,
+        address => format!("{} ({address})", to.name),
+    };
+    destinations.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// `12:00:30`, local time.

@@ -44,8 +44,7 @@ fn whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
     match kind.row().private.iter().find(|word| visibility.may_hide(word)) {
         None => Ok(()),
         Some(word) => bail!(
-            "PrivateData={word} in slurm.conf keeps what is other users' from this user, and a part must not look like the \
-             whole.\n{HIDDEN_REMEDY}"
+            "PrivateData={word} in slurm.conf hides part of the reply from this user, so nothing is printed.\n{HIDDEN_REMEDY}"
         ),
     }
 }

@@ -43,8 +43,8 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
     }
     match count {
         0 => Ok(()),
-        1 => bail!("one thing is not well"),
-        many => bail!("{many} things are not well"),
+        1 => bail!("1 problem; see the lines with ✗"),
+        many => bail!("{many} problems; see the lines with ✗"),
     }
 }
 

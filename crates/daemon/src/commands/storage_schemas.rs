@@ -10,9 +10,9 @@ pub(super) fn document(config: &Config) -> String {
     let interval = config.interval;
     let pattern = pattern(&config.prefix.to_string());
     let mut text = format!(
-        "# For Carbon's storage-schemas.conf: an interval of {interval} s. The first rule that matches wins, so put this above\n\
-         # any other that could; Carbon reads it again within a minute, and applies it only to series that do not exist\n\
-         # yet: have it there before the first start.\n"
+        "# For Carbon's storage-schemas.conf, with an interval of {interval} s. The first rule that matches wins, so put these above\n\
+         # all others. Carbon reads the file again within a minute, but applies rules only to series that do not exist\n\
+         # yet: put them in place before the first start.\n"
     );
     let mut rule = |name: &str, families: &str, retentions: String| {
         // Writing to a String cannot fail.

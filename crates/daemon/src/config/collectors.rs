@@ -94,17 +94,17 @@ impl Collectors {
         let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
         if let Some((_, finished)) = self.finished(tick) {
             if !has_dir {
-                let text = "needs [queue] dir: which jobs have been counted must outlive the daemon";
+                let text = "needs [queue] dir: it must remember across restarts which jobs it has counted";
                 problem("collectors.finished".to_owned(), text.to_owned());
             }
             if finished.catch_up < finished.window {
-                problem("collectors.finished.catch_up".to_owned(), "is less than window".to_owned());
+                problem("collectors.finished.catch_up".to_owned(), "must not be less than window".to_owned());
             }
         }
         for (collector, settings) in self.all() {
             let name = collector.name;
             if let Some(seconds) = settings.interval.filter(|seconds| seconds % tick.max(1) != 0) {
-                let text = format!("{seconds} s is no multiple of interval, which is {tick} s");
+                let text = format!("{seconds} s is not a multiple of interval, which is {tick} s");
                 problem(format!("collectors.{name}.interval"), text);
             }
         }
@@ -118,7 +118,7 @@ impl Collectors {
                     (settings.interval(tick), theirs.map_or(1, |theirs| theirs.interval(tick)));
                 if seldom % often.max(1) != 0 {
                     let text = format!(
-                        "{seldom} s is no multiple of that of collectors.{owner}, which is {often} s and whose reply it shares"
+                        "{seldom} s is not a multiple of the interval of collectors.{owner}, {often} s, whose reply it uses too"
                     );
                     problem(format!("collectors.{name}.interval"), text);
                 }
@@ -129,11 +129,11 @@ impl Collectors {
                     true => "use libslurm, or add states_only = true (Slurm 24.05 or newer)",
                     false => "or use libslurm",
                 };
-                let text = format!("is not read over REST: {why}; disable it, {remedy}");
+                let text = format!("cannot be read over REST: {why}; disable it, {remedy}");
                 problem(format!("collectors.{name}"), text);
             }
             if !self.over_rest && settings.flag(&STATES_ONLY) {
-                let text = "is for [slurm] rest: libslurm tells all of a job".to_owned();
+                let text = "can only be used with [slurm] rest".to_owned();
                 problem(format!("collectors.{name}.{}", STATES_ONLY.key), text);
             }
         }
@@ -161,20 +161,20 @@ fn percent(text: &str) -> Result<f64, String> {
         .and_then(|number| number.trim().parse::<f64>().ok())
         .filter(|&percent| percent > 0.0 && percent <= 100.0)
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| format!("{text:?} is not a share from above 0% to 100%, such as \"5%\""))
+        .ok_or_else(|| format!("{text:?} is not a share above 0% and up to 100%, such as \"5%\""))
 }
 
 fn positive(number: i64) -> Result<u32, String> {
     u32::try_from(number)
         .ok()
         .filter(|&number| number > 0)
-        .ok_or_else(|| format!("{number} is not from 1 to {}", u32::MAX))
+        .ok_or_else(|| format!("{number} is not between 1 and {}", u32::MAX))
 }
 
 /// How many names may have paths of their own.
 fn names(number: i64) -> Result<usize, String> {
     usize::try_from(number).ok().filter(|&names| names <= MOST_NAMES).ok_or_else(|| {
-        format!("{number} is not from 0 to {MOST_NAMES}; in Graphite a path is a file for ever")
+        format!("{number} is not between 0 and {MOST_NAMES}; in Graphite every path is a file that stays")
     })
 }
 
@@ -187,7 +187,7 @@ fn seconds(text: &str) -> Result<u32, String> {
 /// How many users may have paths of their own.
 fn users(number: i64) -> Result<usize, String> {
     usize::try_from(number).ok().filter(|&users| users <= MOST_USERS).ok_or_else(|| {
-        format!("{number} is not from 0 to {MOST_USERS}; in Graphite a path is a file for ever")
+        format!("{number} is not between 0 and {MOST_USERS}; in Graphite every path is a file that stays")
     })
 }
 

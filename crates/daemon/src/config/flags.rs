@@ -1,24 +1,51 @@
-//! What the command line says: each flag goes over the file's value.
+//! What the command line says: each flag overrides the file's value. In groups, because a command has only those that mean
+//! something to it.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// The flags that every command takes.
+/// All of them.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Flags {
+    #[command(flatten)]
+    pub(crate) carbon: CarbonFlags,
+    #[command(flatten)]
+    pub(crate) paths: PathFlags,
+    #[command(flatten)]
+    pub(crate) slurm: SlurmFlags,
+    /// Folder for the queue, so that it survives a restart of the daemon [default: in memory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) queue_dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) log: LogFlags,
+}
+
+/// Where points go.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct CarbonFlags {
     #[arg(
         long,
         value_name = "HOST:PORT",
-        help = "Carbon's pickle receiver, instead of the file's; several times for several, [::1]:2004 for IPv6. Without --config the file's queue.dir is left alone"
+        help = "Carbon's pickle receiver, instead of those in the file; repeat for more than one, [::1]:2004 for IPv6. Without --config the file's queue.dir is not used"
     )]
     pub(crate) carbon: Vec<String>,
+}
+
+/// What paths and timestamps are like.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct PathFlags {
     /// Time between two readings: Carbon's finest retention [default: 30s]
     #[arg(long, value_name = "TIME")]
     pub(crate) interval: Option<String>,
     /// First part of every path; {cluster} and {host} are filled in [default: cluster]
     #[arg(long, value_name = "PATH")]
     pub(crate) prefix: Option<String>,
+}
+
+/// How slurmctld is asked.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SlurmFlags {
     /// slurm.conf [default: SLURM_CONF, then libslurm's own search]
     #[arg(long, value_name = "FILE")]
     pub(crate) slurm_conf: Option<PathBuf>,
@@ -28,10 +55,12 @@ pub(crate) struct Flags {
     /// The token for slurmrestd, read again when it changes
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Folder for the queue, so that it outlives the daemon [default: in memory]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) queue_dir: Option<PathBuf>,
-    /// error, warn, info, debug or trace [default: info]
+}
+
+/// What is logged on stderr.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct LogFlags {
+    /// error, warn, info, debug or trace [default: info for run, error for other commands]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
     /// text or json [default: text]

@@ -1,14 +1,17 @@
 //! What is wrong with a configuration, and where.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Everything that is wrong with a configuration; never empty.
-#[derive(Debug, PartialEq, Eq)]
+/// Everything that is wrong with a configuration; as an error never empty.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Problems {
     /// Whose lines are meant.
     pub(super) file: Option<PathBuf>,
     pub(super) list: Vec<Problem>,
+    /// Of the keys that were read.
+    pub(super) lines: BTreeMap<String, usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -32,9 +35,21 @@ impl Problem {
     }
 }
 
+impl Problems {
+    /// Gives what is wrong with several keys together the line of the one that it is said of.
+    pub(super) fn locate(mut self) -> Self {
+        for problem in self.list.iter_mut().filter(|problem| problem.location == KeyLocation::Whole) {
+            if let Some(line) = self.lines.get(&problem.key) {
+                problem.location = KeyLocation::Line(*line);
+            }
+        }
+        self
+    }
+}
+
 impl From<Vec<Problem>> for Problems {
     fn from(list: Vec<Problem>) -> Self {
-        Self { file: None, list }
+        Self { list, ..Self::default() }
     }
 }
 

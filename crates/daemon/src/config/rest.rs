@@ -38,31 +38,34 @@ impl RestSettings {
         let mut problem = |key: &str, text: &str| problems.push(Problem::whole(key, text));
         let Some(endpoint) = &self.endpoint else {
             if self.token_file.is_some() || self.user.is_some() || self.ca_file.is_some() || self.insecure {
-                problem("slurm.rest", "is missing: token_file, user, ca_file and insecure belong to it");
+                problem("slurm.rest", "is missing, but token_file, user, ca_file or insecure is set");
             }
             return;
         };
         if has_conf {
-            problem("slurm.rest", "excludes slurm.conf: the one is for slurmrestd, the other for libslurm");
+            problem(
+                "slurm.rest",
+                "cannot be used with slurm.conf: one is for slurmrestd, the other for libslurm",
+            );
         }
         if endpoint.is_exposed() && self.token_file.is_some() && !self.insecure {
             problem(
                 "slurm.rest",
-                "would send the token over the network in the clear: use https://, or say insecure = true",
+                "would send the token over the network in the clear: use https://, or set insecure = true",
             );
         }
         if !matches!(endpoint, Endpoint::Unix(_)) && self.token_file.is_none() {
-            problem("slurm.token_file", "is missing: on a port slurmrestd lets nobody in without a token");
+            problem("slurm.token_file", "is missing: slurmrestd needs a token, except on a unix socket");
         }
         if self.ca_file.is_some() && !endpoint.is_tls() {
-            problem("slurm.ca_file", "is for https:// alone");
+            problem("slurm.ca_file", "can only be used with https://");
         }
         if self
             .user
             .as_ref()
             .is_some_and(|user| user.is_empty() || !user.bytes().all(|b| b.is_ascii_graphic()))
         {
-            problem("slurm.user", "is not the name of a user");
+            problem("slurm.user", "is not a user name");
         }
     }
 
@@ -84,7 +87,7 @@ impl RestSettings {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, Flags};
+    use super::super::{Config, Flags, SlurmFlags};
 
     fn problems(text: &str) -> String {
         Config::parse(text, &Flags::default()).map_or_else(|problems| problems.to_string(), |_| String::new())
@@ -98,14 +101,14 @@ mod tests {
             ("rest = \"http://h\"\ntoken_file = \"/t\"\ninsecure = true", ""),
             ("rest = \"http://h\"\ntoken_file = \"/t\"", "in the clear"),
             ("rest = \"h:6820\"", "line 2: slurm.rest: "),
-            ("rest = \"unix:/s\"\nconf = \"/c\"", "excludes slurm.conf"),
+            ("rest = \"unix:/s\"\nconf = \"/c\"", "cannot be used with slurm.conf"),
             ("rest = \"https://h\"", "slurm.token_file: is missing"),
             ("token_file = \"/t\"", "slurm.rest: is missing"),
-            ("rest = \"unix:/s\"\nca_file = \"/c\"", "https:// alone"),
+            ("rest = \"unix:/s\"\nca_file = \"/c\"", "only be used with https://"),
             ("rest = \"unix:/s\"\nuser = \"a b\"", "slurm.user"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true", "makes slurmrestd grow by up to 2 GB"),
             ("rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true", ""),
-            ("[collectors.jobs]\nenabled = true\nstates_only = true", "is for [slurm] rest"),
+            ("[collectors.jobs]\nenabled = true\nstates_only = true", "can only be used with [slurm] rest"),
             // Partitions do without the reply of jobs there, and need not come in its rounds.
             (
                 "rest = \"unix:/s\"\n[collectors.jobs]\nenabled = true\nstates_only = true\ninterval = \"5m\"\n\
@@ -121,13 +124,14 @@ mod tests {
 
     #[test]
     fn a_flag_takes_the_place_of_the_files_other_way() {
-        let flags = Flags { rest: Some("unix:/s".into()), ..Flags::default() };
+        let rest = |url: &str| SlurmFlags { rest: Some(url.to_owned()), ..SlurmFlags::default() };
+        let flags = Flags { slurm: rest("unix:/s"), ..Flags::default() };
         let config = Config::parse("[slurm]\nconf = \"/c\"\n", &flags).unwrap();
         assert_eq!(
             (config.slurm.conf, config.slurm.rest.endpoint.unwrap().to_string()),
             (None, "unix:/s".into())
         );
-        let flags = Flags { rest: Some("x".into()), ..Flags::default() };
+        let flags = Flags { slurm: rest("x"), ..Flags::default() };
         assert!(Config::parse("", &flags).unwrap_err().to_string().starts_with("--rest: "));
     }
 }

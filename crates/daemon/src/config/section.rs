@@ -8,7 +8,7 @@ use std::fmt::Display;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{KeyLocation, Problem};
+use super::problem::{KeyLocation, Problem, Problems};
 
 /// The line of `text` that byte `offset` is in, from 1.
 pub(super) fn line_of(text: &str, offset: usize) -> usize {
@@ -22,7 +22,7 @@ pub(super) struct Section<'p, 't> {
     table: DeTable<'t>,
     text: &'t str,
     known: Vec<&'static str>,
-    problems: &'p mut Vec<Problem>,
+    problems: &'p mut Problems,
 }
 
 impl<'p, 't> Section<'p, 't> {
@@ -30,7 +30,7 @@ impl<'p, 't> Section<'p, 't> {
         name: &str,
         table: Spanned<DeTable<'t>>,
         text: &'t str,
-        problems: &'p mut Vec<Problem>,
+        problems: &'p mut Problems,
     ) -> Self {
         let line = line_of(text, table.span().start);
         Self { name: name.to_owned(), line, table: table.into_inner(), text, known: Vec::new(), problems }
@@ -60,7 +60,7 @@ impl<'p, 't> Section<'p, 't> {
 
     /// Reads true or false.
     pub(super) fn set_flag(&mut self, key: &'static str, target: &mut bool) {
-        let parse = |value: &DeValue<'_>| value.as_bool().ok_or_else(|| wanted("true or false", value));
+        let parse = |value: &DeValue<'_>| value.as_bool().ok_or_else(|| expected("true or false", value));
         if let Some(value) = self.take_value(key, parse) {
             *target = value;
         }
@@ -77,7 +77,7 @@ impl<'p, 't> Section<'p, 't> {
             DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
                 .map_err(|error| error.to_string())
                 .and_then(parse),
-            other => Err(wanted("a whole number", other)),
+            other => Err(expected("a whole number", other)),
         };
         if let Some(value) = self.take_value(key, parse) {
             *target = value;
@@ -91,7 +91,12 @@ impl<'p, 't> Section<'p, 't> {
     ) -> Option<T> {
         self.take_value(key, |value| match value {
             DeValue::String(text) => parse(text).map_err(|error| error.to_string()),
-            other => Err(wanted("a text in quotes", other)),
+            // What is wrong with it in quotes too is said at once.
+            other => Err(match literal(other).map(|text| (parse(text), text)) {
+                Some((Ok(_), text)) => expected(&format!("quotes: \"{text}\""), other),
+                Some((Err(error), _)) => format!("{}; {error}", expected("a quoted string", other)),
+                None => expected("a quoted string", other),
+            }),
         })
     }
 
@@ -103,6 +108,7 @@ impl<'p, 't> Section<'p, 't> {
         self.known.push(key);
         let value = self.table.remove(key)?;
         let line = line_of(self.text, value.span().start);
+        self.problems.lines.insert(self.full(key), line);
         parse(value.get_ref()).map_err(|text| self.problem_at(line, key, text)).ok()
     }
 
@@ -117,7 +123,9 @@ impl<'p, 't> Section<'p, 't> {
                 Some(Section::new(&name, Spanned::new(span, table), self.text, self.problems))
             }
             _ => {
-                self.problem_at(line_of(self.text, span.start), key, format!("a table is wanted: [{key}]"));
+                let switch = if self.name == "collectors" { ", with `enabled = true` in it" } else { "" };
+                let text = format!("expected a table: [{}]{switch}", self.full(key));
+                self.problem_at(line_of(self.text, span.start), key, text);
                 None
             }
         }
@@ -129,7 +137,7 @@ impl<'p, 't> Section<'p, 't> {
         let Some(value) = self.table.remove(key) else { return };
         let line = line_of(self.text, value.span().start);
         let name = self.full(key);
-        let wrong = format!("tables are wanted: [[{key}]]");
+        let wrong = format!("expected tables: [[{name}]], with two brackets");
         let DeValue::Array(array) = value.into_inner() else { return self.problem_at(line, key, wrong) };
         for item in array {
             let span = item.span();
@@ -145,7 +153,8 @@ impl<'p, 't> Section<'p, 't> {
     /// Says that `key` is missing, unless it was there and wrong.
     pub(super) fn require(&mut self, key: &'static str, what: &str) {
         let full = self.full(key);
-        if !self.problems.iter().any(|problem| problem.key == full && problem.place_line() >= self.line) {
+        if !self.problems.list.iter().any(|problem| problem.key == full && problem.place_line() >= self.line)
+        {
             self.problem(key, format!("is missing: {what}"));
         }
     }
@@ -163,14 +172,16 @@ impl<'p, 't> Section<'p, 't> {
             .map(|(key, _)| (line_of(self.text, key.span().start), key.get_ref().to_string()))
             .collect();
         for (line, key) in left {
-            let text = format!("no such key; there is {}", self.known.join(", "));
+            let meant = similar(&key, &self.known);
+            let meant = meant.map_or_else(|| "the".to_owned(), |meant| format!("did you mean {meant}? The"));
+            let text = format!("no such key; {meant} keys here are {}", self.known.join(", "));
             self.problem_at(line, &key, text);
         }
     }
 
     fn problem_at(&mut self, line: usize, key: &str, text: String) {
         let key = self.full(key);
-        self.problems.push(Problem { location: KeyLocation::Line(line), key, text });
+        self.problems.list.push(Problem { location: KeyLocation::Line(line), key, text });
     }
 
     fn full(&self, key: &str) -> String {
@@ -187,7 +198,22 @@ impl Problem {
     }
 }
 
-fn wanted(what: &str, instead: &DeValue<'_>) -> String {
+fn expected(what: &str, instead: &DeValue<'_>) -> String {
     let article = if instead.type_str().starts_with(['a', 'i']) { "an" } else { "a" };
-    format!("{what} is wanted, not {article} {}", instead.type_str())
+    format!("expected {what}, found {article} {}", instead.type_str())
+}
+
+/// A value that only lacks its quotes.
+fn literal<'v>(value: &'v DeValue<'_>) -> Option<&'v str> {
+    match value {
+        DeValue::Integer(integer) => Some(integer.as_str()),
+        DeValue::Float(float) => Some(float.as_str()),
+        _ => None,
+    }
+}
+
+/// The key that was meant, if one is as similar as clap expects of its flags.
+fn similar<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
+    let similarities = known.iter().map(|known| (strsim::jaro(key, known), *known));
+    similarities.filter(|(how, _)| *how > 0.7).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
 }

@@ -7,14 +7,16 @@ use carbon::Protocol;
 
 use super::LogFormat;
 
-pub(super) fn interval(text: &str) -> Result<u32, String> {
+/// Seconds, as Carbon's slots are no finer.
+pub(crate) fn interval(text: &str) -> Result<u32, String> {
     let duration = duration(text)?;
+    if duration.subsec_nanos() != 0 {
+        return Err(format!("{text:?} is not a whole number of seconds; Carbon stores no finer timestamps"));
+    }
     u32::try_from(duration.as_secs())
         .ok()
-        .filter(|&seconds| (1..=3600).contains(&seconds) && duration.subsec_nanos() == 0)
-        .ok_or_else(|| {
-            format!("{text:?} is not a whole number of seconds from 1s to 1h; Carbon's slots are no finer")
-        })
+        .filter(|seconds| (1..=3600).contains(seconds))
+        .ok_or_else(|| format!("{text:?} is not between 1s and 1h"))
 }
 
 /// A duration as a person writes it.
@@ -38,7 +40,7 @@ pub(super) fn between(least: Duration, most: Duration) -> impl Fn(&str) -> Resul
             return Ok(found);
         }
         let [least, most] = [least, most].map(humantime::format_duration);
-        Err(format!("{text:?} is not from {least} to {most}"))
+        Err(format!("{text:?} is not between {least} and {most}"))
     }
 }
 

@@ -37,13 +37,13 @@ pub(crate) enum ProcessError {
     #[error("the reader ended ({status}){said}")]
     Gone { status: String, said: LastLines },
     /// libslurm's `fatal()`, most often: no configuration, or a bad one.
-    #[error("libslurm did not come up (the reader ended, {status}){said}")]
+    #[error("libslurm failed to start (the reader ended, {status}){said}")]
     NotInitialized { status: String, said: LastLines },
     #[error("{} was not ready within {} s{said}", .said.speaker, .deadline.as_secs_f64())]
     NotReady { deadline: Duration, said: LastLines },
     #[error("the reader gave no answer within {} s and was killed{}{said}", .deadline.as_secs_f64(), .said.speaker.may_hang())]
     Silent { deadline: Duration, said: LastLines },
-    #[error("the reader talks nonsense: {0}")]
+    #[error("unexpected output of the reader: {0}")]
     Nonsense(String),
 }
 
@@ -51,17 +51,17 @@ impl ProcessError {
     /// What an administrator would look at first.
     pub(crate) const fn advice(&self) -> &'static str {
         match self {
-            Self::Start { .. } => "Is the program there, and may the daemon's user run it?",
+            Self::Start { .. } => "Does the program exist, and may the daemon's user run it?",
             Self::Nonsense(_) => "Install the reader of the same version as this program.",
-            Self::Unloadable(_) => "Install the reader that is built for this host's libslurm.",
+            Self::Unloadable(_) => "Install the reader for this host's libslurm.",
             Self::Gone { said, .. } | Self::NotReady { said, .. } | Self::Silent { said, .. }
                 if matches!(said.speaker, Speaker::Reader) =>
             {
-                "This is no failure of slurmrestd's, which the reader would have told. Is this host short of memory or CPU? \
+                "slurmrestd has not failed; the reader would have reported that. Is this host short of memory or CPU? \
                  `slurm-graphite check --connect` starts another reader."
             }
             Self::NotInitialized { .. } | Self::NotReady { .. } => {
-                "libslurm wants /etc/slurm/slurm.conf, or the file that --slurm-conf, [slurm] conf or SLURM_CONF \
+                "libslurm needs /etc/slurm/slurm.conf, or the file that --slurm-conf, [slurm] conf or SLURM_CONF \
                  names; a configless host gets it from slurmctld, which must answer. Does `sdiag` work here?"
             }
             Self::Silent { .. } => "Is munged stopped? Try `munge -n | unmunge`.",
@@ -124,7 +124,7 @@ impl Process {
             Answer::Hello(hello) if hello.protocol == PROTOCOL => process.release = hello.release,
             Answer::Hello(hello) => {
                 let text = format!(
-                    "it speaks line format {}, not {PROTOCOL}; install the reader of this version",
+                    "it uses line format {}, not {PROTOCOL}; install the reader of this version",
                     hello.protocol
                 );
                 return Err(ProcessError::Nonsense(text));
@@ -170,7 +170,7 @@ impl Process {
             }
             Answer::Failure(failure) if failure.id == request.id => Ok(Answer::Failure(failure)),
             hello @ Answer::Hello(_) => Ok(hello),
-            _ => Err(ProcessError::Nonsense("an answer to another question".to_owned())),
+            _ => Err(ProcessError::Nonsense("an answer to another request".to_owned())),
         }
     }
 
@@ -181,7 +181,7 @@ impl Process {
             _ = self.child.wait() => false,
         };
         if said_something {
-            return ProcessError::Nonsense("a line that nobody asked for".to_owned());
+            return ProcessError::Nonsense("a line without a request".to_owned());
         }
         self.ended().await
     }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use slurm_snapshot::{Answer, LineError, Reading};
 
-/// A recording that cannot be read on.
+/// A recording that cannot be read on. What prints it prints its source behind it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum RecordingError {
-    #[error("{}: {source}", .path.display())]
+    #[error("{}", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{}: line {line}: {source}", .path.display())]
+    #[error("{}: line {line}", .path.display())]
     Line { path: PathBuf, line: usize, source: LineError },
 }
 

@@ -29,11 +29,11 @@ impl Expiry {
         let Some(token) = rest.and_then(|rest| rest.token.as_ref()) else { return };
         if self.token.as_ref() != Some(token) {
             if self.said > 0 {
-                info!(user = token.user.as_deref(), "slurmrestd's token has been renewed");
+                info!(user = token.user.as_deref(), "the token for slurmrestd has been renewed");
             }
             if token.exposed && self.token.as_ref().is_none_or(|old| !old.exposed) {
                 warn!(
-                    "every user of this host can read token_file; chmod 600, or 640 with the daemon's group"
+                    "every user of this host can read token_file; use chmod 600, or 640 with the daemon's group"
                 );
             }
             *self = Self { token: Some(token.clone()), said: 0 };
@@ -46,13 +46,13 @@ impl Expiry {
             if left > 0 {
                 warn!(
                     user,
-                    "slurmrestd's token ends in {} min; without another there will be no figures",
+                    "the token for slurmrestd expires in {} min; without a new one there will be no readings",
                     left / 60
                 );
             } else {
                 warn!(
                     user,
-                    "slurmrestd's token has ended; there are no figures until token_file holds another"
+                    "the token for slurmrestd has expired; there are no readings until token_file has a new one"
                 );
             }
         }

@@ -132,13 +132,12 @@ fn log(kind: ReplyKind, logged: LoggedReply, reading: &Reading) {
     match logged {
         LoggedReply::Hidden => warn!(
             reply,
-            "slurm.conf's PrivateData may keep some of it from this user, and a part must not look like the whole: \
-             nothing of that is published. {HIDDEN_REMEDY}"
+            "slurm.conf's PrivateData may hide part of this from the daemon's user, so none of it is published. {HIDDEN_REMEDY}"
         ),
         LoggedReply::Unknown => {
             warn!(
                 reply,
-                "slurmctld has not told what PrivateData keeps from this user; nothing of it is published"
+                "it is not known what PrivateData hides from the daemon's user, so none of this is published"
             );
         }
         LoggedReply::Good => info!(reply, elapsed_us = reading.elapsed, "slurmctld answers"),

@@ -33,12 +33,12 @@ max_bytes = "lots"
         "line 1: interval: ",
         "line 2: prefix: ",
         "line 6: slurm.conf: ",
-        "line 7: slurm.timeout: a text in quotes is wanted, not an integer",
+        "line 7: slurm.timeout: expected a quoted string, found an integer; \"30\" is not a duration",
         "line 16: queue.max_bytes: ",
         "line 10: carbon.address: ",
         "line 13: carbon.protocol: ",
         "line 12: carbon.address: is missing",
-        "line 3: intervall: no such key; there is interval, prefix, ",
+        "line 3: intervall: no such key; did you mean interval? The keys here are interval, prefix, ",
     ];
     assert_eq!(found.len(), starts.len(), "{found:#?}");
     for (found, start) in found.iter().zip(starts) {
@@ -88,7 +88,7 @@ fn a_slip_of_the_unit_is_refused() {
         let of = |value: &str| problems(&format!("{table}{key} = {value:?}\n"));
         for value in wrong {
             let found = of(value).concat();
-            assert!(found.contains(&format!("{key}: {value:?} is not from ")), "{key}: {found}");
+            assert!(found.contains(&format!("{key}: {value:?} is not between ")), "{key}: {found}");
         }
         for value in right {
             assert_eq!(of(value), [""; 0], "{key}");
@@ -105,7 +105,7 @@ fn a_prefix_that_leaves_no_room_for_what_comes_behind_it_is_refused() {
     let prefix = ["a".repeat(198).as_str(); 5].join(".");
     let text = format!("prefix = {prefix:?}\n[[carbon]]\naddress = \"a:2004\"");
     let found = problems(&text);
-    assert!(found[0].starts_with("prefix: is too long for the path "), "{found:?}");
+    assert!(found[0].starts_with("line 1: prefix: is too long for the path "), "{found:?}");
 }
 
 #[test]
@@ -113,7 +113,10 @@ fn a_file_that_would_hold_little_but_its_log_is_refused() {
     let small = "[queue]\nmax_bytes = \"2560KiB\"\n";
     assert_eq!(problems(small), [""; 0], "memory has no log");
     let found = problems(&format!("{small}dir = \"/q\"\n"));
-    assert!(found[0].starts_with("queue.max_bytes: a file needs 4MiB or more"), "{found:?}");
+    assert!(
+        found[0].starts_with("line 2: queue.max_bytes: with queue.dir it must be 4MiB or more"),
+        "{found:?}"
+    );
     let flags = Flags { queue_dir: Some("/q".into()), ..Flags::default() };
     assert!(Config::parse(small, &flags).is_err());
     assert!(Config::parse("[queue]\nmax_bytes = \"4MiB\"\n", &flags).is_ok());
@@ -128,10 +131,9 @@ fn two_destinations_need_two_names() {
 #[test]
 fn flags_go_over_the_file() {
     let flags = Flags {
-        carbon: vec!["[::1]:2004".into()],
-        interval: Some("10s".into()),
-        prefix: Some("test".into()),
-        slurm_conf: Some("/x".into()),
+        carbon: CarbonFlags { carbon: vec!["[::1]:2004".into()] },
+        paths: PathFlags { interval: Some("10s".into()), prefix: Some("test".into()) },
+        slurm: SlurmFlags { slurm_conf: Some("/x".into()), ..SlurmFlags::default() },
         queue_dir: Some("/q".into()),
         ..Flags::default()
     };
@@ -142,16 +144,18 @@ fn flags_go_over_the_file() {
     assert_eq!(config.queue.dir, Some("/q".into()));
     assert_eq!(config.queue.limits.resend_window, Duration::ZERO);
 
-    let flags = Flags { interval: Some("x".into()), carbon: vec!["y".into()], ..Flags::default() };
+    let paths = PathFlags { interval: Some("x".into()), prefix: None };
+    let flags = Flags { paths, carbon: CarbonFlags { carbon: vec!["y".into()] }, ..Flags::default() };
     let problems = Config::parse("", &flags).unwrap_err().to_string();
     assert!(problems.contains("--interval: ") && problems.contains("--carbon: "), "{problems}");
 }
 
 #[test]
 fn the_same_carbon_flag_twice_would_share_one_place_and_is_refused() {
-    let flags = Flags { carbon: vec!["a:2004".into(), "a:2004".into()], ..Flags::default() };
+    let carbon = CarbonFlags { carbon: vec!["a:2004".into(), "a:2004".into()] };
+    let flags = Flags { carbon, ..Flags::default() };
     let problems = Config::parse("", &flags).unwrap_err().to_string();
-    assert_eq!(problems, "--carbon: a:2004 is here twice");
+    assert_eq!(problems, "--carbon: a:2004 is given twice");
 }
 
 #[test]
@@ -216,8 +220,12 @@ fn the_shipped_file_names_every_key_with_its_default() {
 #[test]
 fn a_survey_falls_on_ticks_whichever_of_file_and_flags_has_the_last_word() {
     let text = "[collectors.jobs]\ninterval = \"10s\"";
-    assert_eq!(problems(text), ["collectors.jobs.interval: 10 s is no multiple of interval, which is 30 s"]);
-    let flags = Flags { interval: Some("5s".to_owned()), ..Flags::default() };
+    assert_eq!(
+        problems(text),
+        ["line 2: collectors.jobs.interval: 10 s is not a multiple of interval, which is 30 s"]
+    );
+    let paths = PathFlags { interval: Some("5s".to_owned()), prefix: None };
+    let flags = Flags { paths, ..Flags::default() };
     assert!(Config::parse(text, &flags).is_ok());
 }
 

@@ -27,7 +27,7 @@ pub(super) struct CarbonConf {
 /// The folder of the Carbon that is sent to, or why none is known.
 pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
     if config.carbon.is_empty() {
-        return Err("no Carbon is named".to_owned());
+        return Err("there is no destination".to_owned());
     }
     let mut others = None;
     for to in &config.carbon {
@@ -40,15 +40,15 @@ pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
                 return Ok(CarbonConf { schemas: folder.join("storage-schemas.conf"), is_carbons: true });
             }
             others = Some(format!(
-                "the Carbon of {} does not listen on port {}; say --storage-schemas FILE",
+                "the Carbon of {} does not listen on port {}; give --storage-schemas FILE",
                 folder.display(),
                 to.address.port
             ));
         }
-        others.get_or_insert_with(|| format!("not in {}; say --storage-schemas FILE", USUAL.join(" nor ")));
+        others.get_or_insert_with(|| format!("not in {}; give --storage-schemas FILE", USUAL.join(" or ")));
     }
     Err(others.unwrap_or_else(|| {
-        "Carbon is on another host; copy its folder of configuration here, and say --storage-schemas FILE"
+        "Carbon is on another host; copy its configuration folder here and give --storage-schemas FILE"
             .to_owned()
     }))
 }

@@ -1,4 +1,4 @@
-//! The queue's folder, and every Carbon: whether it takes connections, and reads what comes through them.
+//! The queue's folder, and every Carbon: whether it accepts connections, and reads what comes through them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Write};
@@ -22,7 +22,7 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
     if config.carbon.is_empty() {
         report.wrong(
             "carbon: no destination",
-            "Say --carbon HOST:2004, or [[carbon]] address = \"HOST:2004\" in the file.",
+            "Give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file.",
         )?;
     }
     let mut read = false;
@@ -30,7 +30,7 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
         read |= carbon(to, canary, report).await?;
         if config.queue.dir.is_some() && to.name == to.address.to_string() {
             report.unknown(&format!(
-                "carbon {}: it has no `name`; with one, what is kept for it goes to a new `address` too",
+                "carbon {}: it has no `name`; with a name, unsent ticks would follow a change of its `address`",
                 to.name
             ))?;
         }
@@ -45,38 +45,37 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             .unwrap_or(Err(ConnectionError::Unread(to.timeouts.connect))),
         Err(error) => Err(error),
     };
-    let what = if canary.is_some() { "connections and points" } else { "connections" };
+    let what =
+        if canary.is_some() { "accepted and read the test point" } else { "accepts connections and reads" };
     let (error, advice) = match passed {
         Ok(()) => {
-            let read = format!("carbon {}: accepts {what} and reads them", to.name);
+            let read = format!("carbon {}: {what}", to.name);
             match to.protocol.unusual_port(to.address.port) {
-                Some(doubt) => {
-                    report.unknown(&format!("{read}, but {doubt}: does --read-back find the point?"))?
-                }
+                Some(doubt) => report.unknown(&format!(
+                    "{read}, but {doubt}; use --read-back to check that the point was stored"
+                ))?,
                 None if canary.is_none() => report.good(&read)?,
-                None => {
-                    report.good(&format!("{read}; use --read-back to check that the point was stored"))?
-                }
+                None => report.good(&format!("{read}; use --read-back to check that it was stored"))?,
             }
             return Ok(true);
         }
         Err(ConnectionError::Unread(_)) => (
-            "takes connections, and does not read them".to_owned(),
+            "accepts connections, but does not read".to_owned(),
             "Is carbon-cache stopped, or its cache full (USE_FLOW_CONTROL)?",
         ),
         Err(error @ ConnectionError::Lookup(..)) => {
             (error.to_string(), "Does the name resolve on this host? Try `getent hosts` with it.")
         }
         Err(error @ ConnectionError::Connect(..)) => {
-            (error.to_string(), "Is carbon-cache running, with its PICKLE_RECEIVER_PORT open to this host?")
+            (error.to_string(), "Is carbon-cache running, and is its PICKLE_RECEIVER_PORT open to this host?")
         }
         Err(error @ ConnectionError::Alone(_)) => (
             error.to_string(),
-            "Allow two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon makes the next before it closes the last.",
+            "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon opens the next before it closes the last.",
         ),
         Err(error) => (
-            format!("takes connections, and closes them at once: {error}"),
-            "Is that the port of `protocol` (pickle 2004, plaintext 2003), and MAX_RECEIVER_CONNECTIONS not reached?",
+            format!("accepts connections, but closes them at once: {error}"),
+            "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
         ),
     };
     report.wrong(&format!("carbon {}: {error}", to.name), advice)?;
@@ -112,20 +111,19 @@ async fn send(
 pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     let Some(dir) = &config.queue.dir else {
         return report.unknown(
-            "queue: in memory, for there is no queue.dir: what Carbon has not had is lost when the daemon ends",
+            "queue: in memory, because queue.dir is not set; unsent ticks are lost when the daemon ends",
         );
     };
     let name = dir.display();
-    let user =
-        if is_root() { "root, who may write anywhere (check as the daemon's user)" } else { "this user" };
+    let user = if is_root() { "root (run this check as the daemon's user)" } else { "this user" };
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
-            report.good(&format!("queue: {name} is not there yet; {user} can make it{}", unit(dir)))
+            report.good(&format!("queue: {name} does not exist yet; {user} can create it{}", unit(dir)))
         } else {
             report.wrong(
-                &format!("queue: {name} is not there, and this user cannot make it"),
-                "Make it, for the daemon's user; the unit's StateDirectory makes /var/lib/slurm-graphite.",
+                &format!("queue: {name} does not exist, and this user cannot create it"),
+                "Create it for the daemon's user; the unit's StateDirectory creates /var/lib/slurm-graphite.",
             )
         };
     }
@@ -146,10 +144,10 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     if free.saturating_add(taken(dir)) < most {
         return report.wrong(
             &format!("queue: {name} has too little room: {room}"),
-            "Lower queue.max_bytes or make room: on a full disk the daemon goes on from memory.",
+            "Lower queue.max_bytes or free some space: on a full disk the daemon keeps ticks in memory only.",
         );
     }
-    report.good(&format!("queue: {name} can be written to by {user}; {room}{}", unit(dir)))
+    report.good(&format!("queue: {name} is writable by {user}; {room}{}", unit(dir)))
 }
 
 /// What the systemd unit wants besides: this program was not started by it.
@@ -157,7 +155,7 @@ fn unit(dir: &Path) -> String {
     if dir.starts_with(STATE) {
         return String::new();
     }
-    format!("; the systemd unit may only with ReadWritePaths={} in a drop-in", dir.display())
+    format!("; the systemd unit needs ReadWritePaths={} in a drop-in", dir.display())
 }
 
 /// A file of its own; those that are there are only opened.

@@ -24,7 +24,7 @@ const LONGEST_ANSWER: u64 = 1 << 20;
 /// Asks until the canary is there.
 pub(super) async fn look(url: &Url, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
     let Some((canary, point)) = canary.and_then(|canary| Some((canary, canary.points().next()?))) else {
-        return report.unknown("read back: not asked, for no Carbon has read the point");
+        return report.unknown("read back: not asked, because no Carbon has read the point");
     };
     let (path, value) = (point.path(), point.value());
     let start = Instant::now();
@@ -36,17 +36,17 @@ pub(super) async fn look(url: &Url, canary: Option<&Batch>, report: &mut Report)
                 return report
                     .good(&format!("read back: graphite-web has {path}, {took} ms after it was sent"));
             }
-            Ok(values) if values.is_empty() => last = anyhow!("graphite-web does not know it"),
-            Ok(_) => last = anyhow!("graphite-web has an older one only"),
+            Ok(values) if values.is_empty() => last = anyhow!("it does not know the path"),
+            Ok(_) => last = anyhow!("it has only an older point"),
             Err(error) => last = error,
         }
         sleep(ASK_EVERY).await;
     }
     let seconds = PATIENCE.as_secs();
     report.wrong(
-        &format!("read back: {path} is not there after {seconds} s: {last}"),
-        "Does graphite-web read this Carbon's files (STORAGE_DIR, CARBONLINK_HOSTS), and does Carbon make new series \
-         (MAX_CREATES_PER_MINUTE; carbon.agents.*.errors)? Behind https ask graphite-web on its own port.",
+        &format!("read back: graphite-web has no {path} after {seconds} s: {last}"),
+        "Does graphite-web read this Carbon's files (STORAGE_DIR, CARBONLINK_HOSTS)? Does Carbon create new series \
+         (MAX_CREATES_PER_MINUTE; carbon.agents.*.errors)? Behind https, ask graphite-web on its own port.",
     )
 }
 

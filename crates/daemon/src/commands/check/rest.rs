@@ -24,7 +24,7 @@ pub(super) async fn look(
             let rest = reading.rest.clone().unwrap_or_default();
             before(Stage::Slurmctld, endpoint, &rest, report)?;
             token(&rest, report)?;
-            let cluster = reading.cluster.as_deref().unwrap_or("(not told)");
+            let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
             let took = milliseconds(reading.elapsed);
             report.good(&format!(
                 "slurmctld: cluster {cluster}, Slurm {}, answers in {took} ms",
@@ -71,26 +71,27 @@ fn before(stage: Stage, endpoint: &Endpoint, rest: &Rest, report: &mut Report) -
         report.good(&format!("connection: {endpoint}"))?;
     }
     if stage > Stage::Tls && endpoint.is_tls() {
-        report.good("TLS: the certificate is for this name, and of an authority that is trusted")?;
+        report.good("TLS: the certificate is for this name and from a trusted authority")?;
     }
     if let (true, Some(version)) = (stage > Stage::Version, &rest.version) {
-        report.good(&format!("slurmrestd: version {version} of its API"))?;
+        report.good(&format!("slurmrestd: API version {version}"))?;
     }
     Ok(())
 }
 
 /// The token's name and end.
 fn token(rest: &Rest, report: &mut Report) -> Result<()> {
-    let Some(token) = &rest.token else { return report.unknown("token: none is sent") };
-    let user = token.user.as_deref().unwrap_or("(not told)");
+    let Some(token) = &rest.token else { return report.unknown("token: not used") };
+    let user = token.user.as_deref().unwrap_or("(unknown)");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let left = token.expires.map(|expires| expires.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX)));
-    let end = left.map_or_else(|| "without an end".to_owned(), |left| format!("ends in {} min", left / 60));
+    let end =
+        left.map_or_else(|| "does not expire".to_owned(), |left| format!("expires in {} min", left / 60));
     if token.exposed {
         return report.wrong(
-            &format!("token: of user {user}, {end}; every user of this host can read its file"),
-            "chmod 600, or 640 with the daemon's group.",
+            &format!("token: for user {user}, {end}; every user of this host can read its file"),
+            "Use `chmod 600`, or 640 with the daemon's group.",
         );
     }
-    report.good(&format!("token: of user {user}, {end}"))
+    report.good(&format!("token: for user {user}, {end}"))
 }

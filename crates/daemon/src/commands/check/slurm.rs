@@ -54,24 +54,26 @@ impl Munge {
 /// The lines, and the reading that slurmctld gave.
 pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<Reading>> {
     let Some(conf) = slurm_conf(config, report).await? else {
-        report.unknown("munge, slurmctld: not asked without a slurm.conf")?;
+        report.unknown("munge, slurmctld: not asked, because there is no slurm.conf")?;
         return Ok(None);
     };
     let munge = if conf.munge { Some(ask_munge(&conf.socket).await) } else { None };
     if conf.certain && munge.as_ref().is_some_and(Munge::holds_up) {
         munge_alone(&conf, munge.as_ref(), report)?;
-        report.unknown("slurmctld: not asked, for libslurm would wait for munged")?;
+        report.unknown("slurmctld: not asked, because libslurm would wait for munged")?;
         return Ok(None);
     }
     match read_once(config.slurm.clone(), Ticks::new(config).request()).await {
         Ok(reading) => {
             report.good(&format!("libslurm: release {}", reading.release))?;
             if conf.munge {
-                report.good("munge: slurmctld takes this host's credentials")?;
+                report.good("munge: slurmctld accepts this host's credentials")?;
             } else {
-                report.unknown("munge: not used, AuthType says; slurmctld takes this host's credentials")?;
+                report.unknown(
+                    "munge: not used (see AuthType in slurm.conf); slurmctld accepts this host's credentials",
+                )?;
             }
-            let cluster = reading.cluster.as_deref().unwrap_or("(not told)");
+            let cluster = reading.cluster.as_deref().unwrap_or("(unknown)");
             report.good(&format!(
                 "slurmctld: cluster {cluster} answers in {} ms",
                 milliseconds(reading.elapsed)
@@ -91,19 +93,19 @@ fn failed(error: &SourceError, conf: &SlurmConf, munge: Option<&Munge>, report: 
         SourceError::NoReader(_) => {
             report.wrong(&format!("libslurm: {text}"), error.advice())?;
             munge_alone(conf, munge, report)?;
-            report.unknown("slurmctld: not asked without a reader")
+            report.unknown("slurmctld: not asked, because there is no reader")
         }
         SourceError::Refused(failure, _) if failure.errno == NO_CREDENTIAL => {
             match munge {
                 Some(Munge::Answers) => report.wrong(
-                    &format!("munge: munged answers here, and its credentials are not taken: {text}"),
-                    "Have both hosts the same munge.key, and the same time? Does munged run on slurmctld's host? Try \
+                    &format!("munge: munged is running, but slurmctld rejects its credentials: {text}"),
+                    "Do both hosts have the same munge.key and the same time? Is munged running on slurmctld's host? Try \
                      `munge -n | ssh CONTROLLER unmunge`.",
                 )?,
                 Some(_) if conf.certain => munge_alone(conf, munge, report)?,
                 _ => report.wrong(&format!("credentials: {text}"), error.advice())?,
             }
-            report.unknown("slurmctld: it tells nothing without a credential that it takes")
+            report.unknown("slurmctld: not asked, because it answers only with valid credentials")
         }
         _ => {
             munge_alone(conf, munge, report)?;
@@ -116,18 +118,18 @@ fn failed(error: &SourceError, conf: &SlurmConf, munge: Option<&Munge>, report: 
 fn munge_alone(conf: &SlurmConf, munge: Option<&Munge>, report: &mut Report) -> Result<()> {
     let socket = conf.socket.display();
     match munge {
-        None => report.unknown("munge: not used, AuthType says"),
+        None => report.unknown("munge: not used (see AuthType in slurm.conf)"),
         Some(Munge::Answers) => report.good(&format!("munge: munged answers at {socket}")),
         Some(Munge::Silent) => report.wrong(
-            &format!("munge: munged takes connections at {socket}, and does not answer"),
-            "It is stopped, or has far too much to do. Does `munge -n | unmunge` end? `systemctl restart munge`.",
+            &format!("munge: munged accepts connections at {socket}, but does not answer"),
+            "Is it stopped or overloaded? Try `munge -n | unmunge`, then `systemctl restart munge`.",
         ),
         // Without a slurm.conf nobody knows where munged should be, or whether.
-        Some(Munge::Absent(error)) if !conf.certain => {
-            report.unknown(&format!("munge: nobody answers at {socket} ({error}); slurm.conf may say another place"))
-        }
+        Some(Munge::Absent(error)) if !conf.certain => report.unknown(&format!(
+            "munge: nothing answers at {socket} ({error}); slurm.conf may name another socket"
+        )),
         Some(Munge::Absent(error)) => report.wrong(
-            &format!("munge: nobody answers at {socket}: {error}"),
+            &format!("munge: nothing answers at {socket}: {error}"),
             "Is munged running here? `systemctl status munge`; it needs the cluster's /etc/munge/munge.key.",
         ),
     }
@@ -156,7 +158,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
             Err(error) => {
                 report.wrong(
                     &format!("slurm.conf: {name}: {error}{how}"),
-                    "The daemon's user must be able to read it, and to enter every folder above it.",
+                    "Let the daemon's user read it and enter every folder above it.",
                 )?;
                 return Ok(None);
             }
@@ -164,9 +166,9 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
     }
     let server = std::env::var("SLURM_CONF_SERVER").ok();
     let from = server.map_or_else(|| "DNS".to_owned(), |server| format!("SLURM_CONF_SERVER ({server})"));
-    let usual = conf::USUAL.join(" nor ");
+    let usual = conf::USUAL.join(" or ");
     report.unknown(&format!(
-        "slurm.conf: neither {usual} is here; libslurm has its own place, and else asks a configless slurmctld, by {from}"
+        "slurm.conf: there is no {usual}; libslurm looks in its own place, then asks a configless slurmctld, found by {from}"
     ))?;
     Ok(Some(SlurmConf { munge: true, socket: MUNGE_SOCKET.into(), certain: false }))
 }

@@ -45,12 +45,18 @@ pub(super) async fn look(
     };
     let Some(series) = series(config, reading) else {
         return report.unknown(
-            "storage-schemas.conf: not looked at, for the prefix needs the cluster's name, which slurmctld did not tell",
+            "storage-schemas.conf: not checked, because the prefix needs the cluster's name, which is not known",
         );
     };
     schemas(config, &place, &series, report)?;
     aggregation(&place, &series, report)?;
     creates(config, &place, &series, report)
+}
+
+/// The paths that ticks have, as far as they are known before the first: `metrics --count` counts the same.
+pub(in crate::commands) fn paths(config: &Config, reading: &Reading) -> Vec<String> {
+    let series = series(config, Some(reading)).unwrap_or_default();
+    exact(&series).map(|(path, _)| path.clone()).collect()
 }
 
 /// What a tick holds, and what the documentation says a later one may. `None` without the cluster's name.
@@ -105,7 +111,7 @@ fn schemas(config: &Config, place: &CarbonConf, series: &Series, report: &mut Re
         Ok(rules) => rules,
         Err(error @ rules::RuleError::Pattern(..)) => return report.unknown(&format!("{title}: {error}")),
         Err(error) => {
-            return report.wrong(&format!("{title}: {error}"), "Correct it: Carbon does not start so.");
+            return report.wrong(&format!("{title}: {error}"), "Correct it: Carbon does not start with it.");
         }
     };
     let (fitting, misfits) = judge(config, &rules, series);
@@ -170,19 +176,17 @@ fn exact(series: &Series) -> impl Iterator<Item = (&String, &Sent)> {
 fn misfit(config: &Config, rule: &Rule<Archives>, every: u32) -> Option<(String, String)> {
     let (step, kept) = rule.says.finest();
     let interval = u64::from(every);
-    let above = "Put what `slurm-graphite storage-schemas` prints above it, before the first start; a file that is \
-                 there already keeps its archives until whisper-auto-resize.";
+    let above = "Put the output of `slurm-graphite storage-schemas` above it before the first start; whisper files \
+                 that exist already keep their archives until whisper-auto-resize.";
     if step > interval {
         return Some((
-            format!(
-                "it keeps a point every {step} s, so that those of several ticks of {interval} s meet in one slot"
-            ),
+            format!("it keeps one point every {step} s, so ticks every {interval} s overwrite each other"),
             above.to_owned(),
         ));
     }
     if step < interval {
         return Some((
-            format!("it keeps a point every {step} s, so that an interval of {interval} s leaves holes"),
+            format!("it keeps one point every {step} s, so an interval of {interval} s leaves holes"),
             format!("{above} Or set interval to {step} s."),
         ));
     }
@@ -194,8 +198,14 @@ fn misfit(config: &Config, rule: &Rule<Archives>, every: u32) -> Option<(String,
     };
     (kept < needed.as_secs()).then(|| {
         (
-            format!("it keeps its finest points for {}, less than queue.{key} ({})", span(kept), span(needed.as_secs())),
-            format!("Keep them longer, or lower queue.{key}: an older point would overwrite a value that is rolled up."),
+            format!(
+                "it keeps its finest points for {}, less than queue.{key} ({})",
+                span(kept),
+                span(needed.as_secs())
+            ),
+            format!(
+                "Keep them longer, or lower queue.{key}: an older point would overwrite a rolled-up value."
+            ),
         )
     })
 }
@@ -221,14 +231,14 @@ fn aggregation(place: &CarbonConf, series: &Series, report: &mut Report) -> Resu
     };
     let mut misfits = exact(series).filter(wrong);
     let Some((example, _)) = misfits.next() else {
-        return report.good(&format!("{title}: rolls every path up as it should"));
+        return report.good(&format!("{title}: every path has the right roll-up"));
     };
     let rule = rules::first(&rules, example).map(Rule::title).unwrap_or_default();
     let count = misfits.count() + 1;
     report.wrong(
-        &format!("{title}: {count} of {} paths are rolled up in a wrong way, such as {example} by {rule}", exact(series).count()),
-        "Put config/carbon/storage-aggregation.conf of slurm-graphite above all other rules: the mean of a counter or \
-         of a maximum is none.",
+        &format!("{title}: {count} of {} paths have the wrong roll-up, such as {example} by {rule}", exact(series).count()),
+        "Put the rules of slurm-graphite's config/carbon/storage-aggregation.conf above all other rules: averaging a counter \
+         or a maximum gives meaningless values.",
     )
 }
 
@@ -245,7 +255,7 @@ fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Re
     let limits = caches().filter_map(|section| section.get("max_creates_per_minute")?.parse::<f64>().ok());
     let limit = limits.fold(f64::INFINITY, f64::min);
     if limit.is_infinite() {
-        return report.good(&format!("{title}: new series are made without a limit"));
+        return report.good(&format!("{title}: Carbon creates new series without a limit"));
     }
     let whisper = caches().find_map(|section| section.get("local_data_dir")).map(Path::new);
     let new = match whisper.filter(|whisper| whisper.is_dir() && place.is_carbons) {
@@ -255,21 +265,21 @@ fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Re
         None => exact(series).count(),
     };
     let more = match config.collectors.enabled().any(|(collector, _)| collector.is_survey()) {
-        true => {
-            "; those of each state, partition and so on are not among them: see `slurm-graphite metrics --count`"
-        }
+        true => "; those of jobs, nodes and so on come on top: see `slurm-graphite metrics --count`",
         false => "",
     };
     #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^53")]
     let minutes = (new as f64 / limit).ceil();
     if minutes <= 1.0 {
-        return report.good(&format!("{title}: {new} series are new, {limit} a minute are made{more}"));
+        return report
+            .good(&format!("{title}: {new} series are new, Carbon creates up to {limit} a minute{more}"));
     }
-    report.wrong(
+    report.costs(
         &format!(
-            "{title}: {new} series at {limit} a minute take {minutes} minutes; points of series not yet created are dropped{more}"
+            "{title}: Carbon needs {minutes} minutes to create {new} series at {limit} a minute, and drops points of those that it has not \
+             created{more}"
         ),
-        "Raise MAX_CREATES_PER_MINUTE before the first start and restart Carbon, or let those minutes pass.",
+        "Raise MAX_CREATES_PER_MINUTE and restart Carbon before the first start, or accept those minutes without points.",
     )
 }
 
@@ -383,7 +393,8 @@ mod tests {
         config.queue.limits.resend_window = Duration::from_secs(86_401);
         assert!(misfit_of(&config, &says("30s:1d")).is_some_and(|(what, _)| what.contains("resend_window")));
         assert!(
-            misfit_of(&config, &says("60s:1y")).is_some_and(|(what, _)| what.contains("meet in one slot"))
+            misfit_of(&config, &says("60s:1y"))
+                .is_some_and(|(what, _)| what.contains("overwrite each other"))
         );
         assert!(misfit_of(&config, &says("10s:1y")).is_some_and(|(what, _)| what.contains("holes")));
     }

@@ -105,7 +105,8 @@ mod tests {
                 .unwrap_err()
                 .to_string();
             let place = if table.is_empty() { String::new() } else { format!("{table}.") };
-            let (_, known) = problems.split_once(&format!("{place}no_such_key: no such key; there is "))?;
+            let (_, text) = problems.split_once(&format!("{place}no_such_key: no such key; "))?;
+            let (_, known) = text.split_once(" keys here are ")?;
             Some(known.lines().next().unwrap().split(", ").map(str::to_owned).collect())
         });
         known.unwrap_or_default()

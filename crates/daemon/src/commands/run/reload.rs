@@ -7,7 +7,9 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
 use super::accounting::{plan, start_accounting};
-use super::{Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, load, names, start_survey};
+use super::{
+    Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, addresses, load, names, start_survey, unix_now,
+};
 use crate::cli::Options;
 use crate::clock;
 use crate::collectors::TickOutcome;
@@ -19,6 +21,12 @@ use crate::telemetry::Logging;
 
 /// What reading it has come to.
 pub(super) type Read = Result<Box<Result<Config, Problems>>, JoinError>;
+
+/// The last reload, which was refused.
+pub(super) struct RefusedReload {
+    pub(super) at: i64,
+    pub(super) why: String,
+}
 
 /// A configuration that is being read.
 pub(super) struct Loading {
@@ -71,10 +79,13 @@ impl Daemon {
         let config = match config {
             Ok(config) => config,
             Err(problems) => {
-                error!("the new configuration is refused, the old one goes on:\n{problems}");
-                return;
+                error!("the new configuration is refused, the old one stays in use:\n{problems}");
+                self.refused = Some(RefusedReload { at: unix_now(), why: problems.to_string() });
+                self.health.reload_refused = true;
+                return self.tell_status();
             }
         };
+        (self.refused, self.health.reload_refused) = (None, false);
         if config.log != self.config.log {
             logging.change(config.log);
         }
@@ -89,20 +100,26 @@ impl Daemon {
         if config.slurm != self.config.slurm {
             self.asked = false;
             // Another cluster, perhaps: nothing goes under the old one's name.
-            (self.cluster, self.logged) = (None, LoggedState::Nothing);
+            (self.cluster, self.logged, self.outage) = (None, LoggedState::Nothing, None);
             self.slurmctld = SlurmctldSeen::default();
             self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
             self.expiry = Expiry::default();
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
         }
         if config.queue.dir != self.config.queue.dir {
-            warn!("queue.dir changes with the next start of the daemon");
+            warn!("queue.dir has changed; the new folder is used after a restart of the daemon");
         }
         self.change_destinations(&config);
         self.change_collecting(&config);
         self.change_accounting(&config);
         self.config = config;
-        info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
+        info!(
+            interval = self.config.interval,
+            prefix = %self.config.prefix,
+            destinations = addresses(&self.config.carbon),
+            "the new configuration is in use"
+        );
+        self.tell_status();
     }
 
     /// A collector whose settings stay goes on with its last reading and all that it has counted, and so does the survey.

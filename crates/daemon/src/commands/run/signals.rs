@@ -40,6 +40,6 @@ impl StopSignals {
 pub(super) async fn or_stop(work: impl Future<Output = ()>, signals: &mut StopSignals) {
     tokio::select! {
         () = work => {}
-        () = signals.recv() => warn!("a second signal: not waiting for what is unsent"),
+        () = signals.recv() => warn!("second signal: ending without waiting for unsent ticks"),
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Daemon, LoggedState, clock_time, unix_now};
 use crate::source::{Outcome, Source};
-use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
+use crate::status::{
+    DestinationEntry, QueueEntry, ReaderEntry, RefusedEntry, SlurmctldEntry, StatusDocument,
+};
 
 /// slurmctld as the outcomes have shown it.
 #[derive(Debug, Default)]
@@ -25,6 +27,7 @@ impl Daemon {
     /// To systemd.
     pub(super) fn tell_status(&mut self) {
         let (said, senders, nameless) = (self.logged, &self.senders, self.logged_nameless);
+        let refused = self.refused.as_ref().map(|refused| refused.at);
         self.notify.status(|| {
             let slurm = match said {
                 LoggedState::Nothing => "waiting for the first reading",
@@ -33,10 +36,14 @@ impl Daemon {
             };
             let destinations =
                 senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
-            let nameless = nameless.then(|| "nothing is sent before the cluster's name is known".to_owned());
+            let nameless = nameless.then(|| "nothing is sent until the cluster's name is known".to_owned());
+            let refused = refused.map(|at| {
+                format!("the new configuration was refused at {}, the old one is in use", clock_time(at))
+            });
             std::iter::once(slurm.to_owned())
                 .chain(nameless)
                 .chain(destinations)
+                .chain(refused)
                 .collect::<Vec<_>>()
                 .join("; ")
         });
@@ -49,6 +56,10 @@ impl Daemon {
             version: env!("SLURM_GRAPHITE_VERSION").to_owned(),
             pid: std::process::id(),
             config: self.config.file.clone(),
+            refused: self
+                .refused
+                .as_ref()
+                .map(|refused| RefusedEntry { at: refused.at, why: refused.why.clone() }),
             started: self.started,
             now: unix_now(),
             interval: self.config.interval,
@@ -109,13 +120,14 @@ impl Daemon {
 }
 
 fn destination_words(name: &str, status: &carbon::Status) -> String {
+    let since = clock_time(i64::try_from(status.since).unwrap_or(i64::MAX));
     let state = match (status.connected, status.in_doubt) {
-        (true, false) => "sending to",
-        (true, true) => "not known to read:",
-        (false, _) => "waiting for",
+        (true, false) => format!("sending to {name}"),
+        (true, true) => format!("{name} has not shown since {since} that it reads"),
+        (false, _) => format!("{name} not connected since {since}"),
     };
     match status.oldest_due.filter(|_| status.due > 1 || !status.connected) {
-        Some(oldest) => format!("{state} {name}, {} ticks queued since {}", status.due, clock_time(oldest)),
-        None => format!("{state} {name}"),
+        Some(oldest) => format!("{state}, {} ticks to send, oldest from {}", status.due, clock_time(oldest)),
+        None => state,
     }
 }

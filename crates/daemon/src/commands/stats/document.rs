@@ -76,7 +76,7 @@ impl SdiagText<'_> {
         self.line(format_args!("Data since      {}", moment(s.req_time_start)));
         if let Some(Compared { interval, .. }) = &self.compared {
             let seconds = interval.seconds;
-            self.line(format_args!("On the right    the last {seconds:.2} s; of jobs, a minute"));
+            self.line(format_args!("On the right    the last {seconds:.2} s; jobs per minute"));
         }
         self.line(format_args!("{line}\nServer thread count:  {}", s.server_thread_count));
         if let Some(enabled) = s.rpc_queue_enabled {

@@ -9,7 +9,7 @@ use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, S
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Well,
-    /// Not well, but for no longer than `--max-age`.
+    /// Not well, but for no longer than `--max-age`, or without harm yet.
     NotYet,
     Wrong,
 }
@@ -63,9 +63,22 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<Line> {
     let line = |subject: &str, (mark, text): (Mark, String)| Line { mark, subject: subject.to_owned(), text };
     let file = document.config.as_ref().map(|file| file.display().to_string());
     let file = file.unwrap_or_else(|| "flags and defaults alone".to_owned());
+    let configuration = match &document.refused {
+        None => (Mark::Well, file),
+        Some(refused) => {
+            let why = refused.why.replace('\n', "; ");
+            (
+                Mark::NotYet,
+                format!(
+                    "{file}, as it was before the reload of {}, which was refused: {why}",
+                    moment(refused.at)
+                ),
+            )
+        }
+    };
     let mut lines = vec![
         line("daemon", (Mark::Well, format!("{version}, process {pid}, {}", judge.since(*started)))),
-        line("configuration", (Mark::Well, file)),
+        line("configuration", configuration),
         line("last tick", last_tick(document, judge)),
         line("slurmctld", slurmctld(&document.slurmctld, *started, judge)),
     ];
@@ -90,7 +103,7 @@ fn slurmctld(entry: &SlurmctldEntry, started: i64, judge: Judge) -> (Mark, Strin
     let cluster = entry.cluster.as_ref().map_or_else(String::new, |cluster| format!(", cluster {cluster}"));
     match entry.answers {
         Some(true) if entry.nameless => {
-            let text = "but does not tell the cluster's name, which the prefix needs: nothing is sent";
+            let text = "but the cluster's name, which the prefix needs, is not known: nothing is sent";
             (judge.mark(since), format!("answers {}, {text}", judge.since(since)))
         }
         Some(true) => (Mark::Well, format!("answers {}{cluster}", judge.since(since))),
@@ -105,7 +118,7 @@ fn slurmctld(entry: &SlurmctldEntry, started: i64, judge: Judge) -> (Mark, Strin
 fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
     let (mark, state) = match (to.connected, to.in_doubt) {
         (true, false) => (Mark::Well, "connected"),
-        (true, true) => (judge.mark(to.since), "not known to read"),
+        (true, true) => (judge.mark(to.since), "has not shown that it reads"),
         // A peer that accepts and closes at once is connected every now and then; what waits tells how long it has been so.
         (false, _) => {
             (judge.mark(to.oldest_due.map_or(to.since, |oldest| oldest.min(to.since))), "not connected")
@@ -114,14 +127,14 @@ fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
     let mut text = format!("{state} {}", judge.since(to.since));
     if let Some(oldest) = to.oldest_due {
         let (ticks, points) = (number(to.ticks_due, "tick waits", "ticks wait"), to.points_due);
-        text += &format!("; {ticks} to be sent ({points} points), the oldest of {}", moment(oldest));
+        text += &format!("; {ticks} to be sent ({points} points), the oldest from {}", moment(oldest));
     }
     let sent = to.ticks_held.saturating_sub(to.ticks_due);
     if sent > 0 {
         text += &format!("; {} for resend_window", number(sent, "sent tick is kept", "sent ticks are kept"));
     }
     for (points, what) in
-        [(to.points_dropped, "lost"), (to.points_unproved, "sent, not proved read and not sent again")]
+        [(to.points_dropped, "lost"), (to.points_unproved, "sent, not known to be read and not sent again")]
     {
         if points > 0 {
             text += &format!("; {points} points {what} since the daemon's start");
@@ -135,7 +148,7 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
     let limits = format!("at most {} and {max_age}", mebibytes(entry.max_bytes));
     let memory = mebibytes(u64::try_from(entry.memory_bytes).unwrap_or(u64::MAX));
     let (mark, mut text) = match entry.dir.as_ref().map(|dir| dir.display()) {
-        None => (Mark::Well, format!("in memory, {memory}; {limits}; a restart loses it")),
+        None => (Mark::Well, format!("in memory, {memory}; {limits}; lost at a restart")),
         Some(dir) if entry.durable => {
             (Mark::Well, format!("{dir}, {}; {limits}", mebibytes(entry.file_bytes)))
         }
@@ -148,7 +161,7 @@ fn queue(entry: &QueueEntry, started: i64, judge: Judge) -> (Mark, String) {
         }
     };
     if entry.window_short {
-        text += "; max_bytes has no room for all of resend_window";
+        text += "; max_bytes is too small for resend_window";
     }
     (mark, text)
 }
@@ -164,7 +177,7 @@ fn reader(entry: &ReaderEntry) -> (Mark, String) {
     let role = &entry.role;
     match entry.pid {
         Some(pid) => (Mark::Well, format!("{role}{release}, process {pid}{restarts}")),
-        None => (Mark::NotYet, format!("{role}: none at the moment{restarts}")),
+        None => (Mark::NotYet, format!("{role}: none now{restarts}")),
     }
 }
 
@@ -275,7 +288,7 @@ mod tests {
         let (mark, text) = destination(&to, Judge { now: 0, max_age: Duration::ZERO });
         assert_eq!(mark, Mark::Well);
         assert!(
-            text.contains("; 7 points lost since") && text.contains("; 3 points sent, not proved read"),
+            text.contains("; 7 points lost since") && text.contains("; 3 points sent, not known to be read"),
             "{text}"
         );
     }
