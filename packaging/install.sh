@@ -52,6 +52,7 @@ configuration=$sysconf/slurm-graphite/slurm-graphite.toml
 copy() {
     install -D -m "$1" "$2" "$root$3"
     [ "$1" = 755 ] || adapt "$root$3"
+    case $3 in *.md) links "$root$3" ;; esac
 }
 name() { echo "$root$3"; }
 remove() { rm -f "$root$3"; }
@@ -61,6 +62,13 @@ adapt() {
     sed -i -e "s|/usr/bin/slurm\\\\*-graphite|$bin/slurm-graphite|g" -e "s|/usr/libexec/slurm\\\\*-graphite|$libexec|g" \
         -e "s|/usr/share/slurm\\\\*-graphite|$share/slurm-graphite|g" \
         -e "s|/etc/slurm\\\\*-graphite|$sysconf/slurm-graphite|g" "$1"
+}
+
+# Documents are in one folder here, without pictures and without what is of use only with the source.
+links() {
+    sed -i -e '/](docs\/images\//d' -e 's|](\(\.\./\)*docs/|](|g' -e 's|](\(\.\./\)*README\.md|](README.md|g' \
+        -e 's|](\(\.\./\)*config/slurm-graphite\.toml)|](slurm-graphite.toml)|g' -e 's|](\(\.\./\)*config/|](../../slurm-graphite/|g' \
+        -e 's#\[\([^]]*\)\](\(\.\./\)*\(tests/[^)]*\|CONTRIBUTING\.md\|code-structure\.md\|promises\.md\))#\1#g' "$1"
 }
 
 $action 755 "$built/slurm-graphite" "$bin/slurm-graphite"
