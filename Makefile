@@ -49,7 +49,7 @@ dist-test: packages dist deb rpm ## what `make dist` made, in clean chroots of D
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- packages_chroot::dist:: --ignored --test-threads=1
 
-demo: packages ## half a minute of a real cluster in a real Carbon, shown as a table
+demo: packages ## half a minute of a real cluster in a real Carbon, which is killed in between, shown as a table
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin demo
 
@@ -87,21 +87,21 @@ finished-long: packages ## 500 finished jobs are counted once, while slurmdbd, M
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- finished:: --ignored
 
-golden: ## write the golden files and docs/metrics.md anew
+golden: ## write the golden files and docs/metrics.md again
 	# Programs and tests are built with this one.
 	UPDATE_GOLDEN=1 cargo test --quiet --locked -p slurm-graphite the_shipped_file
 	UPDATE_GOLDEN=1 cargo test --locked --workspace --exclude live-tests
 	cargo run --quiet --locked -p slurm-graphite -- metrics > $(TARGET)/metrics.md
 	mv $(TARGET)/metrics.md docs/metrics.md
 
-dashboards: ## write config/grafana anew: the dashboards and the alert rules
+dashboards: ## write config/grafana again: the dashboards and the alert rules
 	cargo run --quiet --locked -p tools --bin dashboards -- config/grafana
 
 grafana: ## the dashboards against Grafana's own types, 10 to 13: needs node and npm
 	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later' >&2; exit 1; }
 	@node tests/live/dashboards/types.mjs config/grafana $(TARGET)/grafana
 
-screenshots: packages ## draw docs/images anew: five minutes of a busy cluster, through graphite-web
+screenshots: packages ## draw docs/images again: five minutes of a busy cluster, through graphite-web
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin screenshots
 

@@ -4,6 +4,7 @@
 //! those of the sandbox (stage.rs); lines that cannot run here are in [`EXCEPTIONS`] with the reason.
 
 mod blocks;
+mod english;
 mod licences;
 mod promises;
 mod releases;

@@ -164,7 +164,7 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     let said = status(&sandbox.folder, &["--max-age", "2s"]).unwrap();
     let (mark, text) = line(&said.stdout, "main");
     assert_eq!((said.code, mark), (Some(1), '✗'), "{}", said.stdout);
-    for words in ["not connected since 20", " ticks wait to be sent (", " points), the oldest of 20"] {
+    for words in ["not connected since 20", " ticks wait to be sent (", " points), the oldest from 20"] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let told = document(&sandbox.folder, &["--max-age", "2s"]).unwrap();
@@ -254,7 +254,7 @@ fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemo
     daemon.stop().unwrap();
     fs::remove_dir_all(runtime(&folder)).unwrap();
     daemon.start().unwrap();
-    daemon.line("`slurm-graphite status` will not find this daemon", SOON).unwrap();
+    daemon.line("`slurm-graphite status` cannot reach this daemon", SOON).unwrap();
     assert!(daemon.stop().unwrap().status.success());
 }
 

@@ -26,24 +26,22 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send the statistics to Carbon at every interval until it is stopped: the daemon
     Run {
-        #[command(flatten)]
-        options: Options,
         /// Send a recording instead (`stats --json`, one reading a line) at its own timestamps; needs --prefix
         #[arg(long, value_name = "FILE", requires = "prefix")]
         replay: Option<PathBuf>,
+        #[command(flatten, next_help_heading = "Configuration")]
+        options: Options,
     },
     /// Print one tick as `path value timestamp` lines; send it too if --carbon or --config is given
     Once {
-        #[command(flatten)]
-        options: OnceOptions,
         /// Print a recording instead (`stats --json`, one reading a line)
         #[arg(long, value_name = "FILE")]
         replay: Option<PathBuf>,
+        #[command(flatten, next_help_heading = "Configuration")]
+        options: OnceOptions,
     },
     /// Check the configuration, and with --connect everything that it names
     Check {
-        #[command(flatten)]
-        options: Options,
         /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each Carbon, to which it sends one point
         #[arg(long)]
         connect: bool,
@@ -57,11 +55,11 @@ pub(crate) enum Command {
             help = "Ask this graphite-web for the point that was sent, such as http://graphite.example.org; https is not supported"
         )]
         read_back: Option<Url>,
+        #[command(flatten, next_help_heading = "Configuration")]
+        options: Options,
     },
     /// Print what `sdiag` shows, whose jobs run and wait, or what `sshare` shows
     Stats {
-        #[command(flatten)]
-        options: StatsOptions,
         /// Print one line of JSON; without --jobs and --fairshare, --replay can read it
         #[arg(long, conflicts_with = "reset")]
         json: bool,
@@ -80,6 +78,8 @@ pub(crate) enum Command {
         /// Refresh at this interval (5 or 5s) with what happened in between; full-screen on a terminal, q to quit
         #[arg(long, value_name = "TIME", conflicts_with_all = ["json", "reset"], value_parser = seconds)]
         watch: Option<u32>,
+        #[command(flatten, next_help_heading = "Configuration")]
+        options: StatsOptions,
     },
     /// Print what the running daemon does: its last tick, slurmctld, each destination, the queue, the readers
     ///
@@ -109,7 +109,7 @@ pub(crate) enum Command {
         /// Count the series of this configuration on this cluster instead; sends nothing
         #[arg(long, conflicts_with_all = ["filter", "format"])]
         count: bool,
-        #[command(flatten, next_help_heading = "Options of --count")]
+        #[command(flatten, next_help_heading = "Configuration, with --count")]
         options: OnceOptions,
     },
     /// Print the rules for Carbon's storage-schemas.conf that fit this configuration

@@ -48,7 +48,7 @@ impl FromStr for Prefix {
     fn from_str(text: &str) -> Result<Self, String> {
         let filled = text.replace("{cluster}", "c").replace("{host}", "h");
         if filled.contains(['{', '}']) {
-            return Err(format!("{text:?} may hold {{cluster}} and {{host}}, and no other braces"));
+            return Err(format!("{text:?} has braces other than {{cluster}} and {{host}}"));
         }
         path::check(&filled).map_err(|error| format!("{text:?} is not a legal metric path: {error}"))?;
         Ok(Self(text.to_owned()))

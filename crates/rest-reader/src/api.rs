@@ -233,13 +233,16 @@ impl Api {
         let mut headers = HeaderMap::new();
         let value = |text: &str| {
             HeaderValue::from_str(text).map_err(|_| {
-                RestProblem::new(Stage::TokenFile, "the token or its user is no text for a header")
+                RestProblem::new(
+                    Stage::TokenFile,
+                    "the token or its user has characters that are not allowed in a header",
+                )
             })
         };
         let Some(token) = &self.token else { return Ok(headers) };
         let Some(secret) = token.secret() else { return Ok(headers) };
         let Some(user) = self.user.as_deref().or(token.told.user.as_deref()) else {
-            let text = "the token does not say whose it is; name its user with [slurm] user";
+            let text = "the token does not name its user; set [slurm] user";
             return Err(RestProblem::new(Stage::TokenFile, text));
         };
         headers.insert(HeaderName::from_static("x-slurm-user-name"), value(user)?);
@@ -261,7 +264,7 @@ fn lacking(What { path, oldest, .. }: What) -> String {
     if oldest == OLDEST {
         return format!("{there_is_none}: it is older or newer than those, or the URL is not slurmrestd's");
     }
-    format!("{there_is_none}; it takes Slurm {since} or newer")
+    format!("{there_is_none}; this needs Slurm {since} or newer")
 }
 
 /// What another status than 200 and 404 means.
@@ -272,8 +275,9 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
     let says = |word: &[u8]| body.windows(word.len()).any(|part| part == word);
     let what = format!("slurmrestd answers {number}");
     if status.is_redirection() {
-        let text =
-            format!("{number}, a redirection: none is followed, for it could lead the token elsewhere");
+        let text = format!(
+            "{number}, a redirection, which is not followed because it could send the token elsewhere"
+        );
         return RestProblem::new(Stage::Http, text);
     }
     // 22.05 has one answer for a credential that is refused and a slurmctld that is away; only the time differs.
@@ -284,8 +288,8 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
     let is_credential = matches!(number, 401 | 403 | 407 | 511) || errno == Some(AUTHENTICATION);
     if is_credential || (is_unclear && has_token) || (number == 500 && says(b"uthentication")) {
         let text = match (has_token, is_socket) {
-            (true, _) => format!("{what}: it does not accept the token"),
-            (false, true) => format!("{what}: on its socket it lets only root and its own user in"),
+            (true, _) => format!("{what}: it rejects the token"),
+            (false, true) => format!("{what}: on its socket it admits only root and its own user"),
             (false, false) => format!("{what}: it needs a token"),
         };
         return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
@@ -299,7 +303,7 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
         ),
         None => {
             let start: String = String::from_utf8_lossy(body).trim().chars().take(80).collect();
-            RestProblem::new(Stage::Http, format!("{number} {start:?} is no answer of slurmrestd"))
+            RestProblem::new(Stage::Http, format!("{number} {start:?} is not an answer of slurmrestd"))
         }
     }
 }

@@ -268,7 +268,7 @@ pub(crate) struct HttpBody<'a> {
 impl HttpBody<'_> {
     fn fail(&mut self, text: String) -> io::Error {
         self.problem = Some(RestProblem::new(Stage::Http, text));
-        io::Error::other("the body cannot be read on")
+        io::Error::other("the rest of the body cannot be read")
     }
 
     /// Waits for the next piece; false at the end.
@@ -288,15 +288,12 @@ impl HttpBody<'_> {
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
             let Some(left) = self.left.checked_sub(length) else {
                 let most = self.limit >> 20;
-                return Err(
-                    self.fail(format!("the answer is longer than {most} MiB, which none of slurmrestd is"))
-                );
+                return Err(self
+                    .fail(format!("the answer is longer than {most} MiB, more than slurmrestd ever sends")));
             };
             self.left = left;
             if !self.text.is_short(&chunk) {
-                return Err(
-                    self.fail("the answer has a text in it that is longer than any of slurmrestd".into())
-                );
+                return Err(self.fail("the answer has a longer text than slurmrestd ever sends".into()));
             }
             self.chunk = chunk;
         }

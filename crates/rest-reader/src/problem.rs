@@ -20,30 +20,30 @@ impl RestProblem {
     /// What an administrator would look at first.
     pub(crate) const fn advice(&self) -> &'static str {
         match self.stage {
-            Stage::Unsupported => "It takes a host with libslurm: [slurm] conf instead of rest.",
+            Stage::Unsupported => "Use libslurm for it: [slurm] conf instead of rest, on a host with Slurm.",
             Stage::TokenFile => {
-                "token_file must hold what `scontrol token username=NAME lifespan=SECONDS` prints, readable by the daemon's user."
+                "token_file must have the output of `scontrol token username=NAME lifespan=SECONDS`, and the daemon's user must be able to read it."
             }
             Stage::Connect => {
-                "Is slurmrestd running, and its port or socket open to this host? `systemctl status slurmrestd` there."
+                "Is slurmrestd running, and can this host reach its port or socket? Try `systemctl status slurmrestd` there."
             }
             Stage::Tls => {
-                "The certificate must be for the name in [slurm] rest, and of an authority that this host knows or ca_file \
-                 names. slurmrestd itself speaks no TLS up to 26.05: https:// is a proxy's in front of it."
+                "The certificate must be for the name in [slurm] rest, and from an authority that this host or ca_file \
+                 trusts. slurmrestd itself has no TLS up to 26.05: https:// needs a proxy in front of it."
             }
             Stage::Http => {
-                "Does [slurm] rest name slurmrestd's own port, or a proxy that passes everything on? Try it with curl."
+                "Does [slurm] rest name slurmrestd's own port, or a proxy that forwards everything? Try it with curl."
             }
             Stage::Version => {
-                "slurmrestd of 20.11 to 26.05 is known. Is it started with the plugins openapi/slurmctld (from 23.11), or \
+                "This reader knows slurmrestd of 20.11 to 26.05. Is it started with the plugins openapi/slurmctld (from 23.11), or \
                  openapi/v0.0.38 (22.05)? Is there a path in front of /slurm?"
             }
             Stage::Token => {
-                "It has ended, is another user's or of another key, or AuthAltTypes=auth/jwt is missing in slurm.conf. Renew it: \
+                "It has expired, is for another user or from another key, or AuthAltTypes=auth/jwt is missing in slurm.conf. Renew it: \
                  `scontrol token username=NAME lifespan=SECONDS`. On a socket, run the daemon as slurmrestd's user."
             }
             Stage::Slurmctld => {
-                "slurmrestd answers, and slurmctld does not, or refuses. Try `scontrol ping` and `sdiag` there."
+                "slurmrestd answers, but slurmctld does not answer or refuses. Try `scontrol ping` and `sdiag` there."
             }
         }
     }

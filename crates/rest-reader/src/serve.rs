@@ -111,7 +111,9 @@ fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, RestPr
         ReplyKind::Statistics => ("diag", statistics(api, options.rpc, options.users)),
         ReplyKind::Reset => (
             "reset",
-            unsupported("it cannot reset the statistics; run `sdiag --reset` where Slurm is installed"),
+            unsupported(
+                "the statistics cannot be reset over REST; run `sdiag --reset` where Slurm is installed",
+            ),
         ),
         ReplyKind::Nodes => ("nodes", nodes(api, options.partitions, options.rows)),
         ReplyKind::Licenses => ("licenses", licenses(api)),
@@ -120,7 +122,7 @@ fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, RestPr
         ReplyKind::Jobs if options.states_only => ("jobs/state", job_states(api)),
         kind => {
             let why = kind.row().not_over_rest.unwrap_or("this reader does not know how");
-            (kind.name(), unsupported(&format!("{} are not read over REST: {why}", kind.name())))
+            (kind.name(), unsupported(&format!("{} cannot be read over REST: {why}", kind.name())))
         }
     }
 }

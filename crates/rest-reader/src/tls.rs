@@ -28,7 +28,7 @@ impl Tls {
                 roots.add(certificate.map_err(|why| error(&why))?).map_err(|why| error(&why))?;
             }
             if roots.is_empty() {
-                return Err(error(&"no certificate is in it"));
+                return Err(error(&"it has no certificate"));
             }
         } else {
             let system = rustls_native_certs::load_native_certs();
@@ -36,7 +36,7 @@ impl Tls {
             roots.add_parsable_certificates(system.certs);
             if roots.is_empty() {
                 return Err(problem(
-                    "this host has no certificate authorities; name the file of one with ca_file".into(),
+                    "this host has no certificate authorities; name a file of them with ca_file".into(),
                 ));
             }
         }

@@ -68,7 +68,7 @@ impl TokenFile {
         let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             self.token = None;
-            let text = format!("{}: there is no token in it, but another text", self.path.display());
+            let text = format!("{}: the file has no token, but other text", self.path.display());
             return Err(RestProblem::new(Stage::TokenFile, text));
         }
         let token = Some(Secret(token.to_owned()));

@@ -75,13 +75,13 @@ fn accounting_conf() -> Result<OwnConf, CallError> {
     });
     let refuse = |text: String| Err(CallError { call: "slurm.conf", errno: 0, text });
     match read {
-        Some((_, storage, _)) if !storage.contains("slurmdbd") => {
-            refuse(format!("AccountingStorageType is {storage:?}: finished jobs are read from slurmdbd"))
-        }
+        Some((_, storage, _)) if !storage.contains("slurmdbd") => refuse(format!(
+            "AccountingStorageType is {storage:?}; finished jobs can only be read from slurmdbd"
+        )),
         Some((cluster, _, slurm_user)) if !cluster.is_empty() => {
             Ok(OwnConf { cluster: CString::new(cluster).unwrap_or_default(), slurm_user })
         }
-        _ => refuse("it has no ClusterName, by which slurmdbd knows the jobs of a cluster".to_owned()),
+        _ => refuse("it has no ClusterName, by which slurmdbd identifies the jobs of a cluster".to_owned()),
     }
 }
 

@@ -34,7 +34,7 @@ pub enum UsageError {
     #[error("{0:?} is not an argument of the reader: see --help")]
     Unknown(OsString),
     /// `--conf` stands alone, or before an empty name or one with a NUL.
-    #[error("--conf wants the name of a file")]
+    #[error("--conf needs the name of a file")]
     Conf,
 }
 

@@ -90,7 +90,7 @@ impl FromStr for Endpoint {
             _ => return Err(error("it begins with none of https://, http:// and unix:")),
         };
         if !rest.bytes().all(|byte| byte.is_ascii_graphic()) || rest.contains(['?', '#', '@', '\\']) {
-            return Err(error("a host, a port and a path are all there can be"));
+            return Err(error("only a host, a port and a path are allowed"));
         }
         let (authority, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
         let path = path.trim_end_matches('/');
@@ -98,7 +98,8 @@ impl FromStr for Endpoint {
         let (host, port) = match authority.strip_prefix('[') {
             Some(rest) => {
                 let (host, port) = rest.split_once(']').ok_or_else(|| error("a ] is missing"))?;
-                host.parse::<std::net::Ipv6Addr>().map_err(|_| error("what is in [] is no IPv6 address"))?;
+                host.parse::<std::net::Ipv6Addr>()
+                    .map_err(|_| error("the text in [] is not an IPv6 address"))?;
                 (host, port.strip_prefix(':').or(if port.is_empty() { None } else { Some("") }))
             }
             None => match authority.split_once(':') {

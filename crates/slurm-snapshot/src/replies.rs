@@ -105,14 +105,18 @@ pub const REPLIES: [ReplyRow; 9] = [
         unchanged: true,
         tells_news: true,
         private: &["jobs"],
-        not_over_rest: Some("one list of 5,000 jobs makes slurmrestd grow by up to 2 GB, which it keeps"),
+        not_over_rest: Some(
+            "a list of 5,000 jobs makes slurmrestd grow by up to 2 GB, and it keeps that memory",
+        ),
         ..ROW
     },
     ReplyRow {
         kind: ReplyKind::Associations,
         name: "associations",
         private: &["usage", "users"],
-        not_over_rest: Some("slurmrestd tells shares and limits in two answers, of which one is slurmdbd's"),
+        not_over_rest: Some(
+            "slurmrestd gives shares and limits in two answers, one of which comes from slurmdbd",
+        ),
         ..ROW
     },
     ReplyRow { kind: ReplyKind::Controllers, name: "controllers", cost: Cost::None, ..ROW },
@@ -122,7 +126,7 @@ pub const REPLIES: [ReplyRow; 9] = [
         role: Role::Accounting,
         cost: Cost::None,
         private: &["jobs"],
-        not_over_rest: Some("slurmrestd does not tell the numbers by which a job is counted once"),
+        not_over_rest: Some("slurmrestd does not give the numbers that are needed to count each job once"),
         ..ROW
     },
 ];

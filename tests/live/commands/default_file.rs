@@ -8,6 +8,8 @@ use sandbox::{Finished, Folder, Invocation, Manner, Process, Sandbox, Sink, find
 use super::{SOON, for_everybody, run, write};
 
 const NAME: &str = "default.toml";
+/// What a daemon needs.
+const CARBON: &str = "[[carbon]]\naddress = \"127.0.0.1:9\"\n";
 /// A line that `stats --json` printed once.
 const RECORDING: &str = include_str!("reading.json");
 
@@ -15,7 +17,7 @@ const RECORDING: &str = include_str!("reading.json");
 fn every_command_reads_it_and_check_says_that_it_did() {
     let folder = Folder::new().unwrap();
     let recording = write(&folder, "recording", RECORDING).unwrap();
-    let file = write(&folder, NAME, "prefix = \"site\"\ninterval = \"10s\"\n").unwrap();
+    let file = write(&folder, NAME, &format!("prefix = \"site\"\ninterval = \"10s\"\n{CARBON}")).unwrap();
     let check = run(&folder, &["check"]).unwrap();
     assert_eq!((check.code, check.stdout), (Some(0), format!("✓ configuration: {file}\n")));
     let rules = run(&folder, &["storage-schemas"]).unwrap().stdout;
@@ -50,7 +52,7 @@ fn below_another_prefix_it_is_in_the_etc_of_that_prefix() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
     }
     sandbox::copy_program(&slurm_graphite().unwrap(), &program).unwrap();
-    fs::write(&file, "").unwrap();
+    fs::write(&file, CARBON).unwrap();
     let words = ["-u", "SLURM_GRAPHITE_CONFIG", &program.display().to_string(), "check"];
     let check = Invocation::of(&folder, &find_program("env").unwrap(), &words).unwrap().finish().unwrap();
     assert_eq!(check.stdout, format!("✓ configuration: {}\n", file.display()));
@@ -136,7 +138,7 @@ fn one_that_an_ordinary_user_may_not_read_is_told_in_one_line_and_once_and_stats
         Invocation::of(folder, &find_program("setpriv").unwrap(), &all).unwrap().finish().unwrap()
     };
     let told = format!(
-        "slurm-graphite: {file}: cannot be read: Permission denied (os error 13); going on with flags and defaults\n"
+        "slurm-graphite: {file}: cannot be read: Permission denied (os error 13); using flags and defaults\n"
     );
     let once = ordinary(&["once", "--slurm-conf", &conf]);
     assert_eq!((once.code, &once.stderr), (Some(0), &told));

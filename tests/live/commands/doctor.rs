@@ -409,7 +409,11 @@ fn a_graphite_web_that_has_no_canary_or_is_none_is_said() {
     let args = ["check", "--connect", "--slurm-conf", &conf, "--carbon", &carbon, "--read-back"];
     let asked = |url: &str| run(&sandbox.folder, &[&args[..], &[url]].concat()).unwrap();
     let other = asked(&graphite.url);
-    wrong(&other, "read back: cluster.slurm_graphite.", "Does graphite-web read this Carbon's files");
+    wrong(
+        &other,
+        "read back: graphite-web has no cluster.slurm_graphite.",
+        "Does graphite-web read this Carbon's files",
+    );
     assert!(other.stdout.contains("does not know the path"), "{}", other.stdout);
     let nobody = format!("http://127.0.0.1:{}", free_port().unwrap());
     assert!(asked(&nobody).stdout.contains("Connection refused"));

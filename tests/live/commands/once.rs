@@ -46,7 +46,7 @@ fn once_says_to_whom_it_handed_over_what_and_fails_where_nobody_reads() {
     let args = ["once", "--slurm-conf", &conf, "--interval", "1s", "--carbon", &carbon];
     let once = run(&sandbox.folder, &args).unwrap();
     let count = once.stdout.lines().count();
-    let said = format!("slurm-graphite: {count} points handed over to {carbon}, which has read them\n");
+    let said = format!("slurm-graphite: sent {count} points to {carbon}, which has read them\n");
     assert_eq!((once.code, once.stderr), (Some(0), said));
     let line = once.stdout.lines().find(|line| line.contains("gauge-jobs_submitted")).unwrap();
     let [path, value, timestamp] = line.split(' ').collect::<Vec<_>>().try_into().unwrap();

@@ -111,8 +111,9 @@ fn the_terminal_shows_what_happens_and_is_given_back_however_it_ends() {
     let small = Winsize { ws_row: 8, ws_col: 40, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&watched.theirs, small).unwrap();
     watched.signal(Signal::WINCH);
-    watched
-        .until("a smaller drawing", |screen| screen.len() == 8 && screen.iter().all(|line| line.len() <= 42));
+    watched.until("a smaller drawing", |screen| {
+        screen.len() == 8 && screen.iter().all(|line| line.chars().count() <= 40)
+    });
 
     slurm.slurmctld.stop().unwrap();
     watched

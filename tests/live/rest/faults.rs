@@ -97,7 +97,7 @@ fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     );
 
     let said = daemon.said(begin, DOWN, PATIENCE).unwrap();
-    assert!(said.line.contains("does not accept the token"), "{}", said.line);
+    assert!(said.line.contains("rejects the token"), "{}", said.line);
     daemon.said(begin, "for slurmrestd has expired", SOON).unwrap();
     let renewed = now();
     rest.renew(&slurm, 3600).unwrap();
@@ -199,10 +199,10 @@ fn no_token_and_a_wrong_one_are_said_so() {
     drop(other);
     let token = folder.path().join("token");
     for (text, words) in [
-        ("", "there is no token in it"),
+        ("", "the file has no token"),
         (
             "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJleHAiOjE4MDAwMDAwMDAwLCJzdW4iOiJhbGljZSJ9.c2lnbmF0dXJl",
-            "does not accept the token",
+            "rejects the token",
         ),
     ] {
         fs::write(&token, text).unwrap();

@@ -101,13 +101,13 @@ impl Table {
                 );
             }
             let zeros: Vec<&str> = rows.iter().filter(quiet).map(|row| row.leaf.as_str()).collect();
-            text.push_str(&list("0 throughout:", &zeros));
+            text.push_str(&list("always 0:", &zeros));
         }
         text.push('\n');
         for (family, paths) in &self.others {
             _ = writeln!(text, "  {family}: {paths} more");
         }
-        text.push_str(&list("absent, as sdiag's line is:", &self.absent));
+        text.push_str(&list("no points, because sdiag prints no such line:", &self.absent));
         text
     }
 }

@@ -147,7 +147,7 @@ const METRICS: &[Metric<IntervalValues>] = &[
     Metric { leaf: "bf_busy_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
         meaning: "share of wall-clock time spent in the backfill scheduler, without its sleep; with sustained values above 0.8 slurmctld does little else" },
     Metric { leaf: "bf_coverage", unit: "ratio", rollup: Rollup::Average, value: |k| k.coverage,
-        meaning: "tries of the last backfill cycle by entries of its queue: a job is one for each of its partitions, an array is one though each of its tasks is a try, so that it can be above 1; for long below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point while a cycle is running" },
+        meaning: "tries of the last backfill cycle divided by the entries of its queue. It can be above 1, because an array is one entry and each of its tasks is a try. With sustained values below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point while a cycle is running" },
     Metric { leaf: "resets_midnight", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.midnight),
         meaning: "resets at midnight UTC, seen since the daemon's start" },
     Metric { leaf: "resets_command", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.command),

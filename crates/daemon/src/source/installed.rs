@@ -54,6 +54,6 @@ fn asks(program: &Path, version: Option<&str>) -> String {
         || LIBRARIES.iter().find(|(number, _)| Some(*number) == locate::number(program)).map(|(_, of)| *of);
     match said.or_else(named) {
         Some(release) => format!("Slurm {release}"),
-        None => "a release of Slurm that is not known".to_owned(),
+        None => "an unknown release of Slurm".to_owned(),
     }
 }

@@ -30,10 +30,10 @@ const LIBRARY_FOLDERS: [&str; 7] = [
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum NoReader {
-    #[error("there is no {NAME} in {folders}; {advice}, or say where it is with [slurm] reader")]
+    #[error("there is no {NAME} in {folders}; {advice}, or name its path with [slurm] reader")]
     Nowhere { folders: String, advice: String },
     #[error(
-        "there is no {REST_NAME} in {folders}; install the package {REST_NAME}, or say where it is with [slurm] reader"
+        "there is no {REST_NAME} in {folders}; install the package {REST_NAME}, or name its path with [slurm] reader"
     )]
     NoRest { folders: String },
     #[error("no reader fits this host's libslurm ({tried}); {advice}")]

@@ -79,7 +79,7 @@ impl ReplyState {
                 // A controller that comes back may be another, with other moments.
                 self.kept = None;
                 if self.logged != LoggedReply::Failed {
-                    warn!(reply = kind.name(), %error, "no reading; trying again when it is due");
+                    warn!(reply = kind.name(), %error, hint = error.advice(), "no reading; trying again when it is due");
                 }
                 self.logged = LoggedReply::Failed;
                 return None;

@@ -28,7 +28,7 @@ fn an_image_without_libslurm_has_what_slurmrestd_needs() {
     assert!(chroot.path("/etc/ssl/certs/ca-certificates.crt").exists());
     let said = chroot.run("echo x > /root/token; slurm-graphite once --rest http://127.0.0.1:1 --token-file /root/token 2>&1 || :").unwrap();
     // The reader's own words: it has started, and looked at the token.
-    assert!(said.contains("slurmrestd diag: the token does not say whose it is"), "{said}");
+    assert!(said.contains("slurmrestd diag: the token does not name its user"), "{said}");
 }
 
 /// What it says with a slurm.conf that names no cluster, as the image's user.

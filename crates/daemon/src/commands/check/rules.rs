@@ -23,9 +23,9 @@ pub(super) struct Rule<T> {
 /// A rule that cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RuleError {
-    #[error("[{0}] has a pattern that only Python understands: {1}")]
+    #[error("[{0}] has a pattern that only Python can read: {1}")]
     Pattern(String, String),
-    #[error("[{0}] has retentions that Carbon does not start with: {1}")]
+    #[error("[{0}] has retentions with which Carbon does not start: {1}")]
     Retentions(String, String),
 }
 

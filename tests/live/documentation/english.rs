@@ -1,0 +1,57 @@
+//! Turns that a tired reader has to read twice: none is in what a user reads.
+
+use std::fs;
+
+use sandbox::{Folder, Invocation};
+
+use super::blocks::{documents, top};
+
+/// A turn, and what is usually meant.
+const BANNED: &[(&str, &str)] = &[
+    ("anew", "again"),
+    ("whoever", "anyone who"),
+    ("for long", "for a long time, sustained"),
+    ("of all time", "of the wall-clock time"),
+    ("wants", "needs"),
+    ("is wanted", "is expected"),
+    ("are wanted", "are expected"),
+    ("not well", "not OK, wrong, failed"),
+    ("is well", "is OK"),
+];
+
+/// Of use with the source alone.
+const OURS: [&str; 2] = ["docs/code-structure.md", "docs/promises.md"];
+
+/// The turns in `text`, as words of their own, with their lines.
+fn found(place: &str, text: &str) -> Vec<String> {
+    let lines = (1..).zip(text.lines()).flat_map(|(number, line)| {
+        let words: Vec<&str> =
+            line.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+        let line = format!(" {} ", words.join(" ").to_lowercase());
+        let of_it = BANNED.iter().filter(move |(turn, _)| line.contains(&format!(" {turn} ")));
+        of_it.map(move |(turn, better)| format!("{place}:{number}: {turn:?}; write {better:?}"))
+    });
+    lines.collect()
+}
+
+#[test]
+fn what_a_user_reads_has_no_turn_that_has_to_be_read_twice() {
+    let folder = Folder::new().unwrap();
+    let mut texts = documents().unwrap();
+    texts.retain(|(name, _)| !OURS.contains(&name.as_str()));
+    for name in ["config/slurm-graphite.toml", "CHANGELOG.md"] {
+        texts.push((name.to_owned(), fs::read_to_string(top().join(name)).unwrap()));
+    }
+    for command in ["run", "once", "check", "stats", "status", "metrics", "storage-schemas"] {
+        let help = Invocation::new(&folder, &[command, "--help"]).unwrap().finish().unwrap();
+        texts.push((format!("{command} --help"), help.stdout));
+    }
+    let problems: Vec<String> = texts.iter().flat_map(|(place, text)| found(place, text)).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
+fn a_banned_turn_is_seen_and_a_word_that_contains_one_is_not() {
+    assert_eq!(found("a", "begins\nto count anew.").len(), 1);
+    assert_eq!(found("a", "Newspapers, swants and forlong.").len(), 0);
+}
