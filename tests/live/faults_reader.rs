@@ -45,7 +45,7 @@ fn a_line_without_end() {
 
 #[test]
 fn an_answer_to_another_question() {
-    misbehaves("ask; id=77; answer; serve", "an answer to another question", &[DOWN, UP]);
+    misbehaves("ask; id=77; answer; serve", "an answer to another request", &[DOWN, UP]);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_crash_over_a_request() {
 /// The next request would get it for an answer.
 #[test]
 fn a_line_that_nobody_asked_for() {
-    misbehaves("id=3; answer; serve", "a line that nobody asked for", &[ENDED]);
+    misbehaves("id=3; answer; serve", "a line without a request", &[ENDED]);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn an_end_before_hello_is_not_answered_at_full_speed() {
 #[test]
 fn another_version_of_the_line_format_is_refused() {
     let hello = r#"{"hello":{"protocol":1,"release":"22.05","api_version":1}}"#;
-    never_starts(&format!("echo '{hello}'; serve"), &format!("it speaks line format 1, not {PROTOCOL}"));
+    never_starts(&format!("echo '{hello}'; serve"), &format!("it uses line format 1, not {PROTOCOL}"));
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn what_private_data_hides_is_not_published_as_a_part() {
     let visibility = Visibility { private: vec!["jobs".to_owned()], privileged: None };
     let hidden = Reading { visibility: Some(visibility), ..queue() };
     let mut daemon = daemon(&folder, NO_CAP, &Imitation::answer(hidden).unwrap());
-    daemon.said(0.0, "PrivateData may keep some of it from this user", SOON).unwrap();
+    daemon.said(0.0, "PrivateData may hide part of this", SOON).unwrap();
     daemon.ticks(5).unwrap();
     let recorded = daemon.recorded().unwrap();
     assert_eq!(recorded.below(JOBS), [""; 0]);
@@ -288,7 +288,7 @@ fn a_memory_whose_disk_hangs_costs_no_tick() {
     let more = format!("[queue]\ndir = \"{}\"\n[collectors.rpc_stats]\nusers = 3\n", queue.display());
     let reader = Imitation::good(&folder).unwrap();
     let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), &more).unwrap();
-    daemon.said(0.0, "the disk does not give what collectors had to remember", SOON).unwrap();
+    daemon.said(0.0, "the disk does not answer: which users have paths", SOON).unwrap();
     daemon.ticks(2).unwrap();
     let (since, from) = (now(), daemon.recorded().unwrap().own("ticks_run").len());
     reload(&folder, &mut daemon, |text| text.replace("users = 3", "users = 4"));

@@ -46,7 +46,7 @@ fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {
     let said = chroot
         .run(&format!("setpriv --reuid=slurm-graphite --regid=slurm-graphite --init-groups {check}"))
         .unwrap();
-    for line in ["✓ connection: http://127.0.0.1", "✓ token: of user root", "✓ slurmctld: cluster"] {
+    for line in ["✓ connection: http://127.0.0.1", "✓ token: for user root", "✓ slurmctld: cluster"] {
         assert!(said.contains(line), "{line}: {said}");
     }
     assert!(!said.contains('✗'), "{said}");

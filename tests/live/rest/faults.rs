@@ -139,8 +139,8 @@ fn tls_needs_the_right_authority_and_the_right_name() {
     for line in [
         "✓ connection: https://localhost",
         "✓ TLS",
-        "✓ slurmrestd: version v0.0.",
-        "✓ token: of user",
+        "✓ slurmrestd: API version v0.0.",
+        "✓ token: for user",
         "✓ slurmctld: cluster",
     ] {
         assert!(good.contains(line), "{line}: {good}");

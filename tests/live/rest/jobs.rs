@@ -32,7 +32,7 @@ fn the_states_of_jobs_are_libslurms_and_no_list_of_jobs_is_ever_asked_for() {
     let told = ask(over_rest(&rest), true);
     let mut daemon = Daemon::start_surveying(&folder, &rest.toml(), STATES_ONLY).unwrap();
     if slurm.release().unwrap().get(..5).unwrap() < "24.05" {
-        let words = "no /jobs/state in v0.0.41 to v0.0.45 of its API; it takes Slurm 24.05 or newer";
+        let words = "no /jobs/state in v0.0.41 to v0.0.45 of its API; this needs Slurm 24.05 or newer";
         assert!(told.as_ref().is_err_and(|text| text.contains(words)), "{told:?}");
         let said = daemon.said(0.0, "trying again when it is due", SOON).unwrap();
         assert!(said.line.contains(words), "{}", said.line);
