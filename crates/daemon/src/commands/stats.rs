@@ -4,6 +4,7 @@
 mod compared;
 mod document;
 mod fairshare;
+mod finished;
 mod jobs;
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +13,7 @@ use slurm_snapshot::{Answer, Reading, ReplyKind, ReplyOptions, Request, Role};
 pub(super) use self::compared::{Compared, RankedRow, Served};
 pub(super) use self::document::document;
 pub(super) use self::fairshare::fairshare;
+pub(super) use self::finished::finished;
 pub(super) use self::jobs::jobs;
 use super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
 use crate::cli::Options;
