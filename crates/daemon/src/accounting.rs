@@ -12,10 +12,10 @@ use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request}
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use crate::config::Slurm;
+use crate::config::Config;
 use crate::finished::{HOUR, Ledger, Levels, Next, Round, Span};
 use crate::source::{Outcome, Source};
-use crate::survey::{HIDDEN_REMEDY, PATIENCE, ReplyCounters, START_DEADLINE, one_more};
+use crate::survey::{HIDDEN_REMEDY, ReplyCounters, one_more};
 
 /// slurmctld's clock may be ahead of ours.
 const AHEAD: i64 = 300;
@@ -29,6 +29,12 @@ const LEAST_PIECE: i64 = 60;
 /// Records by name, for the queue's log.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
+/// Of `queue.max_bytes`, the part that ids may take.
+const PART: u64 = 8;
+
+/// Bytes of an id in the queue's log.
+pub(crate) const ID_BYTES: u64 = 8;
+
 /// What is read, and what of it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -41,6 +47,28 @@ pub(crate) struct Plan {
     pub(crate) levels: Levels,
     /// How many ids are remembered.
     pub(crate) most_ids: usize,
+}
+
+impl Plan {
+    /// What the configuration says of finished jobs; `None` where they are not counted.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        let (every, finished) = config.collectors.finished(config.interval)?;
+        let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);
+        let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
+        Some(Self { every, window, catch_up, levels: finished.levels, most_ids })
+    }
+
+    /// The seconds of end times whose ids are kept: a job may come as late as `catch_up`, and the hour in which that ends is kept
+    /// whole.
+    pub(crate) fn kept_seconds(&self) -> i64 {
+        self.catch_up.max(self.window).saturating_add(HOUR)
+    }
+
+    /// The request for the jobs that ended between two moments, which belong to it; Unix seconds.
+    pub(crate) fn request(&self, since: i64, until: i64) -> Request {
+        let options = ReplyOptions { qos: self.levels.qos > 0, ..ReplyOptions::default() };
+        Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, options) }
+    }
 }
 
 /// The reader of slurmdbd, what it has told, and what has been counted of that.
@@ -88,10 +116,10 @@ enum LoggedState {
 }
 
 impl Accounting {
-    /// Starts its reader.
-    pub(crate) fn start(slurm: &Slurm, plan: Plan) -> Self {
+    /// One that has not begun; `source` is its reader.
+    pub(crate) fn new(source: Source, plan: Plan) -> Self {
         Self {
-            source: source(slurm),
+            source,
             plan,
             ledger: None,
             work: None,
@@ -107,15 +135,15 @@ impl Accounting {
         }
     }
 
-    /// Another plan, and another way to Slurm where `slurm` is one. What has been counted stays, and so does what waits for the disk.
-    pub(crate) fn reconfigure(&mut self, slurm: Option<&Slurm>, plan: Plan) {
-        if self.plan != plan || slurm.is_some() {
+    /// Another plan, and another reader where `source` is one. What has been counted stays, and so does what waits for the disk.
+    pub(crate) fn reconfigure(&mut self, source: Option<Source>, plan: Plan) {
+        if self.plan != plan || source.is_some() {
             // What was read for another plan is read again.
             (self.work, self.catch_up) = (None, true);
             self.plan = plan;
             // Its answer would be taken for that to the next request.
-            if let Some(slurm) = slurm {
-                (self.source, self.asked) = (source(slurm), false);
+            if let Some(source) = source {
+                (self.source, self.asked) = (source, false);
             }
         }
     }
@@ -181,20 +209,16 @@ impl Accounting {
         let round = Round::new(now, self.plan.window, self.plan.levels);
         let to = now.saturating_add(AHEAD);
         self.work = Some(Work { round, from, to, catch_up: self.catch_up, has_answer: false });
-        self.ask();
+        if !self.ask() {
+            self.work = None;
+        }
     }
 
     /// Asks for the next piece; `false` where there is none.
     fn ask(&mut self) -> bool {
         let Some(work) = self.work.as_ref().filter(|work| work.to >= work.from) else { return false };
         let since = work.from.max(self.piece_from(work));
-        let options = ReplyOptions { qos: self.plan.levels.qos > 0, ..ReplyOptions::default() };
-        let request = Request {
-            since: Some(since),
-            until: Some(work.to),
-            ..Request::new(ReplyKind::Finished, options)
-        };
-        self.asked = self.source.ask(request);
+        self.asked = self.source.ask(self.plan.request(since, work.to));
         self.asked
     }
 
@@ -276,10 +300,8 @@ impl Accounting {
         }
         round.is_complete = is_whole;
         let ledger = self.ledger.as_ref()?;
-        // A job may come as late as `catch_up`, and the hour in which that ends is kept whole.
-        let seconds = self.plan.catch_up.max(self.plan.window).saturating_add(HOUR);
-        let next =
-            ledger.next(round, ledger.slot(now, self.plan.every), Span { seconds, ids: self.plan.most_ids });
+        let span = Span { seconds: self.plan.kept_seconds(), ids: self.plan.most_ids };
+        let next = ledger.next(round, ledger.slot(now, self.plan.every), span);
         if next.is_short && !std::mem::replace(&mut self.is_short, true) {
             warn!(
                 most = self.plan.most_ids,
@@ -321,14 +343,10 @@ impl Accounting {
         (ReplyKind::Finished, self.counters)
     }
 
-    /// Readers started again so far, after the first.
-    pub(crate) fn restarts(&self) -> u64 {
-        self.source.restarts()
+    /// Its reader.
+    pub(crate) const fn source(&self) -> &Source {
+        &self.source
     }
-}
-
-fn source(slurm: &Slurm) -> Source {
-    Source::start(Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() }, START_DEADLINE)
 }
 
 /// What a reading is worth.

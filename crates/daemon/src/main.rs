@@ -29,6 +29,7 @@ mod node_metrics;
 mod notify;
 mod prefix;
 mod replies;
+mod rpc_metrics;
 mod self_metrics;
 mod settings;
 mod source;

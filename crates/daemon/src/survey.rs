@@ -28,7 +28,7 @@ use crate::source::{Outcome, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
 /// tens of seconds while thousands of jobs start.
-pub(crate) const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 4;
 
 /// libslurm may look for its configuration for a minute.
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
@@ -79,9 +79,13 @@ struct Asked {
 impl Survey {
     /// Starts its reader.
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
-        let slurm = Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() };
+        Self::with(patient(slurm), max_duty, max_threads)
+    }
+
+    /// One whose reader runs already.
+    pub(crate) fn with(source: Source, max_duty: f64, max_threads: u32) -> Self {
         Self {
-            source: Source::start(slurm, START_DEADLINE),
+            source,
             max_duty,
             max_threads,
             states: BTreeMap::new(),
@@ -179,8 +183,8 @@ impl Survey {
         self.go_on(now)
     }
 
-    /// A whole round, for a command that ends afterwards.
-    pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> RoundResult {
+    /// A whole round, for a command that ends afterwards; and why replies are missing in it.
+    pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> (RoundResult, Vec<String>) {
         let mut replies = SurveyReplies::default();
         let mut done = self.begin(i64::MAX, &[(needs.clone(), 0)], &needs, Some(0), clock::now());
         loop {
@@ -188,7 +192,11 @@ impl Survey {
                 replies.extend(done.replies);
             }
             if self.round.is_none() {
-                return RoundResult { timestamp, asked: needs, replies };
+                let failure = |(kind, state): (&ReplyKind, &ReplyState)| {
+                    state.failure.as_ref().map(|failure| format!("no {}: {failure}", kind.name()))
+                };
+                let failures = self.states.iter().filter_map(failure).collect();
+                return (RoundResult { timestamp, asked: needs, replies }, failures);
             }
             let outcome = self.outcome().await;
             done = self.answered(outcome, clock::now());
@@ -254,6 +262,11 @@ impl Survey {
         }
         self.logged_busy = busy;
     }
+}
+
+/// A reader whose replies may be late.
+pub(crate) fn patient(slurm: &Slurm) -> Source {
+    Source::start(Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() }, START_DEADLINE)
 }
 
 fn is_over(until: i64, now: Duration) -> bool {

@@ -52,6 +52,7 @@ impl Client {
             ReplyKind::Reservations => self.reservations(since)?,
             ReplyKind::Associations => Some(self.associations(options)?),
             ReplyKind::Controllers => Some(self.controllers()),
+            ReplyKind::Slurmdbd => Some(Reply::Slurmdbd(Box::new(self.dbd_statistics(options.users)?))),
             // Not replies of a survey.
             ReplyKind::Statistics | ReplyKind::Reset | ReplyKind::Finished => None,
         };

@@ -6,13 +6,8 @@ use super::{Daemon, unix_now};
 use crate::accounting::{Accounting, Plan, Records};
 use crate::collectors::finished_batch;
 use crate::config::Config;
-use crate::source::Outcome;
-
-/// Of `max_bytes`, the part that ids may take.
-const PART: u64 = 8;
-
-/// Bytes of an id in the log.
-const ID: u64 = 8;
+use crate::source::{Outcome, Source};
+use crate::survey::patient;
 
 impl Daemon {
     /// A round, where one is due at this tick. `backlog`: records that slurmctld could not tell slurmdbd.
@@ -69,17 +64,9 @@ fn keep(queue: &Queue, records: Records) -> u64 {
     queue.keep(records)
 }
 
-/// A reader of slurmdbd, where finished jobs are counted.
-pub(super) fn start_accounting(config: &Config) -> Option<Accounting> {
-    plan(config).map(|plan| Accounting::start(&config.slurm, plan))
-}
-
-/// What the configuration says of finished jobs.
-pub(super) fn plan(config: &Config) -> Option<Plan> {
-    let (every, finished) = config.collectors.finished(config.interval)?;
-    let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID).unwrap_or(usize::MAX);
-    let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
-    Some(Plan { every, window, catch_up, levels: finished.levels, most_ids })
+/// Where finished jobs are counted; `source` is the reader of slurmdbd, where that runs already.
+pub(super) fn start_accounting(config: &Config, source: Option<Source>) -> Option<Accounting> {
+    Plan::of(config).map(|plan| Accounting::new(source.unwrap_or_else(|| patient(&config.slurm)), plan))
 }
 
 /// The outcome of what slurmdbd was asked last; never, where it is not asked.

@@ -104,7 +104,8 @@ impl Daemon {
             restarts: source.restarts(),
         };
         let surveys = self.survey.as_ref().map(|survey| entry("surveys", survey.source()));
-        std::iter::once(entry("statistics", &self.source)).chain(surveys).collect()
+        let accounting = self.dbd_source().map(|source| entry("accounting", source));
+        std::iter::once(entry("statistics", &self.source)).chain(surveys).chain(accounting).collect()
     }
 }
 
