@@ -15,8 +15,9 @@ const PART: u64 = 8;
 const ID: u64 = 8;
 
 impl Daemon {
-    /// A round, where one is due at this tick. `backlog`: records that slurmctld could not tell slurmdbd.
-    pub(super) fn begin_accounting(&mut self, timestamp: i64, backlog: Option<u64>) {
+    /// A round, where one is due at this tick, which is published only where it `counts`. `backlog`: records that slurmctld could
+    /// not tell slurmdbd.
+    pub(super) fn begin_accounting(&mut self, timestamp: i64, backlog: Option<u64>, counts: bool) {
         let Some(accounting) = &mut self.accounting else { return };
         // Counts are a cluster's, and their batch needs a prefix.
         let Some(cluster) = self.cluster.clone() else { return };
@@ -31,7 +32,7 @@ impl Daemon {
         if let Some(backlog) = backlog {
             accounting.note_backlog(backlog);
         }
-        accounting.begin(timestamp, now);
+        accounting.begin(timestamp, now, counts);
     }
 
     /// slurmdbd has answered, or has not.
@@ -45,8 +46,7 @@ impl Daemon {
 
     /// What a round has counted is on disk, and its batch may be sent.
     pub(super) fn counts_kept(&mut self) {
-        if let Some(accounting) = &mut self.accounting {
-            accounting.kept();
+        if self.accounting.as_mut().is_some_and(Accounting::kept) {
             self.publish_finished();
         }
     }
