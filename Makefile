@@ -6,7 +6,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale soak loss-long finished-long golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale soak loss-long finished-long ha-long golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -86,6 +86,10 @@ loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 
 finished-long: packages ## 500 finished jobs are counted once, while slurmdbd, MariaDB and the daemon end and hang (SOAK_SEED= to repeat one)
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- finished:: --ignored
+
+ha-long: packages ## two controllers, 20 kills, stops, freezes and returns of a slurmctld or a daemon: no slot twice, none missing (15 minutes; SOAK_SEED=)
+	cargo build --locked --workspace
+	cargo test --locked -p live-tests -- follow:: --ignored --nocapture
 
 golden: ## write the golden files and docs/metrics.md anew
 	# Programs and tests are built with this one.

@@ -87,6 +87,8 @@ pub(crate) struct Accounting {
     catch_up: bool,
     /// When that was done last, Unix seconds.
     caught_up: i64,
+    /// What is read until then is another daemon's: it is marked as seen, and not published.
+    rebuilds: bool,
     /// slurmctld had records for slurmdbd that it could not tell.
     had_backlog: bool,
     /// Seconds of end times that are read at once.
@@ -116,8 +118,8 @@ enum LoggedState {
 }
 
 impl Accounting {
-    /// One that has not begun; `source` is its reader.
-    pub(crate) fn new(source: Source, plan: Plan) -> Self {
+    /// One that has not begun; `source` is its reader. `rebuilds`: what another daemon may have counted is marked as seen first.
+    pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
             source,
             plan,
@@ -127,6 +129,7 @@ impl Accounting {
             commit: None,
             catch_up: true,
             caught_up: i64::MIN,
+            rebuilds,
             had_backlog: false,
             piece: HOUR,
             counters: ReplyCounters::default(),
@@ -187,8 +190,8 @@ impl Accounting {
         self.had_backlog = records > 0;
     }
 
-    /// A tick at `now`, Unix seconds: a round, where one is due.
-    pub(crate) fn begin(&mut self, timestamp: i64, now: i64) {
+    /// A tick at `now`, Unix seconds: a round, where one is due. Where it does not count, jobs are only marked as seen.
+    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool) {
         let Some(ledger) = &self.ledger else { return };
         if timestamp.rem_euclid(self.plan.every.max(1)) != 0 {
             return;
@@ -206,7 +209,8 @@ impl Accounting {
         } else {
             ledger.floor().max(now.saturating_sub(self.plan.window))
         };
-        let round = Round::new(now, self.plan.window, self.plan.levels);
+        let mut round = Round::new(now, self.plan.window, self.plan.levels);
+        round.is_silent = !counts || self.rebuilds;
         let to = now.saturating_add(AHEAD);
         self.work = Some(Work { round, from, to, catch_up: self.catch_up, has_answer: false });
         if !self.ask() {
@@ -293,7 +297,7 @@ impl Accounting {
         let Work { mut round, catch_up, has_answer, .. } = self.work.take()?;
         self.catch_up |= !is_whole;
         if is_whole && catch_up {
-            (self.catch_up, self.caught_up) = (false, now);
+            (self.catch_up, self.caught_up, self.rebuilds) = (false, now, false);
         }
         if !has_answer {
             return None;
@@ -326,11 +330,17 @@ impl Accounting {
         self.commit.as_ref().map(|(ticket, _)| *ticket)
     }
 
-    /// It is on disk: what was read counts, and its batch may be sent.
-    pub(crate) fn kept(&mut self) {
-        if let (Some((_, next)), Some(ledger)) = (self.commit.take(), &mut self.ledger) {
-            ledger.adopt(next);
-        }
+    /// It is on disk: what was read counts. Whether its batch may be sent.
+    pub(crate) fn kept(&mut self) -> bool {
+        let (Some((_, next)), Some(ledger)) = (self.commit.take(), &mut self.ledger) else { return false };
+        let is_published = !next.is_silent;
+        ledger.adopt(next);
+        is_published
+    }
+
+    /// Another host's daemon may have counted what has ended: everything since the floor is marked as seen first.
+    pub(crate) const fn rebuild(&mut self) {
+        (self.rebuilds, self.catch_up) = (true, true);
     }
 
     /// What has been counted.

@@ -25,7 +25,7 @@ pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
 pub(crate) use self::value::duration;
 use self::value::{
-    between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
+    between, bytes, destination_name, follow, interval, log_format, log_level, path, protocol_name, rate,
 };
 use crate::prefix::Prefix;
 
@@ -73,6 +73,8 @@ pub(crate) struct Slurm {
     pub(crate) rest: RestSettings,
     /// How long a reader may be silent before it is killed.
     pub(crate) timeout: Duration,
+    /// Figures are published only where the active slurmctld runs.
+    pub(crate) follow: bool,
 }
 
 /// What is logged, and how.
@@ -101,6 +103,7 @@ impl Default for Config {
                 reader: None,
                 rest: RestSettings::default(),
                 timeout: Duration::from_secs(30),
+                follow: false,
             },
             queue: QueueSettings {
                 dir: None,
@@ -151,6 +154,10 @@ impl Config {
         config.check_lengths(&mut problems);
         config.check_file(&mut problems);
         config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
+        if config.slurm.follow && config.slurm.rest.endpoint.is_some() {
+            let text = "excludes slurm.rest: slurmrestd does not say which slurmctld has answered";
+            problems.push(Problem::whole("slurm.follow", text));
+        }
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
         config.collectors.check(config.interval, config.queue.dir.is_some(), &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
@@ -166,6 +173,7 @@ impl Config {
             slurm.set_some("reader", path, &mut self.slurm.reader);
             self.slurm.rest.apply(&mut slurm);
             slurm.set("timeout", between(SECOND, MINUTE * 10), &mut self.slurm.timeout);
+            slurm.set("follow", follow, &mut self.slurm.follow);
             slurm.end();
         }
         if let Some(mut log) = top.section("log") {
@@ -301,6 +309,18 @@ impl Config {
             );
             problems.push(Problem::whole("queue.max_bytes", text));
         }
+    }
+
+    /// That this host is none of these controllers, so that there is nothing to follow.
+    pub(crate) fn not_a_controller(&self, hosts: &[String]) -> Problems {
+        let text = format!(
+            "this host, {}, is none of SlurmctldHost ({}), by its name or an address of its own; start the daemon on those hosts, or \
+             remove `follow`. Where one address moves from host to host (SlurmctldHost=a,b(address)), what moves it must start and \
+             stop this daemon with slurmctld",
+            crate::prefix::host(),
+            hosts.join(", ")
+        );
+        Problems { file: self.file.clone(), ..vec![Problem::whole("slurm.follow", text)].into() }
     }
 
     /// That a daemon has somewhere to send to.

@@ -20,6 +20,7 @@ mod finished;
 #[cfg(test)]
 #[path = "../tests/inside/finished_model.rs"]
 mod finished_model;
+mod follow;
 #[cfg(test)]
 #[path = "../tests/inside/golden.rs"]
 mod golden;

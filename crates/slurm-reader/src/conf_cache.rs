@@ -164,6 +164,10 @@ mod tests {
             unreachable!()
         }
 
+        fn own_statistics(&mut self, _: bool) -> Result<Statistics, CallError> {
+            unreachable!()
+        }
+
         fn reset(&mut self) -> Result<(), CallError> {
             unreachable!()
         }

@@ -12,6 +12,11 @@ pub trait Rpcs {
     /// # Errors
     /// The call failed.
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
+    /// See [`Client::own_statistics`].
+    ///
+    /// # Errors
+    /// The call failed.
+    fn own_statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
     /// See [`Client::reset`].
     ///
     /// # Errors
@@ -41,6 +46,10 @@ pub trait Rpcs {
 impl Rpcs for Client {
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
         self.statistics(rpc)
+    }
+
+    fn own_statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
+        self.own_statistics(rpc)
     }
 
     fn reset(&mut self) -> Result<(), CallError> {

@@ -23,6 +23,9 @@ use crate::names::{self, UserNames};
 use crate::rpcs::Rpcs;
 use crate::version;
 
+/// `ESLURM_IN_STANDBY_MODE`
+const IN_STANDBY_MODE: i32 = 2027;
+
 /// Serves requests until `input` ends.
 ///
 /// # Errors
@@ -83,6 +86,12 @@ impl<R: Rpcs> Server<'_, R> {
         let before = Instant::now();
         let (mut statistics, mut reply) = (None, None);
         match request.reply {
+            ReplyKind::Statistics if request.options.follow => {
+                match self.rpcs.own_statistics(request.options.rpc) {
+                    Err(CallError { errno: IN_STANDBY_MODE, .. }) => reply = Some(Reply::Standby),
+                    told => statistics = Some(told?),
+                }
+            }
             ReplyKind::Statistics => statistics = Some(self.rpcs.statistics(request.options.rpc)?),
             ReplyKind::Reset => self.rpcs.reset()?,
             ReplyKind::Finished => {

@@ -7,6 +7,7 @@ mod accounting;
 mod carbon_conf;
 mod delivery;
 mod ini;
+mod neighbors;
 mod read_back;
 mod rest;
 mod rules;
@@ -28,7 +29,11 @@ use crate::url::Url;
 use crate::{prefix, self_metrics};
 
 pub(super) fn check(options: &Options) -> Result<()> {
-    load(options).map_err(Into::into).and_then(|config| print(&configuration(&config)))
+    let config = load(options)?;
+    print(&configuration(&config))?;
+    let mut report = Report::default();
+    neighbors::look(&config, &mut report)?;
+    report.end()
 }
 
 pub(super) fn connect(
@@ -39,8 +44,9 @@ pub(super) fn connect(
     let config = load(options)?;
     print(&configuration(&config))?;
     log_errors(options, &config);
-    let report = block_on(async {
+    block_on(async {
         let mut report = Report::default();
+        neighbors::look(&config, &mut report)?;
         let reading = match &config.slurm.rest.endpoint {
             Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
             None => slurm::look(&config, &mut report).await?,
@@ -55,13 +61,8 @@ pub(super) fn connect(
             let canary = canary.as_ref().filter(|_| has_read);
             read_back::look(url, canary, &mut report).await?;
         }
-        Ok(report)
-    })?;
-    match report.wrong {
-        0 => Ok(()),
-        1 => bail!("one thing is not well; what to do is said above"),
-        many => bail!("{many} things are not well; what to do is said above"),
-    }
+        report.end()
+    })
 }
 
 fn configuration(config: &Config) -> String {
@@ -95,6 +96,15 @@ impl Report {
     /// Not looked at, and why.
     fn unknown(&mut self, text: &str) -> Result<()> {
         print(&format!("– {text}\n"))
+    }
+
+    /// An error where something is not well.
+    fn end(self) -> Result<()> {
+        match self.wrong {
+            0 => Ok(()),
+            1 => bail!("one thing is not well; what to do is said above"),
+            many => bail!("{many} things are not well; what to do is said above"),
+        }
     }
 }
 

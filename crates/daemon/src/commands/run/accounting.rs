@@ -10,8 +10,9 @@ use crate::source::{Outcome, Source};
 use crate::survey::patient;
 
 impl Daemon {
-    /// A round, where one is due at this tick. `backlog`: records that slurmctld could not tell slurmdbd.
-    pub(super) fn begin_accounting(&mut self, timestamp: i64, backlog: Option<u64>) {
+    /// A round, where one is due at this tick, which is published only where it `counts`. `backlog`: records that slurmctld could
+    /// not tell slurmdbd.
+    pub(super) fn begin_accounting(&mut self, timestamp: i64, backlog: Option<u64>, counts: bool) {
         let Some(accounting) = &mut self.accounting else { return };
         // Counts are a cluster's, and their batch needs a prefix.
         let Some(cluster) = self.cluster.clone() else { return };
@@ -26,7 +27,7 @@ impl Daemon {
         if let Some(backlog) = backlog {
             accounting.note_backlog(backlog);
         }
-        accounting.begin(timestamp, now);
+        accounting.begin(timestamp, now, counts);
     }
 
     /// slurmdbd has answered, or has not.
@@ -40,8 +41,7 @@ impl Daemon {
 
     /// What a round has counted is on disk, and its batch may be sent.
     pub(super) fn counts_kept(&mut self) {
-        if let Some(accounting) = &mut self.accounting {
-            accounting.kept();
+        if self.accounting.as_mut().is_some_and(Accounting::kept) {
             self.publish_finished();
         }
     }
@@ -66,7 +66,8 @@ fn keep(queue: &Queue, records: Records) -> u64 {
 
 /// Where finished jobs are counted; `source` is the reader of slurmdbd, where that runs already.
 pub(super) fn start_accounting(config: &Config, source: Option<Source>) -> Option<Accounting> {
-    Plan::of(config).map(|plan| Accounting::new(source.unwrap_or_else(|| patient(&config.slurm)), plan))
+    let plan = Plan::of(config)?;
+    Some(Accounting::new(source.unwrap_or_else(|| patient(&config.slurm)), plan, config.slurm.follow))
 }
 
 /// The outcome of what slurmdbd was asked last; never, where it is not asked.
