@@ -43,7 +43,7 @@ impl Task {
         while !self.draining || self.place.status().due > 0 {
             let opened = tokio::select! {
                 biased;
-                opened = C::open(&self.to.address, self.to.timeouts) => opened,
+                opened = C::open(&self.to) => opened,
                 () = self.drain.notified() => {
                     self.draining = true;
                     continue;
@@ -70,7 +70,8 @@ impl Task {
                 return warn!(%destination, %error, "nothing proves that it has read everything");
             }
             let delay = self.backoff.next_delay();
-            if is_closed_at_once && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port) {
+            let hint = if is_closed_at_once { C::suspicion(&self.to).await } else { None };
+            if let Some(hint) = hint {
                 warn!(%destination, %error, due, hint, "closes every connection right after a write");
             } else if self.away_since.is_some() {
                 debug!(%destination, %error, "still away; trying again in {delay:.1?}");
@@ -128,7 +129,10 @@ impl Task {
             self.backoff.reset();
             self.closed_at_once = 0;
         } else if links.delivered.is_some()
-            && matches!(error, ConnectionError::Closed | ConnectionError::Socket(_))
+            && matches!(
+                error,
+                ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Socket(_)
+            )
         {
             self.closed_at_once += 1;
             return self.closed_at_once == CLOSED_AT_ONCE;

@@ -11,6 +11,8 @@ mod rest;
 mod rules;
 mod slurm;
 mod storage;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -27,7 +29,18 @@ use crate::url::Url;
 use crate::{prefix, self_metrics};
 
 pub(super) fn check(options: &Options) -> Result<()> {
-    load(options).map_err(Into::into).and_then(|config| print(&configuration(&config)))
+    let config = load(options)?;
+    print(&configuration(&config))?;
+    let mut report = Report::default();
+    files(&config, &mut report)?;
+    report.end()
+}
+
+/// What other files the configuration names that can be looked at without a connection.
+fn files(_config: &Config, _report: &mut Report) -> Result<()> {
+    #[cfg(feature = "tls")]
+    tls::files(_config, _report)?;
+    Ok(())
 }
 
 pub(super) fn connect(
@@ -45,6 +58,7 @@ pub(super) fn connect(
             None => slurm::look(&config, &mut report).await?,
         };
         delivery::queue(&config, &mut report)?;
+        files(&config, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
         let canary = canary(&config, reading.as_ref());
@@ -53,13 +67,9 @@ pub(super) fn connect(
             let canary = canary.as_ref().filter(|_| has_read);
             read_back::look(url, canary, &mut report).await?;
         }
-        Ok(report)
+        anyhow::Ok(report)
     })?;
-    match report.wrong {
-        0 => Ok(()),
-        1 => bail!("one thing is not well; what to do is said above"),
-        many => bail!("{many} things are not well; what to do is said above"),
-    }
+    report.end()
 }
 
 fn configuration(config: &Config) -> String {
@@ -93,6 +103,14 @@ impl Report {
     /// Not looked at, and why.
     fn unknown(&mut self, text: &str) -> Result<()> {
         print(&format!("– {text}\n"))
+    }
+
+    fn end(&self) -> Result<()> {
+        match self.wrong {
+            0 => Ok(()),
+            1 => bail!("one thing is not well; what to do is said above"),
+            many => bail!("{many} things are not well; what to do is said above"),
+        }
     }
 }
 
