@@ -62,8 +62,8 @@ struct Task {
     /// After how long the peer closes what is idle, where it has done so.
     closes_idle_after: Option<Duration>,
     closed_at_once: u32,
-    /// The peer has ended connections without TLS's own end, and that has been said.
-    truncates: bool,
+    /// Half-closed connections in a row that ended without TLS's own end.
+    truncated: u32,
     /// When a connection was last given up to make the next one.
     gave_way: Option<Instant>,
     /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
@@ -109,7 +109,7 @@ impl Sender {
             doubt_since: None,
             closes_idle_after: None,
             closed_at_once: 0,
-            truncates: false,
+            truncated: 0,
             gave_way: None,
             load_again: None,
             refused_since: None,

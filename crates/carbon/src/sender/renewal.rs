@@ -206,6 +206,7 @@ impl Task {
     }
 
     fn answered<C>(&mut self, half: &Link<C>) {
+        self.truncated = 0;
         let after = half.since.elapsed();
         // Also where nobody looked at the time: this process may have been stopped.
         if half.in_doubt || after > self.to.timeouts.stall {
@@ -218,9 +219,10 @@ impl Task {
         self.place.count(|status| status.renewals += 1);
     }
 
-    /// An end without TLS's own: no answer, and no loss.
+    /// An end without TLS's own: no answer, and no loss. A proxy that was killed ends like that, once.
     fn truncated<C>(&mut self, half: &Link<C>) {
-        if !std::mem::replace(&mut self.truncates, true) {
+        self.truncated += 1;
+        if self.truncated == 2 {
             warn!(destination = %self.to.name, "the receiver closes connections without TLS's close_notify, which proves nothing, so that ticks are sent again and again; if no proxy is in between (carbon-c-relay sends none), say close_notify = false");
         }
         self.budget.doubted();

@@ -119,6 +119,7 @@ impl Task {
 
     /// Everything that is not done is due again. Returns whether the protocol is doubtful since now.
     fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) -> bool {
+        self.truncated = 0;
         self.place.ledger(Ledger::lost);
         self.place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
         if let Some(since) = self.doubt_since {

@@ -46,7 +46,8 @@ pub(super) fn silence(peer: SocketAddr, patience: Duration) -> ConnectionError {
 
 fn certificate(error: &CertificateError, tls: &Tls) -> String {
     let text = match error {
-        CertificateError::UnknownIssuer => match &tls.settings().ca_file {
+        // Another authority of the same name makes a bad signature.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => match &tls.settings().ca_file {
             Some(file) => format!("is not signed by an authority of ca_file ({})", file.display()),
             None => "is not signed by an authority that this host trusts; name its file with ca_file".to_owned(),
         },

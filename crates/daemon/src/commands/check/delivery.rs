@@ -86,7 +86,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         ),
         Err(error @ ConnectionError::Tls(_)) => (
             error.to_string(),
-            "Is it the port that speaks TLS? Try `openssl s_client -connect HOST:PORT`. For a plain port leave tls = true out.",
+            "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates.",
         ),
         Err(error @ ConnectionError::Truncated) => (
             error.to_string(),
