@@ -248,6 +248,5 @@ fn unfit() -> Result<String> {
     let back = stage.said(since, "back after ")?;
     ensure!(back.line.contains("\"wrong-ca\""), "{}", back.line);
     stage.until(".carbon.wrong-ca.gauge-queue_ticks", |ticks| ticks == 0.0)?;
-    stage.daemon.kill()?;
-    Ok(stage.settled()?.to_string())
+    Ok(format!("{} kept their ticks, and one has sent them", names.len()))
 }
