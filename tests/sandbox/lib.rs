@@ -40,6 +40,7 @@ mod slurm;
 mod slurmrestd;
 mod space;
 mod stage;
+pub mod tls;
 pub mod wait;
 mod whisper;
 
@@ -73,9 +74,10 @@ pub use relay::Relay;
 pub use sdiag::{RpcRow, Sdiag, section};
 pub use sink::{Manner, Sink};
 pub use slurm::{CPUS, Slurm};
-pub use slurmrestd::{Slurmrestd, TlsProxy, Way};
+pub use slurmrestd::{Slurmrestd, Way};
 pub use space::Space;
 pub use stage::{ALL_READ, Plan, Stage, destination};
+pub use tls::TlsProxy;
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.

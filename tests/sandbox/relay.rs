@@ -65,6 +65,14 @@ USE_FLOW_CONTROL = True
     /// # Errors
     /// As [`Relay::carbon`].
     pub fn c(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
+        Self::c_over(folder, caches, "")
+    }
+
+    /// carbon-c-relay, started; `transport` is what its configuration says of how lines come.
+    ///
+    /// # Errors
+    /// As [`Relay::carbon`].
+    pub fn c_over(folder: &Folder, caches: &[&Carbon], transport: &str) -> Result<Self> {
         let port = free_port()?;
         let to: Vec<String> = caches
             .iter()
@@ -73,7 +81,7 @@ USE_FLOW_CONTROL = True
             .collect();
         let conf = folder.path().join("c-relay.conf");
         let text = format!(
-            "cluster ring carbon_ch replication 1 {} ;\nmatch * send to ring stop ;\nlisten type linemode 127.0.0.1:{port} proto tcp ;\n\
+            "cluster ring carbon_ch replication 1 {} ;\nmatch * send to ring stop ;\nlisten type linemode {transport} 127.0.0.1:{port} proto tcp ;\n\
              statistics submit every 3600 seconds prefix with relays ;\n",
             to.join(" ")
         );

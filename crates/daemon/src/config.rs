@@ -9,6 +9,7 @@ mod flags;
 mod problem;
 mod rest;
 mod section;
+mod tls;
 mod value;
 
 use std::path::PathBuf;
@@ -208,6 +209,7 @@ impl Config {
             // The connection is given up after 10 minutes.
             carbon.set("stall_timeout", between(SECOND, MINUTE * 5), &mut timeouts.stall);
             carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
+            let tls = tls::read(&mut carbon, address.as_ref());
             match address {
                 Some(address) => {
                     let name = name.unwrap_or_else(|| address.to_string());
@@ -220,6 +222,7 @@ impl Config {
                         address,
                         protocol,
                         timeouts,
+                        tls,
                         replay_rate,
                         reconnect_every,
                     });
@@ -277,6 +280,7 @@ impl Config {
                             address,
                             protocol: Protocol::default(),
                             timeouts: Timeouts::default(),
+                            tls: None,
                             replay_rate: self.queue.replay_rate,
                             reconnect_every: None,
                         });

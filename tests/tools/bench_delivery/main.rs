@@ -282,6 +282,7 @@ fn destination(address: &str) -> Result<Destination> {
         protocol: Protocol::Pickle,
         timeouts: Timeouts::default(),
         replay_rate: Some(u32::MAX),
+        tls: None,
         reconnect_every: None,
     })
 }

@@ -13,6 +13,8 @@ mod rest;
 mod rules;
 mod slurm;
 mod storage;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -33,7 +35,15 @@ pub(super) fn check(options: &Options) -> Result<()> {
     print(&configuration(&config))?;
     let mut report = Report::default();
     neighbors::look(&config, &mut report)?;
+    files(&config, &mut report)?;
     report.end()
+}
+
+/// What other files the configuration names that can be looked at without a connection.
+fn files(_config: &Config, _report: &mut Report) -> Result<()> {
+    #[cfg(feature = "tls")]
+    tls::files(_config, _report)?;
+    Ok(())
 }
 
 pub(super) fn connect(
@@ -53,6 +63,7 @@ pub(super) fn connect(
         };
         accounting::look(&config, reading.as_ref(), &mut report).await?;
         delivery::queue(&config, &mut report)?;
+        files(&config, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
         let canary = canary(&config, reading.as_ref());

@@ -55,6 +55,7 @@ async fn destination() -> (TcpListener, sender::Destination) {
         protocol: Protocol::Plaintext,
         timeouts: Timeouts::default(),
         replay_rate: None,
+        tls: None,
         reconnect_every: None,
     };
     (listener, to)

@@ -24,6 +24,7 @@ fn destination() -> Destination {
         protocol: Protocol::Plaintext,
         timeouts: Timeouts::default(),
         replay_rate: None,
+        tls: None,
         reconnect_every: None,
     }
 }
