@@ -108,7 +108,8 @@ impl Accounting {
             caught_up: i64::MIN,
             had_backlog: false,
             busy: i64::MIN,
-            piece: HOUR,
+            // How many jobs end in an hour is not known yet.
+            piece: LEAST_PIECE,
             counters: ReplyCounters::default(),
             logged: LoggedState::Nothing,
             is_short: false,
