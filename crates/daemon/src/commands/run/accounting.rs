@@ -3,7 +3,7 @@
 use carbon::{Batch, Queue};
 
 use super::{Daemon, unix_now};
-use crate::accounting::{Accounting, Plan, Records};
+use crate::accounting::{Accounting, Plan};
 use crate::collectors::finished_batch;
 use crate::config::Config;
 use crate::source::{Outcome, Source};
@@ -21,11 +21,10 @@ impl Daemon {
         }
         let now = unix_now();
         if accounting.open(&cluster, now, || self.queue.states()) {
-            self.publish_finished();
+            accounting.wait_for(self.queue.keep([]));
         }
-        let Some(accounting) = &mut self.accounting else { return };
         if let Some(backlog) = backlog {
-            accounting.note_backlog(backlog);
+            accounting.note_backlog(backlog, now);
         }
         accounting.begin(timestamp, now, counts);
     }
@@ -35,7 +34,7 @@ impl Daemon {
         let records =
             self.accounting.as_mut().and_then(|accounting| accounting.answered(outcome, unix_now()));
         if let (Some(records), Some(accounting)) = (records, &mut self.accounting) {
-            accounting.wait_for(keep(&self.queue, records));
+            accounting.wait_for(self.queue.keep(records));
         }
     }
 
@@ -58,10 +57,6 @@ impl Daemon {
         self.trace_batch(&batch);
         self.queue.push_with(&batch, [published]);
     }
-}
-
-fn keep(queue: &Queue, records: Records) -> u64 {
-    queue.keep(records)
 }
 
 /// Where finished jobs are counted; `source` is the reader of slurmdbd, where that runs already.
