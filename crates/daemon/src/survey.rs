@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slurm_snapshot::{Cost, ReplyKind, Request};
+use slurm_snapshot::{Cost, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -57,6 +57,8 @@ pub(crate) struct RoundResult {
 #[derive(Debug)]
 pub(crate) struct Survey {
     source: Source,
+    /// Only this host's own slurmctld is asked.
+    follows: bool,
     max_duty: f64,
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
@@ -81,6 +83,7 @@ impl Survey {
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
         let slurm = Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() };
         Self {
+            follows: slurm.follow,
             source: Source::start(slurm, START_DEADLINE),
             max_duty,
             max_threads,
@@ -208,6 +211,7 @@ impl Survey {
 
     fn go_on(&mut self, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
+        let follows = self.follows;
         while let Some((kind, until)) = round.left.pop() {
             let options = self.needs.options;
             let state = self.state(kind);
@@ -216,7 +220,8 @@ impl Survey {
                 reply_state::one_more(&mut state.counters.skipped_round);
                 continue;
             }
-            let request = Request { since: state.since(), ..Request::new(kind, options) };
+            let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
+            let request = Request { since: state.since(), ..Request::new(kind, asked) };
             state.duty.ask(now);
             if self.source.ask(request) {
                 self.asked = Some(Asked { kind, until, at: Instant::now() });

@@ -11,7 +11,7 @@ use super::{block_on, load_what_is_readable, log_errors, no_cluster, note, print
 use crate::cli::Options;
 use crate::collecting::{Collecting, Due};
 use crate::collectors::TickOutcome;
-use crate::config::{Collectors, Config};
+use crate::config::{Collectors, Config, Slurm};
 use crate::prefix;
 use crate::source::recording;
 use crate::survey::Survey;
@@ -65,7 +65,9 @@ impl<'a> Ticks<'a> {
     pub(super) async fn survey(&mut self, batch: &mut Batch) {
         let Some(needs) = self.collecting.needs() else { return };
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
-        let survey = Survey::start(&self.config.slurm, max_duty, max_threads);
+        // Whoever answers, as for the statistics.
+        let slurm = Slurm { follow: false, ..self.config.slurm.clone() };
+        let survey = Survey::start(&slurm, max_duty, max_threads);
         let done = survey.all(batch.timestamp(), needs).await;
         self.collecting.collect_survey(Due::Always, &done, batch.timestamp(), &self.prefix, batch);
     }
