@@ -1,6 +1,7 @@
 //! `[slurm] follow`: a daemon on the host of each of two controllers, of which one publishes: that where the active slurmctld runs.
 #![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
 
+mod accounting;
 mod long;
 
 use std::collections::BTreeSet;

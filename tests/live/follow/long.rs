@@ -158,12 +158,12 @@ impl Hosts {
 /// The longest from when a slurmctld became active, with a daemon that was up, to the first slot of that.
 fn latest(hosts: &mut Hosts) -> f64 {
     let slots = hosts.daemons.each_mut().map(FollowingDaemon::slots);
+    let spans = hosts.active.iter().zip(&hosts.up).zip(&slots);
     let mut latest: f64 = 0.0;
-    for host in 0..2 {
-        for (start, end) in hosts.active[host].iter().skip(1) {
-            let is_up =
-                hosts.up[host].iter().any(|(from, to)| from + SETTLES <= *start && start + SETTLES <= *to);
-            let first = slots[host].iter().map(|at| *at as f64).find(|at| at >= start && at <= end);
+    for ((active, up), slots) in spans {
+        for (start, end) in active.iter().skip(1) {
+            let is_up = up.iter().any(|(from, to)| from + SETTLES <= *start && start + SETTLES <= *to);
+            let first = slots.iter().map(|at| *at as f64).find(|at| at >= start && at <= end);
             if let Some(first) = first.filter(|_| is_up && start + SETTLES <= *end) {
                 latest = latest.max(first - start);
             }
