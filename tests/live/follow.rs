@@ -1,6 +1,7 @@
 //! `[slurm] follow`: a daemon on the host of each of two controllers, of which one publishes: that where the active slurmctld runs.
 #![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
 
+mod accounting;
 mod long;
 
 use std::collections::BTreeSet;
@@ -13,6 +14,10 @@ use sandbox::{Folder, FollowingDaemon, now};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Surveys follow too.
+const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
+                          [collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
+
 /// Two slurmctlds with a daemon each; nothing is started but munged. `None` where host names of one's own are not allowed.
 fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
     let Some(mut pair) = Pair::new(folder)? else {
@@ -20,7 +25,8 @@ fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
         return Ok(None);
     };
     pair.slurm.munged.start()?;
-    let daemons = [FollowingDaemon::new(folder, 0, "")?, FollowingDaemon::new(folder, 1, "")?];
+    let daemons =
+        [FollowingDaemon::new(folder, 0, COLLECTORS)?, FollowingDaemon::new(folder, 1, COLLECTORS)?];
     Ok(Some((pair, daemons)))
 }
 
@@ -40,7 +46,7 @@ fn written_twice(daemons: &mut [FollowingDaemon; 2]) -> BTreeSet<u64> {
 }
 
 #[test]
-fn a_takeover_and_a_return_leave_no_slot_to_both_and_no_gap_but_slurms() {
+fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms() {
     let folder = Folder::new().unwrap();
     let Some((mut pair, mut daemons)) = hosts(&folder).unwrap() else { return };
     pair.primary.start().unwrap();
@@ -54,13 +60,15 @@ fn a_takeover_and_a_return_leave_no_slot_to_both_and_no_gap_but_slurms() {
     let refused = refusals();
     assert!(refused <= 2, "{refused} lines in the log of a backup that need not be asked");
 
-    let killed = now();
-    pair.primary.kill().unwrap();
+    // Its kernel takes pings, and none is answered.
+    let frozen = now();
+    pair.primary.freeze().unwrap();
     pair.backup.line("Running as primary controller", LIMIT).unwrap();
     let over = now();
-    let first_slot = daemons[1].is(true, 3, killed, LIMIT).unwrap();
+    let first_slot = daemons[1].is(true, 3, frozen, LIMIT).unwrap();
     let first = first_slot as f64;
-    println!("taken over {:.1} s after the end, published {:.1} s later", over - killed, first - over);
+    println!("taken over {:.1} s after the end, published {:.1} s later", over - frozen, first - over);
+    pair.primary.kill().unwrap();
 
     let back = now();
     pair.primary.start().unwrap();
@@ -88,8 +96,15 @@ fn a_takeover_and_a_return_leave_no_slot_to_both_and_no_gap_but_slurms() {
     let missing =
         (*published.first().unwrap()..last).filter(|at| !published.contains(at)).map(|at| at as f64);
     for at in missing {
-        let is_slurms = (killed - 1.0..first).contains(&at) || (back - 1.0..again).contains(&at);
-        assert!(is_slurms, "{at}: killed {killed}, first {first}, back {back}, again {again}");
+        let is_slurms = (frozen - 1.0..first).contains(&at) || (back - 1.0..again).contains(&at);
+        assert!(is_slurms, "{at}: frozen {frozen}, first {first}, back {back}, again {again}");
+    }
+    // A ping that hangs delays no tick of the one that waits for it.
+    let ticks = other.recorded().own("standby");
+    let (start, end) = (*ticks.keys().next().unwrap(), *ticks.keys().next_back().unwrap());
+    assert_eq!(ticks.len() as u64, end - start + 1, "{:?}", ticks.keys());
+    for (index, daemon) in daemons.iter_mut().enumerate() {
+        assert!(!daemon.recorded().below("cluster.slurm_nodes.").is_empty(), "no survey of {index}");
     }
     for mut daemon in daemons {
         assert!(daemon.process.stop().unwrap().status.success());

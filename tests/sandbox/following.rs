@@ -24,13 +24,20 @@ impl FollowingDaemon {
     /// # Errors
     /// There is no `slurm-graphite`.
     pub fn new(folder: &Folder, index: usize, more: &str) -> Result<Self> {
+        Self::on(folder, NAMES.get(index).copied().unwrap_or_default(), "slurm.conf", more)
+    }
+
+    /// That on the host of this name, by another slurm.conf of the folder, which has its `hosts` and a folder `run`.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn on(folder: &Folder, host: &str, conf: &str, more: &str) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
-        let host = NAMES.get(index).copied().unwrap_or_default();
         let name = format!("daemon-{host}");
         let home = folder.path().display();
         let file = folder.path().join(format!("{name}.toml"));
         let toml = format!(
-            "interval = \"1s\"\n[slurm]\nconf = \"{home}/slurm.conf\"\nfollow = \"slurmctld\"\n[log]\nlevel = \"debug\"\n\
+            "interval = \"1s\"\n[slurm]\nconf = \"{home}/{conf}\"\nfollow = \"slurmctld\"\n[log]\nlevel = \"debug\"\n\
              [queue]\ndir = \"{home}/queue-{host}\"\n[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\n\
              address = \"{}\"\n{more}",
             sink.address()

@@ -32,9 +32,7 @@ impl Pair {
     /// # Errors
     /// A program is missing, or the folder cannot be written to.
     pub fn new(folder: &Folder) -> Result<Option<Self>> {
-        let unshare = find_program("unshare")?;
-        let allowed = [OWN_NAME, &["true"]].concat();
-        if !is_root() && Invocation::of(folder, &unshare, &allowed)?.finish()?.code != Some(0) {
+        if !has_own_names(folder)? {
             return Ok(None);
         }
         let slurm = Slurm::new(folder)?;
@@ -54,6 +52,16 @@ impl Pair {
         let (primary, backup) = (controller(NAMES[0])?, controller(NAMES[1])?);
         Ok(Some(Self { primary, backup, slurm }))
     }
+}
+
+/// Whether host names of one's own are allowed.
+///
+/// # Errors
+/// There is no unshare(1).
+pub fn has_own_names(folder: &Folder) -> Result<bool> {
+    let unshare = find_program("unshare")?;
+    let allowed = [OWN_NAME, &["true"]].concat();
+    Ok(is_root() || Invocation::of(folder, &unshare, &allowed)?.finish()?.code == Some(0))
 }
 
 /// A program on the host of a controller; `log` names its log.

@@ -13,16 +13,14 @@ use slurm_snapshot::Statistics;
 use slurm_sys::{slurm_conf_t, stats_info_request_msg_t, stats_info_response_msg_t};
 
 use crate::conf::{self, Conf};
+use crate::own_host::OwnHost;
 use crate::raw::{Freed, NoReply, RawReply, SUCCESS, last_errno, text};
 use crate::stats;
 
 /// An initialized libslurm. It has static state, so there is one, in one thread.
 #[derive(Debug)]
 pub struct Client {
-    /// The controller before this host's that answered last.
-    pub(crate) last_ahead: u32,
-    /// This host's own slurmctld has answered with figures when it was last asked.
-    own_answers: bool,
+    pub(crate) own: OwnHost,
     _not_send: PhantomData<*mut ()>,
 }
 
@@ -41,9 +39,6 @@ pub struct CallError {
 /// `SLURM_NO_CHANGE_IN_DATA`.
 const NO_CHANGE: i32 = 1900;
 
-/// `SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR`.
-const CONNECTION_ERROR: i32 = 1800;
-
 /// `slurm_api_version()`: N << 16 for libslurm.so.N. May be called before [`Client::init`].
 #[must_use]
 pub fn api_version() -> u32 {
@@ -61,7 +56,7 @@ impl Client {
         let conf = conf.map_or(ptr::null(), CStr::as_ptr);
         // SAFETY: NULL or a string with its NUL, which slurm_init copies; no other thread is in libslurm.
         unsafe { slurm_sys::slurm_init(conf) };
-        Self { last_ahead: 0, own_answers: false, _not_send: PhantomData }
+        Self { own: OwnHost::default(), _not_send: PhantomData }
     }
 
     /// `slurm_get_statistics`, with the RPC tables if `rpc`.
@@ -69,23 +64,17 @@ impl Client {
     /// # Errors
     /// slurmctld did not answer, or not with statistics.
     pub fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        statistics(get_statistics(), rpc)
-    }
-
-    /// The same of this host's own slurmctld, which is asked alone: a backup that waits answers with `ESLURM_IN_STANDBY_MODE`, at
-    /// once, where libslurm would wait for another controller.
-    ///
-    /// # Errors
-    /// It did not answer, or not with statistics; or this host is none of SlurmctldHost.
-    pub fn own_statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        let own = self.own_controller()?;
-        // Not before each: slurmctld has a line in its log for a connection on which nothing comes.
-        if !self.own_answers && !own.listens() {
-            return Err(failure("slurm_get_statistics", &NoReply::Errno(CONNECTION_ERROR)));
-        }
-        let reply = own.alone(get_statistics);
-        self.own_answers = reply.is_ok();
-        statistics(reply, rpc)
+        // A request of zeroes is a reset: the command is always said.
+        let mut request = stats_info_request_msg_t { command_id: GET };
+        let call = |out: &mut *mut stats_info_response_msg_t| {
+            // SAFETY: both pointers are valid during the call, and it keeps neither.
+            unsafe { slurm_sys::slurm_get_statistics(out, &raw mut request) }
+        };
+        // SAFETY: slurm_get_statistics leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { RawReply::receive(call) };
+        let reply = reply.map_err(|error| failure("slurm_get_statistics", &error))?;
+        // SAFETY: libslurm unpacks every array together with its count, or leaves it NULL.
+        Ok(unsafe { stats::from_reply(reply.get(), rpc) })
     }
 
     /// `slurm_reset_statistics`: needs an operator.
@@ -124,26 +113,6 @@ impl Client {
         let name = CString::new(user.name).ok()?;
         self.is_operator(&name).ok()
     }
-}
-
-fn get_statistics() -> Result<RawReply<stats_info_response_msg_t>, NoReply> {
-    // A request of zeroes is a reset: the command is always said.
-    let mut request = stats_info_request_msg_t { command_id: GET };
-    let call = |out: &mut *mut stats_info_response_msg_t| {
-        // SAFETY: both pointers are valid during the call, and it keeps neither.
-        unsafe { slurm_sys::slurm_get_statistics(out, &raw mut request) }
-    };
-    // SAFETY: slurm_get_statistics leaves NULL or a reply that its caller frees with its FREE.
-    unsafe { RawReply::receive(call) }
-}
-
-fn statistics(
-    reply: Result<RawReply<stats_info_response_msg_t>, NoReply>,
-    rpc: bool,
-) -> Result<Statistics, CallError> {
-    let reply = reply.map_err(|error| failure("slurm_get_statistics", &error))?;
-    // SAFETY: libslurm unpacks every array together with its count, or leaves it NULL.
-    Ok(unsafe { stats::from_reply(reply.get(), rpc) })
 }
 
 const _: () = assert!(slurm_sys::SLURM_SUCCESS == 0, "raw::SUCCESS");

@@ -164,9 +164,11 @@ mod tests {
             unreachable!()
         }
 
-        fn own_statistics(&mut self, _: bool) -> Result<Statistics, CallError> {
+        fn begin_own(&mut self) -> Result<(), CallError> {
             unreachable!()
         }
+
+        fn end_own(&mut self, _: bool) {}
 
         fn reset(&mut self) -> Result<(), CallError> {
             unreachable!()

@@ -13,12 +13,16 @@ use nix::ifaddrs::getifaddrs;
 use slurm_snapshot::Ahead;
 use slurm_sys::slurm_conf_t;
 
-use crate::client::{CallError, Client};
+use crate::client::{CallError, Client, failure};
 use crate::conf;
+use crate::raw::NoReply;
 use crate::survey_calls::{change_conf, own_conf};
 
 /// How long a connection to this host itself may take.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// `SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR`.
+const CONNECTION_ERROR: i32 = 1800;
 
 /// SlurmctldHost, and what else of libslurm's own configuration leads to a controller.
 #[derive(Debug, Default)]
@@ -35,60 +39,67 @@ impl Client {
         let Controllers { hosts, timeout, .. } = controllers();
         let own = own_index(&hosts);
         let before = 0..own.unwrap_or(0);
-        let last = Some(self.last_ahead).filter(|last| before.contains(last));
+        let last = Some(self.own.last_ahead).filter(|last| before.contains(last));
         let mut order = last.into_iter().chain(before.filter(|index| Some(*index) != last));
         let answers = order.find(|index| self.ping(*index));
-        self.last_ahead = answers.unwrap_or(self.last_ahead);
+        self.own.last_ahead = answers.unwrap_or(self.own.last_ahead);
         Ahead { hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
     }
 
-    /// This host's own slurmctld.
-    pub(crate) fn own_controller(&mut self) -> Result<OwnController, CallError> {
+    /// Until [`Client::end_own`] only this host's own slurmctld is asked: a backup that waits answers with
+    /// `ESLURM_IN_STANDBY_MODE`, at once.
+    ///
+    /// # Errors
+    /// Nobody listens there, or this host is none of SlurmctldHost.
+    pub(crate) fn begin_own(&mut self) -> Result<(), CallError> {
         let Controllers { hosts, port, .. } = controllers();
         let own = own_index(&hosts).and_then(|own| usize::try_from(own).ok());
         let found = own.and_then(|index| Some((index, hosts.into_iter().nth(index)?)));
         let (index, (_, address)) = found.ok_or_else(not_one)?;
-        Ok(OwnController { index, address, port })
-    }
-}
-
-/// The slurmctld of this host.
-#[derive(Debug)]
-pub(crate) struct OwnController {
-    /// In libslurm's own configuration.
-    index: usize,
-    address: String,
-    port: u16,
-}
-
-impl OwnController {
-    /// Whether anybody listens there. libslurm tries a closed port again for MessageTimeout, and sleeps a second in between.
-    pub(crate) fn listens(&self) -> bool {
-        let mut addresses = (self.address.as_str(), self.port).to_socket_addrs().into_iter().flatten();
-        addresses.any(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
-    }
-
-    /// Makes a call that it gets alone.
-    pub(crate) fn alone<T>(&self, call: impl FnOnce() -> T) -> T {
-        let before = change_conf(|conf| {
-            let before = ListedControllers::of(conf);
-            // SAFETY: controllers() has found as many names in the list.
-            let machine = unsafe { conf.control_machine.add(self.index) };
-            // SAFETY: and as many addresses.
-            let address = unsafe { conf.control_addr.add(self.index) };
-            let only = ListedControllers { count: 1, machine, address, virtual_address: ptr::null_mut() };
-            only.put(conf);
-            before
-        });
-        let result = call();
-        if let Some(before) = before {
-            change_conf(|conf| before.put(conf));
+        // libslurm tries a closed port again for MessageTimeout, and sleeps a second in between. Not before each call, because
+        // slurmctld has a line in its log for a connection on which nothing comes.
+        if !self.own.has_answered && !listens(&address, port) {
+            return Err(failure("SlurmctldHost", &NoReply::Errno(CONNECTION_ERROR)));
         }
-        result
+        self.own.listed = change_conf(|conf| {
+            let listed = ListedControllers::of(conf);
+            // SAFETY: controllers() has found as many names in the list.
+            let machine = unsafe { conf.control_machine.add(index) };
+            // SAFETY: and as many addresses.
+            let address = unsafe { conf.control_addr.add(index) };
+            ListedControllers { count: 1, machine, address, virtual_address: ptr::null_mut() }.put(conf);
+            listed
+        });
+        Ok(())
     }
+
+    /// Everybody may be asked again.
+    pub(crate) fn end_own(&mut self, has_answered: bool) {
+        self.own.has_answered = has_answered;
+        if let Some(listed) = self.own.listed.take() {
+            change_conf(|conf| listed.put(conf));
+        }
+    }
+}
+
+/// What is kept of this host between two calls.
+#[derive(Debug, Default)]
+pub(crate) struct OwnHost {
+    /// The controller before this host's that answered last.
+    last_ahead: u32,
+    /// This host's own slurmctld has answered with figures when it was last asked.
+    has_answered: bool,
+    /// The whole list, while only this host's is asked.
+    listed: Option<ListedControllers>,
+}
+
+fn listens(address: &str, port: u16) -> bool {
+    let mut addresses = (address, port).to_socket_addrs().into_iter().flatten();
+    addresses.any(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
 }
 
 /// What libslurm's own configuration says of controllers.
+#[derive(Debug)]
 struct ListedControllers {
     count: u32,
     machine: *mut *mut c_char,

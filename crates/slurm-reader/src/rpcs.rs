@@ -12,11 +12,13 @@ pub trait Rpcs {
     /// # Errors
     /// The call failed.
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
-    /// See [`Client::own_statistics`].
+    /// See [`Client::begin_own`].
     ///
     /// # Errors
-    /// The call failed.
-    fn own_statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
+    /// Nobody listens there, or this host is none of SlurmctldHost.
+    fn begin_own(&mut self) -> Result<(), CallError>;
+    /// See [`Client::end_own`].
+    fn end_own(&mut self, has_answered: bool);
     /// See [`Client::reset`].
     ///
     /// # Errors
@@ -48,8 +50,12 @@ impl Rpcs for Client {
         self.statistics(rpc)
     }
 
-    fn own_statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        self.own_statistics(rpc)
+    fn begin_own(&mut self) -> Result<(), CallError> {
+        self.begin_own()
+    }
+
+    fn end_own(&mut self, has_answered: bool) {
+        self.end_own(has_answered);
     }
 
     fn reset(&mut self) -> Result<(), CallError> {

@@ -196,8 +196,8 @@ pub struct ReplyOptions {
     pub rows: bool,
     /// Of jobs how many are in each state, and no more: all that slurmrestd is asked for.
     pub states_only: bool,
-    /// For `[slurm] follow`. Statistics: those of this host's own slurmctld, which is asked alone. Controllers: where this host
-    /// is among them, and whether one before it answers.
+    /// For `[slurm] follow`: this host's own slurmctld is asked alone. Controllers: where this host is among them, and whether
+    /// one before it answers.
     pub follow: bool,
 }
 

@@ -22,6 +22,11 @@ enum Kind {
     Freeze,
 }
 
+/// The first faults: after each the backup has taken over when the primary comes back. One that was frozen believes that it still
+/// is the active one.
+const ALWAYS: [(usize, Kind, f64); 3] =
+    [(0, Kind::Freeze, 24.0), (0, Kind::Kill, 18.0), (0, Kind::Freeze, 17.0)];
+
 /// From when to when something was so, Unix seconds; the last one is open.
 type Spans = Vec<(f64, f64)>;
 
@@ -158,12 +163,12 @@ impl Hosts {
 /// The longest from when a slurmctld became active, with a daemon that was up, to the first slot of that.
 fn latest(hosts: &mut Hosts) -> f64 {
     let slots = hosts.daemons.each_mut().map(FollowingDaemon::slots);
+    let spans = hosts.active.iter().zip(&hosts.up).zip(&slots);
     let mut latest: f64 = 0.0;
-    for host in 0..2 {
-        for (start, end) in hosts.active[host].iter().skip(1) {
-            let is_up =
-                hosts.up[host].iter().any(|(from, to)| from + SETTLES <= *start && start + SETTLES <= *to);
-            let first = slots[host].iter().map(|at| *at as f64).find(|at| at >= start && at <= end);
+    for ((active, up), slots) in spans {
+        for (start, end) in active.iter().skip(1) {
+            let is_up = up.iter().any(|(from, to)| from + SETTLES <= *start && start + SETTLES <= *to);
+            let first = slots.iter().map(|at| *at as f64).find(|at| at >= start && at <= end);
             if let Some(first) = first.filter(|_| is_up && start + SETTLES <= *end) {
                 latest = latest.max(first - start);
             }
@@ -198,10 +203,12 @@ fn faults(seed: u64, count: usize) -> Result<()> {
         let (target, kind) = (random.usize(0..4), [Kind::Kill, Kind::Stop, Kind::Freeze][random.usize(0..3)]);
         // SlurmctldTimeout is 10 s: some are over before the backup takes over, and some long after.
         let seconds = 1.0 + random.f64() * 24.0;
+        let (target, kind, seconds) = ALWAYS.get(number - 1).copied().unwrap_or((target, kind, seconds));
         let what = format!("{kind:?} {}", NAMES[target]);
         println!("{number:3} {what}, {seconds:.1} s");
         hosts.fault(target, kind, seconds).with_context(|| what.clone())?;
         hosts.settled().with_context(|| what.clone())?;
+        hosts.pause(4.0);
         *by_kind.entry(what).or_default() += 1;
     }
     let to = second() - 2;
@@ -220,7 +227,7 @@ fn faults(seed: u64, count: usize) -> Result<()> {
         latest(&mut hosts)
     );
     ensure!(missing.is_empty(), "{missing:?}; active {:?}, up {:?}", hosts.active, hosts.up);
-    ensure!(due as f64 > 0.4 * (to - from) as f64, "only {due} slots were looked at");
+    ensure!(due as f64 > 0.3 * (to - from) as f64, "only {due} slots were looked at");
     Ok(())
 }
 

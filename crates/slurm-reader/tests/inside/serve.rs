@@ -26,6 +26,8 @@ struct Script {
     asked_for_rpc: Vec<bool>,
     /// What this host's own slurmctld says to its next question; nothing else is well.
     own: Vec<i32>,
+    is_alone: bool,
+    has_answered: Vec<bool>,
 }
 
 fn refusal(call: &'static str) -> CallError {
@@ -35,6 +37,9 @@ fn refusal(call: &'static str) -> CallError {
 impl Rpcs for Script {
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
         self.asked_for_rpc.push(rpc);
+        if let Some(errno) = self.own.pop_if(|_| self.is_alone) {
+            return Err(CallError { call: "slurm_get_statistics", errno, text: String::new() });
+        }
         if !self.statistics.is_empty() && !self.statistics.remove(0) {
             return Err(refusal("slurm_get_statistics"));
         }
@@ -43,11 +48,14 @@ impl Rpcs for Script {
         Ok(Statistics { rpc: rpc.then_some(tables), ..Statistics::default() })
     }
 
-    fn own_statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        match self.own.pop() {
-            Some(errno) => Err(CallError { call: "slurm_get_statistics", errno, text: String::new() }),
-            None => self.statistics(rpc),
-        }
+    fn begin_own(&mut self) -> Result<(), CallError> {
+        self.is_alone = true;
+        Ok(())
+    }
+
+    fn end_own(&mut self, has_answered: bool) {
+        self.is_alone = false;
+        self.has_answered.push(has_answered);
     }
 
     fn reset(&mut self) -> Result<(), CallError> {
@@ -264,4 +272,6 @@ fn a_backup_that_waits_has_said_so_and_is_asked_only_where_that_was_asked_for() 
     assert_eq!(cluster(&answers[1]), own_cluster);
     assert!(anybody.statistics.is_some() && active.statistics.is_some());
     assert_eq!(down.errno, 1800);
+    // What has answered with figures needs no look whether it is there.
+    assert_eq!(script.has_answered, [false, false, true]);
 }
