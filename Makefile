@@ -75,7 +75,7 @@ bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs, a
 	cargo build --release --locked --workspace
 	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p tools --bin bench_scale $(SCALE)
 
-soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest
+soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest, SOAK_TLS=1 over TLS
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin soak
 

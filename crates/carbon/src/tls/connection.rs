@@ -207,7 +207,7 @@ impl Stream for TlsConnection {
 
     fn half_close(&self) -> Result {
         // What the peer has closed before can be no answer.
-        self.try_read()?;
+        while self.read_some()? {}
         let mut session = self.session();
         session.rustls.send_close_notify();
         session.end = End::Notified;
@@ -270,3 +270,7 @@ impl Write for Kernel<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "../../tests/inside/tls.rs"]
+mod tests;
