@@ -12,7 +12,12 @@ use slurm_snapshot::{Answer, FinishedJob, Reply, Visibility};
 #[derive(Debug, Default)]
 pub(super) struct Cast {
     endless: Vec<u32>,
+    /// No more of them are submitted.
+    is_ending: bool,
 }
+
+/// The kinds of jobs that end by themselves.
+const ENDING: [u8; 5] = [0, 1, 2, 3, 6];
 
 impl Cast {
     /// Submits so many tasks or more, by random users to random accounts, and cancels some of what is there.
@@ -39,7 +44,8 @@ impl Cast {
         args.extend(["-p", if random.bool() { "debug" } else { "long" }]);
         let size = random.usize(2..12);
         let (held, some) = (format!("--array=1-{size}"), format!("--array=1-{size}%2"));
-        let (tasks, ends) = match random.u8(..9) {
+        let kind = if self.is_ending { ENDING[random.usize(..ENDING.len())] } else { random.u8(..9) };
+        let (tasks, ends) = match kind {
             0 | 1 => (1, true),
             2 => {
                 args.push("--gres=gpu:1");
@@ -94,8 +100,9 @@ impl Cast {
         accounting.slurm.run("scancel", &[&id]).map(drop)
     }
 
-    /// Cancels what does not end by itself.
+    /// Cancels what does not end by itself, and submits no more of that.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
+        self.is_ending = true;
         let ids: Vec<String> = self.endless.drain(..).map(|id| id.to_string()).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         if ids.is_empty() { Ok(()) } else { accounting.slurm.run("scancel", &ids).map(drop) }
