@@ -81,19 +81,27 @@ fn age(accounting: &Accounting) -> Result<()> {
 }
 
 #[test]
-fn statistics_are_those_of_sacctmgr_less_our_own_question_also_after_one_roll_up_and_after_two() {
+fn statistics_are_those_of_sacctmgr_less_our_own_question_and_only_an_administrator_is_told() {
     let folder = Folder::new().unwrap();
     let mut accounting = Accounting::start(&folder).unwrap();
+    also_after_one_roll_up_and_after_two(&folder, &mut accounting);
+    if rustix::process::getuid().is_root() {
+        everybody_else_is_told_what_to_do(&folder, &accounting);
+    }
+    commands_say_what_is_lacking(&folder, &mut accounting);
+}
+
+fn also_after_one_roll_up_and_after_two(folder: &Folder, accounting: &mut Accounting) {
     let rolled_up = |accounting: &Accounting| rollups(&shown(accounting)?).map(|found| found.len());
-    age(&accounting).unwrap();
+    age(accounting).unwrap();
     accounting.slurmdbd.stop().unwrap();
     accounting.slurmdbd.start().unwrap();
-    wait::until("a roll-up", wait::LIMIT, || rolled_up(&accounting).is_ok_and(|periods| periods == 3))
+    wait::until("a roll-up", wait::LIMIT, || rolled_up(accounting).is_ok_and(|periods| periods == 3))
         .unwrap();
-    compare(&folder, &accounting).unwrap();
-    age(&accounting).unwrap();
+    compare(folder, accounting).unwrap();
+    age(accounting).unwrap();
     accounting.slurm.run("sacctmgr", &["-i", "rollup"]).unwrap();
-    let found = compare(&folder, &accounting).unwrap();
+    let found = compare(folder, accounting).unwrap();
     assert!(found.rollups.values().all(|rollup| rollup.count == 1 && rollup.last.is_some()), "{found:?}");
 }
 
@@ -137,16 +145,10 @@ fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
     bail!("slurmdbd never stood still")
 }
 
-/// An operator is refused too, and told what to do; `once` prints nothing of it then.
-#[test]
-fn only_an_administrator_of_slurmdbd_is_told_and_everybody_else_what_to_do() {
-    if !rustix::process::getuid().is_root() {
-        return;
-    }
-    let folder = Folder::new().unwrap();
-    let mut accounting = Accounting::start(&folder).unwrap();
+/// An operator is refused too.
+fn everybody_else_is_told_what_to_do(folder: &Folder, accounting: &Accounting) {
     let (name, mail) = USERS[1];
-    let is_refused = |accounting: &Accounting| match ask(&folder, accounting, Some(mail)).unwrap() {
+    let is_refused = || match ask(folder, accounting, Some(mail)).unwrap() {
         Answer::Failure(Failure { call, errno, advice, .. }) => {
             let advice = advice.unwrap_or_default();
             assert!(advice.contains("adminlevel=admin"), "{advice}");
@@ -154,17 +156,19 @@ fn only_an_administrator_of_slurmdbd_is_told_and_everybody_else_what_to_do() {
         }
         other => panic!("{other:?}"),
     };
-    let level = |accounting: &Accounting, level: &str| {
+    let level = |level: &str| {
         let level = format!("adminlevel={level}");
         accounting.slurm.run("sacctmgr", &["-i", "modify", "user", name, "set", &level]).unwrap();
     };
-    is_refused(&accounting);
-    level(&accounting, "operator");
-    is_refused(&accounting);
-    level(&accounting, "admin");
-    let answer = ask(&folder, &accounting, Some(mail)).unwrap();
+    is_refused();
+    level("operator");
+    is_refused();
+    level("admin");
+    let answer = ask(folder, accounting, Some(mail)).unwrap();
     assert!(matches!(&answer, Answer::Reading(reading) if reading.reply.is_some()), "{answer:?}");
+}
 
+fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
     let file = folder.path().join("once.toml");
     let conf = accounting.slurm.conf().display().to_string();
     let queue = folder.path().join("queue");
@@ -176,7 +180,7 @@ fn only_an_administrator_of_slurmdbd_is_told_and_everybody_else_what_to_do() {
     std::fs::write(&file, toml).unwrap();
     let file = file.display().to_string();
     let run = |args: &[&str]| {
-        Invocation::new(&folder, &[args, &["--config", &file]].concat()).unwrap().finish().unwrap()
+        Invocation::new(folder, &[args, &["--config", &file]].concat()).unwrap().finish().unwrap()
     };
     let printed = run(&["once"]);
     assert!(printed.stdout.contains("cluster.slurm_slurmdbd.type.DBD_GET_STATS.gauge-count "), "{printed:?}");
