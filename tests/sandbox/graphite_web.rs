@@ -3,20 +3,15 @@
 //! Debian's package, run by the system's python3 under Python's own small web server.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::http::{self, encoded};
 use crate::{Carbon, Folder, Process, find_program, free_port, proc};
 
 const PYTHON: &str = "/usr/bin/python3";
-
-/// An answer may be a picture of many series on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A graphite-web.
 #[derive(Debug)]
@@ -49,7 +44,7 @@ impl GraphiteWeb {
     /// It is not installed.
     pub fn spawn(folder: &Folder, carbon: &Carbon) -> Result<Self> {
         find_program("graphite-manage")?;
-        let port = free_port()?;
+        let port = carbon.graphite_web.map_or_else(free_port, Ok)?;
         let home = folder.path().join("graphite-web");
         fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
         fs::write(home.join("sandbox_settings.py"), settings(&home, carbon))?;
@@ -71,11 +66,20 @@ impl GraphiteWeb {
     /// # Errors
     /// It does not answer, or not with 200.
     pub fn find(&self, query: &str) -> Result<Vec<String>> {
-        let found = self.json("GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
+        let found = http::json(self.port, "GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
         let found = found.as_array().context("no list")?.iter();
         found
             .map(|node| Ok(node.get("text").and_then(Value::as_str).context("no text")?.to_owned()))
             .collect()
+    }
+
+    /// The series with tags that this expression selects, such as `name=~slurm_`.
+    ///
+    /// # Errors
+    /// It does not answer, or not with 200.
+    pub fn find_by_tags(&self, expression: &str) -> Result<Vec<String>> {
+        let query = format!("/tags/findSeries?limit=100000&expr={}", encoded(expression));
+        Ok(serde_json::from_value(http::json(self.port, "GET", &query, "")?)?)
     }
 
     /// The series of a target, asked for as Grafana does: from `seconds` ago until now, or with graphite-web's own words for times.
@@ -88,7 +92,7 @@ impl GraphiteWeb {
             encoded(target),
             encoded(from)
         );
-        let found = self.json("POST", "/render", &body)?;
+        let found = http::json(self.port, "POST", "/render", &body)?;
         let series = |series: &Value| {
             let points = series.get("datapoints")?.as_array()?.iter();
             let points = points.map(|point| Some((point.get(1)?.as_u64()?, point.get(0)?.as_f64())));
@@ -108,37 +112,13 @@ impl GraphiteWeb {
     pub fn picture(&self, parameters: &[(&str, String)]) -> Result<Vec<u8>> {
         let pairs = parameters.iter().map(|(key, value)| format!("{key}={}", encoded(value)));
         let body = format!("{}&format=png", pairs.collect::<Vec<_>>().join("&"));
-        let picture = self.ask("POST", "/render", &body)?;
+        let picture = http::ask(self.port, "POST", "/render", &body)?;
         ensure!(picture.starts_with(b"\x89PNG"), "no picture but {:?}", String::from_utf8_lossy(&picture));
         Ok(picture)
     }
-
-    fn json(&self, method: &str, path: &str, body: &str) -> Result<Value> {
-        let answer = self.ask(method, path, body)?;
-        serde_json::from_slice(&answer).with_context(|| String::from_utf8_lossy(&answer).into_owned())
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        write!(
-            stream,
-            "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no answer")?;
-        let (head, content) = answer.split_at(end + 4);
-        let head = String::from_utf8_lossy(head);
-        let status = head.split_whitespace().nth(1).unwrap_or_default();
-        ensure!(status == "200", "{status}: {}", String::from_utf8_lossy(content));
-        Ok(content.to_vec())
-    }
 }
 
-/// Tags and events, which nobody sends here, would only cost time.
+/// Events, which nobody sends here, would only cost time.
 fn settings(home: &Path, carbon: &Carbon) -> String {
     let (home, whisper) = (home.display(), carbon.whisper().display());
     format!(
@@ -153,14 +133,8 @@ CARBONLINK_HOSTS = ['127.0.0.1:{}:a']
 DATABASES = {{'default': {{'ENGINE': 'django.db.backends.sqlite3', 'NAME': '{home}/graphite.db'}}}}
 DEFAULT_CACHE_DURATION = 0
 FIND_CACHE_DURATION = 0
+TAGDB_CACHE_DURATION = 0
 ",
         carbon.query_port
     )
-}
-
-fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }

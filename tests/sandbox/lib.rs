@@ -19,6 +19,7 @@ mod forwarder;
 pub mod grafana;
 mod graphite_web;
 mod haproxy;
+pub mod http;
 mod imitation;
 mod invocation;
 pub mod log;
@@ -39,6 +40,7 @@ mod slurm;
 mod slurmrestd;
 mod space;
 mod stage;
+mod victoria_metrics;
 pub mod wait;
 mod whisper;
 
@@ -74,6 +76,7 @@ pub use slurm::{CPUS, Slurm};
 pub use slurmrestd::{Slurmrestd, TlsProxy, Way};
 pub use space::Space;
 pub use stage::{ALL_READ, Plan, Stage, destination};
+pub use victoria_metrics::VictoriaMetrics;
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.

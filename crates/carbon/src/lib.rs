@@ -24,4 +24,4 @@ pub use connection::{Connection, ConnectionError, Stream, Timeouts};
 pub use point::{Batch, Point};
 pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus, Status};
 pub use sender::{Destination, Sender};
-pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Protocol, WireError, frames, lines};
+pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Names, Protocol, WireError, frames, lines};

@@ -20,7 +20,7 @@ use crate::connection::{Connection, Stream, Timeouts};
 use crate::ledger::Ledger;
 use crate::queue::{Place, Queue, Status};
 use crate::rate::Rate;
-use crate::wire::Protocol;
+use crate::wire::{Names, Protocol};
 
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Destination {
     pub address: Address,
     /// What the peer reads.
     pub protocol: Protocol,
+    /// What the points are called there.
+    pub names: Names,
     /// Of the connection.
     pub timeouts: Timeouts,
     /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.

@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use carbon::Names;
 
 use super::once::Ticks;
 use super::{IMPATIENT, block_on, load, log_errors, print};
@@ -106,6 +107,9 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
          that it has not made yet. At the {SHIPPED_CREATES} that it is shipped with these take {minutes} min; raise it \
          until they are there, or live with that many minutes of holes.\n"
     );
+    if config.carbon.iter().any(|to| to.names != Names::Paths) {
+        text.push_str("A destination with tags gets as many.\n");
+    }
     text
 }
 
