@@ -18,7 +18,8 @@ const PYTHON: &str = "/usr/bin/python3";
 pub struct GraphiteWeb {
     /// The server itself.
     pub process: Process,
-    port: u16,
+    /// The port of its API.
+    pub port: u16,
 }
 
 /// A series as /render gives it.
@@ -43,14 +44,42 @@ impl GraphiteWeb {
     /// # Errors
     /// It is not installed.
     pub fn spawn(folder: &Folder, carbon: &Carbon) -> Result<Self> {
-        find_program("graphite-manage")?;
+        Self::spawn_named(folder, "graphite-web", carbon)
+    }
+
+    /// The same, where a folder has several.
+    ///
+    /// # Errors
+    /// As [`GraphiteWeb::spawn`].
+    pub fn spawn_named(folder: &Folder, name: &str, carbon: &Carbon) -> Result<Self> {
         let port = carbon.graphite_web.map_or_else(free_port, Ok)?;
-        let home = folder.path().join("graphite-web");
+        let reads = format!(
+            "STANDARD_DIRS = ['{}']\nCARBONLINK_HOSTS = ['127.0.0.1:{}:a']\n",
+            carbon.whisper().display(),
+            carbon.query_port
+        );
+        Self::reading(folder, name, port, &reads)
+    }
+
+    /// One that has no files and asks others (CLUSTER_SERVERS).
+    ///
+    /// # Errors
+    /// As [`GraphiteWeb::spawn`].
+    pub fn over(folder: &Folder, name: &str, others: &[&Self]) -> Result<Self> {
+        let others: Vec<String> = others.iter().map(|other| format!("'127.0.0.1:{}'", other.port)).collect();
+        let reads =
+            format!("STANDARD_DIRS = []\nCARBONLINK_HOSTS = []\nCLUSTER_SERVERS = [{}]\n", others.join(", "));
+        Self::reading(folder, name, free_port()?, &reads)
+    }
+
+    fn reading(folder: &Folder, name: &str, port: u16, reads: &str) -> Result<Self> {
+        find_program("graphite-manage")?;
+        let home = folder.path().join(name);
         fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
-        fs::write(home.join("sandbox_settings.py"), settings(&home, carbon))?;
+        fs::write(home.join("sandbox_settings.py"), settings(&home, reads))?;
         let script = home.join("graphite_web.py");
         fs::write(&script, include_str!("graphite_web.py"))?;
-        let mut process = Process::new(folder, "graphite-web", PathBuf::from(PYTHON))
+        let mut process = Process::new(folder, name, PathBuf::from(PYTHON))
             .args([script.into_os_string(), port.to_string().into()])
             .env("DJANGO_SETTINGS_MODULE", "graphite.settings")
             .env("GRAPHITE_SETTINGS_MODULE", "sandbox_settings")
@@ -66,11 +95,7 @@ impl GraphiteWeb {
     /// # Errors
     /// It does not answer, or not with 200.
     pub fn find(&self, query: &str) -> Result<Vec<String>> {
-        let found = http::json(self.port, "GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
-        let found = found.as_array().context("no list")?.iter();
-        found
-            .map(|node| Ok(node.get("text").and_then(Value::as_str).context("no text")?.to_owned()))
-            .collect()
+        find(self.port, query)
     }
 
     /// The series with tags that this expression selects, such as `name=~slurm_`.
@@ -87,22 +112,7 @@ impl GraphiteWeb {
     /// # Errors
     /// It does not answer, or not with 200: the message has its words.
     pub fn render(&self, target: &str, from: &str) -> Result<Vec<Rendered>> {
-        let body = format!(
-            "target={}&from={}&until=now&format=json&maxDataPoints=1000",
-            encoded(target),
-            encoded(from)
-        );
-        let found = http::json(self.port, "POST", "/render", &body)?;
-        let series = |series: &Value| {
-            let points = series.get("datapoints")?.as_array()?.iter();
-            let points = points.map(|point| Some((point.get(1)?.as_u64()?, point.get(0)?.as_f64())));
-            Some(Rendered {
-                name: series.get("target")?.as_str()?.to_owned(),
-                points: points.collect::<Option<_>>()?,
-            })
-        };
-        let found = found.as_array().context("no list")?.iter();
-        found.map(|one| series(one).with_context(|| format!("not a series: {one}"))).collect()
+        render(self.port, target, &format!("from={}&until=now&maxDataPoints=1000", encoded(from)))
     }
 
     /// A picture, as PNG: `parameters` are those of /render.
@@ -118,9 +128,38 @@ impl GraphiteWeb {
     }
 }
 
+/// The series of a target from whatever has Graphite's /render on this port; `more` is the rest of the query.
+///
+/// # Errors
+/// As [`GraphiteWeb::render`].
+pub fn render(port: u16, target: &str, more: &str) -> Result<Vec<Rendered>> {
+    let body = format!("target={}&format=json&{more}", encoded(target));
+    let found = http::json(port, "POST", "/render", &body)?;
+    let series = |series: &Value| {
+        let points = series.get("datapoints")?.as_array()?.iter();
+        let points = points.map(|point| Some((point.get(1)?.as_u64()?, point.get(0)?.as_f64())));
+        Some(Rendered {
+            name: series.get("target")?.as_str()?.to_owned(),
+            points: points.collect::<Option<_>>()?,
+        })
+    };
+    let found = found.as_array().context("no list")?.iter();
+    found.map(|one| series(one).with_context(|| format!("not a series: {one}"))).collect()
+}
+
+/// The names below a pattern, from whatever has Graphite's /metrics/find on this port.
+///
+/// # Errors
+/// As [`GraphiteWeb::find`].
+pub fn find(port: u16, query: &str) -> Result<Vec<String>> {
+    let found = http::json(port, "GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
+    let found = found.as_array().context("no list")?.iter();
+    found.map(|node| Ok(node.get("text").and_then(Value::as_str).context("no text")?.to_owned())).collect()
+}
+
 /// Events, which nobody sends here, would only cost time.
-fn settings(home: &Path, carbon: &Carbon) -> String {
-    let (home, whisper) = (home.display(), carbon.whisper().display());
+fn settings(home: &Path, reads: &str) -> String {
+    let home = home.display();
     format!(
         "\
 SECRET_KEY = 'sandbox'
@@ -128,13 +167,11 @@ TIME_ZONE = 'UTC'
 ALLOWED_HOSTS = ['*']
 LOG_DIR = '{home}'
 STORAGE_DIR = '{home}'
-STANDARD_DIRS = ['{whisper}']
-CARBONLINK_HOSTS = ['127.0.0.1:{}:a']
+{reads}\
 DATABASES = {{'default': {{'ENGINE': 'django.db.backends.sqlite3', 'NAME': '{home}/graphite.db'}}}}
 DEFAULT_CACHE_DURATION = 0
 FIND_CACHE_DURATION = 0
 TAGDB_CACHE_DURATION = 0
-",
-        carbon.query_port
+"
     )
 }

@@ -17,7 +17,7 @@ pub mod daemon;
 mod folder;
 mod forwarder;
 pub mod grafana;
-mod graphite_web;
+pub mod graphite_web;
 mod haproxy;
 pub mod http;
 mod imitation;
@@ -76,7 +76,7 @@ pub use slurm::{CPUS, Slurm};
 pub use slurmrestd::{Slurmrestd, TlsProxy, Way};
 pub use space::Space;
 pub use stage::{ALL_READ, Plan, Stage, destination};
-pub use victoria_metrics::VictoriaMetrics;
+pub use victoria_metrics::{VictoriaMetrics, Vmagent};
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.
