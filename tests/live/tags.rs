@@ -77,6 +77,8 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
     assert!(families.len() >= 8 && seen.0.len() > 300, "{} of {families:?}", seen.0.len());
     let selected = |tags: &str| web.render(&format!("seriesByTag({tags})"), "-5min").unwrap().len();
     assert_eq!(selected("'name=slurm_jobs.state.jobs','cluster=sandbox','state=running'"), 1);
+    let by_label = "{__name__=\"slurm_jobs.partition.state.jobs\", cluster=\"sandbox\", state=\"running\"}";
+    assert_eq!(victoria.export(by_label).unwrap().len(), 1);
     assert_eq!(selected("'name=slurm_partitions.state.nodes','partition=~.*','state=idle'"), 1);
 }
 
