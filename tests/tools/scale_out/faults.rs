@@ -87,7 +87,8 @@ impl<S: Stores> Relaying<S> {
             self.pids().into_iter().map(|pid| proc::rss_kib(pid).unwrap_or(0) / 1024).collect();
         say(&format!(
             "| CPU a tick, ms: relay, stores | {cost:?} |\n| RSS, MiB: relay, stores | {memory:?} |\n"
-        ))
+        ))?;
+        self.settled().map(drop)
     }
 
     fn away(&mut self, store: usize, kills: bool) -> Result<()> {
@@ -136,13 +137,14 @@ impl<S: Stores> Relaying<S> {
     /// Waits until all points of all ticks are there, or until nothing moves any more.
     fn settled(&mut self) -> Result<Counts> {
         let (mut before, mut since) = (Counts::default(), Instant::now());
-        let mut worked: u64 = self.cpu().iter().sum();
         loop {
             let counts = self.stores.counts()?;
             let missing: usize = self.feed.ticks.iter().flat_map(|tick| counts.missing(*tick)).sum();
             if missing == 0 && counts.series.iter().sum::<usize>() == POINTS {
                 return Ok(counts);
             }
+            let worked: u64 = self.cpu().iter().sum();
+            wait::pause(Duration::from_secs(2));
             let works: u64 = self.cpu().iter().sum();
             if counts != before || works > worked + IDLE {
                 since = Instant::now();
@@ -150,8 +152,7 @@ impl<S: Stores> Relaying<S> {
             if since.elapsed() > QUIET {
                 return Ok(counts);
             }
-            (before, worked) = (counts, works);
-            wait::pause(Duration::from_secs(2));
+            before = counts;
         }
     }
 
