@@ -6,7 +6,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale soak loss-long finished-long ha-long golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale scale-out soak loss-long finished-long ha-long golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -104,6 +104,9 @@ dashboards: ## write config/grafana anew: the dashboards and the alert rules
 grafana: ## the dashboards against Grafana's own types, 10 to 13: needs node and npm
 	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later' >&2; exit 1; }
 	@node tests/live/dashboards/types.mjs config/grafana $(TARGET)/grafana
+
+scale-out: packages ## 100,000 points a tick through relays and vmagent over three stores, of which one is stopped and one killed; targets on VictoriaMetrics (needs a mirror of Debian)
+	sh tests/scale_out/run.sh
 
 screenshots: packages ## draw docs/images anew: five minutes of a busy cluster, through graphite-web
 	cargo build --locked --workspace

@@ -18,8 +18,9 @@ mod folder;
 pub mod following;
 mod forwarder;
 pub mod grafana;
-mod graphite_web;
+pub mod graphite_web;
 mod haproxy;
+pub mod http;
 mod imitation;
 mod invocation;
 pub mod log;
@@ -41,6 +42,7 @@ mod slurmrestd;
 mod space;
 mod stage;
 pub mod tls;
+mod victoria_metrics;
 pub mod wait;
 mod whisper;
 
@@ -78,6 +80,7 @@ pub use slurmrestd::{Slurmrestd, Way};
 pub use space::Space;
 pub use stage::{ALL_READ, Plan, Stage, destination};
 pub use tls::TlsProxy;
+pub use victoria_metrics::{VictoriaMetrics, Vmagent};
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.

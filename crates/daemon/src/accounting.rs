@@ -14,8 +14,9 @@ use tracing::{debug, error, info, warn};
 
 use crate::config::Config;
 use crate::finished::{HOUR, Ledger, Levels, Next, Round, Span};
+use crate::replies::ReplyCounters;
 use crate::source::{Outcome, Source};
-use crate::survey::{HIDDEN_REMEDY, ReplyCounters, one_more};
+use crate::survey::{HIDDEN_REMEDY, one_more};
 
 /// slurmctld's clock may be ahead of ours.
 const AHEAD: i64 = 300;

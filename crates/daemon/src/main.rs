@@ -37,6 +37,7 @@ mod source;
 mod status;
 mod status_socket;
 mod survey;
+mod tagged;
 mod telemetry;
 mod url;
 mod user_paths;

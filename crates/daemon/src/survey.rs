@@ -20,10 +20,10 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use self::reply_state::ReplyState;
-pub(crate) use self::reply_state::{HIDDEN_REMEDY, ReplyCounters, one_more};
+pub(crate) use self::reply_state::{HIDDEN_REMEDY, one_more};
 use crate::clock;
 use crate::config::Slurm;
-use crate::replies::{Needs, SurveyReplies};
+use crate::replies::{Needs, ReplyCounters, SurveyReplies};
 use crate::source::{Outcome, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for

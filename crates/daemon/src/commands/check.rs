@@ -70,7 +70,7 @@ pub(super) fn connect(
         let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
         if let Some(url) = read_back {
             let canary = canary.as_ref().filter(|_| has_read);
-            read_back::look(url, canary, &mut report).await?;
+            read_back::look(url, canary, config.has_tags_only(), &mut report).await?;
         }
         report.end()
     })

@@ -203,6 +203,7 @@ fn the_shipped_file_names_every_key_with_its_default() {
         "address",
         "name",
         "protocol",
+        "tags",
         "users",
         "connect_timeout",
         "stall_timeout",

@@ -135,7 +135,7 @@ async fn send<C: Stream>(
 ) -> Result<(), ConnectionError> {
     // A point that was made here can be encoded.
     for frame in canary.and_then(|canary| carbon::frames(canary).ok()).into_iter().flatten() {
-        connection.write(&frame.bytes(to.protocol).unwrap_or_default()).await?;
+        connection.write(&frame.bytes(to.protocol, to.names).unwrap_or_default()).await?;
     }
     // A receiver keeps a connection whose bytes it understands.
     if let Ok(error) = tokio::time::timeout(REFUSAL, connection.ended()).await {
