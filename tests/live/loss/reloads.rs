@@ -129,7 +129,7 @@ fn moved(reload: bool) -> Result<String> {
     } else {
         stage.daemon.spawn()?;
     }
-    let said = stage.said(since, "has another address now")?;
+    let said = stage.said(since, "has a new address")?;
     ensure!(said.level == "WARN", "{}", said.line);
     stage.connected(since)?;
     stage.ticks(2)?;

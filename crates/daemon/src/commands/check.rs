@@ -3,14 +3,18 @@
 //! `✓` is OK, `✗` is not and makes the exit code 1, `–` is what could not be checked, or what only costs something. Nothing is sent
 //! but one point of a path of its own, the canary, some hundred times; the daemon's store is never opened.
 
+mod accounting;
 mod carbon_conf;
 mod delivery;
 mod ini;
+mod neighbors;
 mod read_back;
 mod rest;
 mod rules;
 mod slurm;
 mod storage;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -32,10 +36,20 @@ pub(super) fn check(options: &Options) -> Result<()> {
     let config = load(options)?;
     let config = if config.file.is_some() { config.with_destination()? } else { config };
     print(&configuration(&config))?;
+    let mut report = Report::default();
     if config.carbon.is_empty() {
-        Report::default()
+        report
             .unknown("carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004")?;
     }
+    neighbors::look(&config, &mut report)?;
+    files(&config, &mut report)?;
+    report.end()
+}
+
+/// What other files the configuration names that can be checked without a connection.
+fn files(_config: &Config, _report: &mut Report) -> Result<()> {
+    #[cfg(feature = "tls")]
+    tls::files(_config, _report)?;
     Ok(())
 }
 
@@ -47,28 +61,26 @@ pub(super) fn connect(
     let config = load(options)?;
     print(&configuration(&config))?;
     log_errors(options, &config);
-    let report = block_on(async {
+    block_on(async {
         let mut report = Report::default();
+        neighbors::look(&config, &mut report)?;
         let reading = match &config.slurm.rest.endpoint {
             Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
             None => slurm::look(&config, &mut report).await?,
         };
+        accounting::look(&config, reading.as_ref(), &mut report).await?;
         delivery::queue(&config, &mut report)?;
+        files(&config, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
         let canary = canary(&config, reading.as_ref());
         let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
         if let Some(url) = read_back {
             let canary = canary.as_ref().filter(|_| has_read);
-            read_back::look(url, canary, &mut report).await?;
+            read_back::look(url, canary, config.has_tags_only(), &mut report).await?;
         }
-        Ok(report)
-    })?;
-    match report.wrong {
-        0 => Ok(()),
-        1 => bail!("1 check failed; see the advice above"),
-        many => bail!("{many} checks failed; see the advice above"),
-    }
+        report.end()
+    })
 }
 
 fn configuration(config: &Config) -> String {
@@ -107,6 +119,15 @@ impl Report {
     /// What costs something and passes by itself, and how to avoid it.
     fn costs(&mut self, text: &str, advice: &str) -> Result<()> {
         print(&format!("– {text}\n  {advice}\n"))
+    }
+
+    /// An error where something is wrong.
+    fn end(self) -> Result<()> {
+        match self.wrong {
+            0 => Ok(()),
+            1 => bail!("1 check failed; see the advice above"),
+            many => bail!("{many} checks failed; see the advice above"),
+        }
     }
 }
 
