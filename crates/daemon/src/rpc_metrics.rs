@@ -138,11 +138,11 @@ pub(crate) const fn calls(since: &'static str, mean: &'static str, whose: &'stat
     Metric { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| count(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
         meaning: mean },
     Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| count(r.calls.time),
-        meaning: "time of all of those" },
+        meaning: "total time of those RPCs" },
     Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
         meaning: "RPCs served in the interval, per minute" },
     Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
-        meaning: "mean time of an RPC of the interval; none without an RPC" },
+        meaning: "mean time of an RPC in the interval; no point without an RPC" },
     Metric { leaf: "time_share", unit: "0-1", rollup: Rollup::Average, value: time_share,
         meaning: whose },
     ]
@@ -155,20 +155,20 @@ pub(crate) const fn total(since: &'static str) -> [Metric<CallsRow>; 5] {
     Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |t| count(t.calls.count),
         meaning: since },
     Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |t| count(t.calls.time),
-        meaning: "time of all of those" },
+        meaning: "total time of those RPCs" },
     Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
         meaning: "RPCs served in the interval, per minute" },
     Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
-        meaning: "mean time of an RPC of the interval" },
+        meaning: "mean time of an RPC in the interval" },
     Metric { leaf: "busy", unit: "count", rollup: Rollup::Average, value: busy,
-        meaning: "RPC time of the interval per time: how many RPCs were being served at once, on average" },
+        meaning: "average number of RPCs being served at once: RPC time in the interval divided by its length" },
     ]
 }
 
 #[rustfmt::skip]
 pub(crate) const MEMBERS: &[Metric<usize>] = &[
     Metric { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| length(users),
-        meaning: "how many users these are" },
+        meaning: "number of these users" },
 ];
 
 fn calls_per_minute(row: &CallsRow) -> Option<f64> {
