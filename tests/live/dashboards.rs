@@ -9,6 +9,7 @@ mod runbook;
 mod states;
 mod structure;
 mod units;
+mod usage;
 mod values;
 
 use std::collections::BTreeSet;

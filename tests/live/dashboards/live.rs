@@ -143,7 +143,7 @@ fn rising(ago: f64) -> Option<f64> {
 }
 
 /// A series at least, a point in each of them, and a name for people.
-fn seen(target: &str, series: &[Rendered]) -> Result<()> {
+pub(crate) fn seen(target: &str, series: &[Rendered]) -> Result<()> {
     ensure!(!series.is_empty(), "no series for {target}");
     for one in series {
         ensure!(one.values().next().is_some(), "{target}: no point in {}", one.name);

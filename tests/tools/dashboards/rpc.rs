@@ -59,13 +59,19 @@ fn types() -> Row {
         vec![
             series(
                 "What costs slurmctld's time",
-                "Each type's share of all time spent on RPCs. A large share for REQUEST_JOB_INFO or REQUEST_PARTITION_INFO: somebody runs squeue \
+                "Each type's share of all time spent on RPCs; \"others\" are the types that are not among the largest. A large share for REQUEST_JOB_INFO or REQUEST_PARTITION_INFO: somebody runs squeue \
                  or sinfo in a loop.",
             )
             .each("highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)")
+            .curve(
+                "others",
+                "diffSeries(sumSeries($prefix.slurm_rpc_stats.type.$type.gauge-time_share), \
+                 sumSeries(highestAverage($prefix.slurm_rpc_stats.type.$type.gauge-time_share, $most)))",
+            )
             .unit("percentunit")
             .max(1.0)
             .stacked()
+            .colour("others", "text")
             .leads_to("This type alone", "rpc", "type")
             .sized(14, 10),
             bars("What costs most now", "The same, in the last interval.")
