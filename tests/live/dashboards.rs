@@ -81,7 +81,7 @@ fn one_wrong_letter_is_seen() {
     let good = dashboards().into_iter().find(|dashboard| dashboard.name == "scheduler").unwrap();
     let curves = (0..).find(|index| good.json["panels"][index]["type"] == "timeseries").unwrap();
     let at = |key: &str| format!("/panels/{curves}/{key}");
-    let mutations: [(String, Value, &str); 16] = [
+    let mutations: [(String, Value, &str); 18] = [
         ("/panels/0/options/reduceOptions/calcs/0".to_owned(), json!("lastNotNull"), "an old value"),
         (
             "/panels/0/targets/0/target".to_owned(),
@@ -89,6 +89,8 @@ fn one_wrong_letter_is_seen() {
             "nothing while the newest slot",
         ),
         ("/panels/0/fieldConfig/defaults/mappings".to_owned(), json!([]), "does not tell no data"),
+        (at("fieldConfig/defaults/custom/spanNulls"), json!(300_000), "a line through outages"),
+        (at("fieldConfig/defaults/custom/thresholdsStyle"), json!({ "mode": "off" }), "not drawn"),
         (at("fieldConfig/defaults/links"), json!([{ "url": "/d/slurm-graphite-rpc" }]), "forgets something"),
         (at("fieldConfig/defaults/unit"), json!("µsec"), "no unit \"µsec\""),
         (at("fieldConfig/defaults/custom"), json!({ "lineWith": 1 }), "no key \"lineWith\""),

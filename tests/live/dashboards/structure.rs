@@ -211,8 +211,26 @@ impl Found {
         {
             self.say(format!("{title:?}: a table without its columns"));
         }
+        self.curves(&title, &kind, config);
         self.freshness(&title, &kind, panel);
         self.links(&title, config);
+    }
+
+    /// An outage is a gap: a line goes on over three ticks, or three rounds of a survey. And a threshold is drawn.
+    fn curves(&mut self, title: &str, kind: &str, config: &Value) {
+        if kind != "timeseries" {
+            return;
+        }
+        let spanned = config.pointer("/defaults/custom/spanNulls").and_then(Value::as_u64);
+        if spanned.is_none_or(|spanned| spanned > 180_000) {
+            self.say(format!("{title:?} draws a line through outages of {spanned:?} ms"));
+        }
+        let steps =
+            config.pointer("/defaults/thresholds").map_or(0, |thresholds| list(thresholds, "steps").count());
+        let style = config.pointer("/defaults/custom/thresholdsStyle/mode").and_then(Value::as_str);
+        if (steps > 1) != (style == Some("dashed")) {
+            self.say(format!("{title:?} has thresholds that are not drawn"));
+        }
     }
 
     /// A single figure shows nothing old: its last point within a few intervals, or "no data" in a colour of its own.

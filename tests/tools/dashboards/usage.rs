@@ -24,7 +24,7 @@ fn note() -> Row {
 }
 
 /// Jobs that wait in accounts (or QOS) of which as many run as may (GrpJobs), or which have nine tenths of a TRES that they may have
-/// (GrpTRES). One number for each account and limit.
+/// (GrpTRES): the most. 0 where there are no limits.
 pub(crate) fn waiting_at_limit(prefix: &str, kind: &str) -> String {
     let waiting = "diffSeries(%.gauge-submit_jobs, %.gauge-jobs_running)";
     let guard = |used: &str, limit: &str, share: &str| {
@@ -38,8 +38,9 @@ pub(crate) fn waiting_at_limit(prefix: &str, kind: &str) -> String {
         let inner = guard(&format!("tres.{tres}.gauge-used"), &format!("tres.{tres}.gauge-grp_tres"), "0.9");
         format!("applyByNode({base}.tres.{tres}.gauge-grp_tres, -4, '{inner}')")
     };
+    let records = format!("{prefix}.slurm_associations.total.gauge-records");
     format!(
-        "maxSeries(group(applyByNode({base}.gauge-grp_jobs, -2, '{jobs}'), {}, {}, {}))",
+        "maxSeries(group(applyByNode({base}.gauge-grp_jobs, -2, '{jobs}'), {}, {}, {}, diffSeries({records}, {records})))",
         tres("cpu"),
         tres("node"),
         tres("gres_gpu")

@@ -59,6 +59,18 @@ def bars(context, part, x, y, w, h):
         write(context, value["text"], x + w - 14, top + 15 + (line - 24) / 2 + 5, 13, TEXT, True, 1.0)
 
 
+def table(context, part, x, y, w, h):
+    right = [x + w - 12 - 76 * back for back in (2, 1, 0)]
+    write(context, part["heading"], x + 12, y + 44, 11, FAINT)
+    for heading, end in zip(("Now", "Mean", "Max"), right):
+        write(context, heading, end, y + 44, 11, FAINT, False, 1.0)
+    for index, (name, *figures) in enumerate(part["lines"][: int((h - 56) / 22)]):
+        line = y + 66 + index * 22
+        write(context, name if len(name) < 30 else name[:28] + "…", x + 12, line, 11, "8AB8FF")
+        for figure, end in zip(figures, right):
+            write(context, figure, end, line, 11, TEXT, end == right[0], 1.0)
+
+
 def save(surface, picture, colours):
     """As PNG with a palette, a quarter of the size: the curves' colours and the commonest ones, the others as the nearest of them."""
     width, height = surface.get_width(), surface.get_height()
@@ -123,6 +135,10 @@ def main(page, picture):
             context.paint()
         elif part["kind"] == "numbers":
             numbers(context, part, x, y, w, h)
+        elif part["kind"] == "table":
+            table(context, part, x, y, w, h)
+        elif part["kind"] == "words":
+            write(context, part["words"], x + w / 2, y + h / 2, 12, FAINT, False, 0.5)
         else:
             bars(context, part, x, y, w, h)
     surface.flush()

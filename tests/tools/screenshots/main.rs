@@ -18,10 +18,11 @@ use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, daemon, find_program, wait
 use crate::page::Page;
 
 /// Some waves of jobs; shorter, and the axis would have seconds under it.
-const LENGTH: u32 = 340;
+const LENGTH: u32 = 400;
 
 /// What is drawn, and at which row of the dashboard the picture ends.
-const PICTURES: [(&str, &str); 5] = [
+const PICTURES: [(&str, &str); 6] = [
+    ("overview", "All clusters side by side"),
     ("scheduler", "slurmctld"),
     ("rpc", ""),
     ("jobs", "By partition, account and user (collectors.jobs)"),
@@ -31,7 +32,7 @@ const PICTURES: [(&str, &str); 5] = [
 
 fn main() -> Result<()> {
     find_program("graphite-manage")?;
-    let (mut sandbox, _slurmds) = town::start()?;
+    let (mut sandbox, mut slurmds) = town::start()?;
     let mut web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
     let (conf, queue) = (sandbox.slurm.conf().display(), sandbox.path("queue"));
     let carbon = sandbox.carbon.address();
@@ -44,18 +45,14 @@ fn main() -> Result<()> {
     let _daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
     let (start, mut bustle) = (Instant::now(), Bustle::default());
     for second in 0..LENGTH {
-        // What has a dashboard of its own should have something to show: Carbon away for half a minute, slurmctld frozen.
+        // What is seen afterwards: no hole.
         match second {
-            110 => drop(sandbox.carbon.process.stop()?),
-            140 => sandbox.carbon.process.spawn()?,
-            225 => sandbox.slurm.slurmctld.freeze()?,
-            233 => sandbox.slurm.slurmctld.thaw()?,
+            230 => drop(sandbox.carbon.process.kill()?),
+            260 => sandbox.carbon.process.spawn()?,
             _ => {}
         }
-        if !(225..233).contains(&second) {
-            bustle.second(&sandbox.slurm, second)?;
-            town::second(&sandbox.slurm, second)?;
-        }
+        bustle.second(&sandbox.slurm, second)?;
+        town::second(&sandbox.slurm, second, &mut slurmds)?;
         wait::pause(Duration::from_secs(u64::from(second + 1)).saturating_sub(start.elapsed()));
         if second % 30 == 29 {
             writeln!(std::io::stderr(), "screenshots: {} of {LENGTH} s", second + 1)?;
