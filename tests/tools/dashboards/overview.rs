@@ -1,7 +1,7 @@
 //! *Overview*: is all well, and if not, where does one look next?
 
 use crate::grafana::{Dashboard, Row, closed, row, top};
-use crate::panel::{Panel, alerts, series, stat, table};
+use crate::panel::{Panel, alerts, series, stat, table, text};
 
 pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
@@ -20,7 +20,7 @@ pub(crate) fn age_of_data() -> Panel {
         "How old slurmctld's last answer in Graphite is. If it grows, every other figure here is of the past: slurmctld, slurm-graphite or \
          Carbon is away.",
     )
-    .curve("age", "diffSeries(timeFunction('now', 10), keepLastValue($prefix.slurm_sched_stats.gauge-req_time))")
+    .curve("age", "diffSeries(timeFunction('now', 1), keepLastValue($prefix.slurm_sched_stats.gauge-req_time))")
     .unit("s")
     .min(0.0)
     .worry(120.0, 300.0)
@@ -161,6 +161,12 @@ fn lately() -> Row {
             .unit("short")
             .worry(100.0, 2000.0)
             .sized(6, 4),
+        text(
+            "",
+            "\"no data\" in purple: either the points have stopped (then *Age of data* grows), or a collector is off that slurmctld must work for. CPUs, GPUs \
+             and nodes need **nodes**; tables of partitions **partitions**; tables of users `users` in **jobs** and **rpc_stats**; *Jobs failing* \
+             **finished**.",
+        ),
     ])
 }
 

@@ -43,7 +43,7 @@ def numbers(context, part, x, y, w, h):
 def bars(context, part, x, y, w, h):
     values = sorted(part["values"], key=lambda value: -value["value"])
     values = [value for value in values if value["value"] > 0][:8]
-    most = part["max"] or max(value["value"] for value in values)
+    most = part["max"] or max((value["value"] for value in values), default=1)
     line = (h - 40) / max(len(values), 6)
     for index, value in enumerate(values):
         top = y + 38 + index * line

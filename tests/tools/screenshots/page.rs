@@ -114,7 +114,9 @@ fn opened(mut dashboard: Dashboard) -> Result<Dashboard> {
     for mut panel in std::mem::take(panels) {
         let is_closed = panel.get("collapsed") == Some(&Value::Bool(true));
         let text = |key: &str| panel.get(key).and_then(Value::as_str).unwrap_or_default();
-        if text("type") == "text" || (is_closed && !text("title").contains("(collectors.")) {
+        // There is no slurmdbd in the pictures.
+        let is_on = text("title").contains("(collectors.") && !text("title").contains("finished");
+        if text("type") == "text" || (is_closed && !is_on) {
             less += place(&panel, "h").context("h")?;
             continue;
         }
@@ -140,6 +142,7 @@ fn axis(unit: &str) -> (f64, &str) {
     match unit {
         "µs" => (0.001, "ms"),
         "percentunit" => (100.0, "%"),
+        "percent" => (1.0, "%"),
         "s" => (1.0, "s"),
         "bytes" => (1.0, "bytes"),
         "reqpm" => (1.0, "per minute"),

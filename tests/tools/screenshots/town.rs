@@ -1,6 +1,7 @@
 //! The cluster in the pictures: five nodes in three partitions, some with GPUs, and what happens to them.
 
 use std::fs;
+use std::ops::Range;
 
 use anyhow::Result;
 use sandbox::{CPUS, Carbon, Folder, Process, Sandbox, Slurm, carbon, free_port, wait};
@@ -32,8 +33,8 @@ pub(crate) fn start() -> Result<(Sandbox, Vec<Process>)> {
     Ok((Sandbox { slurm, carbon, folder }, slurmds))
 }
 
-/// When so many jobs come at once that backfill takes long.
-pub(crate) const BURST: std::ops::Range<u32> = 90..102;
+/// When so many jobs come at once that the schedulers take long.
+const BURST: u32 = 90;
 
 /// When a node is lost, and when it is back.
 const LOST: (u32, u32) = (170, 290);
@@ -41,32 +42,44 @@ const LOST: (u32, u32) = (170, 290);
 /// Users of Debian's own, who have jobs.
 const USERS: [u32; 4] = [5, 9, 34, 65534];
 
-/// Does what belongs to a second, counted from the beginning: jobs that fill the nodes, a burst of them, and a node that is lost.
-pub(crate) fn second(slurm: &Slurm, second: u32, slurmds: &mut [Process]) -> Result<()> {
-    let length = || format!("sleep {}", fastrand::u32(15..60));
-    if second % 4 == 2 {
-        let tasks = fastrand::u32(1..6).to_string();
+/// Does what belongs to these seconds, counted from the beginning: jobs that fill the nodes, a burst of them, and a node that is lost.
+pub(crate) fn second(slurm: &Slurm, seconds: Range<u32>, slurmds: &mut [Process]) -> Result<()> {
+    let length = || format!("sleep {}", fastrand::u32(20..70));
+    let any = |every: u32, first: u32| seconds.clone().any(|second| second % every == first);
+    if any(6, 2) {
+        let tasks = fastrand::u32(2..7).to_string();
         submit(
             slurm,
             &["-p", "compute", "-n", &tasks, "--account=physics", "--time=2", "--wrap", &length()],
         )?;
     }
-    if second % 8 == 3 {
+    if any(8, 3) {
         let gpus = format!("--gpus={}", fastrand::u32(1..4));
         submit(slurm, &["-p", "gpu", "-N1", &gpus, "--account=biology", "--time=2", "--wrap", &length()])?;
     }
-    if BURST.contains(&second) {
-        for _ in 0..4 {
-            let (tasks, time) = (fastrand::u32(1..8).to_string(), format!("--time={}", fastrand::u32(1..30)));
-            submit(slurm, &["-p", "compute", "-n", &tasks, &time, "--array=1-12", "--wrap", "sleep 5"])?;
+    if seconds.contains(&BURST) {
+        for minutes in 1..9 {
+            let (tasks, time) = (fastrand::u32(3..9).to_string(), format!("--time={minutes}"));
+            let array = [
+                "-p",
+                "compute",
+                "-n",
+                &tasks,
+                &time,
+                "--array=1-12",
+                "--account=biology",
+                "--wrap",
+                "sleep 6",
+            ];
+            submit(slurm, &array)?;
         }
     }
     let [_, _, c2, ..] = slurmds else { return Ok(()) };
-    if second == LOST.0 {
+    if seconds.contains(&LOST.0) {
         c2.freeze()?;
         slurm.run("scontrol", &["update", "nodename=c2", "state=down", "reason=lost"])?;
     }
-    if second == LOST.1 {
+    if seconds.contains(&LOST.1) {
         c2.thaw()?;
         slurm.run("scontrol", &["update", "nodename=c2", "state=resume"])?;
     }

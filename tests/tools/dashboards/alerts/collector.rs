@@ -88,7 +88,7 @@ fn queue() -> Vec<Rule> {
             reason: "queue.max_bytes has no room for all of queue.resend_window: after a loss, some of what Carbon had read and not stored could not \
                      be sent again.",
             summary: "queue.max_bytes has no room for queue.resend_window (window_short is {{ .Values.B }}).",
-            advice: "Raise queue.max_bytes, or lower queue.resend_window. slurm-graphite check tells how much it needs.",
+            advice: "Raise queue.max_bytes, or turn off a collector that makes many paths.",
             target: "maxSeries(cluster.slurm_graphite.*.queue.gauge-window_short)".to_owned(),
             window: 600,
             reducer: "last",
