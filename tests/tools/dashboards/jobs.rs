@@ -43,8 +43,8 @@ fn now() -> Row {
         figure("Started since reset", "started", reset),
         figure("Completed since reset", "completed", reset),
         stat(
-            "Not launched since reset",
-            "Jobs that slurmd could not run: a broken node or file system. sdiag calls them failed; a program that fails is not among them, \
+            "Not launched",
+            "Since the last reset: jobs that slurmd could not run, because of a broken node or file system. sdiag calls them failed; a program that fails is not among them, \
              see below how jobs end.",
         )
         .curve("failed", "$prefix.slurm_sched_stats.gauge-jobs_failed")

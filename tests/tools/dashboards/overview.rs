@@ -13,14 +13,18 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
-/// How long ago slurmctld's last answer was, by the clock of Graphite's host, to half an interval.
+/// How long ago slurmctld's last answer was, by the clock of Graphite's host, to half an interval; and never below 0, whatever the clocks.
 pub(crate) fn age_of_data() -> Panel {
     stat(
         "Age of data",
         "How old slurmctld's last answer in Graphite is. If it grows, every other figure here is of the past: slurmctld, slurm-graphite or \
          Carbon is away.",
     )
-    .curve("age", "diffSeries(timeFunction('now', 1), keepLastValue($prefix.slurm_sched_stats.gauge-req_time))")
+    .curve(
+        "age",
+        "maxSeries(group(diffSeries(timeFunction('now', 1), keepLastValue($prefix.slurm_sched_stats.gauge-req_time)), \
+         scale(keepLastValue($prefix.slurm_sched_stats.gauge-req_time), 0)))",
+    )
     .unit("s")
     .min(0.0)
     .worry(120.0, 300.0)

@@ -53,7 +53,7 @@ def bars(context, part, x, y, w, h):
         context.rectangle(x + 12, top + 15, width, line - 24)
         context.fill()
         part_of = min(value["value"] / most, 1.0)
-        paint(context, "73BF69" if part_of < 0.4 else "FADE2A" if part_of < 0.7 else "F2495C")
+        paint(context, value["colour"])
         context.rectangle(x + 12, top + 15, max(width * part_of, 2), line - 24)
         context.fill()
         write(context, value["text"], x + w - 14, top + 15 + (line - 24) / 2 + 5, 13, TEXT, True, 1.0)
@@ -66,7 +66,7 @@ def table(context, part, x, y, w, h):
         write(context, heading, end, y + 44, 11, FAINT, False, 1.0)
     for index, (name, *figures) in enumerate(part["lines"][: int((h - 56) / 22)]):
         line = y + 66 + index * 22
-        write(context, name if len(name) < 30 else name[:28] + "…", x + 12, line, 11, "8AB8FF")
+        write(context, name if len(name) < 25 else name[:23] + "…", x + 12, line, 11, "8AB8FF")
         for figure, end in zip(figures, right):
             write(context, figure, end, line, 11, TEXT, end == right[0], 1.0)
 

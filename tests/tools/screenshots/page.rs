@@ -309,6 +309,18 @@ fn numbers(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -
             let name = step.and_then(|step| step.get("color")?.as_str()).unwrap_or("text");
             let colour =
                 COLOURS.iter().find(|(known, _)| *known == name).map_or("CCCCDC", |(_, colour)| colour);
+            let fixed = |all: Option<&Value>| {
+                let of_series = all?.as_array()?.iter().find(|one| {
+                    one.pointer("/matcher/options").and_then(Value::as_str) == Some(&series.name)
+                });
+                let own = of_series.and_then(|one| one.pointer("/properties/0/value/fixedColor"));
+                own.or_else(|| defaults("color")?.get("fixedColor"))?.as_str().map(str::to_owned)
+            };
+            let fixed = fixed(at("/fieldConfig/overrides"));
+            let colour = COLOURS
+                .iter()
+                .find(|(known, _)| fixed.as_deref() == Some(*known))
+                .map_or(colour, |(_, hex)| *hex);
             let mapped =
                 at(&format!("/fieldConfig/defaults/mappings/0/options/{value}/text")).and_then(Value::as_str);
             let text = mapped.map_or_else(|| written(value, unit), str::to_owned);
