@@ -73,6 +73,7 @@ const STARTED: &str = "slurm_sched_interval.gauge-jobs_started_per_minute";
 const CYCLES: &str = "slurm_sched_interval.gauge-main_cycles";
 const AGENTS: &str = "slurm_sched_stats.gauge-agent_queue_size";
 const DBD: &str = "slurm_sched_stats.gauge-dbd_agent_queue_size";
+const ROLLUP: &str = "slurm_slurmdbd.rollup.hour.gauge-age";
 const RPC_TIME: &str = "slurm_rpc_stats.total.gauge-interval_mean_time";
 const THREADS: &str = "slurm_health.gauge-threads_fraction";
 
@@ -122,6 +123,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (&running, &|_| Some(10.0)),
         (&submitted, &|_| Some(10.0)),
         (&limit, &|_| Some(10.0)),
+        (ROLLUP, &|ago| Some(3500.0 - ago)),
         // Lost before the quarter of an hour that is looked at.
         (LOST, &|_| Some(500.0)),
         (AGE, &zero),
@@ -161,6 +163,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (&running, &|_| Some(10.0)),
         (&submitted, &|_| Some(14.0)),
         (&limit, &|_| Some(10.0)),
+        (ROLLUP, &|ago| Some(8500.0 - ago)),
         (LOST, &|ago| Some(if ago < 300.0 { 30.0 } else { 0.0 })),
         (AGE, &|ago| Some(2000.0 - ago)),
         (DOUBT, &one),

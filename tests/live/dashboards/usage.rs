@@ -13,6 +13,8 @@ use super::paths::paths;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+const OF_SLURMDBD: [&str; 3] = ["slurm_jobs_finished.", "slurm_associations.", "slurm_slurmdbd."];
+
 /// A cluster with accounting, and what collects and shows it.
 struct Town {
     _daemon: Process,
@@ -37,7 +39,8 @@ impl Town {
             &format!(
                 "[slurm]\nconf = \"{}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\naddress = \"{}\"\n\
                  [collectors.finished]\nenabled = true\ninterval = \"1s\"\naccounts = 5\n\
-                 [collectors.associations]\nenabled = true\ninterval = \"1s\"\nusers = 5\n",
+                 [collectors.associations]\nenabled = true\ninterval = \"1s\"\nusers = 5\n\
+                 [collectors.slurmdbd]\nenabled = true\ninterval = \"1s\"\n",
                 accounting.slurm.conf().display(),
                 folder.path().join("queue").display(),
                 carbon.address()
@@ -83,7 +86,7 @@ impl Town {
 }
 
 fn every() -> Variables {
-    [("prefix", "cluster"), ("partition", "*"), ("account", "*"), ("qos", "*"), ("user", "*")]
+    [("prefix", "cluster"), ("partition", "*"), ("account", "*"), ("qos", "*"), ("user", "*"), ("most", "10")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
 }
@@ -122,13 +125,16 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     town.wait_for("usage", "TRES of GrpTRES", "physics.cpu", 25.0).unwrap();
     town.wait_for("usage", "Running jobs of a QOS's GrpJobs", "urgent", 100.0).unwrap();
 
+    // The hour that slurmdbd has added up is over.
+    wait::until("a roll-up", MINUTE, || {
+        town.shows("rpc", "Age of the roll-ups", "hour").is_some_and(|age| (0.0..7200.0).contains(&age))
+    })
+    .unwrap();
     let of_slurmdbd = |target: &str| {
         // slurmctld adds usage up every five minutes (PriorityCalcPeriod). live.rs asks for it, of points that were made up.
         let mut paths = paths(target);
         paths.retain(|path| !path.ends_with("gauge-level_fs"));
-        paths
-            .iter()
-            .any(|path| path.starts_with("slurm_jobs_finished.") || path.starts_with("slurm_associations."))
+        paths.iter().any(|path| OF_SLURMDBD.iter().any(|family| path.starts_with(family)))
     };
     let (mut asked, mut wrong) = (0, Vec::new());
     for dashboard in dashboards() {

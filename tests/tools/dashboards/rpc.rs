@@ -15,7 +15,7 @@ pub(crate) fn dashboard() -> Dashboard {
             query_variable("user", "User", "$prefix.slurm_rpc_stats.user.*"),
             most(),
         ],
-        rows: vec![totals(), types(), users(), queue()],
+        rows: vec![totals(), types(), users(), queue(), slurmdbd()],
     }
 }
 
@@ -148,6 +148,42 @@ fn queue() -> Row {
             .curve("listed", "$prefix.slurm_rpc_stats.pending_total.gauge-dumped")
             .unit("short")
             .min(0.0),
+        ],
+    )
+}
+
+/// slurmdbd's own, next to slurmctld's: a slow one makes slurmctld slow.
+fn slurmdbd() -> Row {
+    let most = |leaf: &str| format!("highestAverage($prefix.slurm_slurmdbd.type.*.gauge-{leaf}, $most)");
+    closed(
+        "slurmdbd (collectors.slurmdbd)",
+        vec![
+            series(
+                "Age of the roll-ups",
+                "Since the end of the last hour, day and month that slurmdbd has added up for sreport. Of the hour up to an hour is usual; above two \
+                 slurmdbd or its database hangs.",
+            )
+            .each("$prefix.slurm_slurmdbd.rollup.*.gauge-age")
+            .unit("s")
+            .log()
+            .survey()
+            .worry(7200.0, 86400.0),
+            series("slurmdbd: time of an RPC", "The mean of the interval. It grows when the database is slow: its disk, a purge, a backup.")
+                .curve("mean", "$prefix.slurm_slurmdbd.total.gauge-interval_mean_time")
+                .unit("µs")
+                .log()
+                .survey(),
+            series("slurmdbd: what costs its time", "Each type's share of all time that slurmdbd spent on RPCs, of all clusters that it serves.")
+                .each(&most("time_share"))
+                .unit("percentunit")
+                .max(1.0)
+                .stacked()
+                .survey(),
+            series("slurmdbd: calls", "How often each type is asked for.")
+                .each(&most("calls_per_minute"))
+                .unit("reqpm")
+                .min(0.0)
+                .survey(),
         ],
     )
 }

@@ -75,5 +75,21 @@ pub(super) fn rules() -> Vec<Rule> {
             panel: ("usage", "Jobs waiting at an account's limit"),
             nothing: "OK",
         },
+        Rule {
+            name: "rollup",
+            title: "slurmdbd does not roll up",
+            severity: "warning",
+            reason: "slurmdbd adds up each hour once it is over, within minutes. Two hours late is a slurmdbd or a database that hangs, or a roll-up that \
+                     fails again and again. Needs the collector slurmdbd.",
+            summary: "The last hour that slurmdbd has added up ended {{ humanizeDuration .Values.B.Value }} ago.",
+            advice: "slurmdbd's log has the error. sreport shows nothing newer; fairshare and limits do not depend on it.",
+            target: "cluster.slurm_slurmdbd.rollup.hour.gauge-age".to_owned(),
+            window: 600,
+            reducer: "last",
+            limit: Limit::Above(7200.0),
+            lasts: "5m",
+            panel: ("rpc", "Age of the roll-ups"),
+            nothing: "OK",
+        },
     ]
 }
