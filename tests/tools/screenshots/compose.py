@@ -66,7 +66,7 @@ def table(context, part, x, y, w, h):
         write(context, heading, end, y + 44, 11, FAINT, False, 1.0)
     for index, (name, *figures) in enumerate(part["lines"][: int((h - 56) / 22)]):
         line = y + 66 + index * 22
-        write(context, name if len(name) < 25 else name[:23] + "…", x + 12, line, 11, "8AB8FF")
+        write(context, name if len(name) < 21 else name[:19] + "…", x + 12, line, 11, "8AB8FF")
         for figure, end in zip(figures, right):
             write(context, figure, end, line, 11, TEXT, end == right[0], 1.0)
 
