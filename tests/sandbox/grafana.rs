@@ -1,7 +1,7 @@
 //! A dashboard as Grafana reads it: panels, those in closed rows too, and targets with their variables replaced.
 //!
 //! Grafana itself is not here. What it does with a variable is done after its documentation: a query variable is what /metrics/find
-//! returns, "All" is every value of it as `{a,b}`, and `$name`, `${name}` and `[[name]]` are replaced wherever they stand.
+//! returns, "All" is the variable's `allValue` or every value of it as `{a,b}`, and `$name`, `${name}` and `[[name]]` are replaced wherever they stand.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -101,6 +101,9 @@ impl Dashboard {
                 (None, "custom") => {
                     let current = variable.get("current").and_then(|current| text(current, "value"));
                     current.with_context(|| format!("{name} has no value"))?
+                }
+                (None, "query") if text(variable, "allValue").is_some() => {
+                    text(variable, "allValue").unwrap_or_default()
                 }
                 (None, "query") => {
                     let query = replaced(&text(variable, "query").unwrap_or_default(), &found)?;

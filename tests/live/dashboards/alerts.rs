@@ -2,6 +2,7 @@
 //!
 //! A rule is a query, a reduction that leaves out what is no number, and a threshold; without a number its state for no data decides.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -22,6 +23,11 @@ pub(crate) struct Rule {
     reducer: String,
     limit: (String, f64),
     nothing: String,
+    pub(crate) summary: String,
+    /// `severity`, `cluster`, `prefix`.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// The part of its page's address behind `#`.
+    pub(crate) page: String,
 }
 
 /// A YAML file as JSON, read by a parser that knows all of YAML.
@@ -93,10 +99,26 @@ impl Rule {
             text("/noDataState")? == text("/execErrState")?,
             "no answer means another thing than no data"
         );
+        let summary = text("/annotations/summary")?;
+        // A rule that fires for want of data has no value then.
         ensure!(
-            !text("/annotations/summary")?.is_empty() && !text("/labels/severity")?.is_empty(),
-            "nothing to tell"
+            summary.contains("{{") == (text("/noDataState")? == "OK") && summary.matches("{{").count() < 2,
+            "a summary without its value: {summary}"
         );
+        if let Some((_, template)) = summary.split_once("{{ ") {
+            let template = template.split(" }}").next().unwrap_or_default();
+            let known =
+                [".Values.B", "humanizeDuration .Values.B.Value", "humanizePercentage .Values.B.Value"];
+            ensure!(known.contains(&template), "a template that nobody looked up: {template}");
+        }
+        let (address, page) = text("/annotations/runbook_url")?
+            .split_once('#')
+            .map(|(address, page)| (address.to_owned(), page.to_owned()))
+            .context("no page of the runbook")?;
+        ensure!(address.ends_with("/runbook.md"), "{address}");
+        let labels: BTreeMap<String, String> =
+            serde_json::from_value(rule.get("labels").context("no labels")?.clone())?;
+        ensure!(labels.keys().eq(["cluster", "prefix", "severity"]), "{labels:?}");
         ensure!(text("/data/1/model/settings/mode")? == "dropNN", "one missing point would silence the rule");
         let number =
             |pointer: &str| rule.pointer(pointer).and_then(Value::as_f64).with_context(|| pointer.to_owned());
@@ -117,6 +139,9 @@ impl Rule {
                 number("/data/2/model/conditions/0/evaluator/params/0")?,
             ),
             nothing: text("/noDataState")?,
+            summary,
+            labels,
+            page,
             uid,
         })
     }
@@ -142,6 +167,8 @@ impl Rule {
         Ok(match self.reducer.as_str() {
             "last" => values.last().copied(),
             "sum" => Some(sum),
+            "max" => values.iter().copied().reduce(f64::max),
+            "min" => values.iter().copied().reduce(f64::min),
             "mean" => (!values.is_empty()).then(|| sum / values.len() as f64),
             other => bail!("no reducer {other}"),
         })

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::grafana::{Variables, replaced};
-use sandbox::{Bustle, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, daemon, wait};
+use sandbox::{Bustle, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, carbon, daemon, wait};
 
 use super::alerts::{Leaf, invent};
 use super::paths::paths;
@@ -21,11 +21,16 @@ const WORK: u32 = 32;
 const PREFIXES: [(&str, &str); 2] = [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
 
 /// Paths that may be without a point here, and why.
-const EXCUSED: [(&str, &str); 5] = [
+const EXCUSED: [(&str, &str); 10] = [
     ("slurm_nodes.gpu.", "the sandbox has no GPU"),
+    ("slurm_nodes.total.gauge-gpus_", "the sandbox has no GPU, and of none there is no share"),
+    ("slurm_jobs_finished.", "there is no slurmdbd here; usage.rs has one"),
+    ("slurm_associations.", "there is no slurmdbd here; usage.rs has one"),
+    ("slurm_slurmdbd.", "there is no slurmdbd here; usage.rs has one"),
+    ("slurm_graphite.$host.gauge-token_expires_in", "there is no token here"),
     ("slurm_sched_exit.", "slurmctld tells why cycles ended from Slurm 23.11 on"),
-    ("slurm_rpc_stats.type.*.gauge-queued", "the RPC queue: from Slurm 24.05, where it is enabled"),
-    ("slurm_rpc_stats.type.*.gauge-dropped", "the RPC queue: from Slurm 24.05, where it is enabled"),
+    ("slurm_rpc_stats.type.$type.gauge-queued", "the RPC queue: from Slurm 24.05, where it is enabled"),
+    ("slurm_rpc_stats.type.$type.gauge-dropped", "the RPC queue: from Slurm 24.05, where it is enabled"),
     ("slurm_rpc_stats.pending.", "only while messages to nodes wait, which here takes none a second"),
 ];
 
@@ -38,7 +43,9 @@ pub(crate) struct Worked {
 
 impl Worked {
     pub(crate) fn start() -> Result<Self> {
-        let sandbox = Sandbox::start()?;
+        // Some targets look back further than an hour.
+        let schemas = "[everything]\npattern = .*\nretentions = 1s:4h\n".to_owned();
+        let sandbox = Sandbox::with(&carbon::Options { schemas, ..carbon::Options::default() })?;
         let web = GraphiteWeb::spawn(&sandbox.folder, &sandbox.carbon)?;
         let daemons: Result<Vec<Process>> = PREFIXES
             .iter()
@@ -95,10 +102,8 @@ impl Worked {
         for dashboard in dashboards {
             for panel in dashboard.panels() {
                 for target in panel.targets.into_iter().filter(|target| excuse(target, &release).is_some()) {
-                    for path in paths(&target, "$prefix.") {
-                        leaves.extend(
-                            ["alpha", "beta"].map(|name| path.replace("$partition", name).replace('*', name)),
-                        );
+                    for path in paths(&target) {
+                        leaves.extend(["alpha", "beta"].map(|name| named(&path, name)));
                     }
                     targets.push((dashboard, panel.title.clone(), target));
                 }
@@ -128,12 +133,18 @@ impl Worked {
     }
 }
 
+/// A path with this name for every node that a variable or a wildcard stands for.
+pub(crate) fn named(path: &str, name: &str) -> String {
+    let is_any = |node: &str| node == "*" || node.starts_with('$');
+    path.split('.').map(|node| if is_any(node) { name } else { node }).collect::<Vec<_>>().join(".")
+}
+
 fn rising(ago: f64) -> Option<f64> {
     Some(1000.0 - ago)
 }
 
 /// A series at least, a point in each of them, and a name for people.
-fn seen(target: &str, series: &[Rendered]) -> Result<()> {
+pub(crate) fn seen(target: &str, series: &[Rendered]) -> Result<()> {
     ensure!(!series.is_empty(), "no series for {target}");
     for one in series {
         ensure!(one.values().next().is_some(), "{target}: no point in {}", one.name);
@@ -150,7 +161,7 @@ fn excuse(target: &str, release: &str) -> Option<&'static str> {
         let mut excuses = EXCUSED.iter().filter(|(start, _)| path.starts_with(start));
         excuses.find(|(start, _)| !(told && *start == "slurm_sched_exit.")).map(|(_, reason)| *reason)
     };
-    paths(target, "$prefix.").iter().find_map(|path| applies(path))
+    paths(target).iter().find_map(|path| applies(path))
 }
 
 /// A daemon with users among its paths, at a tick a second.
@@ -182,6 +193,9 @@ users = 5
 enabled = true
 interval = \"2s\"
 [collectors.partitions]
+enabled = true
+interval = \"2s\"
+[collectors.controllers]
 enabled = true
 interval = \"2s\"
 ";

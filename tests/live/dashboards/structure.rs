@@ -9,8 +9,11 @@ use sandbox::Dashboard;
 use sandbox::grafana::{Variables, replaced};
 use serde_json::{Map, Value};
 
+use super::states::{JOBS, NODES, REASONS};
+
 /// Grafana's ids of the units used here; `make grafana` looks them up in @grafana/data.
-pub(crate) const UNITS: [&str; 7] = ["bytes", "percentunit", "reqpm", "s", "short", "suffix: /s", "µs"];
+pub(crate) const UNITS: [&str; 9] =
+    ["bytes", "percent", "percentunit", "reqpm", "s", "short", "suffix: /s", "suffix: CPU-h", "µs"];
 
 const DASHBOARD: &[&str] = &[
     "__inputs",
@@ -40,21 +43,28 @@ const PANEL: &[&str] = &[
     "description",
     "fieldConfig",
     "gridPos",
+    "hideTimeOverride",
     "id",
     "options",
     "targets",
+    "timeFrom",
     "title",
+    "transformations",
     "transparent",
     "type",
 ];
 const TARGET: &[&str] = &["datasource", "refId", "target", "textEditor"];
-const DEFAULTS: &[&str] = &["color", "custom", "decimals", "mappings", "max", "min", "thresholds", "unit"];
+const DEFAULTS: &[&str] =
+    &["color", "custom", "decimals", "links", "mappings", "max", "min", "noValue", "thresholds", "unit"];
 const CUSTOM: &[&str] = &[
+    "align",
     "axisLabel",
     "axisPlacement",
+    "cellOptions",
     "drawStyle",
     "fillOpacity",
     "gradientMode",
+    "inspect",
     "lineInterpolation",
     "lineStyle",
     "lineWidth",
@@ -67,14 +77,32 @@ const CUSTOM: &[&str] = &[
 ];
 const REDUCE: &[&str] = &["calcs", "fields", "values"];
 /// The options of each type of panel, all built in.
-const OPTIONS: [(&str, &[&str]); 4] = [
+const OPTIONS: [(&str, &[&str]); 6] = [
     ("timeseries", &["legend", "tooltip"]),
     ("stat", &["colorMode", "graphMode", "justifyMode", "orientation", "reduceOptions", "textMode"]),
     ("bargauge", &["displayMode", "orientation", "reduceOptions", "showUnfilled", "valueMode"]),
+    ("table", &["cellHeight", "showHeader", "sortBy"]),
+    (
+        "alertlist",
+        &[
+            "alertInstanceLabelFilter",
+            "alertName",
+            "dashboardAlerts",
+            "groupBy",
+            "groupMode",
+            "maxItems",
+            "sortOrder",
+            "stateFilter",
+            "viewMode",
+        ],
+    ),
     ("text", &["content", "mode"]),
 ];
-const COLOURS: [&str; 9] =
-    ["blue", "green", "light-blue", "orange", "purple", "red", "super-light-blue", "text", "yellow"];
+/// Grafana's hues, each with its shades, and the colour of text.
+const HUES: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
+const SHADES: [&str; 5] = ["", "dark-", "semi-dark-", "light-", "super-light-"];
+/// The columns of a table beside its first: what the transformation makes of the reducers.
+const COLUMNS: [&str; 3] = ["Now", "Mean", "Max"];
 
 /// Everything that is wrong, in words.
 pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
@@ -159,15 +187,90 @@ impl Found {
         if title.is_empty() || text(panel, "description").is_empty() {
             self.say(format!("{title:?} has no title or no description"));
         }
+        if kind == "alertlist" {
+            return;
+        }
         self.targets(&title, panel);
         let config = panel.get("fieldConfig").unwrap_or(&Value::Null);
         self.field(&title, config);
+        let columns: Vec<String> = list(panel, "transformations")
+            .filter_map(|one| one.pointer("/options/renameByName")?.as_object())
+            .flat_map(|names| names.values().filter_map(Value::as_str).map(str::to_owned))
+            .collect();
         for one in list(config, "overrides") {
             let curve = one.pointer("/matcher/options").and_then(Value::as_str).unwrap_or_default();
-            if !list(panel, "targets")
-                .any(|target| text(target, "target").ends_with(&format!(", '{curve}')")))
-            {
+            let targets: Vec<String> = list(panel, "targets").map(|target| text(target, "target")).collect();
+            let is_state = targets.iter().any(|target| target.starts_with("aliasByNode("))
+                && (JOBS.contains(&curve) || NODES.contains(&curve) || REASONS.contains(&curve));
+            let is_alias = targets.iter().any(|target| target.ends_with(&format!(", '{curve}')")));
+            if !is_alias && !is_state && !columns.iter().any(|column| column == curve) {
                 self.say(format!("{title:?}: no curve {curve:?} to override"));
+            }
+        }
+        if kind == "table" && columns.iter().filter(|column| COLUMNS.contains(&column.as_str())).count() != 3
+        {
+            self.say(format!("{title:?}: a table without its columns"));
+        }
+        self.curves(&title, &kind, config);
+        self.freshness(&title, &kind, panel);
+        self.links(&title, config);
+    }
+
+    /// An outage is a gap: a line goes on over three ticks, or three rounds of a survey. And a threshold is drawn.
+    fn curves(&mut self, title: &str, kind: &str, config: &Value) {
+        if kind != "timeseries" {
+            return;
+        }
+        let spanned = config.pointer("/defaults/custom/spanNulls").and_then(Value::as_u64);
+        if spanned.is_none_or(|spanned| spanned > 180_000) {
+            self.say(format!("{title:?} draws a line through outages of {spanned:?} ms"));
+        }
+        let steps =
+            config.pointer("/defaults/thresholds").map_or(0, |thresholds| list(thresholds, "steps").count());
+        let style = config.pointer("/defaults/custom/thresholdsStyle/mode").and_then(Value::as_str);
+        if (steps > 1) != (style == Some("dashed")) {
+            self.say(format!("{title:?} has thresholds that are not drawn"));
+        }
+    }
+
+    /// A single figure shows nothing old: its last point within a few intervals, or "no data" in a colour of its own.
+    fn freshness(&mut self, title: &str, kind: &str, panel: &Value) {
+        let calcs = panel.pointer("/options/reduceOptions/calcs/0").and_then(Value::as_str);
+        if !["stat", "bargauge", "table"].contains(&kind) || calcs == Some("sum") {
+            return;
+        }
+        if kind != "table" && calcs != Some("last") {
+            self.say(format!("{title:?} shows an old value: {calcs:?}"));
+        }
+        if list(panel, "targets").any(|target| !text(target, "target").contains("(keepLastValue(")) {
+            self.say(format!("{title:?} has nothing while the newest slot is empty"));
+        }
+        if kind == "stat" {
+            let mappings: Vec<&Value> = panel
+                .pointer("/fieldConfig/defaults")
+                .map(|defaults| list(defaults, "mappings").collect())
+                .unwrap_or_default();
+            let is_null = |one: &&Value| one.pointer("/options/match") == Some(&Value::from("null"));
+            let colour =
+                mappings.iter().copied().find(is_null).and_then(|one| one.pointer("/options/result/color"));
+            if colour != Some(&Value::from("purple")) || panel.get("timeFrom").is_none() {
+                self.say(format!("{title:?} does not tell no data from a value"));
+            }
+        }
+    }
+
+    /// A link keeps cluster, data source and time, and its dashboard has the variable that it sets.
+    fn links(&mut self, title: &str, config: &Value) {
+        let own = config.get("defaults").into_iter().flat_map(|defaults| list(defaults, "links"));
+        let columns = list(config, "overrides")
+            .flat_map(|one| list(one, "properties"))
+            .filter(|one| text(one, "id") == "links")
+            .flat_map(|one| list(one, "value"));
+        for link in own.chain(columns) {
+            let url = text(link, "url");
+            let kept = ["var-datasource=${datasource}&", "var-prefix=${prefix}&", "&${__url_time_range}"];
+            if !url.starts_with("/d/slurm-graphite-") || kept.iter().any(|part| !url.contains(part)) {
+                self.say(format!("{title:?}: the link {url} forgets something"));
             }
         }
     }
@@ -214,6 +317,7 @@ impl Found {
             let (id, value) = (text(property, "id"), property.get("value"));
             match id.as_str() {
                 "unit" => self.unit(title, value),
+                "links" => {}
                 "color" => {
                     self.colour(title, &value.map(|value| text(value, "fixedColor")).unwrap_or_default())
                 }
@@ -233,7 +337,8 @@ impl Found {
     }
 
     fn colour(&mut self, title: &str, colour: &str) {
-        if !COLOURS.contains(&colour) {
+        let is_hue = |shade: &str| colour.strip_prefix(shade).is_some_and(|hue| HUES.contains(&hue));
+        if colour != "text" && !SHADES.into_iter().any(is_hue) {
             self.say(format!("{title:?}: no colour {colour:?}"));
         }
     }

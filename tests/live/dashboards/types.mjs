@@ -8,7 +8,8 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join, relative, resolve } from 'node:path';
 
 const RELEASES = ['10.4', '11.6', '12.4', '13.2'];
-const TYPED = { timeseries: ['options', 'custom'], stat: ['options'], bargauge: ['options'], text: ['options'] };
+// An alert list has none in @grafana/schema.
+const TYPED = { timeseries: ['options', 'custom'], stat: ['options'], bargauge: ['options'], text: ['options'], table: ['options', 'custom'] };
 // Of the export, or looked at one by one.
 const UNTYPED = ['__inputs', '__requires', 'panels'];
 
@@ -82,8 +83,11 @@ function source(folder, all) {
     const comment = `${name}: ${value.title}`;
     const { options, fieldConfig, ...rest } = value;
     literal('Panel', fieldConfig ? { ...rest, fieldConfig: { ...fieldConfig, defaults: { ...fieldConfig.defaults, custom: {} } } } : rest, comment);
-    literal(`${value.type}.Options`, options, `${comment}, options`);
-    if (TYPED[value.type].includes('custom')) {
+    const typed = TYPED[value.type] ?? [];
+    if (typed.includes('options')) {
+      literal(`${value.type}.Options`, options, `${comment}, options`);
+    }
+    if (typed.includes('custom')) {
       literal(`${value.type}.FieldConfig`, fieldConfig.defaults.custom, `${comment}, custom`);
     }
   };

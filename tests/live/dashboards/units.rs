@@ -9,41 +9,54 @@ use serde_json::Value;
 use super::paths::{Documented, paths};
 
 /// The units of docs/metrics.md, and Grafana's for them; a figure that is 0 or 1 is shown as a word.
-const SHOWN: [(&str, &[&str]); 8] = [
+const SHOWN: [(&str, &[&str]); 9] = [
     ("0 or 1", &[""]),
     ("0-1", &["percentunit"]),
     ("1/min", &["reqpm", "short"]),
     ("bytes", &["bytes"]),
     ("count", &["short"]),
+    ("fraction", &["percentunit", "short"]),
     // It may be above 1.
-    ("ratio", &["percentunit"]),
+    ("ratio", &["percentunit", "short"]),
     ("s", &["s"]),
     ("µs", &["µs"]),
 ];
 /// Functions that give another unit than they are given, and Grafana's for it.
-const CHANGING: [(&str, &str); 4] = [
+const CHANGING: [(&str, &str); 6] = [
+    ("asPercent", "percent"),
     ("divideSeries", "percentunit"),
-    ("divideSeriesLists", "percentunit"),
     ("perSecond", "suffix: /s"),
-    ("scaleToSeconds", "suffix: /s"),
+    // Seconds as hours, of CPUs.
+    ("scale", "suffix: CPU-h"),
+    // By the minute.
+    ("scaleToSeconds", "short"),
+    // Less a time: an age.
+    ("timeFunction", "s"),
 ];
 /// Functions that give the unit that they are given.
-const KEEPING: [&str; 13] = [
+const KEEPING: [&str; 21] = [
     "alias",
     "aliasByNode",
+    "aliasSub",
+    "applyByNode",
     "consolidateBy",
+    "diffSeries",
     "exclude",
+    "group",
     "highestAverage",
     "highestCurrent",
     "highestMax",
     "keepLastValue",
+    "lowest",
     "maxSeries",
     "minSeries",
+    "movingSum",
+    "multiplySeries",
     "nonNegativeDerivative",
     "sortByName",
     "sumSeries",
+    "summarize",
 ];
-
 /// Every curve that is shown in another unit than its own, in words.
 pub(crate) fn problems(dashboard: &Dashboard, documented: &Documented) -> Vec<String> {
     let mut found = Vec::new();
@@ -64,6 +77,7 @@ pub(crate) fn problems(dashboard: &Dashboard, documented: &Documented) -> Vec<St
 
 /// What may stand for the values of a target.
 fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str>, String> {
+    let target = &without_guards(target);
     let functions = functions(target);
     if let Some(odd) = functions
         .iter()
@@ -76,8 +90,7 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
     if let Some((_, unit)) = changed {
         return Ok(BTreeSet::from([*unit]));
     }
-    let units: BTreeSet<&str> =
-        paths(target, "$prefix.").iter().flat_map(|path| documented.units(path)).collect();
+    let units: BTreeSet<&str> = paths(target).iter().flat_map(|path| documented.units(path)).collect();
     let [unit] = Vec::from_iter(&units)[..] else {
         return Err(format!("its paths have the units {units:?}"));
     };
@@ -88,10 +101,30 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
         .ok_or_else(|| format!("Grafana has nothing for {unit:?}"))
 }
 
+/// A target without what is inside of isNonNull, which is 0 or 1 whatever that is, and without the lists that these divide.
+fn without_guards(target: &str) -> String {
+    let mut left = target
+        .replace("divideSeriesLists(", "group(")
+        .replace("divideSeries(divideSeries(", "divideSeries(group(");
+    while let Some(start) = left.find("isNonNull(") {
+        let mut depth = 0;
+        let inside = left[start..].char_indices().find(|(_, letter)| {
+            depth += i32::from(*letter == '(') - i32::from(*letter == ')');
+            *letter == ')' && depth == 0
+        });
+        let end = inside.map_or(left.len(), |(at, _)| start + at + 1);
+        left.replace_range(start..end, "1");
+    }
+    left
+}
+
 /// The names before brackets, from the outside.
 fn functions(target: &str) -> Vec<&str> {
     let before = target.match_indices('(').filter_map(|(at, _)| target.get(..at));
-    before.filter_map(|text| text.rsplit(|letter: char| !letter.is_ascii_alphanumeric()).next()).collect()
+    before
+        .filter_map(|text| text.rsplit(|letter: char| !letter.is_ascii_alphanumeric()).next())
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 /// The unit that a curve has: that of its override, or the panel's.

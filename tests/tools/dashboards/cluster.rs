@@ -1,6 +1,8 @@
 //! *Cluster*: what do the nodes do, how much of the machine is used, and which partition is full?
 
+use crate::colours::NODES;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
+use crate::overview::{age_of_data, nodes_out};
 use crate::panel::{Panel, series, stat, text};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -30,7 +32,7 @@ fn load() -> Row {
                 .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
                 .unit("short")
                 .min(0.0)
-                .colour("pending", "orange")
+                .colour("pending", "yellow")
                 .colour("running", "blue"),
             series(
                 "Messages to nodes",
@@ -47,25 +49,41 @@ fn load() -> Row {
 }
 
 fn nodes() -> Row {
-    let out = |title: &str, description: &str, leaf: &str| {
-        let of = |kind: &str| format!("$prefix.slurm_nodes.{kind}.gauge-{leaf}");
+    // As a share: a large cluster always has some broken node.
+    let out = |title: &str, description: &str, leaf: &str, yellow: f64, red: f64| {
+        let of = |kind: &str| {
+            format!(
+                "divideSeries($prefix.slurm_nodes.{kind}.gauge-{leaf}, sumSeries($prefix.slurm_nodes.total.gauge-nodes_total))"
+            )
+        };
         stat(title, description)
             .curve("drained", &of("drained"))
             .curve("down", &of("down"))
-            .unit("short")
-            .sized(8, 4)
+            .unit("percentunit")
+            .decimals(1)
+            .sized(5, 4)
+            .worry(yellow, red)
     };
     closed(
         "Nodes (collectors.nodes)",
         vec![
-            out("Out for an hour", "Nodes that have been drained or down for over an hour.", "over_1h")
-                .never(1.0),
-            out("Out for a day", "The same, for over a day.", "over_1d").never(1.0),
-            out("Out for a week", "The same, for over seven days: forgotten?", "over_7d").never(1.0),
+            age_of_data().sized(4, 4),
+            nodes_out().sized(5, 4),
+            out(
+                "Out for an hour",
+                "Nodes that have been drained or down for over an hour, as a share of all.",
+                "over_1h",
+                0.02,
+                0.1,
+            ),
+            out("Out for a day", "The same, for over a day.", "over_1d", 0.02, 0.05),
+            out("Out for a week", "The same, for over seven days: forgotten?", "over_7d", 0.01, 0.05),
             series("Nodes by state", "Each node in one state; drained and down do no work.")
                 .each("$prefix.slurm_nodes.state.*.gauge-nodes")
                 .unit("short")
                 .stacked()
+                .survey()
+                .coloured(&NODES)
                 .sized(24, 9),
         ],
     )
@@ -84,7 +102,8 @@ fn use_of() -> Row {
                 .stacked()
                 .colour("allocated", "blue")
                 .colour("idle", "green")
-                .colour("other", "red"),
+                .colour("other", "red")
+                .survey(),
             series("Memory", "What jobs were given, and what the nodes report as free; the rest is taken by jobs, caches and the system.")
                 .curve("installed", &total("memory_real"))
                 .curve("allocated", &total("memory_allocated"))
@@ -94,7 +113,8 @@ fn use_of() -> Row {
                 .beside("installed")
                 .colour("installed", "text")
                 .colour("allocated", "blue")
-                .colour("free", "green"),
+                .colour("free", "green")
+                .survey(),
         ],
     )
 }
@@ -106,11 +126,13 @@ fn gpus() -> Row {
             series("GPUs in use", "By type.")
                 .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
                 .unit("short")
-                .stacked(),
+                .stacked()
+                .survey(),
             series("GPUs installed", "By type, on all nodes.")
                 .each("$prefix.slurm_nodes.gpu.*.gauge-total")
                 .unit("short")
-                .stacked(),
+                .stacked()
+                .survey(),
         ],
     )
 }
@@ -121,6 +143,8 @@ fn partitions() -> Row {
             .each(&format!("$prefix.slurm_partitions.$partition.gauge-{leaf}"))
             .unit("short")
             .min(0.0)
+            .survey()
+            .leads_to("Jobs of this partition", "jobs", "partition")
     };
     closed(
         "Partitions (collectors.partitions)",
@@ -130,12 +154,13 @@ fn partitions() -> Row {
                 "As a part of the partition's CPUs. Nodes in several partitions count in each.",
             )
             .each(
-                "divideSeriesLists(sortByName($prefix.slurm_partitions.$partition.gauge-cpus_allocated), \
-                     sortByName($prefix.slurm_partitions.$partition.gauge-cpus_total))",
+                "applyByNode($prefix.slurm_partitions.$partition.gauge-cpus_total, -2, 'asPercent(%.gauge-cpus_allocated, %.gauge-cpus_total)')",
             )
-            .unit("percentunit")
+            .unit("percent")
             .min(0.0)
-            .max(1.0),
+            .max(100.0)
+            .survey()
+            .leads_to("Jobs of this partition", "jobs", "partition"),
             each("Nodes idle", "Nodes of the partition that wait for work.", "nodes_idle"),
             each("Jobs pending", "Jobs that wait for this partition.", "jobs_pending"),
             each("GPUs in use", "GPUs of the partition that jobs have.", "gpus_allocated"),

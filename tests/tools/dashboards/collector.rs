@@ -1,6 +1,7 @@
 //! *Collector*: does slurm-graphite itself do what it is there for?
 
-use crate::grafana::{Dashboard, Row, query_variable, row, top};
+use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
+use crate::overview::age_of_data;
 use crate::panel::{series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -9,7 +10,7 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "Collector",
         description: "Does slurm-graphite itself read every interval, deliver everything, and stay small?",
         variables: vec![query_variable("host", "Collector's host", "$prefix.slurm_graphite.*")],
-        rows: vec![health(), readings(), delivery(), upkeep()],
+        rows: vec![health(), readings(), delivery(), surveys(), upkeep()],
     }
 }
 
@@ -24,14 +25,18 @@ fn growth(path: &str) -> String {
 
 fn health() -> Row {
     top(vec![
-        stat("slurmctld", "Whether the last reading succeeded.")
+        age_of_data().sized(3, 4),
+        stat("slurmctld", "Whether slurmctld answered the last time it was asked. No data: slurm-graphite itself is away, or its Carbon.")
             .curve("slurmctld", "maxSeries($prefix.slurm_graphite.$host.gauge-slurmctld_up)")
+            .sized(3, 4)
             .switch("answers", "silent"),
-        stat("Carbon", "Whether a connection stands, for the destination that fares worst.")
+        stat("Carbon", "Whether all Carbons are connected. A Carbon that is away cannot show it here: look at the age of data.")
             .curve("Carbon", "minSeries($prefix.slurm_graphite.$host.carbon.*.gauge-connected)")
+            .sized(3, 4)
             .switch("connected", "away"),
         stat("Queue on disk", "Without it what Carbon has not had is lost when the daemon is killed; see queue.dir.")
             .curve("queue", "minSeries($prefix.slurm_graphite.$host.queue.gauge-durable)")
+            .sized(3, 4)
             .switch("durable", "memory"),
         stat("Oldest tick that waits", "Above 0 a destination is away or slow. Nothing is lost yet: see queue.max_age.")
             .curve("age", "maxSeries($prefix.slurm_graphite.$host.carbon.*.gauge-queue_age)")
@@ -88,7 +93,7 @@ fn delivery() -> Row {
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
                 .unit("short")
                 .min(0.0),
-            series("Points lost", "Each over its interval, by the reason. Any is worth a look at the log.")
+            series("Points lost by reason", "Each over its interval, by the reason. Any is worth a look at the log.")
                 .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
                 .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
                 .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
@@ -107,6 +112,23 @@ fn delivery() -> Row {
     )
 }
 
+fn surveys() -> Row {
+    closed(
+        "Surveys (collectors that are off by default)",
+        vec![
+            series("Time of a reply", "How long slurmctld took for each reply. It holds a lock meanwhile; max_duty bounds its share of the time.")
+                .each("$prefix.slurm_graphite.$host.reply.*.gauge-duration")
+                .unit("µs")
+                .survey()
+                .log(),
+            series("Replies hidden by PrivateData", "1: nothing of this reply is published, because slurmctld may answer with a part only.")
+                .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden")
+                .min(0.0)
+                .survey(),
+        ],
+    )
+}
+
 fn upkeep() -> Row {
     row(
         "Upkeep",
@@ -116,6 +138,21 @@ fn upkeep() -> Row {
                 .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
                 .unit("bytes")
                 .min(0.0),
+            series("Ticks not on disk", "Ticks of an interval that were sent without being on disk first.")
+                .curve("not on disk", &growth("queue.gauge-undurable"))
+                .unit("short")
+                .min(0.0)
+                .colour("not on disk", "red"),
+            series("Queue too small", "1 while queue.max_bytes has no room for all of queue.resend_window.")
+                .curve("too small", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)")
+                .min(0.0)
+                .colour("too small", "orange"),
+            series(
+                "Token for slurmrestd",
+                "How long the token is still valid; only with [slurm] rest, and of a token that says so.",
+            )
+            .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
+            .unit("s"),
             series("Queue's size", "The queue's file with its log, and its share of memory.")
                 .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
                 .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")

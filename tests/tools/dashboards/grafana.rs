@@ -63,6 +63,8 @@ impl Dashboard {
                 { "type": "panel", "id": "timeseries", "name": "Time series", "version": "" },
                 { "type": "panel", "id": "stat", "name": "Stat", "version": "" },
                 { "type": "panel", "id": "bargauge", "name": "Bar gauge", "version": "" },
+                { "type": "panel", "id": "table", "name": "Table", "version": "" },
+                { "type": "panel", "id": "alertlist", "name": "Alert list", "version": "" },
                 { "type": "panel", "id": "text", "name": "Text", "version": "" },
             ],
             "uid": format!("slurm-graphite-{}", self.name), "title": format!("Slurm / {}", self.title),
@@ -113,11 +115,11 @@ fn grid(rows: Vec<Row>) -> Vec<Value> {
     placed
 }
 
-/// A variable with what a query finds, all of it chosen at first.
+/// A variable with what a query finds, all of it chosen at first: as `*`, which stays short however much there is.
 pub(crate) fn query_variable(name: &str, label: &str, query: &str) -> Value {
     json!({
         "name": name, "label": label, "type": "query", "datasource": data_source(), "query": query,
-        "regex": "", "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "hide": 0, "skipUrlSync": false,
+        "regex": "", "refresh": 2, "sort": 1, "multi": true, "includeAll": true, "allValue": "*", "hide": 0, "skipUrlSync": false,
         "current": { "selected": true, "text": ["All"], "value": ["$__all"] }, "options": [],
     })
 }
@@ -144,13 +146,18 @@ fn data_source_variable() -> Value {
     })
 }
 
-/// Words typed in, not a list: /metrics/find cannot look for prefixes of one and of two nodes at once.
+/// The prefixes of all clusters, of one node and of two, as names of series: /metrics/find cannot look for both at once. A prefix of three
+/// nodes can be typed in.
 fn prefix_variable() -> Value {
+    let query = json!({
+        "refId": "Clusters", "queryType": "Metric Name Query", "datasource": data_source(),
+        "target": "group(*.slurm_health.gauge-up, *.*.slurm_health.gauge-up)",
+    });
     json!({
-        "name": "prefix", "label": "Prefix", "type": "textbox", "query": "cluster", "hide": 0, "skipUrlSync": false,
-        "description": "The prefix in slurm-graphite.toml; of several clusters one, for instance cluster.alpha",
-        "current": { "selected": true, "text": "cluster", "value": "cluster" },
-        "options": [{ "selected": true, "text": "cluster", "value": "cluster" }],
+        "name": "prefix", "label": "Cluster", "type": "query", "datasource": data_source(), "query": query,
+        "regex": "/^(.+)\\.slurm_health\\.gauge-up$/", "refresh": 1, "sort": 1, "multi": false, "includeAll": false, "hide": 0,
+        "skipUrlSync": false, "current": { "selected": true, "text": "cluster", "value": "cluster" }, "options": [],
+        "description": "The prefix in slurm-graphite.toml; it can be typed in as well",
     })
 }
 

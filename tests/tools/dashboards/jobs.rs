@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::colours::{JOBS, REASONS};
+use crate::finished;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
 use crate::panel::{Panel, bars, series, stat};
 
@@ -9,19 +11,20 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "jobs",
         title: "Jobs",
-        description: "How many jobs come, start and end, how many wait, for what, and for how long?",
-        variables: vec![partition()],
-        rows: vec![now(), flow(), states(), waiting(), who()],
+        description: "How many jobs come, start and end, how do they end, how many wait, for what, and for how long?",
+        variables: variables(),
+        rows: vec![now(), flow(), finished::ends(), finished::work(), states(), waiting(), who()],
     }
 }
 
-fn partition() -> Value {
-    query_variable("partition", "Partition", "$prefix.slurm_jobs.partition.*")
+fn variables() -> Vec<Value> {
+    let variable =
+        |name: &str, label: &str| query_variable(name, label, &format!("$prefix.slurm_jobs.{name}.*"));
+    vec![variable("partition", "Partition"), variable("account", "Account"), variable("user", "User")]
 }
 
-/// A counter that begins anew at midnight, as a rate. Of the sample at the reset nothing is made.
-fn per_second(leaf: &str) -> String {
-    format!("scaleToSeconds(nonNegativeDerivative($prefix.slurm_sched_stats.gauge-{leaf}), 1)")
+fn per_minute(leaf: &str) -> String {
+    format!("$prefix.slurm_sched_interval.gauge-jobs_{leaf}_per_minute")
 }
 
 fn now() -> Row {
@@ -32,23 +35,21 @@ fn now() -> Row {
             .neutral()
     };
     let now = "when slurmctld last counted them, up to about 30 s ago";
-    let today = "since midnight UTC, slurmctld's start or sdiag --reset, whichever came last";
+    let reset = "since midnight UTC, slurmctld's start or sdiag --reset, whichever came last";
     top(vec![
         figure("Pending", "pending", now),
         figure("Running", "running", now),
-        figure("Submitted today", "submitted", today),
-        figure("Started today", "started", today),
-        figure("Completed today", "completed", today),
+        figure("Submitted since reset", "submitted", reset),
+        figure("Started since reset", "started", reset),
+        figure("Completed since reset", "completed", reset),
         stat(
-            "Failed",
-            "Of the jobs that ended since the counters began, those that slurmd could not run: a broken node or file system, not a program that fails.",
+            "Not launched",
+            "Since the last reset: jobs that slurmd could not run, because of a broken node or file system. sdiag calls them failed; a program that fails is not among them, \
+             see below how jobs end.",
         )
-        .curve(
-            "failed",
-            "divideSeries($prefix.slurm_sched_stats.gauge-jobs_failed, sumSeries($prefix.slurm_sched_stats.gauge-jobs_{failed,completed}))",
-        )
-        .unit("percentunit")
-        .worry(0.01, 0.05),
+        .curve("failed", "$prefix.slurm_sched_stats.gauge-jobs_failed")
+        .unit("short")
+        .worry(10.0, 100.0),
     ])
 }
 
@@ -58,15 +59,16 @@ fn flow() -> Row {
         vec![
             coloured(
                 series(
-                    "Jobs per second",
-                    "From the counters of sdiag. Started above completed: the cluster fills. Submitted far above started for hours: the queue grows.",
+                    "Jobs per minute",
+                    "Started above completed: the cluster fills. Submitted far above started for hours: the queue grows. \"not launched\" is \
+                     what sdiag calls failed: jobs that slurmd could not run.",
                 )
-                .curve("submitted", &per_second("jobs_submitted"))
-                .curve("started", &per_second("jobs_started"))
-                .curve("completed", &per_second("jobs_completed"))
-                .curve("cancelled", &per_second("jobs_canceled"))
-                .curve("failed", &per_second("jobs_failed"))
-                .unit("suffix: /s")
+                .curve("submitted", &per_minute("submitted"))
+                .curve("started", &per_minute("started"))
+                .curve("completed", &per_minute("completed"))
+                .curve("cancelled", &per_minute("canceled"))
+                .curve("not launched", &per_minute("failed"))
+                .unit("short")
                 .min(0.0),
             )
             .sized(24, 9),
@@ -75,15 +77,15 @@ fn flow() -> Row {
                 .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
                 .unit("short")
                 .min(0.0)
-                .colour("pending", "orange")
+                .colour("pending", "yellow")
                 .colour("running", "blue"),
             series(
                 "Who starts jobs",
-                "Jobs started per second, and those of them that backfill started. Nearly all by backfill: the main scheduler does not get far enough.",
+                "Jobs started per minute, and those of them that backfill started. Nearly all by backfill: the main scheduler does not get far enough.",
             )
-            .curve("all", &per_second("jobs_started"))
-            .curve("by backfill", &per_second("bf_total_jobs_since_slurm_start"))
-            .unit("suffix: /s")
+            .curve("all", &per_minute("started"))
+            .curve("by backfill", &per_minute("backfilled"))
+            .unit("short")
             .min(0.0)
             .colour("all", "blue")
             .colour("by backfill", "orange"),
@@ -92,15 +94,14 @@ fn flow() -> Row {
 }
 
 fn coloured(panel: Panel) -> Panel {
-    [
+    let curves = [
         ("submitted", "blue"),
         ("started", "purple"),
         ("completed", "green"),
         ("cancelled", "orange"),
-        ("failed", "red"),
-    ]
-    .into_iter()
-    .fold(panel, |panel, (curve, colour)| panel.colour(curve, colour))
+        ("not launched", "red"),
+    ];
+    panel.coloured(&curves)
 }
 
 fn states() -> Row {
@@ -125,21 +126,29 @@ fn states() -> Row {
             series("Jobs by state", "Of the jobs that are not over.")
                 .each(&live("jobs"))
                 .unit("short")
-                .stacked(),
+                .stacked()
+                .survey()
+                .coloured(&JOBS),
             series("CPUs by state", "CPUs that the jobs have, or ask for.")
                 .each(&live("cpus"))
                 .unit("short")
-                .stacked(),
+                .stacked()
+                .survey()
+                .coloured(&JOBS),
             bars(
                 "Why jobs wait",
-                "The reason of each pending job. Priority and Resources are a full cluster; limits (QOS…, Assoc…) and Dependency are not slurmctld's fault.",
+                "Pending jobs by reason. Blue is a busy cluster, grey the users' own wish, orange a limit (QOS…, Assoc…), and red needs somebody to look.",
             )
             .each("highestCurrent($prefix.slurm_jobs.reason.*.gauge-jobs, 12)")
+            .colour_of_others("orange")
+            .coloured(&REASONS)
             .unit("short"),
             series("GPUs by state", "GPUs that the jobs have, or ask for.")
                 .each(&live("gpus"))
                 .unit("short")
                 .stacked()
+                .survey()
+                .coloured(&JOBS)
                 .sized(12, 9),
         ],
     )
@@ -150,19 +159,21 @@ fn waiting() -> Row {
         "Waiting times (collectors.jobs)",
         vec![
             waits(
-                "What is pending has waited",
-                "Since each became eligible; half of them less than the median.",
+                "Wait so far, pending jobs",
+                "Since each was submitted; half of them less than the median.",
                 "wait",
             ),
             waits(
-                "What has started had waited",
-                "Of the jobs that started in the interval. Absent where none did.",
+                "Wait before start",
+                "Of the jobs that started since the last round, from when each could run. Absent where none did.",
                 "started_wait",
             ),
             series("Waiting by partition", "Of 10 pending jobs of a partition 9 have waited less.")
                 .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
                 .unit("s")
                 .log()
+                .survey()
+                .leads_to("This partition alone", "jobs", "partition")
                 .sized(24, 8),
         ],
     )
@@ -176,43 +187,29 @@ fn waits(title: &str, description: &str, leaf: &str) -> Panel {
         .curve("longest", &path("max"))
         .unit("s")
         .log()
+        .survey()
         .colour("median", "green")
         .colour("9 of 10", "orange")
         .colour("longest", "red")
 }
 
 fn who() -> Row {
-    let most = |dimension: &str, state: &str, leaf: &str| {
-        format!("highestAverage($prefix.slurm_jobs.{dimension}.*.state.{state}.gauge-{leaf}, 10)")
+    let panel = |dimension: &str, title: &str, description: &str, leaf: &str| {
+        let chosen = format!("$prefix.slurm_jobs.{dimension}.${dimension}.state.{leaf}");
+        series(title, description)
+            .nodes(&format!("highestAverage({chosen}, 10)"), -4)
+            .unit("short")
+            .stacked()
+            .survey()
+            .leads_to("This one alone", "jobs", dimension)
     };
-    let named = |panel: Panel, target: String| panel.nodes(&target, -4).unit("short").stacked();
-    closed(
-        "By partition, account and user (collectors.jobs)",
-        vec![
-            named(
-                series("CPUs running, by partition", "CPUs of the running jobs."),
-                "$prefix.slurm_jobs.partition.$partition.state.running.gauge-cpus".to_owned(),
-            ),
-            named(
-                series("Jobs pending, by partition", "Jobs that wait."),
-                "$prefix.slurm_jobs.partition.$partition.state.pending.gauge-jobs".to_owned(),
-            ),
-            named(
-                series("CPUs running, by account", "The ten accounts with the most."),
-                most("account", "running", "cpus"),
-            ),
-            named(
-                series("Jobs pending, by account", "The ten accounts with the most."),
-                most("account", "pending", "jobs"),
-            ),
-            named(
-                series("CPUs running, by user", "The ten users with the most."),
-                most("user", "running", "cpus"),
-            ),
-            named(
-                series("Jobs pending, by user", "The ten users with the most."),
-                most("user", "pending", "jobs"),
-            ),
-        ],
-    )
+    let both = |dimension: &str, several: &str| {
+        let most = format!("The ten {several} with the most.");
+        [
+            panel(dimension, &format!("CPUs running, by {dimension}"), &most, "running.gauge-cpus"),
+            panel(dimension, &format!("Jobs pending, by {dimension}"), &most, "pending.gauge-jobs"),
+        ]
+    };
+    let all = [both("partition", "partitions"), both("account", "accounts"), both("user", "users")];
+    closed("By partition, account and user (collectors.jobs)", all.concat())
 }

@@ -7,11 +7,15 @@
 mod alerts;
 mod cluster;
 mod collector;
+mod colours;
+mod finished;
 mod grafana;
 mod jobs;
+mod overview;
 mod panel;
 mod rpc;
 mod scheduler;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,10 +28,12 @@ fn main() -> Result<()> {
     let folder = PathBuf::from(std::env::args_os().nth(1).context("into which folder?")?);
     fs::create_dir_all(folder.join("alerting"))?;
     let all = [
+        overview::dashboard(),
         scheduler::dashboard(),
         rpc::dashboard(),
         jobs::dashboard(),
         cluster::dashboard(),
+        usage::dashboard(),
         collector::dashboard(),
     ];
     let all: BTreeMap<&str, Value> =
@@ -37,8 +43,10 @@ fn main() -> Result<()> {
     }
     let panel = |dashboard: &str, title: &str| {
         let panels = all.get(dashboard)?.get("panels")?.as_array()?;
+        let inside = panels.iter().filter_map(|row| row.get("panels")?.as_array()).flatten();
         panels
             .iter()
+            .chain(inside)
             .find(|panel| panel.get("title").and_then(Value::as_str) == Some(title))?
             .get("id")?
             .as_u64()

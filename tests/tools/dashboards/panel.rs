@@ -3,12 +3,23 @@
 //! What is written here has to be understood by Grafana 10 to 13: only panels that are built in, and no key that one of them does not
 //! know.
 
+mod kinds;
+
 use serde_json::{Map, Value, json};
 
 use crate::grafana::data_source;
 
-/// Curves go on over so many milliseconds without a point: figures of an interval are absent where nothing happened in it.
-const NO_CYCLE_MS: u32 = 300_000;
+use self::kinds::no_data;
+pub(crate) use self::kinds::{alerts, bars, series, stat, table, text};
+
+/// The same of a survey, which comes once a minute.
+const ROUNDS_MS: u32 = 180_000;
+
+/// A single figure is as old as this many of its intervals at most; then it is "no data".
+const FRESH: u32 = 4;
+
+/// What a single figure looks back over: enough for its little curve, and for a survey that comes every few minutes.
+const NOW: &str = "1h";
 
 /// What draws a panel's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,68 +27,37 @@ enum Kind {
     TimeSeries,
     Stat,
     BarGauge,
+    Table,
+    AlertList,
     Text,
 }
 
-/// One panel. Made by [`series`], [`stat`], [`bars`] or [`text`], then told what differs from the usual.
+/// What a series is called.
+#[derive(Debug, Clone)]
+enum Name {
+    Alias(String),
+    Node(i32),
+    /// The target names them itself.
+    Own,
+}
+
+/// One panel. Made by [`series`], [`stat`], [`bars`], [`table`], [`alerts`] or [`text`], then told what differs from the usual.
 #[derive(Debug, Clone)]
 pub(crate) struct Panel {
     kind: Kind,
     title: String,
     description: String,
-    targets: Vec<String>,
+    targets: Vec<(String, Name)>,
     size: (u32, u32),
     defaults: Map<String, Value>,
     custom: Map<String, Value>,
     options: Map<String, Value>,
     steps: Vec<(&'static str, Option<f64>)>,
     overrides: Vec<Value>,
-}
-
-/// Curves over time.
-pub(crate) fn series(title: &str, description: &str) -> Panel {
-    let mut panel = Panel::new(Kind::TimeSeries, title, description, (12, 8));
-    panel.custom = object(json!({
-        "drawStyle": "line", "lineInterpolation": "linear", "lineWidth": 1, "fillOpacity": 8, "gradientMode": "none",
-        "showPoints": "auto", "pointSize": 5, "spanNulls": NO_CYCLE_MS, "axisPlacement": "auto", "axisLabel": "",
-        "scaleDistribution": { "type": "linear" }, "stacking": { "mode": "none", "group": "A" },
-        "thresholdsStyle": { "mode": "off" },
-    }));
-    panel.options = object(json!({
-        "legend": { "showLegend": true, "displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "mean", "max"] },
-        "tooltip": { "mode": "multi", "sort": "desc" },
-    }));
-    panel.defaults = object(json!({ "color": { "mode": "palette-classic" } }));
-    panel
-}
-
-/// The newest value, large.
-pub(crate) fn stat(title: &str, description: &str) -> Panel {
-    let mut panel = Panel::new(Kind::Stat, title, description, (4, 4));
-    panel.options = object(json!({
-        "colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
-        "reduceOptions": { "calcs": ["lastNotNull"], "fields": "", "values": false },
-    }));
-    panel.defaults = object(json!({ "color": { "mode": "thresholds" } }));
-    panel
-}
-
-/// The newest value of each series as a bar.
-pub(crate) fn bars(title: &str, description: &str) -> Panel {
-    let mut panel = Panel::new(Kind::BarGauge, title, description, (12, 9));
-    panel.options = object(json!({
-        "displayMode": "gradient", "orientation": "horizontal", "showUnfilled": true, "valueMode": "color",
-        "reduceOptions": { "calcs": ["lastNotNull"], "fields": "", "values": false },
-    }));
-    panel.defaults = object(json!({ "color": { "mode": "continuous-GrYlRd" }, "min": 0 }));
-    panel
-}
-
-/// Words.
-pub(crate) fn text(title: &str, content: &str) -> Panel {
-    let mut panel = Panel::new(Kind::Text, title, "", (24, 3));
-    panel.options = object(json!({ "mode": "markdown", "content": content }));
-    panel
+    transformations: Vec<Value>,
+    links: Vec<Value>,
+    /// The newest value is shown, if it is fresh.
+    is_now: bool,
 }
 
 impl Panel {
@@ -93,26 +73,34 @@ impl Panel {
             options: Map::new(),
             steps: vec![("green", None)],
             overrides: Vec::new(),
+            transformations: Vec::new(),
+            links: Vec::new(),
+            is_now: false,
         }
     }
 
     /// Adds a curve with a name of its own.
     pub(crate) fn curve(self, name: &str, target: &str) -> Self {
-        self.target(format!("alias({target}, '{name}')"))
+        self.target(target, Name::Alias(name.to_owned()))
     }
 
     /// Adds what may be several curves, named by their node before the leaf.
     pub(crate) fn each(self, target: &str) -> Self {
-        self.target(format!("aliasByNode({target}, -2)"))
+        self.nodes(target, -2)
     }
 
     /// Adds what may be several curves, named by this node, counted from the end.
     pub(crate) fn nodes(self, target: &str, node: i32) -> Self {
-        self.target(format!("aliasByNode({target}, {node})"))
+        self.target(target, Name::Node(node))
     }
 
-    fn target(mut self, target: String) -> Self {
-        self.targets.push(target);
+    /// Adds a target that names its curves itself.
+    pub(crate) fn named(self, target: &str) -> Self {
+        self.target(target, Name::Own)
+    }
+
+    fn target(mut self, target: &str, name: Name) -> Self {
+        self.targets.push((target.to_owned(), name));
         self
     }
 
@@ -186,13 +174,58 @@ impl Panel {
     pub(crate) fn switch(mut self, one: &str, zero: &str) -> Self {
         self.steps = vec![("red", None), ("green", Some(1.0))];
         self.options.insert("graphMode".to_owned(), json!("none"));
+        self.options.insert("colorMode".to_owned(), json!("background"));
         self.default(
             "mappings",
             json!([{ "type": "value", "options": {
                 "1": { "text": one, "color": "green", "index": 0 },
                 "0": { "text": zero, "color": "red", "index": 1 },
-            } }]),
+            } }, no_data(2)]),
         )
+    }
+
+    /// It comes from a survey, once a minute and not at every tick.
+    pub(crate) fn survey(mut self) -> Self {
+        self.custom.insert("spanNulls".to_owned(), json!(ROUNDS_MS));
+        self
+    }
+
+    /// A click on one of its series leads to a dashboard that shows it alone: `variable` is what that calls it there.
+    pub(crate) fn leads_to(mut self, title: &str, dashboard: &str, variable: &str) -> Self {
+        let named = if self.kind == Kind::Table { "${__value.text}" } else { "${__field.name}" };
+        let link = json!({
+            "title": title, "targetBlank": false,
+            "url": format!("/d/slurm-graphite-{dashboard}?var-datasource=${{datasource}}&var-prefix=${{prefix}}&var-{variable}={named}&${{__url_time_range}}"),
+        });
+        if self.kind == Kind::Table {
+            let column = self.name_column();
+            return self.property(&column, "links", &json!([link]));
+        }
+        self.links.push(link);
+        self
+    }
+
+    /// The heading over the names of a table.
+    fn name_column(&self) -> String {
+        let renamed = self.transformations.iter().find_map(|one| one.pointer("/options/renameByName/Field"));
+        renamed.and_then(Value::as_str).unwrap_or("Field").to_owned()
+    }
+
+    /// Bars from the bottom, one for each point: what is added up over an hour or a day.
+    pub(crate) fn columns(mut self) -> Self {
+        self.custom.insert("drawStyle".to_owned(), json!("bars"));
+        self.custom.insert("fillOpacity".to_owned(), json!(60));
+        self.stacked()
+    }
+
+    /// The colour of every series that has none of its own.
+    pub(crate) fn colour_of_others(self, colour: &str) -> Self {
+        self.default("color", json!({ "mode": "fixed", "fixedColor": colour }))
+    }
+
+    /// Fixed colours for series that have these names; the others have those of the palette.
+    pub(crate) fn coloured(self, colours: &[(&str, &str)]) -> Self {
+        colours.iter().fold(self, |panel, (name, colour)| panel.colour(name, colour))
     }
 
     /// Every series' sum over the time shown, not its newest value.
@@ -201,6 +234,7 @@ impl Panel {
             *reduce = json!({ "calcs": ["sum"], "fields": "", "values": false });
         }
         self.options.insert("graphMode".to_owned(), json!("none"));
+        self.is_now = false;
         self
     }
 
@@ -247,6 +281,8 @@ impl Panel {
             Kind::TimeSeries => "timeseries",
             Kind::Stat => "stat",
             Kind::BarGauge => "bargauge",
+            Kind::Table => "table",
+            Kind::AlertList => "alertlist",
             Kind::Text => "text",
         };
         let mut panel = object(json!({
@@ -256,9 +292,28 @@ impl Panel {
         if self.kind == Kind::Text {
             return Value::Object(panel);
         }
-        let targets = self.targets.iter().zip('A'..).map(|(target, id)| {
+        panel.insert("description".to_owned(), json!(self.description));
+        if self.kind == Kind::AlertList {
+            return Value::Object(panel);
+        }
+        let targets = self.targets.iter().zip('A'..).map(|((target, name), id)| {
+            let fresh =
+                if self.is_now { format!("keepLastValue({target}, {FRESH})") } else { target.clone() };
+            let target = match name {
+                Name::Alias(name) => format!("alias({fresh}, '{name}')"),
+                Name::Node(node) => format!("aliasByNode({fresh}, {node})"),
+                Name::Own => fresh,
+            };
             json!({ "refId": id, "datasource": data_source(), "target": target, "textEditor": true })
         });
+        let targets = targets.collect();
+        if matches!(self.kind, Kind::Stat | Kind::BarGauge) && self.is_now {
+            panel.insert("timeFrom".to_owned(), json!(NOW));
+            panel.insert("hideTimeOverride".to_owned(), json!(true));
+        }
+        if !self.transformations.is_empty() {
+            panel.insert("transformations".to_owned(), json!(self.transformations));
+        }
         let steps: Vec<Value> = self
             .steps
             .iter()
@@ -266,12 +321,14 @@ impl Panel {
             .collect();
         let mut defaults = self.defaults;
         defaults.insert("thresholds".to_owned(), json!({ "mode": "absolute", "steps": steps }));
-        if self.kind == Kind::TimeSeries {
+        if matches!(self.kind, Kind::TimeSeries | Kind::Table) {
             defaults.insert("custom".to_owned(), Value::Object(self.custom));
         }
-        panel.insert("description".to_owned(), json!(self.description));
+        if !self.links.is_empty() {
+            defaults.insert("links".to_owned(), json!(self.links));
+        }
         panel.insert("datasource".to_owned(), data_source());
-        panel.insert("targets".to_owned(), targets.collect());
+        panel.insert("targets".to_owned(), targets);
         panel.insert("fieldConfig".to_owned(), json!({ "defaults": defaults, "overrides": self.overrides }));
         Value::Object(panel)
     }

@@ -1,6 +1,7 @@
 //! *Scheduler*: is slurmctld well, how long do its cycles take, how far do they get, and why do they end?
 
 use crate::grafana::{Dashboard, Row, closed, row, top};
+use crate::overview::{age_of_data, answers};
 use crate::panel::{Panel, series, stat};
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -15,38 +16,43 @@ pub(crate) fn dashboard() -> Dashboard {
 
 fn health() -> Row {
     top(vec![
-        stat("slurmctld", "Whether the last reading succeeded.")
-            .curve("slurmctld", "$prefix.slurm_health.gauge-up")
-            .switch("answers", "silent"),
+        age_of_data().sized(3, 4),
+        answers().sized(3, 4),
         stat(
-            "Last backfill cycle",
-            "How long ago the last backfill cycle began. slurmctld runs none while nothing is pending or nothing has changed; with jobs \
-             pending and minutes without a cycle look at bf_interval, at the RPC load and at max_rpc_cnt.",
+            "Time since last backfill",
+            "How long ago the last backfill cycle began. slurmctld runs one only while a job that could run waits and anything has changed: \
+             held jobs alone need none. With jobs that could run and minutes without a cycle look at bf_interval, at the RPC load and at \
+             max_rpc_cnt.",
         )
-        .curve("age", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
+        .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
         .unit("s")
-        .worry(300.0, 600.0),
+        .sized(4, 4)
+        .neutral(),
         stat(
-            "Threads in use",
-            "RPCs being served, as a part of max_server_threads. New ones wait when all threads are taken: users see hanging commands.",
+            "RPC threads",
+            "RPCs being served at this moment, one thread each. Up to Slurm 24.05 new ones wait when there are 256 (max_server_threads), and \
+             users see hanging commands. Later releases have no such limit; there the time of an RPC on the dashboard RPC load tells it.",
         )
-        .curve("threads", "$prefix.slurm_health.gauge-threads_fraction")
-        .unit("percentunit")
+        .curve("threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
+        .unit("short")
         .min(0.0)
-        .max(1.0)
-        .worry(0.5, 0.8),
+        .sized(3, 4)
+        .worry(128.0, 230.0),
         stat("Agent queue", "Messages to nodes that wait for an agent. Thousands that do not go away: nodes that do not answer.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
             .unit("short")
+            .sized(3, 4)
             .worry(500.0, 2000.0),
         stat("DBD queue", "Messages that wait for slurmdbd. A queue that only grows: slurmdbd is away or slow. A full one loses accounting.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
             .unit("short")
+            .sized(4, 4)
             .worry(100.0, 2000.0),
         stat("Jobs", "Jobs pending and running when slurmctld last counted them, up to about 30 s ago.")
             .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
             .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
             .unit("short")
+            .sized(4, 4)
             .neutral(),
     ])
 }
@@ -64,7 +70,8 @@ fn cycles() -> Row {
             .curve("last cycle", "$prefix.slurm_sched_stats.gauge-main_last_cycle")
             .curve("mean, interval", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
             .curve("mean since reset", "$prefix.slurm_sched_stats.gauge-main_mean_cycle")
-            .curve("max since reset", "consolidateBy($prefix.slurm_sched_stats.gauge-main_max_cycle, 'max')"),
+            .curve("max since reset", "consolidateBy($prefix.slurm_sched_stats.gauge-main_max_cycle, 'max')")
+            .worry(1_000_000.0, 5_000_000.0),
             cycle_times(
                 "Backfill: cycle time",
                 "Without the time that backfill slept to let others work. Near bf_max_time a cycle was cut short and did not see the whole \
@@ -159,12 +166,33 @@ fn server() -> Row {
             .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
             .curve("agent threads", "$prefix.slurm_sched_stats.gauge-agent_thread_count")
             .unit("short")
-            .min(0.0),
+            .min(0.0)
+            .worry(128.0, 230.0),
             series("Queues", "Messages that wait: to nodes, and to slurmdbd.")
                 .curve("to nodes", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
                 .curve("to slurmdbd", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
                 .unit("short")
-                .min(0.0),
+                .min(0.0)
+                .worry(500.0, 2000.0),
+            series(
+                "Age of the job counts",
+                "How old slurmctld's own counts of pending and running jobs are. Up to 30 s is usual; above a minute its background work is held up.",
+            )
+            .curve("age", "$prefix.slurm_sched_interval.gauge-job_states_age")
+            .unit("s")
+            .min(0.0)
+            .worry(60.0, 300.0),
+            series("RPC time", "The mean time of an RPC of the interval, with what it waited for slurmctld's locks: what a user waits for squeue.")
+                .curve("mean", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
+                .unit("µs")
+                .log()
+                .worry(100_000.0, 1_000_000.0),
+            series("Controllers", "1: this host in SlurmctldHost answers, as scontrol ping asks it. Needs the collector controllers.")
+                .each("$prefix.slurm_controllers.*.gauge-up")
+                .min(0.0)
+                .max(1.0)
+                .survey()
+                .sized(24, 5),
         ],
     )
 }

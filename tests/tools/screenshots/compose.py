@@ -43,7 +43,7 @@ def numbers(context, part, x, y, w, h):
 def bars(context, part, x, y, w, h):
     values = sorted(part["values"], key=lambda value: -value["value"])
     values = [value for value in values if value["value"] > 0][:8]
-    most = part["max"] or max(value["value"] for value in values)
+    most = part["max"] or max((value["value"] for value in values), default=1)
     line = (h - 40) / max(len(values), 6)
     for index, value in enumerate(values):
         top = y + 38 + index * line
@@ -53,10 +53,22 @@ def bars(context, part, x, y, w, h):
         context.rectangle(x + 12, top + 15, width, line - 24)
         context.fill()
         part_of = min(value["value"] / most, 1.0)
-        paint(context, "73BF69" if part_of < 0.4 else "FADE2A" if part_of < 0.7 else "F2495C")
+        paint(context, value["colour"])
         context.rectangle(x + 12, top + 15, max(width * part_of, 2), line - 24)
         context.fill()
         write(context, value["text"], x + w - 14, top + 15 + (line - 24) / 2 + 5, 13, TEXT, True, 1.0)
+
+
+def table(context, part, x, y, w, h):
+    right = [x + w - 12 - 76 * back for back in (2, 1, 0)]
+    write(context, part["heading"], x + 12, y + 44, 11, FAINT)
+    for heading, end in zip(("Now", "Mean", "Max"), right):
+        write(context, heading, end, y + 44, 11, FAINT, False, 1.0)
+    for index, (name, *figures) in enumerate(part["lines"][: int((h - 56) / 22)]):
+        line = y + 66 + index * 22
+        write(context, name if len(name) < 21 else name[:19] + "…", x + 12, line, 11, "8AB8FF")
+        for figure, end in zip(figures, right):
+            write(context, figure, end, line, 11, TEXT, end == right[0], 1.0)
 
 
 def save(surface, picture, colours):
@@ -123,6 +135,10 @@ def main(page, picture):
             context.paint()
         elif part["kind"] == "numbers":
             numbers(context, part, x, y, w, h)
+        elif part["kind"] == "table":
+            table(context, part, x, y, w, h)
+        elif part["kind"] == "words":
+            write(context, part["words"], x + w / 2, y + h / 2, 12, FAINT, False, 0.5)
         else:
             bars(context, part, x, y, w, h)
     surface.flush()

@@ -16,15 +16,24 @@ const STEP: u64 = 9;
 /// The last points of a bar that are averaged: at a tick a second one interval has too little in it.
 const LAST: usize = 30;
 
-const COLOURS: [(&str, &str); 10] = [
+const COLOURS: [(&str, &str); 19] = [
     ("blue", "5794F2"),
-    ("green", "73BF69"),
     ("light-blue", "8AB8FF"),
+    ("super-light-blue", "C0D8FF"),
+    ("green", "73BF69"),
+    ("light-green", "96D98D"),
+    ("super-light-green", "C8F2C2"),
     ("orange", "FF9830"),
+    ("light-orange", "FFB357"),
+    ("semi-dark-orange", "FF780A"),
     ("purple", "B877D9"),
+    ("light-purple", "CA95E5"),
     ("red", "F2495C"),
+    ("semi-dark-red", "E02F44"),
+    ("dark-red", "C4162A"),
     ("text", "CCCCDC"),
     ("yellow", "FADE2A"),
+    ("light-yellow", "FFEE52"),
     ("grey", "9AA0A6"),
     ("panel", "181B1F"),
 ];
@@ -69,6 +78,8 @@ impl Page {
             let targets = targets?;
             let part = match panel.kind.as_str() {
                 "timeseries" => curves(panel, &targets, web, seconds, folder)?,
+                "table" => table(panel, &targets, web, seconds)?,
+                "alertlist" => json!({ "kind": "words", "words": "Grafana lists the alerts that fire here" }),
                 _ => numbers(panel, &targets, web, seconds)?,
             };
             page.part(&panel.json, part)?;
@@ -103,7 +114,9 @@ fn opened(mut dashboard: Dashboard) -> Result<Dashboard> {
     for mut panel in std::mem::take(panels) {
         let is_closed = panel.get("collapsed") == Some(&Value::Bool(true));
         let text = |key: &str| panel.get(key).and_then(Value::as_str).unwrap_or_default();
-        if text("type") == "text" || (is_closed && !text("title").contains("(collectors.")) {
+        // There is no slurmdbd in the pictures.
+        let is_on = text("title").contains("(collectors.") && !text("title").contains("finished");
+        if text("type") == "text" || (is_closed && !is_on) {
             less += place(&panel, "h").context("h")?;
             continue;
         }
@@ -129,6 +142,7 @@ fn axis(unit: &str) -> (f64, &str) {
     match unit {
         "µs" => (0.001, "ms"),
         "percentunit" => (100.0, "%"),
+        "percent" => (1.0, "%"),
         "s" => (1.0, "s"),
         "bytes" => (1.0, "bytes"),
         "reqpm" => (1.0, "per minute"),
@@ -186,7 +200,8 @@ fn curves(
     let is_log = custom("scaleDistribution/type") == Some("log");
     let (mut right, mut words) =
         (false, Vec::from_iter((!panel.title.contains(word)).then(|| word.to_owned())));
-    for target in targets {
+    let named: Result<Vec<Vec<String>>> = targets.iter().map(|target| apart(target, web, seconds)).collect();
+    for target in &named?.concat() {
         let name =
             target.rsplit_once(", '").and_then(|(_, name)| name.strip_suffix("')")).unwrap_or_default();
         let mut drawn = target.clone();
@@ -234,6 +249,42 @@ fn curves(
     Ok(json!({ "kind": "curves", "file": file, "unit": words.join(", ") }))
 }
 
+/// A target that has several series as one for each, so that each can have its colour.
+fn apart(target: &str, web: &GraphiteWeb, seconds: u32) -> Result<Vec<String>> {
+    if !target.starts_with("aliasByNode(") {
+        return Ok(vec![target.to_owned()]);
+    }
+    let series = web.render(target, &format!("-{seconds}s"))?;
+    Ok(series.iter().map(|one| format!("alias(grep({target}, '^{0}$'), '{0}')", one.name)).collect())
+}
+
+/// The lines of a table: the newest value, mean and maximum of each series.
+fn table(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -> Result<Value> {
+    let unit = panel.json.pointer("/fieldConfig/defaults/unit").and_then(Value::as_str).unwrap_or_default();
+    let (mut values, mut lines) = (Vec::new(), Vec::new());
+    for target in targets {
+        for series in web.render(target, &format!("-{seconds}s"))? {
+            let all: Vec<f64> = series.values().collect();
+            let newest: Vec<f64> = all.iter().rev().take(LAST).copied().collect();
+            if !newest.is_empty() {
+                let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+                values.push((
+                    series.name,
+                    mean(&newest),
+                    mean(&all),
+                    all.iter().copied().fold(0.0, f64::max),
+                ));
+            }
+        }
+    }
+    values.sort_by(|one, other| other.1.total_cmp(&one.1));
+    for (name, now, mean, max) in values {
+        lines.push(json!([name, written(now, unit), written(mean, unit), written(max, unit)]));
+    }
+    let heading = panel.json.pointer("/transformations/1/options/renameByName/Field").and_then(Value::as_str);
+    Ok(json!({ "kind": "table", "heading": heading.unwrap_or_default(), "lines": lines }))
+}
+
 fn numbers(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -> Result<Value> {
     let at = |pointer: &str| panel.json.pointer(pointer);
     let defaults = |key: &str| at(&format!("/fieldConfig/defaults/{key}"));
@@ -258,11 +309,26 @@ fn numbers(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -
             let name = step.and_then(|step| step.get("color")?.as_str()).unwrap_or("text");
             let colour =
                 COLOURS.iter().find(|(known, _)| *known == name).map_or("CCCCDC", |(_, colour)| colour);
+            let fixed = |all: Option<&Value>| {
+                let of_series = all?.as_array()?.iter().find(|one| {
+                    one.pointer("/matcher/options").and_then(Value::as_str) == Some(&series.name)
+                });
+                let own = of_series.and_then(|one| one.pointer("/properties/0/value/fixedColor"));
+                own.or_else(|| defaults("color")?.get("fixedColor"))?.as_str().map(str::to_owned)
+            };
+            let fixed = fixed(at("/fieldConfig/overrides"));
+            let colour = COLOURS
+                .iter()
+                .find(|(known, _)| fixed.as_deref() == Some(*known))
+                .map_or(colour, |(_, hex)| *hex);
             let mapped =
                 at(&format!("/fieldConfig/defaults/mappings/0/options/{value}/text")).and_then(Value::as_str);
             let text = mapped.map_or_else(|| written(value, unit), str::to_owned);
             values.push(json!({ "name": series.name, "value": value, "text": text, "colour": colour }));
         }
+    }
+    if values.is_empty() {
+        values.push(json!({ "name": "", "value": 0.0, "text": "no data", "colour": "B877D9" }));
     }
     let max = defaults("max").and_then(Value::as_f64);
     Ok(json!({ "kind": if bars { "bars" } else { "numbers" }, "values": values, "max": max }))
@@ -271,7 +337,7 @@ fn numbers(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -
 /// A value with its unit, as Grafana writes it.
 fn written(value: f64, unit: &str) -> String {
     let digits = |value: f64| {
-        if value.abs() >= 100.0 || value.fract() == 0.0 {
+        if value.abs() >= 10.0 || value.fract() == 0.0 {
             format!("{value:.0}")
         } else {
             format!("{value:.2}")
@@ -282,6 +348,7 @@ fn written(value: f64, unit: &str) -> String {
         "µs" if value >= 1e3 => format!("{} ms", digits(value / 1e3)),
         "µs" => format!("{} µs", digits(value)),
         "percentunit" => format!("{} %", digits(value * 100.0)),
+        "percent" => format!("{value:.0} %"),
         "s" => format!("{} s", digits(value)),
         "reqpm" => format!("{} rpm", digits(value)),
         _ => digits(value),

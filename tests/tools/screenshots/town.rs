@@ -1,6 +1,7 @@
 //! The cluster in the pictures: five nodes in three partitions, some with GPUs, and what happens to them.
 
 use std::fs;
+use std::ops::Range;
 
 use anyhow::Result;
 use sandbox::{CPUS, Carbon, Folder, Process, Sandbox, Slurm, carbon, free_port, wait};
@@ -10,7 +11,7 @@ const NODES: [(&str, u32); 5] = [("d1", 0), ("c1", 0), ("c2", 0), ("g1", 4), ("g
 
 /// What the collectors of surveys may do here: slurmctld is small.
 pub(crate) const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n\
-    [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = true\n\
+    [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = true\nusers = 5\n\
     [collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
     [collectors.partitions]\nenabled = true\ninterval = \"2s\"\n";
 
@@ -32,28 +33,70 @@ pub(crate) fn start() -> Result<(Sandbox, Vec<Process>)> {
     Ok((Sandbox { slurm, carbon, folder }, slurmds))
 }
 
-/// Does what belongs to a second, counted from the beginning: longer jobs than those of the own node, a node that is
-/// drained for a while, one that fails.
-pub(crate) fn second(slurm: &Slurm, second: u32) -> Result<()> {
-    let length = format!("sleep {}", fastrand::u32(8..40));
-    if second % 5 == 2 {
-        let tasks = fastrand::u32(1..6).to_string();
-        slurm.submit(&["-p", "compute", "-n", &tasks, "--account=physics", "--wrap", &length])?;
+/// When so many jobs come at once that the schedulers take long.
+const BURST: u32 = 90;
+
+/// When a node is lost, and when it is back.
+const LOST: (u32, u32) = (170, 290);
+
+/// Users of Debian's own, who have jobs.
+const USERS: [u32; 4] = [5, 9, 34, 65534];
+
+/// Does what belongs to these seconds, counted from the beginning: jobs that fill the nodes, a burst of them, and a node that is lost.
+pub(crate) fn second(slurm: &Slurm, seconds: Range<u32>, slurmds: &mut [Process]) -> Result<()> {
+    let length = || format!("sleep {}", fastrand::u32(20..70));
+    let any = |every: u32, first: u32| seconds.clone().any(|second| second % every == first);
+    if any(6, 2) {
+        let tasks = fastrand::u32(2..7).to_string();
+        submit(
+            slurm,
+            &["-p", "compute", "-n", &tasks, "--account=physics", "--time=2", "--wrap", &length()],
+        )?;
     }
-    if second % 8 == 3 {
+    if any(8, 3) {
         let gpus = format!("--gpus={}", fastrand::u32(1..4));
-        slurm.submit(&["-p", "gpu", "-N1", &gpus, "--account=biology", "--wrap", &length])?;
+        submit(slurm, &["-p", "gpu", "-N1", &gpus, "--account=biology", "--time=2", "--wrap", &length()])?;
     }
-    let (node, state) = match second {
-        80 => ("c2", "drain"),
-        170 => ("c2", "resume"),
-        190 => ("g2", "fail"),
-        260 => ("g2", "resume"),
-        _ => return Ok(()),
-    };
-    let (node, state) = (format!("nodename={node}"), format!("state={state}"));
-    slurm.run("scontrol", &["update", &node, &state, "reason=repair"]).map(drop)
+    if seconds.contains(&BURST) {
+        for minutes in 1..9 {
+            let (tasks, time) = (fastrand::u32(3..9).to_string(), format!("--time={minutes}"));
+            let array = [
+                "-p",
+                "compute",
+                "-n",
+                &tasks,
+                &time,
+                "--array=1-12",
+                "--account=biology",
+                "--wrap",
+                "sleep 6",
+            ];
+            submit(slurm, &array)?;
+        }
+    }
+    let [_, _, c2, ..] = slurmds else { return Ok(()) };
+    if seconds.contains(&LOST.0) {
+        c2.freeze()?;
+        slurm.run("scontrol", &["update", "nodename=c2", "state=down", "reason=lost"])?;
+    }
+    if seconds.contains(&LOST.1) {
+        c2.thaw()?;
+        slurm.run("scontrol", &["update", "nodename=c2", "state=resume"])?;
+    }
+    Ok(())
 }
+
+/// By one of the users, where root may lend them its hands.
+fn submit(slurm: &Slurm, args: &[&str]) -> Result<()> {
+    let args = [&["--output=/dev/null", "--chdir=/"], args].concat();
+    let user = USERS.get(fastrand::usize(..8)).filter(|_| rustix::process::getuid().is_root());
+    match user {
+        Some(uid) => slurm.run_as(*uid, "sbatch", &args),
+        None => slurm.run("sbatch", &args),
+    }
+    .map(drop)
+}
+
 fn configure(folder: &Folder, slurm: &Slurm) -> Result<()> {
     let text = fs::read_to_string(slurm.conf())?;
     let replaced = ["NodeName=", "PartitionName=", "SelectTypeParameters="];

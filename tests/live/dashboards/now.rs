@@ -1,0 +1,80 @@
+//! A single large figure is never an old one: where points have stopped there is none, whatever the last was.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use sandbox::grafana::{Panel, Variables, replaced};
+use sandbox::{Carbon, Folder, GraphiteWeb, Rendered, carbon};
+
+use super::alerts::{Leaf, invent};
+use super::dashboards;
+use super::live::named;
+use super::paths::paths;
+
+/// Seconds from one point to the next: so many that asking for everything on a busy machine takes less.
+const SLOT: u32 = 300;
+
+/// Panels that show how things are now.
+fn shown_now() -> Vec<(String, Panel)> {
+    let is_now = |panel: &Panel| {
+        let calcs = panel.json.pointer("/options/reduceOptions/calcs/0");
+        panel.kind == "table" || calcs.is_some_and(|calcs| calcs == "last")
+    };
+    let all = dashboards();
+    let panels = all.iter().flat_map(|one| one.panels().into_iter().map(|panel| (one.name.clone(), panel)));
+    panels.filter(|(_, panel)| is_now(panel)).collect()
+}
+
+/// What a target shows: the last point of each series, as Grafana's `last` takes it.
+fn last(web: &GraphiteWeb, target: &str, cluster: &str) -> Result<Vec<(Rendered, Option<f64>)>> {
+    let variables: Variables = [("prefix", cluster), ("most", "10")]
+        .into_iter()
+        .chain(["host", "type", "user", "partition", "account", "qos"].map(|name| (name, "*")))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let series = web.render(&replaced(target, &variables)?, "-1h")?;
+    Ok(series.into_iter().map(|one| (one.clone(), one.points.last().and_then(|(_, value)| *value))).collect())
+}
+
+#[test]
+fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
+    let folder = Folder::new().unwrap();
+    let schemas = "[everything]\npattern = .*\nretentions = 300s:1d\n".to_owned();
+    let options = carbon::Options { schemas, ..carbon::Options::default() };
+    let mut carbon = Carbon::spawn(&folder, "carbon", &options).unwrap();
+    let mut web = GraphiteWeb::spawn(&folder, &carbon).unwrap();
+    carbon.process.wait_ready().unwrap();
+    let panels = shown_now();
+    let mut leaves = BTreeSet::new();
+    for target in panels.iter().flat_map(|(_, panel)| &panel.targets) {
+        for path in paths(target) {
+            leaves.insert(named(&path, "alpha"));
+        }
+    }
+    // The newest slot is still empty, as it is for most of an interval.
+    let alive = |ago: f64| (ago > 5.0).then_some(1.0);
+    let dead = |ago: f64| (ago > 1795.0).then_some(1.0);
+    let alive_leaves: Vec<Leaf<'_>> = leaves.iter().map(|leaf| (leaf.as_str(), &alive as _)).collect();
+    let dead_leaves: Vec<Leaf<'_>> = leaves.iter().map(|leaf| (leaf.as_str(), &dead as _)).collect();
+    invent(&carbon, "alive", SLOT, &alive_leaves).unwrap();
+    invent(&carbon, "dead", SLOT, &dead_leaves).unwrap();
+    web.process.wait_ready().unwrap();
+    let (mut wrong, mut asked) = (Vec::new(), 0);
+    for (dashboard, panel) in &panels {
+        for target in &panel.targets {
+            // The age of the data goes on growing.
+            let is_age = target.contains("timeFunction(");
+            for (cluster, expected) in [("alive", true), ("dead", is_age)] {
+                let shown = last(&web, target, cluster).unwrap();
+                asked += 1;
+                if shown.is_empty() && expected || shown.iter().any(|(_, value)| value.is_some() != expected)
+                {
+                    let values: Vec<Option<f64>> = shown.iter().map(|(_, value)| *value).collect();
+                    wrong.push(format!("{dashboard}, {:?}, {cluster}: {target}: {values:?}", panel.title));
+                }
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(asked > 60, "only {asked} targets");
+}

@@ -1,0 +1,297 @@
+//! The alert rules: they fire when they should and only then, each for its own cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::{Carbon, Folder, GraphiteWeb, carbon, command};
+use serde_json::Value;
+
+use super::alerts::{self, Leaf, Rule};
+use super::live::shipped;
+use super::paths::paths_behind;
+use super::{RULES, dashboards, documented};
+
+/// A Carbon for invented points, its graphite-web, and the rules.
+struct Court {
+    _folder: Folder,
+    carbon: Carbon,
+    web: GraphiteWeb,
+    rules: Vec<Rule>,
+}
+
+impl Court {
+    fn open() -> Result<Self> {
+        let folder = Folder::new()?;
+        let schemas = "[everything]\npattern = .*\nretentions = 10s:4h\n".to_owned();
+        let options = carbon::Options { schemas, ..carbon::Options::default() };
+        let mut carbon = Carbon::spawn(&folder, "carbon", &options)?;
+        let web = GraphiteWeb::spawn(&folder, &carbon)?;
+        carbon.process.wait_ready()?;
+        let rules = shipped_rules(&folder)?;
+        Ok(Self { _folder: folder, carbon, web, rules })
+    }
+
+    /// The last words of the uids of the rules that fire for a cluster with these points.
+    fn fire(&mut self, cluster: &str, leaves: &[Leaf<'_>]) -> Result<BTreeSet<String>> {
+        if !leaves.is_empty() {
+            alerts::invent(&self.carbon, cluster, 10, leaves)?;
+        }
+        self.web.process.wait_ready()?;
+        let mut firing = BTreeSet::new();
+        for rule in &self.rules {
+            if rule.fires(&self.web, cluster)? {
+                firing.insert(rule.uid.replace("slurm-graphite-", ""));
+            }
+        }
+        Ok(firing)
+    }
+}
+
+fn one(_: f64) -> Option<f64> {
+    Some(1.0)
+}
+
+fn zero(_: f64) -> Option<f64> {
+    Some(0.0)
+}
+
+const UP: &str = "slurm_graphite.head.gauge-slurmctld_up";
+const LOST: &str = "slurm_graphite.head.carbon.c.gauge-points_dropped_age";
+const AGE: &str = "slurm_graphite.head.carbon.c.gauge-queue_age";
+const DOUBT: &str = "slurm_graphite.head.carbon.c.gauge-in_doubt";
+const TOKEN: &str = "slurm_graphite.head.gauge-token_expires_in";
+const UNDURABLE: &str = "slurm_graphite.head.queue.gauge-undurable";
+const SHORT: &str = "slurm_graphite.head.queue.gauge-window_short";
+const SKIPPED: &str = "slurm_graphite.head.gauge-ticks_skipped";
+const HIDDEN: &str = "slurm_graphite.head.reply.jobs.gauge-hidden";
+const PENDING: &str = "slurm_sched_stats.gauge-jobs_pending";
+const QUEUE: &str = "slurm_sched_stats.gauge-main_last_queue_length";
+const BACKFILL: &str = "slurm_sched_interval.gauge-bf_last_cycle_age";
+const SUBMITTED: &str = "slurm_sched_interval.gauge-jobs_submitted_per_minute";
+const STARTED: &str = "slurm_sched_interval.gauge-jobs_started_per_minute";
+const CYCLES: &str = "slurm_sched_interval.gauge-main_cycles";
+const AGENTS: &str = "slurm_sched_stats.gauge-agent_queue_size";
+const DBD: &str = "slurm_sched_stats.gauge-dbd_agent_queue_size";
+const ROLLUP: &str = "slurm_slurmdbd.rollup.hour.gauge-age";
+const RPC_TIME: &str = "slurm_rpc_stats.total.gauge-interval_mean_time";
+const THREADS: &str = "slurm_health.gauge-threads_fraction";
+
+#[test]
+fn alert_rules_fire_when_they_should_and_only_then() {
+    let mut court = Court::open().unwrap();
+    let documented = documented().unwrap();
+    for path in court.rules.iter().flat_map(|rule| paths_behind(&rule.target, "cluster.")) {
+        assert!(documented.has(&path), "{path} is not in docs/metrics.md");
+    }
+    let account = "slurm_associations.account.physics";
+    let of = |leaf: &str| format!("{account}.gauge-{leaf}");
+    let (running, submitted, limit) = (of("jobs_running"), of("submit_jobs"), of("grp_jobs"));
+    let quiet: Vec<Leaf<'_>> = vec![
+        (UP, &one),
+        ("slurm_health.gauge-up", &one),
+        // Long ago, but nothing is pending.
+        (BACKFILL, &|_| Some(9000.0)),
+        (PENDING, &zero),
+        (QUEUE, &zero),
+        (SUBMITTED, &one),
+        (STARTED, &one),
+        (CYCLES, &one),
+        ("slurm_sched_interval.gauge-main_mean_cycle", &|_| Some(300_000.0)),
+        ("slurm_sched_interval.gauge-main_busy_fraction", &|ago| Some(if ago < 60.0 { 1.0 } else { 0.2 })),
+        ("slurm_sched_interval.gauge-job_states_age", &|ago| Some(ago % 31.0)),
+        ("slurm_sched_interval.gauge-jobs_failed_per_minute", &|ago| {
+            Some(if ago < 10.0 { 6.0 } else { 0.0 })
+        }),
+        // A burst.
+        (AGENTS, &|ago| Some(if ago < 500.0 { 3000.0 } else { 0.0 })),
+        (DBD, &|ago| Some(if ago > 60.0 { 5000.0 } else { 0.0 })),
+        (THREADS, &|ago| Some(if ago < 20.0 { 1.0 } else { 0.3 })),
+        (RPC_TIME, &|ago| Some(if ago < 20.0 { 3e6 } else { 2000.0 })),
+        ("slurm_rpc_stats.total.gauge-types", &|_| Some(60.0)),
+        ("slurm_rpc_stats.total.gauge-users", &|_| Some(150.0)),
+        // One of a hundred nodes; and ten that were drained on purpose.
+        ("slurm_nodes.state.down.gauge-nodes", &one),
+        ("slurm_nodes.state.drained.gauge-nodes", &|_| Some(10.0)),
+        ("slurm_nodes.total.gauge-nodes_total", &|_| Some(100.0)),
+        ("slurm_controllers.primary.gauge-up", &one),
+        ("slurm_controllers.backup1.gauge-up", &one),
+        // All of three jobs.
+        ("slurm_jobs_finished.total.state.failed.gauge-jobs", &|ago| Some(f64::from(ago < 25.0))),
+        ("slurm_jobs_finished.total.work.gauge-jobs", &|ago| Some(f64::from(ago < 25.0))),
+        // At the limit, and nobody waits.
+        (&running, &|_| Some(10.0)),
+        (&submitted, &|_| Some(10.0)),
+        (&limit, &|_| Some(10.0)),
+        (ROLLUP, &|ago| Some(3500.0 - ago)),
+        // Lost before the quarter of an hour that is looked at.
+        (LOST, &|_| Some(500.0)),
+        (AGE, &zero),
+        // It reads again since 200 s.
+        (DOUBT, &|ago| Some(f64::from(ago > 200.0))),
+        (TOKEN, &|ago| Some(5000.0 + ago)),
+        (UNDURABLE, &|_| Some(4.0)),
+        (SHORT, &zero),
+        (SKIPPED, &|ago| Some(if ago < 300.0 { 9.0 } else { 7.0 })),
+        (HIDDEN, &zero),
+    ];
+    assert_eq!(court.fire("quiet", &quiet).unwrap(), BTreeSet::new());
+    let trouble: Vec<Leaf<'_>> = vec![
+        ("slurm_health.gauge-up", &|ago| Some(f64::from(ago > 200.0))),
+        (BACKFILL, &|ago| Some(1000.0 - ago)),
+        (PENDING, &|_| Some(40.0)),
+        (QUEUE, &|_| Some(40.0)),
+        (SUBMITTED, &one),
+        (STARTED, &zero),
+        (CYCLES, &zero),
+        ("slurm_sched_interval.gauge-main_mean_cycle", &|_| Some(1_300_000.0)),
+        ("slurm_sched_interval.gauge-main_busy_fraction", &|_| Some(0.7)),
+        ("slurm_sched_interval.gauge-job_states_age", &|_| Some(80.0)),
+        ("slurm_sched_interval.gauge-jobs_failed_per_minute", &one),
+        (AGENTS, &|ago| Some(2000.0 - ago)),
+        (DBD, &|ago| Some(2000.0 - ago)),
+        (THREADS, &|_| Some(0.98)),
+        (RPC_TIME, &|_| Some(2e6)),
+        ("slurm_rpc_stats.total.gauge-types", &|_| Some(60.0)),
+        ("slurm_rpc_stats.total.gauge-users", &|_| Some(200.0)),
+        ("slurm_nodes.state.down.gauge-nodes", &|_| Some(8.0)),
+        ("slurm_nodes.total.gauge-nodes_total", &|_| Some(100.0)),
+        ("slurm_controllers.primary.gauge-up", &one),
+        ("slurm_controllers.backup1.gauge-up", &zero),
+        ("slurm_jobs_finished.total.state.failed.gauge-jobs", &|_| Some(3.0)),
+        ("slurm_jobs_finished.total.work.gauge-jobs", &|_| Some(5.0)),
+        (&running, &|_| Some(10.0)),
+        (&submitted, &|_| Some(14.0)),
+        (&limit, &|_| Some(10.0)),
+        (ROLLUP, &|ago| Some(8500.0 - ago)),
+        (LOST, &|ago| Some(if ago < 300.0 { 30.0 } else { 0.0 })),
+        (AGE, &|ago| Some(2000.0 - ago)),
+        (DOUBT, &one),
+        (TOKEN, &|ago| Some(ago - 60.0)),
+        (UNDURABLE, &|ago| Some(if ago < 300.0 { 5.0 } else { 4.0 })),
+        (SHORT, &one),
+        (SKIPPED, &|ago| Some(if ago < 300.0 { 9.0 } else { 2.0 })),
+        (HIDDEN, &one),
+        // Of the daemon's own figure the file is there, and nothing came in the last eleven minutes.
+        (UP, &|ago| (ago > 660.0).then_some(1.0)),
+    ];
+    let all: BTreeSet<String> =
+        court.rules.iter().map(|rule| rule.uid.replace("slurm-graphite-", "")).collect();
+    assert_eq!(court.fire("trouble", &trouble).unwrap(), all);
+    // Where nothing ever came one rule tells it, and not each of the others.
+    assert_eq!(court.fire("nowhere", &[]).unwrap(), BTreeSet::from(["no-data".to_owned()]));
+}
+
+#[test]
+fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
+    let mut court = Court::open().unwrap();
+    let mut fires = |cluster: &str, rule: &str, leaves: &[Leaf<'_>]| {
+        let firing = court.fire(cluster, leaves).unwrap();
+        firing.contains(rule)
+    };
+    let age = |ago: f64| Some(9000.0 - ago);
+    // A weekend with one held job. Nothing else happens, and slurmctld runs no cycle for it.
+    let held: [Leaf<'_>; 5] =
+        [(BACKFILL, &age), (PENDING, &one), (QUEUE, &zero), (SUBMITTED, &zero), (STARTED, &zero)];
+    assert!(!fires("held", "backfill", &held));
+    // The same while others' jobs come, and start at once: the main scheduler sees one now and then, backfill never.
+    let stream: [Leaf<'_>; 5] = [
+        (BACKFILL, &age),
+        (PENDING, &one),
+        (QUEUE, &|ago| Some(f64::from(ago % 20.0 < 10.0))),
+        (SUBMITTED, &one),
+        (STARTED, &one),
+    ];
+    assert!(!fires("stream", "backfill", &stream));
+    // A job that could run, on a cluster on which nothing changes.
+    let still: [Leaf<'_>; 5] =
+        [(BACKFILL, &age), (PENDING, &one), (QUEUE, &one), (SUBMITTED, &zero), (STARTED, &zero)];
+    assert!(!fires("still", "backfill", &still));
+    let stuck: [Leaf<'_>; 5] =
+        [(BACKFILL, &age), (PENDING, &one), (QUEUE, &one), (SUBMITTED, &one), (STARTED, &zero)];
+    assert!(fires("stuck", "backfill", &stuck));
+    // Nobody waits, and the main scheduler rests: sched_interval = -1.
+    assert!(!fires("rest", "main", &[(PENDING, &zero), (CYCLES, &zero)]));
+
+    // At MaxDBDMsgs the queue grows no more, and accounting is thrown away; nodes that are gone are as many as before.
+    let full: [Leaf<'_>; 4] = [
+        (DBD, &|_| Some(10_000.0)),
+        ("slurm_health.gauge-dbd_agent_queue_per_minute", &zero),
+        (AGENTS, &|ago| Some(if ago % 20.0 < 10.0 { 2000.0 } else { 2010.0 })),
+        ("slurm_health.gauge-agent_queue_per_minute", &|ago| {
+            Some(if ago % 20.0 < 10.0 { -60.0 } else { 60.0 })
+        }),
+    ];
+    assert!(fires("full", "dbd", &full));
+    assert!(fires("full", "agents", &[]));
+
+    // From 24.11 on there is no threads_fraction.
+    assert!(fires("modern", "rpc-time", &[(RPC_TIME, &|_| Some(1.5e6)), (SUBMITTED, &one)]));
+}
+
+#[test]
+fn two_clusters_are_told_apart_by_title_labels_and_summary() {
+    let folder = Folder::new().unwrap();
+    let text = fs::read_to_string(shipped().join(RULES)).unwrap();
+    let file = alerts::json(&folder, &text).unwrap();
+    let other = alerts::json(&folder, &for_alpha(&folder, &text).unwrap()).unwrap();
+    // In a folder, Grafana before 11.6 allows each title once, and a group of rules is replaced by one of the same name.
+    let name = |file: &Value| file["groups"][0]["name"].clone();
+    assert_eq!(file["groups"][0]["folder"], other["groups"][0]["folder"]);
+    assert_ne!(name(&file), name(&other));
+    let (rules, others) = (alerts::rules(&file).unwrap(), alerts::rules(&other).unwrap());
+    assert_eq!(rules.len(), others.len());
+    let titles: BTreeSet<&String> = rules.iter().chain(&others).map(|rule| &rule.title).collect();
+    assert_eq!(titles.len(), rules.len() * 2, "{titles:?}");
+    for (rule, other) in rules.iter().zip(&others) {
+        assert_eq!(other.uid, format!("alpha-{}", rule.uid));
+        assert_eq!((&other.panel, &other.page), (&rule.panel, &rule.page));
+        assert_eq!(other.target, rule.target.replace("cluster.slurm_", "cluster.alpha.slurm_"));
+        assert!(!paths_behind(&other.target, "cluster.alpha.slurm_").is_empty(), "{}", other.target);
+        for (rule, cluster, prefix) in [(rule, "cluster", "cluster"), (other, "alpha", "cluster.alpha")] {
+            let start = format!("Slurm {cluster}: ");
+            assert!(rule.title.starts_with(&start) && rule.summary.starts_with(&start), "{}", rule.title);
+            let label = |name: &str| rule.labels.get(name).cloned();
+            assert_eq!(
+                (label("cluster").as_deref(), label("prefix").as_deref()),
+                (Some(cluster), Some(prefix))
+            );
+        }
+    }
+}
+
+/// The rules, each with a panel that exists.
+pub(crate) fn shipped_rules(folder: &Folder) -> Result<Vec<Rule>> {
+    let text = fs::read_to_string(shipped().join(RULES))?;
+    let rules = alerts::rules(&alerts::json(folder, &text)?)?;
+    let panels: BTreeMap<String, Vec<u64>> = dashboards()
+        .iter()
+        .map(|dashboard| {
+            let uid = dashboard.json["uid"].as_str().unwrap_or_default().to_owned();
+            (uid, dashboard.panels().iter().filter_map(|panel| panel.json["id"].as_u64()).collect())
+        })
+        .collect();
+    for rule in &rules {
+        let of_dashboard = panels.get(&rule.panel.0).with_context(|| rule.panel.0.clone())?;
+        ensure!(of_dashboard.contains(&rule.panel.1), "{}: no panel {:?}", rule.title, rule.panel);
+    }
+    Ok(rules)
+}
+
+/// What the file's own words make of it for another cluster.
+fn for_alpha(folder: &Folder, text: &str) -> Result<String> {
+    let words: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix('#')).collect();
+    let start = words.iter().position(|line| line.trim().starts_with("sed ")).context("no sed")?;
+    let mut sed = String::new();
+    for line in words.iter().skip(start) {
+        sed += line.trim().trim_end_matches('\\');
+        if !line.ends_with('\\') {
+            break;
+        }
+    }
+    fs::write(folder.path().join("rules.in"), text)?;
+    let sed = sed.replace("slurm-graphite.yaml", "rules.in");
+    let output = command(folder.path(), &sandbox::find_program("sh")?).args(["-c", &sed]).output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}

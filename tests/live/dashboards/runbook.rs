@@ -1,0 +1,134 @@
+//! Rules, docs/runbook.md and the thresholds of docs/metrics.md hang together: a page for each rule, a rule for each page, and whoever reads
+//! of a threshold knows that something watches it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use sandbox::Folder;
+
+use super::dashboards;
+use super::rules::shipped_rules;
+
+/// Metrics with a threshold in their meaning that no rule watches, and why.
+const UNWATCHED: [(&str, &str); 11] = [
+    (
+        "agent_queue_per_minute",
+        "the rule watches agent_queue_size, which goes on telling when the queue grows no more",
+    ),
+    ("bf_busy_fraction", "usual on a large cluster; the Scheduler dashboard draws the threshold"),
+    ("bf_coverage", "usual on a large cluster; the Scheduler dashboard has the curve"),
+    ("bf_last_cycle_when", "bf_last_cycle_age is the same as an age"),
+    ("count", "pending_total.count is agent_queue_size, by type; why cycles end is a matter of tuning"),
+    ("dbd_agent_queue_per_minute", "the rule watches dbd_agent_queue_size"),
+    ("jobs_started_per_minute", "that the queue grows is the users' business"),
+    ("level_fs", "that an account has had its share is no fault"),
+    ("main_cycles_per_minute", "main_cycles is watched"),
+    ("seconds_since_reading", "up is watched"),
+    ("unparsed", "a figure is incomplete, and nothing is broken; the log tells it"),
+];
+
+fn document(name: &str) -> String {
+    let file = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")).join(name);
+    fs::read_to_string(&file).unwrap()
+}
+
+/// The sections of the runbook, by their anchor as Markdown's renderers make it.
+fn pages() -> BTreeMap<String, String> {
+    let text = document("runbook.md");
+    let sections = text.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap());
+    sections
+        .map(|(title, body)| {
+            let plain = title.to_lowercase().replace(' ', "-");
+            (
+                plain.chars().filter(|letter| letter.is_alphanumeric() || *letter == '-').collect(),
+                body.to_owned(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn every_rule_has_its_page_and_every_page_its_rule() {
+    let folder = Folder::new().unwrap();
+    let rules = shipped_rules(&folder).unwrap();
+    let pages = pages();
+    let named: BTreeSet<&String> = rules.iter().map(|rule| &rule.page).collect();
+    assert_eq!(named, pages.keys().collect::<BTreeSet<_>>());
+    assert_eq!(named.len(), rules.len(), "two rules with one page");
+    let panels: BTreeSet<String> =
+        dashboards().iter().flat_map(|one| one.panels()).map(|panel| panel.title).collect();
+    let titles: BTreeSet<String> =
+        dashboards().iter().map(|one| one.json["title"].as_str().unwrap().replace("Slurm / ", "")).collect();
+    for (page, text) in &pages {
+        for part in ["**Means:** ", "**See:** ", "**Do:**", "**Do not** "] {
+            assert_eq!(text.matches(part).count(), 1, "{page}: {part}");
+        }
+        // What is quoted under "See" is a panel, what is in italics a dashboard or another page.
+        let see = text.split("**See:** ").nth(1).unwrap().split("**Do:**").next().unwrap().replace('\n', " ");
+        for panel in see.split('"').skip(1).step_by(2) {
+            let row = dashboards()
+                .iter()
+                .any(|one| one.json.to_string().contains(&format!("\"title\":\"{panel}\"")));
+            assert!(panels.contains(panel) || row, "{page}: there is no panel {panel:?}");
+        }
+        for dashboard in see.split('*').skip(1).step_by(2) {
+            let is_page = pages.keys().any(|page| *page == dashboard.to_lowercase().replace(' ', "-"));
+            assert!(titles.contains(dashboard) || is_page, "{page}: there is no dashboard {dashboard:?}");
+        }
+    }
+}
+
+#[test]
+fn every_threshold_that_is_documented_is_watched() {
+    let folder = Folder::new().unwrap();
+    let targets: Vec<String> = shipped_rules(&folder)
+        .unwrap()
+        .into_iter()
+        .map(|rule| rule.target.replace(['{', '}', ','], " "))
+        .collect();
+    let is_watched = |leaf: &str| {
+        let words = targets
+            .iter()
+            .flat_map(|target| target.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
+        let mut names = words.filter(|word| !word.is_empty());
+        // A brace's inside may be the beginning or the end of a leaf.
+        names.any(|word| word == leaf)
+            || targets.iter().any(|target| {
+                target.split("gauge-").skip(1).any(|rest| {
+                    let mut parts = rest.split([')', '(']).next().unwrap_or_default().split(' ');
+                    let head = parts.next().unwrap_or_default();
+                    !head.is_empty()
+                        && head.ends_with('_')
+                        && parts.any(|tail| leaf == format!("{head}{tail}"))
+                })
+            })
+    };
+    let (mut seen, mut unwatched) = (BTreeSet::new(), BTreeSet::new());
+    for line in document("metrics.md").lines() {
+        let Some((leaf, rest)) = line.strip_prefix("| `").and_then(|rest| rest.split_once("` | ")) else {
+            continue;
+        };
+        if has_threshold(rest) {
+            seen.insert(leaf.to_owned());
+            if !is_watched(leaf) {
+                unwatched.insert(leaf.to_owned());
+            }
+        }
+    }
+    assert!(seen.len() > 20, "{seen:?}");
+    assert_eq!(unwatched, UNWATCHED.map(|(leaf, _)| leaf.to_owned()).into(), "of {seen:?}");
+}
+
+/// Whether a meaning says from where on something is wrong.
+fn has_threshold(meaning: &str) -> bool {
+    let before_digit = |word: &str| {
+        meaning
+            .match_indices(word)
+            .any(|(at, _)| meaning[at + word.len()..].starts_with(|letter: char| letter.is_ascii_digit()))
+    };
+    ["above ", "below ", "at "].into_iter().any(before_digit)
+        || ["Alert", "Warn", "growing means", "not 0 means", "means that"]
+            .iter()
+            .any(|word| meaning.contains(word))
+}

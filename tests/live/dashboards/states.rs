@@ -1,0 +1,66 @@
+//! The names that series of states and reasons can have: Slurm's, in lower case as slurm-graphite publishes them.
+
+/// Of jobs.
+pub(crate) const JOBS: [&str; 20] = [
+    "pending",
+    "running",
+    "suspended",
+    "configuring",
+    "completing",
+    "stage_out",
+    "signaling",
+    "stopped",
+    "resizing",
+    "special_exit",
+    "completed",
+    "cancelled",
+    "failed",
+    "timeout",
+    "out_of_memory",
+    "node_fail",
+    "boot_fail",
+    "deadline",
+    "preempted",
+    "requeued",
+];
+
+/// Of nodes, as sinfo shows them.
+pub(crate) const NODES: [&str; 21] = [
+    "idle",
+    "mixed",
+    "allocated",
+    "completing",
+    "planned",
+    "reserved",
+    "maint",
+    "draining",
+    "drained",
+    "failing",
+    "fail",
+    "down",
+    "inval",
+    "unknown",
+    "blocked",
+    "reboot",
+    "powering_up",
+    "powering_down",
+    "power_down",
+    "powered_down",
+    "future",
+];
+
+/// Some reasons why jobs wait, as squeue shows them.
+pub(crate) const REASONS: [&str; 12] = [
+    "Priority",
+    "Resources",
+    "Dependency",
+    "JobHeldUser",
+    "BeginTime",
+    "JobArrayTaskLimit",
+    "JobHeldAdmin",
+    "PartitionDown",
+    "PartitionInactive",
+    "ReqNodeNotAvail",
+    "BadConstraints",
+    "launch_failed_requeued_held",
+];

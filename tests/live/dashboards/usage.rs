@@ -1,0 +1,153 @@
+//! What needs slurmdbd: every target about finished jobs and about accounts, against a slurmdbd, and some of their values against what was
+//! submitted.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use sandbox::grafana::{Variables, replaced};
+use sandbox::{Accounting, Carbon, Folder, GraphiteWeb, Process, carbon, daemon, wait};
+
+use super::dashboards;
+use super::live::seen;
+use super::paths::paths;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+const OF_SLURMDBD: [&str; 3] = ["slurm_jobs_finished.", "slurm_associations.", "slurm_slurmdbd."];
+
+/// A cluster with accounting, and what collects and shows it.
+struct Town {
+    _daemon: Process,
+    web: GraphiteWeb,
+    _carbon: Carbon,
+    accounting: Accounting,
+    _folder: Folder,
+}
+
+impl Town {
+    fn start() -> Result<Self> {
+        let folder = Folder::new()?;
+        let schemas = "[everything]\npattern = .*\nretentions = 1s:4h\n".to_owned();
+        let mut carbon =
+            Carbon::spawn(&folder, "carbon", &carbon::Options { schemas, ..carbon::Options::default() })?;
+        let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
+        let accounting = Accounting::start(&folder)?;
+        carbon.process.wait_ready()?;
+        let daemon = daemon::spawn_daemon(
+            &folder,
+            "daemon",
+            &format!(
+                "[slurm]\nconf = \"{}\"\n[queue]\ndir = \"{}\"\n[[carbon]]\naddress = \"{}\"\n\
+                 [collectors.finished]\nenabled = true\ninterval = \"1s\"\naccounts = 5\n\
+                 [collectors.associations]\nenabled = true\ninterval = \"1s\"\nusers = 5\n\
+                 [collectors.slurmdbd]\nenabled = true\ninterval = \"1s\"\n",
+                accounting.slurm.conf().display(),
+                folder.path().join("queue").display(),
+                carbon.address()
+            ),
+        )?;
+        web.process.wait_ready()?;
+        Ok(Self { _daemon: daemon, web, _carbon: carbon, accounting, _folder: folder })
+    }
+
+    fn limit(&self, words: &[&str]) -> Result<()> {
+        self.accounting.slurm.run("sacctmgr", &[&["-i", "modify"], words].concat()).map(drop)
+    }
+
+    fn submit(&self, count: usize, words: &[&str], script: &str) -> Result<()> {
+        for _ in 0..count {
+            self.accounting.slurm.submit(&[words, &["--output=/dev/null", "--wrap", script]].concat())?;
+        }
+        Ok(())
+    }
+
+    /// The newest value of a curve.
+    fn shows(&self, dashboard: &str, panel: &str, curve: &str) -> Option<f64> {
+        let all = dashboards();
+        let panel = all
+            .iter()
+            .find(|one| one.name == dashboard)?
+            .panels()
+            .into_iter()
+            .find(|one| one.title == panel)?;
+        panel.targets.iter().find_map(|target| {
+            let series = self.web.render(&replaced(target, &every()).ok()?, "-2min").ok()?;
+            series.iter().find(|one| one.name == curve)?.values().next_back()
+        })
+    }
+
+    fn wait_for(&self, dashboard: &str, panel: &str, curve: &str, value: f64) -> Result<()> {
+        let what = format!("{dashboard}, {panel}, {curve}: {value}");
+        wait::until(&what, MINUTE, || {
+            self.shows(dashboard, panel, curve).is_some_and(|shown| (shown - value).abs() < 1e-6)
+        })
+        .map(drop)
+    }
+}
+
+fn every() -> Variables {
+    [("prefix", "cluster"), ("partition", "*"), ("account", "*"), ("qos", "*"), ("user", "*"), ("most", "10")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}
+
+#[test]
+fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
+    let town = Town::start().unwrap();
+    town.limit(&[
+        "account",
+        "physics",
+        "set",
+        "GrpJobs=2",
+        "GrpSubmitJobs=20",
+        "GrpTRES=cpu=8",
+        "GrpTRESMins=cpu=90000",
+    ])
+    .unwrap();
+    town.limit(&["qos", "urgent", "set", "GrpJobs=1"]).unwrap();
+    town.submit(3, &["--account=chemistry", "--time=5"], "sleep 1").unwrap();
+    town.submit(2, &["--account=chemistry", "--time=5"], "sleep 1; exit 3").unwrap();
+    // Two of five have failed, by all who count them.
+    town.wait_for("jobs", "Jobs ended since the first start, by state", "completed", 3.0).unwrap();
+    town.wait_for("jobs", "Jobs ended since the first start, by state", "failed", 2.0).unwrap();
+    for (dashboard, panel) in
+        [("overview", "Jobs failing"), ("jobs", "Failed, last hour"), ("jobs", "Share of jobs that failed")]
+    {
+        town.wait_for(dashboard, panel, "failed", 0.4).unwrap();
+    }
+    // Two of five run, each with a CPU; and one of two.
+    town.submit(5, &["--account=physics", "-n1"], "sleep 300").unwrap();
+    town.submit(2, &["--account=chemistry", "--qos=urgent", "-n1"], "sleep 300").unwrap();
+    town.wait_for("usage", "Jobs waiting at an account's limit", "jobs", 3.0).unwrap();
+    town.wait_for("usage", "Jobs waiting at a QOS's limit", "jobs", 1.0).unwrap();
+    town.wait_for("usage", "Running jobs of GrpJobs", "physics", 100.0).unwrap();
+    town.wait_for("usage", "Submitted jobs of GrpSubmitJobs", "physics", 25.0).unwrap();
+    town.wait_for("usage", "TRES of GrpTRES", "physics.cpu", 25.0).unwrap();
+    town.wait_for("usage", "Running jobs of a QOS's GrpJobs", "urgent", 100.0).unwrap();
+
+    // The hour that slurmdbd has added up is over.
+    wait::until("a roll-up", MINUTE, || {
+        town.shows("rpc", "Age of the roll-ups", "hour").is_some_and(|age| (0.0..7200.0).contains(&age))
+    })
+    .unwrap();
+    let of_slurmdbd = |target: &str| {
+        // slurmctld adds usage up every five minutes (PriorityCalcPeriod). live.rs asks for it, of points that were made up.
+        let mut paths = paths(target);
+        paths.retain(|path| !path.ends_with("gauge-level_fs"));
+        paths.iter().any(|path| OF_SLURMDBD.iter().any(|family| path.starts_with(family)))
+    };
+    let (mut asked, mut wrong) = (0, Vec::new());
+    for dashboard in dashboards() {
+        for panel in dashboard.panels() {
+            for target in panel.targets.iter().filter(|target| of_slurmdbd(target)) {
+                let resolved = replaced(target, &every()).unwrap();
+                asked += 1;
+                if let Err(error) = seen(&resolved, &town.web.render(&resolved, "-10min").unwrap()) {
+                    wrong.push(format!("{}, {:?}: {error:#}", dashboard.name, panel.title));
+                }
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(asked > 20, "only {asked} targets");
+}

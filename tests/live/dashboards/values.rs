@@ -1,0 +1,201 @@
+//! What a target shows is what its panel says: computed here from points that were made up, and asked of graphite-web.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sandbox::grafana::{Variables, replaced};
+use sandbox::{Carbon, Folder, GraphiteWeb, carbon, now, wait};
+
+use super::alerts::{Leaf, invent};
+use super::dashboards;
+
+/// Dashboard, panel, curve, and the value that it must have now, with these points.
+const CLAIMS: [(&str, &str, &str, f64); 25] = [
+    // 40 of 200 CPUs; three GPUs of four.
+    ("overview", "CPUs in use", "cpus", 0.2),
+    ("overview", "GPUs in use", "gpus", 0.75),
+    // Two of 50 are down, one is fail; five drained and two draining.
+    ("overview", "Nodes out", "down", 0.06),
+    ("overview", "Nodes out", "drained", 0.14),
+    ("cluster", "Nodes out", "drained", 0.14),
+    ("cluster", "Out for a day", "drained", 0.08),
+    // In each round 2 of 10 jobs failed, and one ran out of memory.
+    ("overview", "Jobs failing", "failed", 0.3),
+    ("jobs", "Share of jobs that failed", "failed", 0.3),
+    // Rounds of 10 s.
+    ("jobs", "Jobs ended per minute, by state", "failed", 12.0),
+    ("jobs", "Jobs per minute", "submitted", 7.0),
+    ("jobs", "Use of time limits", "used", 0.25),
+    ("jobs", "Use of time limits", "jobs below a tenth", 0.1),
+    ("overview", "Partitions by CPUs in use", "long", 60.0),
+    ("overview", "Partitions by CPUs in use", "short", 20.0),
+    ("cluster", "CPUs in use", "long", 60.0),
+    ("overview", "Partitions by pending jobs", "long", 30.0),
+    ("overview", "Users by CPUs", "alice", 16.0),
+    ("overview", "RPC types by slurmctld's time", "REQUEST_JOB_INFO", 0.8),
+    ("rpc", "What costs most now", "REQUEST_JOB_INFO", 0.8),
+    // physics: 8 of 10 jobs, 40 of 40 CPUs; biology has no limit, and chemistry 5 of 5 jobs and nobody waits.
+    ("usage", "Running jobs of GrpJobs", "physics", 80.0),
+    ("usage", "TRES of GrpTRES", "physics.cpu", 100.0),
+    ("usage", "Usage of the share", "physics", 200.0),
+    // 20 submitted, 8 run.
+    ("usage", "Jobs waiting at an account's limit", "jobs", 12.0),
+    ("usage", "Jobs waiting at a QOS's limit", "jobs", 4.0),
+    ("usage", "Running jobs of a QOS's GrpJobs", "urgent", 100.0),
+];
+
+const CONSTANT: [(&str, f64); 45] = [
+    ("slurm_nodes.total.gauge-cpus_allocated", 40.0),
+    ("slurm_nodes.total.gauge-cpus_total", 200.0),
+    ("slurm_nodes.total.gauge-gpus_allocated", 3.0),
+    ("slurm_nodes.total.gauge-gpus_total", 4.0),
+    ("slurm_nodes.total.gauge-nodes_total", 50.0),
+    ("slurm_nodes.state.down.gauge-nodes", 2.0),
+    ("slurm_nodes.state.fail.gauge-nodes", 1.0),
+    ("slurm_nodes.state.drained.gauge-nodes", 5.0),
+    ("slurm_nodes.state.draining.gauge-nodes", 2.0),
+    ("slurm_nodes.state.idle.gauge-nodes", 40.0),
+    ("slurm_nodes.drained.gauge-over_1d", 4.0),
+    ("slurm_nodes.down.gauge-over_1d", 1.0),
+    ("slurm_jobs_finished.total.state.failed.gauge-jobs", 2.0),
+    ("slurm_jobs_finished.total.state.out_of_memory.gauge-jobs", 1.0),
+    ("slurm_jobs_finished.total.state.completed.gauge-jobs", 7.0),
+    ("slurm_jobs_finished.total.work.gauge-jobs", 10.0),
+    ("slurm_jobs_finished.total.work.gauge-limit_used_seconds", 250.0),
+    ("slurm_jobs_finished.total.work.gauge-limit_seconds", 1000.0),
+    ("slurm_jobs_finished.total.work.gauge-limit_used_little", 1.0),
+    ("slurm_jobs_finished.total.work.gauge-limited", 10.0),
+    ("slurm_sched_interval.gauge-jobs_submitted_per_minute", 7.0),
+    ("slurm_partitions.long.gauge-cpus_allocated", 60.0),
+    ("slurm_partitions.long.gauge-cpus_total", 100.0),
+    ("slurm_partitions.short.gauge-cpus_allocated", 20.0),
+    ("slurm_partitions.short.gauge-cpus_total", 100.0),
+    ("slurm_partitions.long.gauge-jobs_pending", 30.0),
+    ("slurm_jobs.user.alice.state.running.gauge-cpus", 16.0),
+    ("slurm_rpc_stats.type.REQUEST_JOB_INFO.gauge-time_share", 0.8),
+    ("slurm_rpc_stats.type.REQUEST_PING.gauge-time_share", 0.2),
+    ("slurm_associations.account.physics.gauge-jobs_running", 8.0),
+    ("slurm_associations.account.physics.gauge-submit_jobs", 20.0),
+    ("slurm_associations.account.physics.gauge-grp_jobs", 10.0),
+    ("slurm_associations.account.physics.tres.cpu.gauge-used", 40.0),
+    ("slurm_associations.account.physics.tres.cpu.gauge-grp_tres", 40.0),
+    ("slurm_associations.account.physics.gauge-usage_norm", 0.5),
+    ("slurm_associations.account.physics.gauge-shares_norm", 0.25),
+    ("slurm_associations.account.biology.gauge-jobs_running", 90.0),
+    ("slurm_associations.account.biology.gauge-submit_jobs", 900.0),
+    ("slurm_associations.account.biology.tres.cpu.gauge-used", 40.0),
+    ("slurm_associations.account.chemistry.gauge-jobs_running", 5.0),
+    ("slurm_associations.account.chemistry.gauge-submit_jobs", 5.0),
+    ("slurm_associations.account.chemistry.gauge-grp_jobs", 5.0),
+    ("slurm_associations.qos.urgent.gauge-jobs_running", 6.0),
+    ("slurm_associations.qos.urgent.gauge-submit_jobs", 10.0),
+    ("slurm_associations.qos.urgent.gauge-grp_jobs", 6.0),
+];
+
+/// A Carbon with a point every ten seconds, and its graphite-web.
+fn start(folder: &Folder) -> Result<(Carbon, GraphiteWeb)> {
+    let schemas = "[everything]\npattern = .*\nretentions = 10s:2h\n".to_owned();
+    let mut carbon =
+        Carbon::spawn(folder, "carbon", &carbon::Options { schemas, ..carbon::Options::default() })?;
+    let web = GraphiteWeb::spawn(folder, &carbon)?;
+    carbon.process.wait_ready()?;
+    Ok((carbon, web))
+}
+
+fn every(name: &str) -> (String, String) {
+    (name.to_owned(), "*".to_owned())
+}
+
+/// The last value of a curve, by its name.
+fn shown(web: &GraphiteWeb, dashboard: &str, panel: &str, curve: &str) -> Result<f64> {
+    let dashboard = dashboards().into_iter().find(|one| one.name == dashboard).context("no dashboard")?;
+    let panel = dashboard.panels().into_iter().find(|one| one.title == panel).context("no panel")?;
+    let given: Variables = ["host", "type", "user", "partition", "account", "qos"]
+        .map(every)
+        .into_iter()
+        .chain([("prefix".to_owned(), "claims".to_owned()), ("most".to_owned(), "10".to_owned())])
+        .collect();
+    let mut names = Vec::new();
+    for target in &panel.targets {
+        for one in web.render(&replaced(target, &given)?, "-10min")? {
+            if one.name == curve {
+                return one.values().next_back().context("no point");
+            }
+            names.push(one.name);
+        }
+    }
+    Err(anyhow::anyhow!("no curve but {names:?} in {:?}", panel.targets))
+}
+
+#[test]
+fn targets_return_the_values_that_their_panels_claim() {
+    let folder = Folder::new().unwrap();
+    let (carbon, mut web) = start(&folder).unwrap();
+    let constants: Vec<_> = CONSTANT.map(|(leaf, value)| (leaf, move |_: f64| Some(value))).into();
+    let mut leaves: Vec<Leaf<'_>> = constants.iter().map(|(leaf, value)| (*leaf, value as _)).collect();
+    let moment = now();
+    let (answered, total) =
+        (|ago: f64| (ago > 195.0).then_some(moment - ago), |ago: f64| Some(1000.0 - ago / 10.0 * 2.0));
+    leaves.push(("slurm_sched_stats.gauge-req_time", &answered));
+    leaves.push(("slurm_jobs_finished.total.state.failed.gauge-jobs_total", &total));
+    // 7,200 CPU-seconds in each round: two CPU-hours.
+    let hours = |ago: f64| Some(1e6 - ago / 10.0 * 7200.0);
+    leaves.push(("slurm_jobs_finished.account.physics.work.gauge-cpu_seconds_total", &hours));
+    invent(&carbon, "claims", 10, &leaves).unwrap();
+    web.process.wait_ready().unwrap();
+    let mut wrong = Vec::new();
+    for (dashboard, panel, curve, claimed) in CLAIMS {
+        match shown(&web, dashboard, panel, curve) {
+            Ok(value) if (value - claimed).abs() < 1e-6 * claimed.max(1.0) => {}
+            other => wrong.push(format!("{dashboard}, {panel}, {curve}: {other:?}, not {claimed}")),
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+
+    // The age, to an interval and to what the test has taken since.
+    let age = shown(&web, "overview", "Age of data", "age").unwrap();
+    let least = 195.0 - 15.0;
+    assert!(age >= least && age <= now() - moment + 200.0 + 25.0, "{age} s, of an answer 200 s ago");
+    // 89 rounds, in one hour or in two.
+    let hours = shown(&web, "jobs", "CPU-hours, by account", "physics").unwrap();
+    assert!(
+        hours > 0.0 && hours <= 178.1 && (hours / 2.0 - (hours / 2.0).round()).abs() < 1e-3,
+        "{hours} CPU-hours"
+    );
+}
+
+/// The list of clusters has both forms of the prefix, and nothing else that Carbon stores.
+#[test]
+fn the_list_of_clusters_has_prefixes_of_one_node_and_of_two() {
+    let folder = Folder::new().unwrap();
+    let (carbon, mut web) = start(&folder).unwrap();
+    let up = |_: f64| Some(1.0);
+    for prefix in ["cluster", "hpc.alpha", "hpc.beta"] {
+        invent(&carbon, prefix, 10, &[("slurm_health.gauge-up", &up)]).unwrap();
+    }
+    invent(&carbon, "collectd.host", 10, &[("load.gauge-up", &up)]).unwrap();
+    web.process.wait_ready().unwrap();
+    for dashboard in dashboards() {
+        let variables = dashboard.json["templating"]["list"].as_array().unwrap().clone();
+        let prefix = variables.iter().find(|one| one["name"] == "prefix").unwrap();
+        assert_eq!(prefix["query"]["queryType"], "Metric Name Query");
+        let target = prefix["query"]["target"].as_str().unwrap();
+        let (before, after) = ("/^(.+)", "$/");
+        let regex = prefix["regex"].as_str().unwrap();
+        let end =
+            regex.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)).unwrap().replace('\\', "");
+        let find = || -> Result<Vec<String>> {
+            let mut names: Vec<String> = web
+                .render(target, "-10min")?
+                .iter()
+                .filter_map(|one| one.name.strip_suffix(&end).map(str::to_owned))
+                .collect();
+            names.sort();
+            Ok(names)
+        };
+        wait::until("three clusters", Duration::from_secs(20), || {
+            find().is_ok_and(|names| names == ["cluster", "hpc.alpha", "hpc.beta"])
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,119 @@
+//! How jobs end, and what they took: rows of the dashboard *Jobs*, from the collector `finished`.
+
+use crate::colours::JOBS;
+use crate::grafana::{Row, closed};
+use crate::overview::FAILING;
+use crate::panel::{bars, series, stat};
+
+/// A total since the first start, as what it grew by in a minute. A round that could not be read has no point; the next one has its jobs.
+fn per_minute(path: &str) -> String {
+    let path = format!("$prefix.slurm_jobs_finished.{path}");
+    format!(
+        "scaleToSeconds(divideSeriesLists(nonNegativeDerivative(keepLastValue({path})), isNonNull({path})), 60)"
+    )
+}
+
+pub(crate) fn ends() -> Row {
+    closed(
+        "How jobs end (collectors.finished)",
+        vec![
+            stat(
+                "Failed, last hour",
+                "Of the jobs that ended in the last hour, those that failed, ran out of memory or lost their node.",
+            )
+            .curve("failed", FAILING)
+            .unit("percentunit")
+            .worry(0.2, 0.5)
+            .sized(4, 4),
+            stat("Told late", "Jobs of the last round that slurmdbd was told of late. Many, again and again: slurmdbd is slow, or its queue is long.")
+                .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")
+                .unit("short")
+                .worry(10.0, 1000.0)
+                .sized(4, 4),
+            series("Jobs ended per minute, by state", "From slurmdbd: every job once, with the state in which sacct shows it.")
+                .each(&per_minute("total.state.*.gauge-jobs_total"))
+                .unit("short")
+                .stacked()
+                .survey()
+                .coloured(&JOBS)
+                .sized(16, 8),
+            series(
+                "Share of jobs that failed",
+                "Over an hour each. A step is a user's script or a broken node: the next panel tells which partition.",
+            )
+            .curve("failed", FAILING)
+            .unit("percentunit")
+            .min(0.0)
+            .max(1.0)
+            .survey()
+            .worry(0.2, 0.5),
+            series("Failed per minute, by partition", "Jobs that failed.")
+                .nodes(&per_minute("partition.$partition.state.failed.gauge-jobs_total"), -4)
+                .unit("short")
+                .min(0.0)
+                .survey()
+                .leads_to("This partition alone", "jobs", "partition"),
+        ],
+    )
+}
+
+pub(crate) fn work() -> Row {
+    let hours = |path: &str| {
+        format!(
+            "scale(summarize(nonNegativeDerivative(keepLastValue($prefix.slurm_jobs_finished.{path})), '1hour', 'sum'), 0.000277777778)"
+        )
+    };
+    let waited = |end: &str| format!("$prefix.slurm_jobs_finished.total.work.gauge-wait_{end}");
+    closed(
+        "What finished jobs took (collectors.finished)",
+        vec![
+            series(
+                "CPU-hours, by account",
+                "Of the jobs that ended in each hour, the whole of their time in the hour in which they ended. Needs accounts in the collector.",
+            )
+            .nodes(&hours("account.$account.work.gauge-cpu_seconds_total"), -3)
+            .unit("suffix: CPU-h")
+            .columns()
+            .leads_to("This account alone", "jobs", "account"),
+            series("CPU-hours, by partition", "The same by partition.")
+                .nodes(&hours("partition.$partition.work.gauge-cpu_seconds_total"), -3)
+                .unit("suffix: CPU-h")
+                .columns()
+                .leads_to("This partition alone", "jobs", "partition"),
+            series("Wait of finished jobs", "How long the jobs of each round had waited before they started, from when they could run.")
+                .curve("median", &waited("p50"))
+                .curve("9 of 10", &waited("p90"))
+                .curve("99 of 100", &waited("p99"))
+                .unit("s")
+                .log()
+                .survey()
+                .colour("median", "green")
+                .colour("9 of 10", "orange")
+                .colour("99 of 100", "red"),
+            series(
+                "Use of time limits",
+                "How much of their time limits finished jobs ran. Far below a half, backfill plans with times that are not true.",
+            )
+            .curve(
+                "used",
+                "divideSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_used_seconds, \
+                 sumSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_seconds))",
+            )
+            .curve(
+                "jobs below a tenth",
+                "divideSeries($prefix.slurm_jobs_finished.total.work.gauge-limit_used_little, \
+                 sumSeries($prefix.slurm_jobs_finished.total.work.gauge-limited))",
+            )
+            .unit("percentunit")
+            .min(0.0)
+            .max(1.0)
+            .survey()
+            .colour("used", "blue")
+            .colour("jobs below a tenth", "orange"),
+            bars("Jobs ended since the first start, by state", "Since slurm-graphite first counted with this queue.dir.")
+                .each("$prefix.slurm_jobs_finished.total.state.*.gauge-jobs_total")
+                .coloured(&JOBS)
+                .unit("short"),
+        ],
+    )
+}

@@ -1,0 +1,99 @@
+//! The kinds of panels, each as it usually is.
+
+use serde_json::{Value, json};
+
+use super::{Kind, Panel, object};
+
+/// A curve goes on over so many milliseconds without a point: three ticks of 30 s. An outage of more is a gap.
+const TICKS_MS: u32 = 90_000;
+
+/// What is not known, in a colour that nothing else has.
+const UNKNOWN: &str = "purple";
+
+/// Curves over time.
+pub(crate) fn series(title: &str, description: &str) -> Panel {
+    let mut panel = Panel::new(Kind::TimeSeries, title, description, (12, 8));
+    panel.custom = object(json!({
+        "drawStyle": "line", "lineInterpolation": "linear", "lineWidth": 1, "fillOpacity": 8, "gradientMode": "none",
+        "showPoints": "auto", "pointSize": 5, "spanNulls": TICKS_MS, "axisPlacement": "auto", "axisLabel": "",
+        "scaleDistribution": { "type": "linear" }, "stacking": { "mode": "none", "group": "A" },
+        "thresholdsStyle": { "mode": "off" },
+    }));
+    panel.options = object(json!({
+        "legend": { "showLegend": true, "displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "mean", "max"] },
+        "tooltip": { "mode": "multi", "sort": "desc" },
+    }));
+    panel.defaults = object(json!({ "color": { "mode": "palette-classic" } }));
+    panel
+}
+
+/// The newest value, large, with the curve of the last hour below it.
+pub(crate) fn stat(title: &str, description: &str) -> Panel {
+    let mut panel = Panel::new(Kind::Stat, title, description, (4, 4));
+    panel.options = object(json!({
+        "colorMode": "value", "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto",
+        "reduceOptions": { "calcs": ["last"], "fields": "", "values": false },
+    }));
+    panel.defaults = object(json!({
+        "color": { "mode": "thresholds" }, "noValue": "no data", "mappings": [no_data(0)],
+    }));
+    panel.is_now = true;
+    panel
+}
+
+/// The newest value of each series as a bar.
+pub(crate) fn bars(title: &str, description: &str) -> Panel {
+    let mut panel = Panel::new(Kind::BarGauge, title, description, (12, 9));
+    panel.options = object(json!({
+        "displayMode": "gradient", "orientation": "horizontal", "showUnfilled": true, "valueMode": "color",
+        "reduceOptions": { "calcs": ["last"], "fields": "", "values": false },
+    }));
+    panel.defaults = object(json!({ "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0 }));
+    panel.is_now = true;
+    panel
+}
+
+/// A line for each series: the newest value, and mean and maximum of the time shown. `what` is the heading of their names.
+pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
+    let mut panel = Panel::new(Kind::Table, title, description, (8, 9));
+    panel.custom = object(json!({ "align": "auto", "cellOptions": { "type": "auto" }, "inspect": false }));
+    panel.options = object(json!({
+        "showHeader": true, "cellHeight": "sm", "sortBy": [{ "displayName": "Now", "desc": true }],
+    }));
+    panel.defaults =
+        object(json!({ "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0, "noValue": "no data" }));
+    panel.transformations = vec![
+        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last", "mean", "max"] } }),
+        json!({ "id": "organize", "options": {
+            "renameByName": { "Field": what, "Last": "Now", "Mean": "Mean", "Max": "Max" },
+            "indexByName": {}, "excludeByName": {},
+        } }),
+    ];
+    panel.is_now = true;
+    panel.property("Now", "custom.cellOptions", &json!({ "type": "gauge", "mode": "basic" }))
+}
+
+/// The alerts that fire now, or soon will, for the cluster shown.
+pub(crate) fn alerts(title: &str, description: &str) -> Panel {
+    let mut panel = Panel::new(Kind::AlertList, title, description, (8, 8));
+    panel.options = object(json!({
+        "viewMode": "list", "groupMode": "default", "groupBy": [], "maxItems": 20, "sortOrder": 1, "dashboardAlerts": false,
+        "alertName": "", "alertInstanceLabelFilter": "{prefix=\"$prefix\"}",
+        "stateFilter": { "firing": true, "pending": true, "noData": true, "error": true, "normal": false },
+    }));
+    panel
+}
+
+/// Where there is no value: a word, not the last one that there was.
+pub(super) fn no_data(index: u32) -> Value {
+    json!({ "type": "special", "options": {
+        "match": "null", "result": { "text": "no data", "color": UNKNOWN, "index": index },
+    } })
+}
+
+/// Words.
+pub(crate) fn text(title: &str, content: &str) -> Panel {
+    let mut panel = Panel::new(Kind::Text, title, "", (24, 3));
+    panel.options = object(json!({ "mode": "markdown", "content": content }));
+    panel
+}

@@ -1,0 +1,171 @@
+//! *Usage*: who has had more than their share, who is at a limit, and what does each QOS run? From the collector `associations`.
+
+use crate::grafana::{Dashboard, Row, query_variable, row, top};
+use crate::panel::{series, stat, table, text};
+
+pub(crate) fn dashboard() -> Dashboard {
+    Dashboard {
+        name: "usage",
+        title: "Usage",
+        description: "Who has had more than their share, who is at a limit, and what does each QOS run?",
+        variables: vec![
+            query_variable("account", "Account", "$prefix.slurm_associations.account.*"),
+            query_variable("qos", "QOS", "$prefix.slurm_associations.qos.*"),
+        ],
+        rows: vec![note(), now(), fairshare(), limits(), qos()],
+    }
+}
+
+fn note() -> Row {
+    top(vec![text(
+        "",
+        "Needs the collector **associations**, which is off by default. Limits that are not set have no line.",
+    )])
+}
+
+/// Jobs that wait in accounts (or QOS) of which as many run as may (GrpJobs), or which have nine tenths of a TRES that they may have
+/// (GrpTRES): the most. 0 where there are no limits.
+pub(crate) fn waiting_at_limit(prefix: &str, kind: &str) -> String {
+    let waiting = "diffSeries(%.gauge-submit_jobs, %.gauge-jobs_running)";
+    let guard = |used: &str, limit: &str, share: &str| {
+        format!(
+            "multiplySeries({waiting}, isNonNull(removeBelowValue(divideSeries(%.{used}, %.{limit}), {share})))"
+        )
+    };
+    let base = format!("{prefix}.slurm_associations.{kind}.*");
+    let jobs = guard("gauge-jobs_running", "gauge-grp_jobs", "1");
+    let tres = |tres: &str| {
+        let inner = guard(&format!("tres.{tres}.gauge-used"), &format!("tres.{tres}.gauge-grp_tres"), "0.9");
+        format!("applyByNode({base}.tres.{tres}.gauge-grp_tres, -4, '{inner}')")
+    };
+    let records = format!("{prefix}.slurm_associations.total.gauge-records");
+    format!(
+        "maxSeries(group(applyByNode({base}.gauge-grp_jobs, -2, '{jobs}'), {}, {}, {}, diffSeries({records}, {records})))",
+        tres("cpu"),
+        tres("node"),
+        tres("gres_gpu")
+    )
+}
+
+/// What is used as a percentage of what may be, for whatever has a limit.
+fn share(of: &str, used: &str, limit: &str) -> String {
+    format!(
+        "applyByNode($prefix.slurm_associations.{of}.gauge-{limit}, -2, 'asPercent(%.gauge-{used}, %.gauge-{limit})')"
+    )
+}
+
+fn now() -> Row {
+    top(vec![
+        stat(
+            "Jobs waiting at an account's limit",
+            "The most jobs that wait in one account which has what it may have: GrpJobs, or nine tenths of GrpTRES for CPUs, nodes or GPUs.",
+        )
+        .curve("jobs", &waiting_at_limit("$prefix", "account"))
+        .unit("short")
+        .sized(8, 4)
+        .worry(1.0, 1000.0),
+        stat("Jobs waiting at a QOS's limit", "The same of the QOS.")
+            .curve("jobs", &waiting_at_limit("$prefix", "qos"))
+            .unit("short")
+            .sized(8, 4)
+            .worry(1.0, 1000.0),
+        stat("Associations", "Accounts, and users in accounts, that slurmctld knows.")
+            .curve("records", "$prefix.slurm_associations.total.gauge-records")
+            .unit("short")
+            .sized(8, 4)
+            .neutral(),
+    ])
+}
+
+fn fairshare() -> Row {
+    let account = |leaf: &str| format!("$prefix.slurm_associations.account.$account.gauge-{leaf}");
+    row(
+        "Fairshare",
+        vec![
+            series(
+                "Level of fairshare, by account",
+                "Share over usage among its siblings (LevelFS). Below 1 the account has had more than its share, and its jobs come later.",
+            )
+            .each(&account("level_fs"))
+            .unit("short")
+            .log()
+            .survey(),
+            series("Part of the usage, by account", "The account's part of the cluster's usage (NormUsage); accounts above it have it too.")
+                .each(&account("usage_norm"))
+                .unit("percentunit")
+                .min(0.0)
+                .max(1.0)
+                .survey(),
+            table("Usage of the share", "Usage as a part of the account's share: above 100 % it has had more.", "Account")
+                .each(&share("account.$account", "usage_norm", "shares_norm"))
+                .unit("percent")
+                .sized(8, 9),
+            table("Users with the lowest fairshare", "The factor of a user's job priority; near 0 the user's jobs wait for others'. Needs users in the collector.", "User")
+                .nodes("lowest($prefix.slurm_associations.user.*.*.gauge-fairshare, 20, 'current')", -2)
+                .unit("short")
+                .sized(8, 9),
+            table("Jobs running, by account", "The ten accounts with the most.", "Account")
+                .each(&format!("highestAverage({}, 10)", account("jobs_running")))
+                .unit("short")
+                .leads_to("Jobs of this account", "jobs", "account"),
+        ],
+    )
+}
+
+fn limits() -> Row {
+    let tres = |used: &str, limit: &str| {
+        format!("aliasByNode({}, -4, -2)", share("account.$account.tres.*", used, limit))
+    };
+    row(
+        "Use against limits",
+        vec![
+            series("Running jobs of GrpJobs", "At 100 % the account's other jobs wait for that limit.")
+                .each(&share("account.$account", "jobs_running", "grp_jobs"))
+                .unit("percent")
+                .min(0.0)
+                .survey()
+                .worry(90.0, 100.0),
+            series("Submitted jobs of GrpSubmitJobs", "At 100 % the next sbatch is refused.")
+                .each(&share("account.$account", "submit_jobs", "grp_submit_jobs"))
+                .unit("percent")
+                .min(0.0)
+                .survey()
+                .worry(90.0, 100.0),
+            series("TRES of GrpTRES", "What running jobs have of what they may have, by account and TRES.")
+                .named(&tres("used", "grp_tres"))
+                .unit("percent")
+                .min(0.0)
+                .survey()
+                .worry(90.0, 100.0),
+            series(
+                "TRES-minutes of GrpTRESMins",
+                "What was used of what may be, less what has decayed. At 100 % no job starts.",
+            )
+            .named(&tres("used_mins", "grp_tres_mins"))
+            .unit("percent")
+            .min(0.0)
+            .survey()
+            .worry(90.0, 100.0),
+        ],
+    )
+}
+
+fn qos() -> Row {
+    let qos = |leaf: &str| format!("$prefix.slurm_associations.qos.$qos.{leaf}");
+    row(
+        "QOS",
+        vec![
+            series("Jobs running, by QOS", "Running jobs of each QOS.")
+                .each(&qos("gauge-jobs_running"))
+                .unit("short")
+                .stacked()
+                .survey(),
+            series("Running jobs of a QOS's GrpJobs", "At 100 % its other jobs wait for that limit.")
+                .each(&share("qos.$qos", "jobs_running", "grp_jobs"))
+                .unit("percent")
+                .min(0.0)
+                .survey()
+                .worry(90.0, 100.0),
+        ],
+    )
+}
