@@ -15,10 +15,12 @@ mod collected;
 mod collector;
 pub mod daemon;
 mod folder;
+pub mod following;
 mod forwarder;
 pub mod grafana;
-mod graphite_web;
+pub mod graphite_web;
 mod haproxy;
+pub mod http;
 mod imitation;
 mod invocation;
 pub mod log;
@@ -40,6 +42,7 @@ mod slurmrestd;
 mod space;
 mod stage;
 pub mod tls;
+mod victoria_metrics;
 pub mod wait;
 mod whisper;
 
@@ -56,6 +59,7 @@ pub use collected::{Collected, Findings, Points};
 pub use collector::slurm_graphite;
 pub use daemon::{Daemon, now};
 pub use folder::Folder;
+pub use following::FollowingDaemon;
 pub use forwarder::Forwarder;
 pub use grafana::{Dashboard, Panel};
 pub use graphite_web::{GraphiteWeb, Rendered};
@@ -76,6 +80,7 @@ pub use slurmrestd::{Slurmrestd, Way};
 pub use space::Space;
 pub use stage::{ALL_READ, Plan, Stage, destination};
 pub use tls::TlsProxy;
+pub use victoria_metrics::{VictoriaMetrics, Vmagent};
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.

@@ -1,10 +1,13 @@
-//! carbon-relay and carbon-c-relay, each spreading what it gets over two caches by consistent hashing.
+//! carbon-relay and carbon-c-relay, each spreading what it gets over caches by consistent hashing.
 
 use std::fs;
 
 use anyhow::Result;
 
 use crate::{Carbon, Folder, Process, find_program, free_port, proc};
+
+/// Points that a relay keeps for each cache: by default far fewer than a large tick has.
+const QUEUE: u32 = 1_000_000;
 
 /// A relay; it takes pickle if it is carbon-relay, and lines if it is carbon-c-relay.
 #[derive(Debug)]
@@ -44,6 +47,7 @@ RELAY_METHOD = consistent-hashing
 REPLICATION_FACTOR = 1
 DESTINATIONS = {1}
 USE_FLOW_CONTROL = True
+MAX_QUEUE_SIZE = {QUEUE}
 ",
             home.display(),
             to.join(", ")
@@ -87,7 +91,7 @@ USE_FLOW_CONTROL = True
         );
         fs::write(&conf, text)?;
         let mut process = Process::new(folder, "c-relay", find_program("carbon-c-relay")?)
-            .args(["-f".into(), conf.into_os_string()])
+            .args(["-q".into(), QUEUE.to_string().into(), "-f".into(), conf.into_os_string()])
             .ready(move || proc::listening(port));
         process.start()?;
         Ok(Self { process, port })

@@ -106,7 +106,7 @@ impl Slurmrestd {
             Some("21.08") => &["-s", "openapi/v0.0.36,openapi/v0.0.37"],
             Some("22.05") => &["-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38"],
             Some("23.02") => &["-s", "openapi/v0.0.37,openapi/v0.0.38,openapi/v0.0.39"],
-            Some("23.11" | "24.05" | "24.11") => &["-s", "openapi/slurmctld"],
+            Some("23.11" | "24.05" | "24.11" | "25.05") => &["-s", "openapi/slurmctld"],
             _ => &[],
         };
         let socket = run.join("sock");

@@ -29,4 +29,4 @@ pub use sender::{Destination, Sender};
 pub use tls::Tls;
 #[cfg(feature = "tls")]
 pub use tls::{Certificate, TlsConnection, TlsNameError, TlsSettings, certificates, speaks_tls};
-pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Protocol, WireError, frames, lines};
+pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Names, Protocol, WireError, frames, lines};

@@ -25,7 +25,7 @@ use crate::rate::Rate;
 use crate::tls::Tls;
 #[cfg(feature = "tls")]
 use crate::tls::TlsConnection;
-use crate::wire::Protocol;
+use crate::wire::{Names, Protocol};
 
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub struct Destination {
     pub address: Address,
     /// What the peer reads.
     pub protocol: Protocol,
+    /// What the points are called there.
+    pub names: Names,
     /// Of the connection.
     pub timeouts: Timeouts,
     /// `None`: bytes go over TCP as they are.

@@ -263,7 +263,7 @@ impl Task {
 
     /// Writes a frame, and goes on watching the half-closed connection meanwhile.
     async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, frame: &Frame) -> Result {
-        let bytes = match frame.bytes(self.to.protocol) {
+        let bytes = match frame.bytes(self.to.protocol, self.to.names) {
             Ok(bytes) => bytes,
             Err(error) => {
                 // Left in the queue it would be tried for ever.

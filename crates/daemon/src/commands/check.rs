@@ -3,9 +3,11 @@
 //! `✓` is well, `✗` is not and makes the exit code 1, `–` is what could not be looked at, and why. Nothing is sent
 //! but one point of a path of its own, the canary, some hundred times; the daemon's store is never opened.
 
+mod accounting;
 mod carbon_conf;
 mod delivery;
 mod ini;
+mod neighbors;
 mod read_back;
 mod rest;
 mod rules;
@@ -32,6 +34,7 @@ pub(super) fn check(options: &Options) -> Result<()> {
     let config = load(options)?;
     print(&configuration(&config))?;
     let mut report = Report::default();
+    neighbors::look(&config, &mut report)?;
     files(&config, &mut report)?;
     report.end()
 }
@@ -51,12 +54,14 @@ pub(super) fn connect(
     let config = load(options)?;
     print(&configuration(&config))?;
     log_errors(options, &config);
-    let report = block_on(async {
+    block_on(async {
         let mut report = Report::default();
+        neighbors::look(&config, &mut report)?;
         let reading = match &config.slurm.rest.endpoint {
             Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
             None => slurm::look(&config, &mut report).await?,
         };
+        accounting::look(&config, reading.as_ref(), &mut report).await?;
         delivery::queue(&config, &mut report)?;
         files(&config, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
@@ -65,11 +70,10 @@ pub(super) fn connect(
         let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
         if let Some(url) = read_back {
             let canary = canary.as_ref().filter(|_| has_read);
-            read_back::look(url, canary, &mut report).await?;
+            read_back::look(url, canary, config.has_tags_only(), &mut report).await?;
         }
-        anyhow::Ok(report)
-    })?;
-    report.end()
+        report.end()
+    })
 }
 
 fn configuration(config: &Config) -> String {
@@ -105,7 +109,8 @@ impl Report {
         print(&format!("– {text}\n"))
     }
 
-    fn end(&self) -> Result<()> {
+    /// An error where something is not well.
+    fn end(self) -> Result<()> {
         match self.wrong {
             0 => Ok(()),
             1 => bail!("one thing is not well; what to do is said above"),

@@ -77,6 +77,10 @@ pub(super) fn protocol_name(text: &str) -> Result<Protocol, String> {
     }
 }
 
+pub(super) fn follow(text: &str) -> Result<bool, String> {
+    if text == "slurmctld" { Ok(true) } else { Err(format!("{text:?} is not \"slurmctld\"")) }
+}
+
 pub(super) fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilter, String> {
     match text {
         "error" | "warn" | "info" | "debug" | "trace" => text.parse().map_err(|_| text.to_owned()),

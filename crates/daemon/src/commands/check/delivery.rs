@@ -135,7 +135,7 @@ async fn send<C: Stream>(
 ) -> Result<(), ConnectionError> {
     // A point that was made here can be encoded.
     for frame in canary.and_then(|canary| carbon::frames(canary).ok()).into_iter().flatten() {
-        connection.write(&frame.bytes(to.protocol).unwrap_or_default()).await?;
+        connection.write(&frame.bytes(to.protocol, to.names).unwrap_or_default()).await?;
     }
     // A receiver keeps a connection whose bytes it understands.
     if let Ok(error) = tokio::time::timeout(REFUSAL, connection.ended()).await {
@@ -158,13 +158,13 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
             "queue: in memory, for there is no queue.dir: what Carbon has not had is lost when the daemon ends",
         );
     };
-    let name = dir.display();
+    let (name, file) = (dir.display(), config.file.as_deref());
     let user =
         if is_root() { "root, who may write anywhere (check as the daemon's user)" } else { "this user" };
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
-            report.good(&format!("queue: {name} is not there yet; {user} can make it{}", unit(dir)))
+            report.good(&format!("queue: {name} is not there yet; {user} can make it{}", unit(dir, file)))
         } else {
             report.wrong(
                 &format!("queue: {name} is not there, and this user cannot make it"),
@@ -181,7 +181,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     let Some(free) = free(dir) else {
         return report.good(&format!(
             "queue: {name} can be written to by {user}; its free space is not known{}",
-            unit(dir)
+            unit(dir, file)
         ));
     };
     let most = config.queue.limits.max_bytes;
@@ -192,12 +192,14 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
             "Lower queue.max_bytes or make room: on a full disk the daemon goes on from memory.",
         );
     }
-    report.good(&format!("queue: {name} can be written to by {user}; {room}{}", unit(dir)))
+    report.good(&format!("queue: {name} can be written to by {user}; {room}{}", unit(dir, file)))
 }
 
-/// What the systemd unit wants besides: this program was not started by it.
-fn unit(dir: &Path) -> String {
-    if dir.starts_with(STATE) {
+/// What the systemd unit wants besides: this program was not started by it. `file` is the configuration, whose name is that of
+/// an instance of the template unit.
+fn unit(dir: &Path, file: Option<&Path>) -> String {
+    let instance = file.and_then(Path::file_stem).map(|name| format!("{STATE}-{}", name.display()));
+    if dir.starts_with(STATE) || instance.is_some_and(|state| dir.starts_with(state)) {
         return String::new();
     }
     format!("; the systemd unit may only with ReadWritePaths={} in a drop-in", dir.display())
@@ -248,9 +250,11 @@ mod tests {
 
     #[test]
     fn a_folder_that_the_unit_protects_is_said() {
-        assert_eq!(unit(Path::new("/var/lib/slurm-graphite/queue")), "");
-        assert!(
-            unit(Path::new("/var/lib/slurm-graphite2")).contains("ReadWritePaths=/var/lib/slurm-graphite2")
-        );
+        let of = |dir: &str| unit(Path::new(dir), Some(Path::new("/etc/slurm-graphite/beta.toml")));
+        assert_eq!(of("/var/lib/slurm-graphite/queue"), "");
+        assert_eq!(of("/var/lib/slurm-graphite-beta"), "");
+        for other in ["/var/lib/slurm-graphite2", "/var/lib/slurm-graphite-alpha"] {
+            assert!(of(other).contains(&format!("ReadWritePaths={other}")));
+        }
     }
 }
