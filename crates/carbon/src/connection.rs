@@ -186,7 +186,7 @@ impl Connection {
         }
     }
 
-    /// What an end of file is.
+    /// What an end of file is, where `own` bytes need not be acknowledged.
     pub(crate) fn end(&self, own: u64) -> ConnectionError {
         match (self.unacked(), self.stream.take_error()) {
             (Err(error), _) => error,
@@ -209,21 +209,17 @@ impl Connection {
         let pause = self.timeouts.pause;
         timeout(pause, progress).await.unwrap_or(Err(ConnectionError::Unread(pause)))
     }
-}
 
-#[cfg(feature = "tls")]
-impl Connection {
+    #[cfg(feature = "tls")]
     pub(crate) const fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
 
+    #[cfg(feature = "tls")]
     pub(crate) const fn stream(&self) -> &TcpStream {
         &self.stream
     }
-}
 
-/// A frame that was begun and not ended is never sent on.
-impl Connection {
     pub(crate) fn begin_frame(&self) {
         self.unfinished.store(true, Ordering::Relaxed);
     }

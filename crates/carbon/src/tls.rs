@@ -11,13 +11,16 @@ mod probe;
 use std::fmt;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Duration;
 
 use rustls::RootCertStore;
 use rustls::client::{ClientConfig, Resumption};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 pub use self::certificate::{Certificate, certificates};
@@ -28,6 +31,7 @@ use crate::connection::{ConnectionError, Result};
 
 /// Sessions that can be resumed: one server gives two or more at a time.
 const SESSIONS: usize = 8;
+const STUCK: &str = "the files of its certificates have not been read yet; does their file system hang?";
 
 /// How a destination is spoken to by TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ struct Shared {
     settings: TlsSettings,
     name: ServerName<'static>,
     files: Mutex<Files>,
+    /// A handshake has failed since the files were read: they are read again although they look the same.
+    is_doubted: AtomicBool,
 }
 
 /// What was read.
@@ -58,8 +64,6 @@ struct Files {
     client: Option<Arc<ClientConfig>>,
     /// Of each file, when it was last read.
     seen: Vec<Option<Stamp>>,
-    /// A handshake has failed since: they are read again although they look the same.
-    doubted: bool,
 }
 
 /// By what a file that has changed is known: inode, bytes, modification time.
@@ -73,7 +77,12 @@ impl Tls {
     pub fn new(settings: TlsSettings, address: &Address) -> Result<Self, TlsNameError> {
         let name = settings.server_name.as_ref().unwrap_or(&address.host);
         let name = ServerName::try_from(name.clone()).map_err(|_| TlsNameError(name.clone()))?;
-        Ok(Self(Arc::new(Shared { settings, name, files: Mutex::default() })))
+        Ok(Self(Arc::new(Shared {
+            settings,
+            name,
+            files: Mutex::default(),
+            is_doubted: AtomicBool::default(),
+        })))
     }
 
     /// What it was made of.
@@ -91,24 +100,34 @@ impl Tls {
     }
 
     /// What the next connection needs.
-    async fn client(&self) -> Result<Arc<ClientConfig>> {
+    async fn client(&self, patience: Duration) -> Result<Arc<ClientConfig>> {
         let shared = Arc::clone(&self.0);
-        let read = tokio::task::spawn_blocking(move || shared.read()).await;
-        read.unwrap_or_else(|error| Err(error.to_string())).map_err(ConnectionError::Tls)
+        let read = timeout(patience, tokio::task::spawn_blocking(move || shared.read())).await;
+        let read = read.map_or_else(
+            |_| Err(STUCK.to_owned()),
+            |read| read.unwrap_or_else(|error| Err(error.to_string())),
+        );
+        read.map_err(ConnectionError::Tls)
     }
 
     /// A handshake failed: perhaps something is new that no file shows.
     fn doubt(&self) {
-        self.0.files.lock().unwrap_or_else(PoisonError::into_inner).doubted = true;
+        self.0.is_doubted.store(true, Ordering::Relaxed);
     }
 }
 
 impl Shared {
     fn read(&self) -> Result<Arc<ClientConfig>, String> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever waited here would be one more thread that is stuck.
+        let mut files = match self.files.try_lock() {
+            Ok(files) => files,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(STUCK.to_owned()),
+        };
         let seen: Vec<_> = self.settings.files().map(stamp).collect();
         let is_new = files.seen != seen;
-        if let (Some(client), false, false) = (&files.client, is_new, files.doubted) {
+        let is_doubted = self.is_doubted.load(Ordering::Relaxed);
+        if let (Some(client), false, false) = (&files.client, is_new, is_doubted) {
             return Ok(Arc::clone(client));
         }
         // Taken before: what changes meanwhile is read again.
@@ -120,7 +139,8 @@ impl Shared {
                     info!(server = %self.name.to_str(), "TLS: the files have changed, and are in use");
                 }
                 let client = Arc::new(client);
-                (files.client, files.doubted) = (Some(Arc::clone(&client)), false);
+                files.client = Some(Arc::clone(&client));
+                self.is_doubted.store(false, Ordering::Relaxed);
                 Ok(client)
             }
             (Err(error), None) => Err(error),

@@ -49,12 +49,12 @@ enum End {
 
 impl TlsConnection {
     async fn over(tcp: Connection, tls: Tls) -> Result<Self> {
-        let client = tls.client().await?;
+        let patience = tcp.timeouts().connect;
+        let client = tls.client(patience).await?;
         let name = tls.0.name.clone();
         let rustls = ClientConnection::new(client, name).map_err(|error| explain::error(&error, &tls))?;
         let session = Mutex::new(Session { rustls, end: End::Open, notified: false });
         let connection = Self { tcp, tls, session };
-        let patience = connection.tcp.timeouts().connect;
         let done = timeout(patience, connection.handshake()).await;
         let done = done.unwrap_or_else(|_| Err(explain::silence(connection.peer(), patience)));
         if done.is_err() {
@@ -64,14 +64,15 @@ impl TlsConnection {
     }
 
     async fn handshake(&self) -> Result {
-        while self.session().rustls.is_handshaking() {
-            self.flush(&mut self.session())?;
-            if self.session().rustls.is_handshaking() {
+        let exchange = async {
+            while self.session().rustls.is_handshaking() {
+                self.flush(&mut self.session())?;
                 self.tcp.stream().ready(self.interest()).await?;
-                self.try_read().map_err(|error| explain::handshake(error, self.peer()))?;
+                self.try_read()?;
             }
-        }
-        self.flush(&mut self.session())?;
+            self.flush(&mut self.session())
+        };
+        exchange.await.map_err(|error| explain::handshake(error, self.peer()))?;
         if self.session().rustls.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
             return Ok(());
         }
@@ -139,7 +140,6 @@ impl TlsConnection {
         if !session.notified {
             match session.rustls.read_tls(&mut Kernel(self.tcp.stream())) {
                 Ok(0) if session.rustls.is_handshaking() => return Err(ConnectionError::Closed),
-                // SO_ERROR and what is unacknowledged say more, where the kernel closed over unread bytes.
                 Ok(0) => return Err(self.bare_end()),
                 Ok(_) => {}
                 Err(error)

@@ -164,6 +164,7 @@ fn a_daemon_with_nowhere_to_send_to_is_refused() {
     assert!(problems.contains("--carbon HOST:2004"), "{problems}");
 }
 
+#[cfg_attr(not(feature = "tls"), ignore = "it has examples of TLS")]
 #[test]
 fn the_shipped_file_names_every_key_with_its_default() {
     let shipped = include_str!("../../../../config/slurm-graphite.toml");
