@@ -48,6 +48,19 @@ impl FollowingDaemon {
         Ok(Self { process, sink, recorded: Recorded::default() })
     }
 
+    /// What `check --connect` says on the host of this name, by the configuration of its daemon.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub fn doctor(folder: &Folder, host: &str) -> Result<String> {
+        let file = folder.path().join(format!("daemon-{host}.toml"));
+        let args = ["check", "--connect", "--config"];
+        let mut doctor = on_host(folder, "doctor", host)?.args([slurm_graphite()?]).args(args).args([file]);
+        doctor.spawn()?;
+        doctor.wait(wait::LIMIT)?;
+        Ok(doctor.lines().join("\n"))
+    }
+
     /// Everything sent so far.
     pub fn recorded(&mut self) -> &Recorded {
         self.sink.read(|bytes| self.recorded.take(bytes));
