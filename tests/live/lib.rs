@@ -26,3 +26,4 @@ mod sandbox_itself;
 mod service;
 mod status;
 mod survey;
+mod tags;

@@ -181,6 +181,7 @@ fn carbon(folder: &Folder, chroot: &Chroot<'_>) -> Result<Carbon> {
         schemas: rules("storage-schemas")?,
         aggregation: rules("storage-aggregation")?,
         limits: Limits::Wide,
+        ..Options::default()
     };
     Carbon::start(folder, "carbon", &options)
 }

@@ -18,8 +18,9 @@ mod folder;
 pub mod following;
 mod forwarder;
 pub mod grafana;
-mod graphite_web;
+pub mod graphite_web;
 mod haproxy;
+pub mod http;
 mod imitation;
 mod invocation;
 pub mod log;
@@ -40,6 +41,8 @@ mod slurm;
 mod slurmrestd;
 mod space;
 mod stage;
+pub mod tls;
+mod victoria_metrics;
 pub mod wait;
 mod whisper;
 
@@ -73,9 +76,11 @@ pub use relay::Relay;
 pub use sdiag::{RpcRow, Sdiag, section};
 pub use sink::{Manner, Sink};
 pub use slurm::{CPUS, Slurm};
-pub use slurmrestd::{Slurmrestd, TlsProxy, Way};
+pub use slurmrestd::{Slurmrestd, Way};
 pub use space::Space;
 pub use stage::{ALL_READ, Plan, Stage, destination};
+pub use tls::TlsProxy;
+pub use victoria_metrics::{VictoriaMetrics, Vmagent};
 pub use whisper::Series;
 
 /// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.

@@ -9,12 +9,13 @@ mod flags;
 mod problem;
 mod rest;
 mod section;
+mod tls;
 mod value;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carbon::{Address, Destination, Limits, Protocol, Timeouts};
+use carbon::{Address, Destination, Limits, Names, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
 pub(crate) use self::file::{ConfigFile, default_paths};
@@ -28,6 +29,7 @@ use self::value::{
     between, bytes, destination_name, follow, interval, log_format, log_level, path, protocol_name, rate,
 };
 use crate::prefix::Prefix;
+use crate::tagged::tagged;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -199,15 +201,18 @@ impl Config {
             let mut address = None;
             let mut name = None;
             let mut protocol = Protocol::default();
+            let mut tags = false;
             let mut timeouts = Timeouts::default();
             let mut reconnect_every = None;
             carbon.set_some("address", str::parse::<Address>, &mut address);
             carbon.set_some("name", destination_name, &mut name);
             carbon.set("protocol", protocol_name, &mut protocol);
+            carbon.set_flag("tags", &mut tags);
             carbon.set("connect_timeout", between(SECOND / 10, MINUTE * 10), &mut timeouts.connect);
             // The connection is given up after 10 minutes.
             carbon.set("stall_timeout", between(SECOND, MINUTE * 5), &mut timeouts.stall);
             carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
+            let tls = tls::read(&mut carbon, address.as_ref());
             match address {
                 Some(address) => {
                     let name = name.unwrap_or_else(|| address.to_string());
@@ -219,7 +224,9 @@ impl Config {
                         name,
                         address,
                         protocol,
+                        names: if tags { Names::Tagged(tagged) } else { Names::Paths },
                         timeouts,
+                        tls,
                         replay_rate,
                         reconnect_every,
                     });
@@ -276,7 +283,9 @@ impl Config {
                             name: address.to_string(),
                             address,
                             protocol: Protocol::default(),
+                            names: Names::default(),
                             timeouts: Timeouts::default(),
+                            tls: None,
                             replay_rate: self.queue.replay_rate,
                             reconnect_every: None,
                         });
@@ -321,6 +330,11 @@ impl Config {
             hosts.join(", ")
         );
         Problems { file: self.file.clone(), ..vec![Problem::whole("slurm.follow", text)].into() }
+    }
+
+    /// Whether all destinations get names with tags.
+    pub(crate) fn has_tags_only(&self) -> bool {
+        !self.carbon.is_empty() && self.carbon.iter().all(|to| to.names != Names::Paths)
     }
 
     /// That a daemon has somewhere to send to.

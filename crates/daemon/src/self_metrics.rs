@@ -13,7 +13,7 @@ use crate::collectors::Paths;
 use crate::derive::{exact_f64, seconds_since};
 use crate::metric::{Metric, Points, Rollup, count};
 use crate::prefix::OWN_FAMILY;
-use crate::survey::ReplyCounters;
+use crate::replies::ReplyCounters;
 
 /// What `check --connect` sends, and the daemon never.
 const CANARY: &str = "check";

@@ -11,6 +11,7 @@ mod associations;
 pub mod client;
 pub mod conf;
 mod conf_cache;
+mod dbd_statistics;
 mod finished;
 mod fold;
 mod job;

@@ -75,7 +75,7 @@ impl<R: Rpcs> Server<'_, R> {
                 call: call.to_owned(),
                 errno,
                 text,
-                advice: advice(errno).map(Into::into),
+                advice: advice(call, errno).map(Into::into),
                 ..Failure::default()
             }),
         }
@@ -125,8 +125,10 @@ impl<R: Rpcs> Server<'_, R> {
             if let Some(Statistics { rpc: Some(tables), .. }) = &mut statistics {
                 self.users.fill(&mut tables.users, Instant::now());
             }
-            if let Some(Reply::Jobs(jobs)) = &mut reply {
-                self.users.fill(&mut jobs.users, Instant::now());
+            match &mut reply {
+                Some(Reply::Jobs(jobs)) => self.users.fill(&mut jobs.users, Instant::now()),
+                Some(Reply::Slurmdbd(dbd)) => self.users.fill(&mut dbd.users, Instant::now()),
+                _ => {}
             }
         }
         Ok(Reading {

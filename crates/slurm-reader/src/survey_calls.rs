@@ -53,6 +53,7 @@ impl Client {
             ReplyKind::Associations => Some(self.associations(options)?),
             ReplyKind::Controllers if options.follow => Some(Reply::Ahead(self.ahead())),
             ReplyKind::Controllers => Some(self.controllers()),
+            ReplyKind::Slurmdbd => Some(Reply::Slurmdbd(Box::new(self.dbd_statistics(options.users)?))),
             // Not replies of a survey.
             ReplyKind::Statistics | ReplyKind::Reset | ReplyKind::Finished => None,
         };

@@ -19,7 +19,7 @@ use crate::statistics::Statistics;
 /// 2: the requests for the cluster itself; beside a reading its `uptime`, `reply` and `visibility`, and of a user in it
 /// `looking_up`.
 /// 3: requests have their `options` in a table of their own.
-/// 4: finished jobs, and the `until` of that request.
+/// 4: finished jobs, and the `until` of that request; slurmdbd's statistics.
 /// 5: the option `follow`, and its two replies.
 pub const PROTOCOL: u32 = 5;
 

@@ -8,6 +8,7 @@ use std::ops::BitOr;
 use serde::{Deserialize, Serialize};
 
 use crate::associations::Associations;
+use crate::dbd_statistics::DbdStatistics;
 use crate::finished::Finished;
 use crate::jobs::Jobs;
 use crate::lists::{Ahead, Controller, Licenses, Reservations, Visibility};
@@ -36,6 +37,8 @@ pub enum ReplyKind {
     Controllers,
     /// `slurmdb_jobs_get`: the jobs that ended from [`crate::Request::since`] to [`crate::Request::until`].
     Finished,
+    /// `slurmdb_get_stats`: slurmdbd's statistics of itself.
+    Slurmdbd,
 }
 
 /// What is to be known of a reply before it is asked for.
@@ -81,7 +84,7 @@ pub enum Cost {
 }
 
 /// The table, in the order of [`ReplyKind`].
-pub const REPLIES: [ReplyRow; 9] = [
+pub const REPLIES: [ReplyRow; 10] = [
     ReplyRow {
         kind: ReplyKind::Statistics,
         name: "statistics",
@@ -123,6 +126,14 @@ pub const REPLIES: [ReplyRow; 9] = [
         cost: Cost::None,
         private: &["jobs"],
         not_over_rest: Some("slurmrestd does not tell the numbers by which a job is counted once"),
+        ..ROW
+    },
+    ReplyRow {
+        kind: ReplyKind::Slurmdbd,
+        name: "slurmdbd",
+        role: Role::Accounting,
+        cost: Cost::None,
+        not_over_rest: Some("slurmdbd is read by libslurm alone"),
         ..ROW
     },
 ];
@@ -172,7 +183,8 @@ impl ReplyKind {
 pub struct ReplyOptions {
     /// Statistics: the RPC tables too.
     pub rpc: bool,
-    /// Jobs by user too, and the associations of users; of those users, and of the ones in the RPC tables, their names.
+    /// Jobs by user too, the associations of users, and slurmdbd's RPCs by user; of those users, and of the ones in slurmctld's RPC
+    /// tables, their names.
     pub users: bool,
     /// Jobs by account too.
     pub accounts: bool,
@@ -231,6 +243,8 @@ pub enum Reply {
     Standby,
     /// To [`ReplyKind::Finished`].
     Finished(Box<Finished>),
+    /// To [`ReplyKind::Slurmdbd`].
+    Slurmdbd(Box<DbdStatistics>),
 }
 
 impl Reply {
@@ -251,6 +265,7 @@ impl Reply {
             | Self::Ahead(_)
             | Self::Standby
             | Self::Finished(_)
+            | Self::Slurmdbd(_)
             | Self::Unchanged => None,
         }
     }

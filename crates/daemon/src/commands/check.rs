@@ -3,6 +3,7 @@
 //! `✓` is well, `✗` is not and makes the exit code 1, `–` is what could not be looked at, and why. Nothing is sent
 //! but one point of a path of its own, the canary, some hundred times; the daemon's store is never opened.
 
+mod accounting;
 mod carbon_conf;
 mod delivery;
 mod ini;
@@ -12,6 +13,8 @@ mod rest;
 mod rules;
 mod slurm;
 mod storage;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -32,7 +35,15 @@ pub(super) fn check(options: &Options) -> Result<()> {
     print(&configuration(&config))?;
     let mut report = Report::default();
     neighbors::look(&config, &mut report)?;
+    files(&config, &mut report)?;
     report.end()
+}
+
+/// What other files the configuration names that can be looked at without a connection.
+fn files(_config: &Config, _report: &mut Report) -> Result<()> {
+    #[cfg(feature = "tls")]
+    tls::files(_config, _report)?;
+    Ok(())
 }
 
 pub(super) fn connect(
@@ -50,14 +61,16 @@ pub(super) fn connect(
             Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
             None => slurm::look(&config, &mut report).await?,
         };
+        accounting::look(&config, reading.as_ref(), &mut report).await?;
         delivery::queue(&config, &mut report)?;
+        files(&config, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
         let canary = canary(&config, reading.as_ref());
         let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
         if let Some(url) = read_back {
             let canary = canary.as_ref().filter(|_| has_read);
-            read_back::look(url, canary, &mut report).await?;
+            read_back::look(url, canary, config.has_tags_only(), &mut report).await?;
         }
         report.end()
     })

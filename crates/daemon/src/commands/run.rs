@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use carbon::{Batch, Destination, Queue, Sender};
-use slurm_snapshot::{Reply, ReplyKind, Request};
+use slurm_snapshot::{Reply, ReplyKind, Request, Role};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, trace, warn};
 
@@ -66,7 +66,7 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
             DaemonEvent::Answered(outcome) => daemon.answered(outcome),
             DaemonEvent::Pinged(outcome) => daemon.pinged(outcome)?,
             DaemonEvent::Waited => daemon.waited(),
-            DaemonEvent::Surveyed(outcome) => daemon.surveyed(outcome),
+            DaemonEvent::Surveyed(role, outcome) => daemon.surveyed(role, outcome),
             DaemonEvent::Accounted(outcome) => daemon.accounted(outcome),
             DaemonEvent::CountsKept => daemon.counts_kept(),
             DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
@@ -82,7 +82,7 @@ enum DaemonEvent {
     Answered(Outcome),
     Pinged(Outcome),
     Waited,
-    Surveyed(Outcome),
+    Surveyed(Role, Outcome),
     Accounted(Outcome),
     CountsKept,
     StatusAsked(Asker),
@@ -102,6 +102,8 @@ struct Daemon {
     follow: Option<Follow>,
     /// For the collectors that want more than the statistics; `None` where there is none.
     survey: Option<Survey>,
+    /// For those that need slurmdbd's own statistics. Its reader is that of finished jobs.
+    dbd_survey: Option<Survey>,
     /// For finished jobs; `None` where they are not counted.
     accounting: Option<Accounting>,
     collecting: Collecting,
@@ -153,6 +155,8 @@ impl Daemon {
         let memories = Memories::new(config.queue.dir.clone());
         memories.read(config.collectors.remembering()).await;
         let collecting = Collecting::start(config.interval, &config.collectors, |name| memories.recall(name));
+        let dbd_survey = start_survey(&config, &collecting, Role::Accounting, None);
+        let shared = dbd_survey.as_ref().map(|survey| survey.source().share());
         info!(
             interval = config.interval,
             prefix = %config.prefix,
@@ -166,8 +170,9 @@ impl Daemon {
             grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
             follow: Follow::start(&config.slurm),
-            survey: start_survey(&config, &collecting),
-            accounting: start_accounting(&config),
+            survey: start_survey(&config, &collecting, Role::Surveys, None),
+            dbd_survey,
+            accounting: start_accounting(&config, shared),
             collecting,
             memories,
             queue,
@@ -202,7 +207,8 @@ impl Daemon {
             outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
             () = waited(waits_until), if waits_until.is_some() => DaemonEvent::Waited,
             outcome = pinged(self.follow.as_mut()) => DaemonEvent::Pinged(outcome),
-            outcome = surveyed(self.survey.as_mut()) => DaemonEvent::Surveyed(outcome),
+            outcome = surveyed(self.survey.as_mut()) => DaemonEvent::Surveyed(Role::Surveys, outcome),
+            outcome = surveyed(self.dbd_survey.as_mut()) => DaemonEvent::Surveyed(Role::Accounting, outcome),
             outcome = accounted(self.accounting.as_mut()) => DaemonEvent::Accounted(outcome),
             () = kept(&self.queue, ticket), if ticket.is_some() => DaemonEvent::CountsKept,
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
@@ -369,7 +375,7 @@ impl Daemon {
             })
             .collect();
         let queue = self.queue.status();
-        let replies = self.survey.iter().flat_map(Survey::counters);
+        let replies = self.survey.iter().chain(&self.dbd_survey).flat_map(Survey::counters);
         let replies = replies.chain(self.accounting.iter().map(Accounting::counters));
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
@@ -377,7 +383,7 @@ impl Daemon {
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
             if is_published {
-                self.begin_survey(timestamp, statistics.map(|statistics| statistics.server_thread_count));
+                self.begin_surveys(timestamp, statistics.map(|statistics| statistics.server_thread_count));
             }
             let backlog = statistics.map(|statistics| statistics.dbd_agent_queue_size);
             // Without either, what others publish is not known.
@@ -390,15 +396,21 @@ impl Daemon {
     /// Readers started again by the present sources.
     fn restarts(&self) -> u64 {
         let second = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
-        let third = self.accounting.as_ref().map_or(0, Accounting::restarts);
+        let third = self.dbd_source().map_or(0, Source::restarts);
         let pings = self.follow.as_ref().map_or(0, |follow| follow.source().restarts());
         [second, third, pings].into_iter().fold(self.source.restarts(), u64::saturating_add)
+    }
+
+    /// The reader of slurmdbd, where there is one.
+    fn dbd_source(&self) -> Option<&Source> {
+        let of_finished = self.accounting.as_ref().map(Accounting::source);
+        of_finished.or_else(|| self.dbd_survey.as_ref().map(Survey::source))
     }
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
-        drop((self.source, self.follow, self.survey, self.accounting, self.status_socket));
+        drop((self.source, self.follow, self.survey, self.dbd_survey, self.accounting, self.status_socket));
         self.queue.publish();
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {

@@ -61,6 +61,10 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
 }
 
+pub(super) fn text(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
+
 pub(super) fn destination_name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
 }

@@ -203,9 +203,15 @@ fn the_shipped_file_names_every_key_with_its_default() {
         "address",
         "name",
         "protocol",
+        "tags",
         "users",
         "connect_timeout",
         "stall_timeout",
+        "tls",
+        "cert_file",
+        "key_file",
+        "server_name",
+        "close_notify",
     ]) {
         assert!(
             uncommented.lines().any(|line| line.starts_with(&format!("{key} = "))),

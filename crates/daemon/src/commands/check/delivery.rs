@@ -39,11 +39,21 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
 }
 
 async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
-    let passed = match Connection::open(&to.address, to.timeouts).await {
-        Ok(connection) => tokio::time::timeout(to.timeouts.connect + REFUSAL, send(connection, to, canary))
-            .await
-            .unwrap_or(Err(ConnectionError::Unread(to.timeouts.connect))),
-        Err(error) => Err(error),
+    let passed = match &to.tls {
+        None => match Connection::open(to).await {
+            Ok(connection) => within_time(connection, to, canary).await,
+            Err(error) => Err(error),
+        },
+        #[cfg(feature = "tls")]
+        Some(_) => match carbon::TlsConnection::open(to).await {
+            Ok(connection) => {
+                super::tls::connected(&connection, to, report)?;
+                within_time(connection, to, canary).await
+            }
+            Err(error) => Err(error),
+        },
+        #[cfg(not(feature = "tls"))]
+        Some(never) => match *never {},
     };
     let what = if canary.is_some() { "connections and points" } else { "connections" };
     let (error, advice) = match passed {
@@ -74,6 +84,18 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             error.to_string(),
             "Allow two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon makes the next before it closes the last.",
         ),
+        Err(error @ ConnectionError::Tls(_)) => (
+            error.to_string(),
+            "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates.",
+        ),
+        Err(error @ ConnectionError::Truncated) => (
+            error.to_string(),
+            "Its answer proves nothing so. Where it is no proxy (carbon-c-relay has no close_notify), say close_notify = false.",
+        ),
+        Err(_) if speaks_tls(to).await => (
+            "the port speaks TLS, and this destination does not".to_owned(),
+            "Say tls = true in its [[carbon]] table, with ca_file if its certificate is of an authority of your own.",
+        ),
         Err(error) => (
             format!("takes connections, and closes them at once: {error}"),
             "Is that the port of `protocol` (pickle 2004, plaintext 2003), and MAX_RECEIVER_CONNECTIONS not reached?",
@@ -83,16 +105,37 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     Ok(false)
 }
 
+#[cfg(feature = "tls")]
+async fn speaks_tls(to: &Destination) -> bool {
+    to.tls.is_none() && carbon::speaks_tls(&to.address).await
+}
+
+#[cfg(not(feature = "tls"))]
+async fn speaks_tls(_: &Destination) -> bool {
+    false
+}
+
+async fn within_time<C: Stream>(
+    connection: C,
+    to: &Destination,
+    canary: Option<&Batch>,
+) -> Result<(), ConnectionError> {
+    let patience = to.timeouts.connect;
+    tokio::time::timeout(patience + REFUSAL, send(connection, to, canary))
+        .await
+        .unwrap_or(Err(ConnectionError::Unread(patience)))
+}
+
 /// The canary, where there is one, and the proof that it was read: the receiver closes the connection in answer to our
 /// half-close, and another connection to it stands.
-async fn send(
-    connection: Connection,
+async fn send<C: Stream>(
+    connection: C,
     to: &Destination,
     canary: Option<&Batch>,
 ) -> Result<(), ConnectionError> {
     // A point that was made here can be encoded.
     for frame in canary.and_then(|canary| carbon::frames(canary).ok()).into_iter().flatten() {
-        connection.write(&frame.bytes(to.protocol).unwrap_or_default()).await?;
+        connection.write(&frame.bytes(to.protocol, to.names).unwrap_or_default()).await?;
     }
     // A receiver keeps a connection whose bytes it understands.
     if let Ok(error) = tokio::time::timeout(REFUSAL, connection.ended()).await {

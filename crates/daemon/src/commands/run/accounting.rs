@@ -3,16 +3,11 @@
 use carbon::{Batch, Queue};
 
 use super::{Daemon, unix_now};
-use crate::accounting::{Accounting, Plan, Records};
+use crate::accounting::{Accounting, Plan};
 use crate::collectors::finished_batch;
 use crate::config::Config;
-use crate::source::Outcome;
-
-/// Of `max_bytes`, the part that ids may take.
-const PART: u64 = 8;
-
-/// Bytes of an id in the log.
-const ID: u64 = 8;
+use crate::source::{Outcome, Source};
+use crate::survey::patient;
 
 impl Daemon {
     /// A round, where one is due at this tick, which is published only where it `counts`. `backlog`: records that slurmctld could
@@ -26,11 +21,10 @@ impl Daemon {
         }
         let now = unix_now();
         if accounting.open(&cluster, now, || self.queue.states()) {
-            self.publish_finished();
+            accounting.wait_for(self.queue.keep([]));
         }
-        let Some(accounting) = &mut self.accounting else { return };
         if let Some(backlog) = backlog {
-            accounting.note_backlog(backlog);
+            accounting.note_backlog(backlog, now);
         }
         accounting.begin(timestamp, now, counts);
     }
@@ -40,7 +34,7 @@ impl Daemon {
         let records =
             self.accounting.as_mut().and_then(|accounting| accounting.answered(outcome, unix_now()));
         if let (Some(records), Some(accounting)) = (records, &mut self.accounting) {
-            accounting.wait_for(keep(&self.queue, records));
+            accounting.wait_for(self.queue.keep(records));
         }
     }
 
@@ -65,21 +59,10 @@ impl Daemon {
     }
 }
 
-fn keep(queue: &Queue, records: Records) -> u64 {
-    queue.keep(records)
-}
-
-/// A reader of slurmdbd, where finished jobs are counted.
-pub(super) fn start_accounting(config: &Config) -> Option<Accounting> {
-    plan(config).map(|plan| Accounting::start(&config.slurm, plan))
-}
-
-/// What the configuration says of finished jobs.
-pub(super) fn plan(config: &Config) -> Option<Plan> {
-    let (every, finished) = config.collectors.finished(config.interval)?;
-    let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID).unwrap_or(usize::MAX);
-    let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
-    Some(Plan { every, window, catch_up, levels: finished.levels, most_ids })
+/// Where finished jobs are counted; `source` is the reader of slurmdbd, where that runs already.
+pub(super) fn start_accounting(config: &Config, source: Option<Source>) -> Option<Accounting> {
+    let plan = Plan::of(config)?;
+    Some(Accounting::new(source.unwrap_or_else(|| patient(&config.slurm)), plan, config.slurm.follow))
 }
 
 /// The outcome of what slurmdbd was asked last; never, where it is not asked.

@@ -116,7 +116,9 @@ impl Daemon {
         };
         let surveys = self.survey.as_ref().map(|survey| entry("surveys", survey.source()));
         let pings = self.follow.as_ref().map(|follow| entry("pings", follow.source()));
-        std::iter::once(entry("statistics", &self.source)).chain(pings).chain(surveys).collect()
+        let accounting = self.dbd_source().map(|source| entry("accounting", source));
+        let statistics = std::iter::once(entry("statistics", &self.source));
+        statistics.chain(pings).chain(surveys).chain(accounting).collect()
     }
 }
 
