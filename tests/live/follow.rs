@@ -60,6 +60,8 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     let refused = refusals();
     assert!(refused <= 2, "{refused} lines in the log of a backup that need not be asked");
 
+    let said = FollowingDaemon::doctor(&folder, "ctl2").unwrap();
+    assert!(said.contains("✓ follow: this host is ctl2; ctl1 comes before it in SlurmctldHost"), "{said}");
     // Its kernel takes pings, and none is answered.
     let frozen = now();
     pair.primary.freeze().unwrap();
@@ -80,7 +82,9 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
 
     for daemon in &mut daemons {
         daemon.check().unwrap();
-        assert_eq!(daemon.recorded().twice(), [""; 0]);
+        // The doctor's own point comes as often as it takes.
+        let twice = daemon.recorded().twice().iter().filter(|line| !line.contains(".gauge-check "));
+        assert_eq!(twice.collect::<Vec<_>>(), [""; 0]);
     }
     let twice = written_twice(&mut daemons);
     let [one, other] = &mut daemons;

@@ -1,7 +1,7 @@
 //! `[slurm] follow` in the daemon's loop: which ticks ask slurmctld, and what is published where it waits.
 
 use tokio::time::{Instant, sleep_until};
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{Daemon, LoggedState, unix_now};
 use crate::collecting::Collecting;
@@ -92,7 +92,7 @@ impl Daemon {
         let is_active = role == TickRole::Active;
         (self.health.standby, self.health.handover) = (Some(!is_active), Some(change.handover));
         if change.handover {
-            warn!("the active slurmctld runs on this host now; its figures are published");
+            info!("the active slurmctld runs on this host now; its figures are published");
             // Nothing is held against a reading from before others were active.
             let recall = |name| self.memories.recall(name);
             self.collecting = Collecting::start(self.config.interval, &self.config.collectors, recall);

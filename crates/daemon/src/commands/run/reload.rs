@@ -94,7 +94,8 @@ impl Daemon {
             logging.change(config.log);
         }
         if (config.interval, &config.slurm) != (self.config.interval, &self.config.slurm)
-            && let Some(timestamp) = self.pending.take()
+            && let Some(timestamp) =
+                self.pending.take().or_else(|| self.follow.as_mut().and_then(Follow::give_up))
         {
             self.emit(timestamp, TickOutcome::GivenUp);
         }

@@ -271,6 +271,16 @@ mod tests {
         assert_eq!(marks(&future), []);
     }
 
+    #[test]
+    fn a_daemon_whose_slurmctld_is_a_backup_is_well_and_says_that_it_waits() {
+        let slurmctld = SlurmctldEntry { standby: true, ..document().slurmctld };
+        let waits = StatusDocument { slurmctld, ..document() };
+        assert_eq!(marks(&waits), []);
+        let said =
+            lines(&waits, Duration::from_secs(90)).into_iter().find(|line| line.subject == "slurmctld");
+        assert!(said.unwrap().text.starts_with("standby since "));
+    }
+
     /// A health check must not call it well that nothing is ever sent.
     #[test]
     fn a_cluster_without_the_name_that_the_prefix_needs_is_wrong_although_slurmctld_answers() {
