@@ -15,6 +15,7 @@ mod faults_reader;
 mod faults_slurm;
 mod figures;
 mod finished;
+mod follow;
 mod install;
 mod leaks;
 mod loss;

@@ -69,6 +69,14 @@ MAX_QUEUE_SIZE = {QUEUE}
     /// # Errors
     /// As [`Relay::carbon`].
     pub fn c(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
+        Self::c_over(folder, caches, "")
+    }
+
+    /// carbon-c-relay, started; `transport` is what its configuration says of how lines come.
+    ///
+    /// # Errors
+    /// As [`Relay::carbon`].
+    pub fn c_over(folder: &Folder, caches: &[&Carbon], transport: &str) -> Result<Self> {
         let port = free_port()?;
         let to: Vec<String> = caches
             .iter()
@@ -77,7 +85,7 @@ MAX_QUEUE_SIZE = {QUEUE}
             .collect();
         let conf = folder.path().join("c-relay.conf");
         let text = format!(
-            "cluster ring carbon_ch replication 1 {} ;\nmatch * send to ring stop ;\nlisten type linemode 127.0.0.1:{port} proto tcp ;\n\
+            "cluster ring carbon_ch replication 1 {} ;\nmatch * send to ring stop ;\nlisten type linemode {transport} 127.0.0.1:{port} proto tcp ;\n\
              statistics submit every 3600 seconds prefix with relays ;\n",
             to.join(" ")
         );

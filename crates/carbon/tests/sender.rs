@@ -28,6 +28,7 @@ fn destination(address: &str) -> Destination {
             pause: Duration::from_secs(2),
         },
         replay_rate: None,
+        tls: None,
         reconnect_every: None,
     }
 }

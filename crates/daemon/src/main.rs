@@ -20,6 +20,7 @@ mod finished;
 #[cfg(test)]
 #[path = "../tests/inside/finished_model.rs"]
 mod finished_model;
+mod follow;
 #[cfg(test)]
 #[path = "../tests/inside/golden.rs"]
 mod golden;
@@ -29,6 +30,7 @@ mod node_metrics;
 mod notify;
 mod prefix;
 mod replies;
+mod rpc_metrics;
 mod self_metrics;
 mod settings;
 mod source;

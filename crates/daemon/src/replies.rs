@@ -45,7 +45,12 @@ pub(crate) struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);
 impl SurveyReplies {
     /// The reply of this kind, where it has come.
     pub(crate) fn get(&self, kind: ReplyKind) -> Option<&Reply> {
-        self.0.get(&kind).and_then(|reading| reading.reply.as_ref())
+        self.reading(kind).and_then(|reading| reading.reply.as_ref())
+    }
+
+    /// The whole reading, where it has come.
+    pub(crate) fn reading(&self, kind: ReplyKind) -> Option<&Arc<Reading>> {
+        self.0.get(&kind)
     }
 
     pub(crate) fn insert(&mut self, kind: ReplyKind, reading: Arc<Reading>) {

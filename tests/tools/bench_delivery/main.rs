@@ -283,6 +283,7 @@ fn destination(address: &str) -> Result<Destination> {
         names: Names::Paths,
         timeouts: Timeouts::default(),
         replay_rate: Some(u32::MAX),
+        tls: None,
         reconnect_every: None,
     })
 }

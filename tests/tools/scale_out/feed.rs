@@ -63,6 +63,7 @@ impl Feed {
             address: address.parse()?,
             protocol,
             names: Names::Paths,
+            tls: None,
             timeouts: Timeouts::default(),
             replay_rate: Some(u32::MAX),
             reconnect_every: None,

@@ -100,8 +100,8 @@ mod tests {
             let text = document(&Config { interval, ..Config::default() });
             let rules: Vec<Vec<u32>> =
                 text.lines().filter_map(|line| line.strip_prefix("retentions = ")).map(steps_of).collect();
-            assert_eq!(rules.len(), 5);
-            assert_eq!((rules[0][0], rules[4][0]), (interval, interval));
+            assert_eq!(rules.len(), 6);
+            assert_eq!((rules[0][0], rules[5][0]), (interval, interval));
             for steps in rules {
                 assert!(steps[0] % interval == 0 && steps[0] < 60 + interval.max(2), "{text}");
                 assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] % pair[0] == 0), "{text}");

@@ -24,6 +24,8 @@ pub(super) struct ReplyState {
     /// The last full reply that was published.
     pub(super) kept: Option<Arc<Reading>>,
     pub(super) counters: ReplyCounters,
+    /// Why there was no reading the last time, and what to do.
+    pub(super) failure: Option<String>,
     logged: LoggedReply,
 }
 
@@ -62,21 +64,24 @@ impl ReplyState {
                 self.counters.duration = None;
                 // A controller that comes back may be another, with other moments.
                 self.kept = None;
+                self.failure = Some(format!("{error}. {}", error.advice()));
                 if self.logged != LoggedReply::Failed {
-                    warn!(reply = kind.name(), %error, "no reading; trying again when it is due");
+                    let advice = error.advice();
+                    warn!(reply = kind.name(), %error, "no reading; trying again when it is due. {advice}");
                 }
                 self.logged = LoggedReply::Failed;
                 return None;
             }
         };
         one_more(&mut self.counters.readings_ok);
-        self.counters.duration = Some(reading.elapsed);
+        (self.counters.duration, self.failure) = (Some(reading.elapsed), None);
         let logged = self.hide(kind, options, &mut reading);
         if logged != self.logged {
             log(kind, logged, &reading);
             self.logged = logged;
         }
         if logged == LoggedReply::Unknown || (logged == LoggedReply::Hidden && is_hidden(kind, &reading)) {
+            self.failure = Some(format!("PrivateData may hide some of it from this user. {HIDDEN_REMEDY}"));
             return None;
         }
         if !matches!(reading.reply, Some(Reply::Unchanged)) {

@@ -56,6 +56,7 @@ async fn destination() -> (TcpListener, sender::Destination) {
         names: Names::Paths,
         timeouts: Timeouts::default(),
         replay_rate: None,
+        tls: None,
         reconnect_every: None,
     };
     (listener, to)

@@ -25,6 +25,7 @@ fn destination() -> Destination {
         names: Names::Paths,
         timeouts: Timeouts::default(),
         replay_rate: None,
+        tls: None,
         reconnect_every: None,
     }
 }
