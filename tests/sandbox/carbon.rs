@@ -218,7 +218,7 @@ fn carbon_conf(
         || "ENABLE_TAGS = False".to_owned(),
         // A request that takes longer than 5 s is given up, and its series are announced again with a later point.
         |port| {
-            format!("ENABLE_TAGS = True\nGRAPHITE_URL = http://127.0.0.1:{port}\nTAG_BATCH_SIZE = 20\nTAG_UPDATE_INTERVAL = 1")
+            format!("ENABLE_TAGS = True\nGRAPHITE_URL = http://127.0.0.1:{port}\nTAG_BATCH_SIZE = 20\nTAG_UPDATE_INTERVAL = 11")
         },
     );
     // Its own metrics would lie among those of a test; tags would be sent to a graphite-web on port 80.

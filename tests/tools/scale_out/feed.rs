@@ -14,7 +14,7 @@ pub(crate) const POINTS: usize = 100_000;
 /// Seconds between two ticks, and a slot of the stores.
 pub(crate) const STEP: u64 = 10;
 
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Where the sender works while this thread waits for other things.
 pub(crate) struct Runtime {
