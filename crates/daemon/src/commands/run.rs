@@ -354,8 +354,7 @@ impl Daemon {
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
             self.begin_surveys(timestamp, statistics.map(|statistics| statistics.server_thread_count));
-            let backlog = statistics.map(|statistics| statistics.dbd_agent_queue_size);
-            self.begin_accounting(timestamp, backlog.map(u64::from));
+            self.begin_accounting(timestamp, statistics);
         }
     }
 
