@@ -138,7 +138,7 @@ impl Queue {
         self.push_with(batch, []);
     }
 
-    /// The same, with bytes by name that are as durable as the batch: the newest of each name is kept.
+    /// The same, with bytes by name that are on disk when the batch is, and never before it: the newest of each name is kept.
     pub fn push_with(&self, batch: &Batch, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) {
         let states: BTreeMap<_, _> = states.into_iter().collect();
         if !states.is_empty() {

@@ -75,7 +75,8 @@ impl Changes {
     }
 
     /// These as commits that fit into a segment each, or have one batch: a segment goes whole. Names go with the first one, what
-    /// became of batches with the last one.
+    /// became of batches with the last one. States have one of their own behind that of the batches: of a commit that is torn any
+    /// record may be missing, and a state may say that a batch is there.
     fn pieces(mut self, max_bytes: u64) -> Vec<Self> {
         let most = usize::try_from(segment_bytes(max_bytes)).unwrap_or(usize::MAX);
         let first = Self {
@@ -92,6 +93,9 @@ impl Changes {
                 bytes = size;
             }
             piece.append.push(kept);
+        }
+        if !piece.append.is_empty() && !self.states.is_empty() {
+            pieces.push(std::mem::take(&mut piece));
         }
         let Self { configured, moved, append, .. } = piece;
         pieces.push(Self { configured, moved, append, ..self });

@@ -17,8 +17,9 @@ use tracing::{debug, error, info, warn};
 pub(crate) use self::plan::{ID_BYTES, Plan, Sparing};
 use crate::derive::{exact_f64, seconds_since};
 use crate::finished::{HOUR, Ledger, Next, Round, Span};
+use crate::replies::ReplyCounters;
 use crate::source::{Outcome, Source};
-use crate::survey::{HIDDEN_REMEDY, ReplyCounters, one_more};
+use crate::survey::{HIDDEN_REMEDY, one_more};
 
 /// slurmctld's clock may be ahead of ours.
 const AHEAD: i64 = 300;
@@ -42,14 +43,20 @@ pub(crate) struct Accounting {
     work: Option<Work>,
     /// A request is on its way.
     asked: bool,
-    /// What waits for the disk, and the queue's ticket for it.
-    commit: Option<(u64, Next)>,
+    /// What waits for the disk.
+    next: Option<Next>,
+    /// The queue's ticket for that, or for the counts that it had.
+    ticket: Option<u64>,
     /// Whether everything since the floor is to be read.
     catch_up: bool,
     /// When that was done last, Unix seconds.
     caught_up: i64,
+    /// What is read until then is another daemon's: it is marked as seen, and not published.
+    rebuilds: bool,
     /// slurmctld had records for slurmdbd that it could not tell.
     had_backlog: bool,
+    /// When it had some for the last time, Unix seconds.
+    busy: i64,
     /// Seconds of end times that are read at once.
     piece: i64,
     counters: ReplyCounters,
@@ -57,6 +64,8 @@ pub(crate) struct Accounting {
     is_short: bool,
     /// Where slurmctld's own records were read: when, Unix seconds, and for how many µs.
     cost_to_slurmctld: Option<(i64, u64)>,
+    /// The log says that the clock is behind what was counted.
+    is_behind: bool,
 }
 
 /// A round under way.
@@ -79,23 +88,28 @@ enum LoggedState {
 }
 
 impl Accounting {
-    /// One that has not begun; `source` is its reader.
-    pub(crate) fn new(source: Source, plan: Plan) -> Self {
+    /// One that has not begun; `source` is its reader. `rebuilds`: what another daemon may have counted is marked as seen first.
+    pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
             source,
             plan,
             ledger: None,
             work: None,
             asked: false,
-            commit: None,
+            next: None,
+            ticket: None,
             catch_up: true,
             caught_up: i64::MIN,
+            rebuilds,
             had_backlog: false,
-            piece: HOUR,
+            busy: i64::MIN,
+            // How many jobs end in an hour is not known yet.
+            piece: LEAST_PIECE,
             counters: ReplyCounters::default(),
             logged: LoggedState::Nothing,
             is_short: false,
             cost_to_slurmctld: None,
+            is_behind: false,
         }
     }
 
@@ -112,7 +126,8 @@ impl Accounting {
         }
     }
 
-    /// What has been counted, when the queue's log is read: `true` where the queue may lack the batch of the last counts.
+    /// What has been counted, when the queue's log is read: `true` where the queue may lack the batch of the last counts. Those of a
+    /// collector that was off for a moment may still be on their way to the disk: their batch waits for that.
     pub(crate) fn open(
         &mut self,
         cluster: &str,
@@ -120,25 +135,23 @@ impl Accounting {
         records: impl FnOnce() -> Option<BTreeMap<String, Arc<[u8]>>>,
     ) -> bool {
         if let Some(ledger) = &self.ledger {
-            if ledger.counts().cluster != cluster && self.commit.is_none() {
+            if ledger.counts().cluster != cluster && self.ticket.is_none() {
                 warn!(
                     old = ledger.counts().cluster,
                     new = cluster,
                     "finished jobs are counted from now on: another cluster"
                 );
-                (self.ledger, self.work) = (Some(Ledger::first(cluster, now)), None);
+                (self.ledger, self.work) = (Some(ledger.first_of_another(cluster, now)), None);
             }
             return false;
         }
         let Some(records) = records() else { return false };
         let (ledger, is_missing) = match Ledger::restore(&records) {
-            Some((mut ledger, is_missing)) if ledger.counts().cluster == cluster => {
-                ledger.lower_floor(now);
-                (ledger, is_missing)
-            }
-            _ => {
+            Some((ledger, is_missing)) if ledger.counts().cluster == cluster => (ledger, is_missing),
+            other => {
                 info!("finished jobs are counted from now on");
-                (Ledger::first(cluster, now), false)
+                let of_another = other.map(|(ledger, _)| ledger.first_of_another(cluster, now));
+                (of_another.unwrap_or_else(|| Ledger::first(cluster, now)), false)
             }
         };
         self.ledger = Some(ledger);
@@ -146,14 +159,17 @@ impl Accounting {
     }
 
     /// How many records slurmctld could not tell slurmdbd: when there are none any more, jobs come late.
-    pub(crate) const fn note_backlog(&mut self, records: u64) {
+    pub(crate) const fn note_backlog(&mut self, records: u64, now: i64) {
         self.catch_up |= self.had_backlog && records == 0;
         self.had_backlog = records > 0;
+        if self.had_backlog {
+            self.busy = now;
+        }
     }
 
-    /// A tick at `now`, Unix seconds: a round, where one is due.
-    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, sparing: Sparing) {
-        let Some(ledger) = &self.ledger else { return };
+    /// A tick at `now`, Unix seconds: a round, where one is due. Where it does not count, jobs are only marked as seen.
+    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool, sparing: Sparing) {
+        let Some(ledger) = &mut self.ledger else { return };
         if timestamp.rem_euclid(self.plan.every.max(1)) != 0 {
             return;
         }
@@ -165,11 +181,13 @@ impl Accounting {
                 return one_more(&mut self.counters.skipped_duty);
             }
         }
-        if self.work.is_some() || self.commit.is_some() || self.asked {
+        if self.work.is_some() || self.ticket.is_some() || self.asked {
             one_more(&mut self.counters.skipped_round);
             return;
         }
-        let is_time = now.saturating_sub(self.caught_up) >= HOUR;
+        ledger.lower_floor(now);
+        // Also where the clock was set back.
+        let is_time = !(0..HOUR).contains(&now.saturating_sub(self.caught_up));
         self.catch_up |= is_time
             || ledger.has_gap(now, self.plan.window)
             || ledger.has_incomplete_before(now.saturating_sub(self.plan.window));
@@ -178,11 +196,22 @@ impl Accounting {
         } else {
             ledger.floor().max(now.saturating_sub(self.plan.window))
         };
-        let round = Round::new(now, self.plan.window, self.plan.levels);
+        let mut round = Round::new(now, self.plan.window, self.plan.levels);
+        (round.busy, round.is_silent) = (self.busy, !counts || self.rebuilds);
         let to = now.saturating_add(AHEAD);
         self.work = Some(Work { round, from, to, catch_up: self.catch_up, has_answer: false });
-        if !self.ask() {
-            self.work = None;
+        if self.ask() {
+            self.is_behind = false;
+            return;
+        }
+        // There is nothing to read before the floor.
+        self.work = None;
+        if from > to && !std::mem::replace(&mut self.is_behind, true) {
+            warn!(
+                floor = from,
+                now,
+                "the clock is far behind the jobs that were counted: finished jobs are counted when it is right again"
+            );
         }
     }
 
@@ -270,7 +299,7 @@ impl Accounting {
         let Work { mut round, catch_up, has_answer, .. } = self.work.take()?;
         self.catch_up |= !is_whole;
         if is_whole && catch_up {
-            (self.catch_up, self.caught_up) = (false, now);
+            (self.catch_up, self.caught_up, self.rebuilds) = (false, now, false);
         }
         if !has_answer {
             return None;
@@ -287,27 +316,34 @@ impl Accounting {
         }
         let records = ledger.records(&next);
         let records = records.inspect_err(|error| error!(%error, "finished jobs cannot be counted")).ok()?;
-        self.commit = Some((0, next));
+        self.next = Some(next);
         Some(records)
     }
 
-    /// The queue has what [`Accounting::answered`] gave, and will say when this ticket's is on disk.
+    /// The queue has what [`Accounting::answered`] gave, or had it before, and will say when this ticket's is on disk.
     pub(crate) const fn wait_for(&mut self, ticket: u64) {
-        if let Some((its, _)) = &mut self.commit {
-            *its = ticket;
-        }
+        self.ticket = Some(ticket);
     }
 
     /// The ticket that is waited for.
-    pub(crate) fn ticket(&self) -> Option<u64> {
-        self.commit.as_ref().map(|(ticket, _)| *ticket)
+    pub(crate) const fn ticket(&self) -> Option<u64> {
+        self.ticket
     }
 
-    /// It is on disk: what was read counts, and its batch may be sent.
-    pub(crate) fn kept(&mut self) {
-        if let (Some((_, next)), Some(ledger)) = (self.commit.take(), &mut self.ledger) {
-            ledger.adopt(next);
-        }
+    /// It is on disk: what was read counts. Whether its batch may be sent.
+    pub(crate) fn kept(&mut self) -> bool {
+        self.ticket = None;
+        let Some(ledger) = &mut self.ledger else { return false };
+        // What an earlier run has counted and may not have sent.
+        let Some(next) = self.next.take() else { return true };
+        let is_published = !next.is_silent;
+        ledger.adopt(next);
+        is_published
+    }
+
+    /// Another host's daemon may have counted what has ended: everything since the floor is marked as seen first.
+    pub(crate) const fn rebuild(&mut self) {
+        (self.rebuilds, self.catch_up) = (true, true);
     }
 
     /// What has been counted.
@@ -354,6 +390,46 @@ fn next_piece(piece: i64, seconds: i64, jobs: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use crate::config::Slurm;
+    use crate::survey::patient;
+
+    const NOW: i64 = 1_700_000_000;
+
+    fn accounting(records: BTreeMap<String, Arc<[u8]>>, now: i64) -> (Accounting, bool) {
+        let levels = Levels::default();
+        let plan = Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, most_ids: 1000 };
+        let slurm = Slurm { reader: Some("/nonexistent".into()), ..Config::default().slurm };
+        let mut accounting = Accounting::new(patient(&slurm), plan, false);
+        let is_missing = accounting.open("c", now, || Some(records));
+        (accounting, is_missing)
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
+        let (mut accounting, _) = accounting(BTreeMap::new(), NOW + 1000);
+        accounting.begin(NOW, NOW, true);
+        assert!(accounting.work.is_none(), "there is nothing to read before the floor");
+        accounting.begin(NOW + 1, NOW + 1000, true);
+        assert!(accounting.asked && accounting.work.is_some());
+        assert_eq!(accounting.counters.skipped_round, 0);
+    }
+
+    #[tokio::test]
+    async fn counts_that_a_disk_has_not_taken_yet_are_not_counted_on_by_a_collector_that_was_off() {
+        let first = Ledger::first("c", NOW);
+        let round = Round::new(NOW, HOUR, Levels::default());
+        let span = Span { seconds: 25 * HOUR, ids: 1000 };
+        let records = first.records(&first.next(round, NOW, span)).unwrap();
+        let (mut accounting, is_missing) = accounting(records.into_iter().collect(), NOW);
+        assert!(is_missing);
+        accounting.wait_for(1);
+        accounting.begin(NOW + 1, NOW + 1, true);
+        assert!(!accounting.asked, "what the disk may lose is not counted as seen");
+        accounting.kept();
+        accounting.begin(NOW + 2, NOW + 2, true);
+        assert!(accounting.asked);
+    }
 
     #[test]
     fn a_busy_hour_is_read_in_pieces_and_a_quiet_one_at_once() {

@@ -10,6 +10,7 @@ use crate::config::Collectors;
 use crate::metric::Points;
 use crate::replies::Needs;
 use crate::survey::RoundResult;
+use crate::tagged::undeclared;
 
 /// The collectors of a configuration.
 #[derive(Default)]
@@ -80,6 +81,7 @@ impl Collecting {
         let mut points = Points::new(prefix, batch);
         self.ticks.iter_mut().for_each(|it| it.collector.collect(timestamp, outcome, &mut points));
         debug_assert_eq!(repeated(batch), None, "{TWICE}");
+        debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
     }
 
     /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix seconds:
@@ -102,6 +104,7 @@ impl Collecting {
             }
         }
         debug_assert_eq!(repeated(batch), None, "{TWICE}");
+        debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
     }
 
     /// What a survey of this role must ask for: for each collector that it would be for, and every how many seconds that is due.
@@ -142,6 +145,9 @@ fn kept<C: ?Sized>(
 }
 
 const TWICE: &str = "a path that is twice in one batch: Carbon keeps the last value";
+
+const UNDECLARED: &str =
+    "a path at a level that its collector does not declare: what varies in it would be no tag";
 
 /// A path that is in the batch more than once.
 fn repeated(batch: &Batch) -> Option<&str> {

@@ -106,13 +106,15 @@ pub(crate) enum TickOutcome {
     Failed,
     /// A reload has cut it short: whether slurmctld answers is not known.
     GivenUp,
+    /// This host's slurmctld is a backup that waits. No collector ever sees it.
+    Standby,
 }
 
 impl TickOutcome {
     pub(crate) const fn reading(&self) -> Option<&Arc<Reading>> {
         match self {
             Self::Reading(reading) => Some(reading),
-            Self::Failed | Self::GivenUp => None,
+            Self::Failed | Self::GivenUp | Self::Standby => None,
         }
     }
 }

@@ -20,6 +20,7 @@ mod finished;
 #[cfg(test)]
 #[path = "../tests/inside/finished_model.rs"]
 mod finished_model;
+mod follow;
 #[cfg(test)]
 #[path = "../tests/inside/golden.rs"]
 mod golden;
@@ -36,6 +37,7 @@ mod source;
 mod status;
 mod status_socket;
 mod survey;
+mod tagged;
 mod telemetry;
 mod url;
 mod user_paths;

@@ -21,6 +21,23 @@ impl Needs {
     }
 }
 
+/// How one kind of reply is doing; counters run since the daemon's start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReplyCounters {
+    /// µs of the last reading.
+    pub(crate) duration: Option<u64>,
+    pub(crate) readings_ok: u64,
+    pub(crate) readings_failed: u64,
+    /// Of the good ones, those that said that nothing had changed.
+    pub(crate) readings_unchanged: u64,
+    pub(crate) skipped_duty: u64,
+    pub(crate) skipped_busy: u64,
+    pub(crate) skipped_round: u64,
+    pub(crate) readings_late: u64,
+    /// Whether slurmctld may keep some of it from us, so that none of it is published.
+    pub(crate) hidden: bool,
+}
+
 /// The replies of a survey's round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);

@@ -15,15 +15,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slurm_snapshot::{Cost, ReplyKind, Request};
+use slurm_snapshot::{Cost, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use self::reply_state::ReplyState;
-pub(crate) use self::reply_state::{HIDDEN_REMEDY, ReplyCounters, one_more};
+pub(crate) use self::reply_state::{HIDDEN_REMEDY, one_more};
 use crate::clock;
 use crate::config::Slurm;
-use crate::replies::{Needs, SurveyReplies};
+use crate::replies::{Needs, ReplyCounters, SurveyReplies};
 use crate::source::{Outcome, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
@@ -57,6 +57,8 @@ pub(crate) struct RoundResult {
 #[derive(Debug)]
 pub(crate) struct Survey {
     source: Source,
+    /// Only this host's own slurmctld is asked.
+    follows: bool,
     max_duty: f64,
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
@@ -79,12 +81,13 @@ struct Asked {
 impl Survey {
     /// Starts its reader.
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
-        Self::with(patient(slurm), max_duty, max_threads)
+        Self { follows: slurm.follow, ..Self::with(patient(slurm), max_duty, max_threads) }
     }
 
     /// One whose reader runs already.
     pub(crate) fn with(source: Source, max_duty: f64, max_threads: u32) -> Self {
         Self {
+            follows: false,
             source,
             max_duty,
             max_threads,
@@ -216,6 +219,7 @@ impl Survey {
 
     fn go_on(&mut self, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
+        let follows = self.follows;
         while let Some((kind, until)) = round.left.pop() {
             let options = self.needs.options;
             let state = self.state(kind);
@@ -224,7 +228,8 @@ impl Survey {
                 reply_state::one_more(&mut state.counters.skipped_round);
                 continue;
             }
-            let request = Request { since: state.since(), ..Request::new(kind, options) };
+            let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
+            let request = Request { since: state.since(), ..Request::new(kind, asked) };
             state.duty.ask(now);
             if self.source.ask(request) {
                 self.asked = Some(Asked { kind, until, at: Instant::now() });

@@ -22,6 +22,7 @@ mod long_double;
 mod names;
 mod nodes;
 mod operator;
+mod own_host;
 mod partitions;
 mod raw;
 mod rpc;

@@ -11,7 +11,7 @@ use crate::associations::Associations;
 use crate::dbd_statistics::DbdStatistics;
 use crate::finished::Finished;
 use crate::jobs::Jobs;
-use crate::lists::{Controller, Licenses, Reservations, Visibility};
+use crate::lists::{Ahead, Controller, Licenses, Reservations, Visibility};
 use crate::nodes::Nodes;
 
 /// What slurmctld can be asked for. A survey asks in this order: cheap replies first, and the controllers last, because one
@@ -196,6 +196,9 @@ pub struct ReplyOptions {
     pub rows: bool,
     /// Of jobs how many are in each state, and no more: all that slurmrestd is asked for.
     pub states_only: bool,
+    /// For `[slurm] follow`: this host's own slurmctld is asked alone. Controllers: where this host is among them, and whether
+    /// one before it answers.
+    pub follow: bool,
 }
 
 impl BitOr for ReplyOptions {
@@ -211,6 +214,7 @@ impl BitOr for ReplyOptions {
             partitions: self.partitions || other.partitions,
             rows: self.rows || other.rows,
             states_only: self.states_only || other.states_only,
+            follow: self.follow || other.follow,
         }
     }
 }
@@ -233,6 +237,10 @@ pub enum Reply {
     Associations(Box<Associations>),
     /// To [`ReplyKind::Controllers`].
     Controllers(Vec<Controller>),
+    /// To [`ReplyKind::Controllers`] with [`ReplyOptions::follow`].
+    Ahead(Ahead),
+    /// To [`ReplyKind::Statistics`] with [`ReplyOptions::follow`]: this host's slurmctld is a backup that waits.
+    Standby,
     /// To [`ReplyKind::Finished`].
     Finished(Box<Finished>),
     /// To [`ReplyKind::Slurmdbd`].
@@ -254,6 +262,8 @@ impl Reply {
             Self::Reservations(reservations) => Some(reservations.last_update),
             Self::Associations(_)
             | Self::Controllers(_)
+            | Self::Ahead(_)
+            | Self::Standby
             | Self::Finished(_)
             | Self::Slurmdbd(_)
             | Self::Unchanged => None,

@@ -14,6 +14,21 @@ pub(super) struct Cast {
     endless: Vec<u32>,
     /// No more of them are submitted.
     is_ending: bool,
+    /// Whether there are jobs that take minutes too: that reach their time limit, are suspended or queued again.
+    pub(super) is_long: bool,
+    /// How many reach their time limit. Each has a CPU for a minute and a half.
+    limited: usize,
+}
+
+/// No more than run at once.
+const MOST_LIMITED: usize = 8;
+
+/// How a job is brought to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Itself,
+    Cancelled,
+    TimeLimit,
 }
 
 /// The kinds of jobs that end by themselves.
@@ -33,7 +48,20 @@ impl Cast {
             if random.u8(..4) == 0 {
                 self.cancel_one(accounting, random)?;
             }
+            if self.is_long && random.u8(..4) == 0 {
+                self.trouble_one(accounting, random)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Suspends, resumes or queues again one that runs. What has ended or waits refuses that.
+    fn trouble_one(&self, accounting: &Accounting, random: &mut fastrand::Rng) -> Result<()> {
+        let running = accounting.slurm.run("squeue", &["-h", "-t", "running,suspended", "-o", "%A"])?;
+        let running: Vec<&str> = running.lines().collect();
+        let (Some(id), how) = (random.choice(&running), random.u8(..3)) else { return Ok(()) };
+        let words = ["suspend", "resume", "requeue"][usize::from(how)];
+        let _refused = accounting.slurm.run("scontrol", &[words, id]);
         Ok(())
     }
 
@@ -42,42 +70,52 @@ impl Cast {
         let qos = format!("--qos={}", if random.bool() { "normal" } else { QOS });
         let mut args = vec!["--parsable", "--output=/dev/null", &account, &qos];
         args.extend(["-p", if random.bool() { "debug" } else { "long" }]);
+        if random.bool() {
+            args.push("--time=10");
+        }
         let size = random.usize(2..12);
         let (held, some) = (format!("--array=1-{size}"), format!("--array=1-{size}%2"));
-        let kind = if self.is_ending { ENDING[random.usize(..ENDING.len())] } else { random.u8(..9) };
-        let (tasks, ends) = match kind {
-            0 | 1 => (1, true),
+        let may_last = self.is_long && self.limited < MOST_LIMITED;
+        let kinds = if may_last { 10 } else { 9 };
+        let kind = if self.is_ending { ENDING[random.usize(..ENDING.len())] } else { random.u8(..kinds) };
+        let (tasks, end) = match kind {
+            0 | 1 => (1, End::Itself),
             2 => {
                 args.push("--gres=gpu:1");
-                (1, true)
+                (1, End::Itself)
             }
             3 => {
                 args.extend(["-N2", "-n2"]);
-                (1, true)
+                (1, End::Itself)
             }
             4 => {
                 args.extend(["-H", &held]);
-                (size, false)
+                (size, End::Cancelled)
             }
             5 => {
                 args.push(&some);
-                (size, false)
+                (size, End::Cancelled)
             }
             6 => {
                 args.extend(["-n1", ":", &account, &qos, "-p", "debug", "-n1"]);
-                (2, true)
+                (2, End::Itself)
             }
             7 => {
                 args.push("-H");
-                (1, false)
+                (1, End::Cancelled)
             }
-            _ => (1, false),
+            8 => (1, End::Cancelled),
+            _ => {
+                self.limited += 1;
+                args.push("--time=1");
+                (1, End::TimeLimit)
+            }
         };
-        let script = match (ends, random.u8(..3)) {
-            (true, 0) => "exit 3",
-            (true, 1) => "true",
-            (true, _) => "sleep 1",
-            (false, _) => "sleep 300",
+        let script = match (end, random.u8(..3)) {
+            (End::Itself, 0) => "exit 3",
+            (End::Itself, 1) => "true",
+            (End::Itself, _) => "sleep 1",
+            _ => "sleep 300",
         };
         args.extend(["--wrap", script]);
         // A user other than the sandbox's, where that is root.
@@ -86,7 +124,7 @@ impl Cast {
             Some((_, uid)) => accounting.slurm.run_as(*uid, "sbatch", &args)?,
             None => accounting.slurm.run("sbatch", &args)?,
         };
-        if !ends {
+        if end == End::Cancelled {
             self.endless.push(id.trim().parse().with_context(|| format!("sbatch said {id:?}"))?);
         }
         Ok(tasks)
@@ -103,6 +141,9 @@ impl Cast {
     /// Cancels what does not end by itself, and submits no more of that.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
         self.is_ending = true;
+        for id in accounting.slurm.run("squeue", &["-h", "-t", "suspended", "-o", "%A"])?.lines() {
+            let _ended_meanwhile = accounting.slurm.run("scontrol", &["resume", id]);
+        }
         let ids: Vec<String> = self.endless.drain(..).map(|id| id.to_string()).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         if ids.is_empty() { Ok(()) } else { accounting.slurm.run("scancel", &ids).map(drop) }

@@ -40,6 +40,20 @@ impl Sent {
         self.0.get(path)?.last_key_value().map(|(_, value)| *value)
     }
 
+    /// The slot of the first round after `slot` in which jobs had started.
+    pub(super) fn first_after(&self, slot: u64) -> Option<u64> {
+        let started = self.0.get("total.work.gauge-started")?.range(slot + 1..);
+        started.filter(|(_, jobs)| **jobs > 0).map(|(slot, _)| *slot).next()
+    }
+
+    pub(super) fn last_slot(&self) -> u64 {
+        self.0.values().filter_map(|values| values.last_key_value()).map(|(slot, _)| *slot).max().unwrap_or(0)
+    }
+
+    pub(super) fn at(&self, path: &str, slot: u64) -> Option<u64> {
+        self.0.get(path)?.get(&slot).copied()
+    }
+
     pub(super) fn sum(&self, path: &str) -> u64 {
         self.0.get(path).map_or(0, |values| values.values().sum())
     }

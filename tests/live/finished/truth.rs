@@ -16,17 +16,24 @@ pub(super) const UNFINISHED: &str =
 pub(super) const ROWS: &str = "select job_db_inx, id_job, state, `partition`, array_task_str, time_submit, time_eligible, \
      time_start, time_end from slurm_acct_db.sandbox_job_table order by 1";
 
-/// Jobs by final state; and sums over those that started.
+/// What sacct tells of a job, in this order.
+const COLUMNS: &str =
+    "jobid,state,partition,account,qos,user,submit,eligible,start,elapsedraw,timelimitraw,alloctres";
+
+/// Jobs by final state; sums, and by what percentiles are, over those that started. All by level.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     pub(super) jobs: Jobs,
-    pub(super) seconds: BTreeMap<&'static str, u64>,
+    pub(super) sums: BTreeMap<String, BTreeMap<&'static str, u64>>,
+    /// Waits and runs.
+    pub(super) times: BTreeMap<String, [Vec<u64>; 2]>,
+    /// What sacct has printed.
+    lines: Vec<String>,
 }
 
 impl Truth {
     /// As sacct has them, in whose job ids array tasks are lists.
     pub(super) fn of_sacct(accounting: &Accounting) -> Result<Self> {
-        let columns = "jobid,state,partition,account,qos,user,submit,eligible,start,elapsedraw,alloctres";
         let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ";
         let args = [
             "SLURM_TIME_FORMAT=%s",
@@ -41,40 +48,85 @@ impl Truth {
             "-E",
             "now+1day",
         ];
-        let text = accounting.slurm.run("env", &[&args[..], &["-o", columns]].concat())?;
+        let text = accounting.slurm.run("env", &[&args[..], &["-o", COLUMNS]].concat())?;
+        Self::of_lines(text.lines().map(str::to_owned).collect())
+    }
+
+    /// Of the jobs that were not there `before`.
+    pub(super) fn since(&self, before: &Self) -> Result<Self> {
+        let mut left = before.lines.clone();
+        left.sort();
+        Self::of_lines(self.lines.iter().filter(|line| left.binary_search(line).is_err()).cloned().collect())
+    }
+
+    fn of_lines(lines: Vec<String>) -> Result<Self> {
         let mut truth = Self::default();
-        for line in text.lines() {
+        for line in &lines {
             let words: Vec<&str> = line.split('|').collect();
-            let [id, state, partition, account, qos, user, submit, eligible, start, elapsed, tres] =
+            let [id, state, partition, account, qos, user, submit, eligible, start, elapsed, limit, tres] =
                 words[..]
             else {
                 anyhow::bail!("a line of sacct: {line}")
             };
             let tasks = tasks(id).with_context(|| format!("the tasks of {line}"))?;
             let state = state.split(' ').next().unwrap_or_default().to_lowercase();
-            truth.add(
-                &[("partition", partition), ("account", account), ("qos", qos), ("user", user)],
-                &state,
-                tasks,
-            );
+            let names = [("partition", partition), ("account", account), ("qos", qos), ("user", user)];
+            truth.add(&names, &state, tasks);
             // What was cancelled while it waited may have a start, and never had anything.
-            if let (Ok(start), false) = (start.parse::<u64>(), tres.is_empty()) {
-                let since = eligible.parse().or_else(|_| submit.parse::<u64>())?;
-                let (run, of) = (elapsed.parse::<u64>()?, |name| count(tres, name));
-                for (leaf, value) in [
+            let (Ok(start), false) = (start.parse::<u64>(), tres.is_empty()) else {
+                if state == "cancelled" {
+                    truth.add_sums(&names, &[("cancelled_before_start", tasks)]);
+                }
+                continue;
+            };
+            let since = eligible.parse().or_else(|_| submit.parse::<u64>())?;
+            let (run, wait) = (elapsed.parse::<u64>()?, start.saturating_sub(since));
+            let of = |name| count(tres, name);
+            truth.add_sums(
+                &names,
+                &[
                     ("started", 1),
-                    ("wait_seconds", start.saturating_sub(since)),
+                    ("wait_seconds", wait),
                     ("run_seconds", run),
                     ("cpu_seconds", run * of("cpu")),
                     ("gpu_seconds", run * of("gres/gpu")),
                     ("node_seconds", run * of("node")),
                     ("billing_seconds", run * of("billing")),
-                ] {
-                    *truth.seconds.entry(leaf).or_default() += value;
-                }
+                ],
+            );
+            if let Ok(minutes) = limit.parse::<u64>() {
+                let little = u64::from(run * 10 < minutes * 60);
+                let used = [("limited", 1), ("limit_seconds", minutes * 60), ("limit_used_seconds", run)];
+                truth.add_sums(&names, &[&used[..], &[("limit_used_little", little)]].concat());
+            }
+            for level in levels(&names) {
+                let [waits, runs] = truth.times.entry(level).or_default();
+                waits.push(wait);
+                runs.push(run);
             }
         }
-        Ok(truth)
+        Ok(Self { lines, ..truth })
+    }
+
+    fn add_sums(&mut self, names: &[(&str, &str)], sums: &[(&'static str, u64)]) {
+        for level in levels(names) {
+            let its = self.sums.entry(level).or_default();
+            sums.iter().for_each(|(leaf, value)| *its.entry(leaf).or_default() += value);
+        }
+    }
+
+    /// Percentiles of the waits and runs of a level, by leaf: the least value that so many of a hundred values do not exceed.
+    pub(super) fn percentiles(&self, level: &str) -> BTreeMap<String, u64> {
+        let mut leaves = BTreeMap::new();
+        for (kind, values) in ["wait", "run"].into_iter().zip(self.times.get(level).into_iter().flatten()) {
+            for (leaf, percent) in [("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)] {
+                let not_above = |most: &u64| values.iter().filter(|value| *value <= most).count();
+                let least =
+                    values.iter().filter(|most| not_above(most) * 100 >= values.len() * percent).min();
+                leaves.extend(least.map(|least| (format!("{kind}_{leaf}"), *least)));
+            }
+        }
+        leaves
     }
 
     /// As a GROUP BY has them, where the tasks of an array that have not started are a number.
@@ -109,11 +161,14 @@ impl Truth {
     }
 
     fn add(&mut self, names: &[(&str, &str)], state: &str, tasks: u64) {
-        let levels = names.iter().map(|(kind, name)| format!("{kind}.{name}"));
-        for level in levels.chain(["total".to_owned()]) {
+        for level in levels(names) {
             *self.jobs.entry(level).or_default().entry(state.to_owned()).or_default() += tasks;
         }
     }
+}
+
+fn levels(names: &[(&str, &str)]) -> impl Iterator<Item = String> {
+    names.iter().map(|(kind, name)| format!("{kind}.{name}")).chain(["total".to_owned()])
 }
 
 /// The tasks that `7_[1-9:2,20%5]` stands for; 1 of whatever else.

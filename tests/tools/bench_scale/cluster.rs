@@ -61,12 +61,15 @@ pub(crate) fn submit(folder: &Folder, slurm: &Slurm, partition: &str, jobs: u32)
 
 /// What the bare C loop takes: the medians.
 pub(crate) fn floor(folder: &Folder, slurm: &Slurm, rounds: usize) -> Result<Cost> {
-    let program = compile(folder, "floor", include_str!("floor.c"))?;
-    let output = sandbox::command(folder.path(), &program)
-        .arg(rounds.to_string())
-        .env("SLURM_CONF", slurm.conf())
-        .output()?;
-    ensure!(output.status.success(), "floor: {}", String::from_utf8_lossy(&output.stderr));
+    bare(folder, slurm, "floor", include_str!("floor.c"), &[&rounds.to_string()])
+}
+
+/// What a loop in C takes, which prints a line a round: the medians.
+pub(crate) fn bare(folder: &Folder, slurm: &Slurm, name: &str, source: &str, args: &[&str]) -> Result<Cost> {
+    let program = compile(folder, name, source)?;
+    let output =
+        sandbox::command(folder.path(), &program).args(args).env("SLURM_CONF", slurm.conf()).output()?;
+    ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let rows: Vec<Vec<f64>> = text
         .lines()

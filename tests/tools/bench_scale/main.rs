@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accounting;
 mod cluster;
 mod exporters;
 mod reader;
@@ -33,10 +34,20 @@ const MOST_MEMORY: f64 = 1.15;
 const LEAST_EXPORTER: f64 = 5.0;
 
 fn main() -> ExitCode {
-    let Err(error) = bench() else { return ExitCode::SUCCESS };
+    let Err(error) = bench_all() else { return ExitCode::SUCCESS };
     // Nobody is left to be told when stderr is closed.
     let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
     ExitCode::FAILURE
+}
+
+/// Surveys and accounting, or one of them.
+fn bench_all() -> Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        Some("accounting") => accounting::bench(),
+        Some("surveys") => bench(),
+        Some(other) => anyhow::bail!("surveys or accounting, not {other:?}"),
+        None => bench().and(accounting::bench()),
+    }
 }
 
 fn bench() -> Result<()> {

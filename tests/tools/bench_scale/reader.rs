@@ -6,6 +6,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::Pid;
 use sandbox::{Slurm, proc};
 use slurm_snapshot::{Answer, Reading, Reply, ReplyKind, ReplyOptions, Request};
 
@@ -68,7 +70,7 @@ impl Reader {
     }
 
     fn survey(&mut self, since: Option<(i64, i64)>, unchanged: bool) -> Result<(f64, f64)> {
-        let (before, start) = (self.cpu()?, Instant::now());
+        let (before, start) = (cpu(self.pid())?, Instant::now());
         let since = (since.map(|seen| seen.0), since.map(|seen| seen.1));
         let options = ReplyOptions {
             rpc: false,
@@ -78,10 +80,11 @@ impl Reader {
             partitions: true,
             rows: false,
             states_only: false,
+            follow: false,
         };
         let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, options) })?;
         let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, options) })?;
-        let cost = ((self.cpu()? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
+        let cost = ((cpu(self.pid())? - before).as_secs_f64() * 1e6, start.elapsed().as_secs_f64() * 1e6);
         match (nodes.reply, jobs.reply) {
             (Some(Reply::Nodes(nodes)), Some(Reply::Jobs(jobs))) if !unchanged => {
                 let partitions = nodes.partitions.as_ref().context("no partitions")?;
@@ -101,7 +104,7 @@ impl Reader {
         })
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Box<Reading>> {
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Box<Reading>> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
         self.stdin.write_all(&line)?;
@@ -117,17 +120,11 @@ impl Reader {
         Ok(Answer::parse(&line)?)
     }
 
-    /// CPU time of the whole process so far.
-    fn cpu(&self) -> Result<Duration> {
-        let mut total = 0_u64;
-        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
-            let schedstat = fs::read_to_string(task?.path().join("schedstat"))?;
-            total += schedstat.split(' ').next().context("an empty schedstat")?.parse::<u64>()?;
-        }
-        Ok(Duration::from_nanos(total))
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
-    fn peak_kib(&self) -> Result<u32> {
+    pub(crate) fn peak_kib(&self) -> Result<u32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
@@ -140,6 +137,12 @@ impl Drop for Reader {
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
     }
+}
+
+/// CPU time of a process so far, with that of its threads that have ended.
+pub(crate) fn cpu(pid: u32) -> Result<Duration> {
+    let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
+    Ok(clock_gettime(clock)?.into())
 }
 
 pub(crate) fn median(mut values: Vec<f64>) -> Result<f64> {

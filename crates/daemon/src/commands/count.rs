@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use carbon::Names;
 use slurm_snapshot::{Reading, Reply, ReplyKind, Role};
 
 use super::once::Ticks;
@@ -139,6 +140,9 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
          that it has not made yet. At the {SHIPPED_CREATES} that it is shipped with these take {minutes} min; raise it \
          until they are there, or live with that many minutes of holes.\n"
     );
+    if config.carbon.iter().any(|to| to.names != Names::Paths) {
+        text.push_str("A destination with tags gets as many.\n");
+    }
     text
 }
 

@@ -20,7 +20,7 @@ pub(super) const COUNTS: &str = "finished.2.counts";
 const PUBLISHED: &str = "finished.3.published";
 
 /// The version of the counts.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// So far back anything is read: hours have 256 names.
 const MOST_HOURS: i64 = 240;
@@ -34,6 +34,9 @@ const FAR_AHEAD: i64 = HOUR;
 pub(crate) struct Counts {
     version: u32,
     pub(crate) cluster: String,
+    /// When the first of these counts was made, Unix seconds. Hours of other counts do not belong to these: 22.05 gives the jobs of
+    /// every cluster the same ids.
+    first: i64,
     /// Nothing that ended before is counted, Unix seconds.
     floor: i64,
     /// The newest end that was counted.
@@ -74,6 +77,8 @@ pub(crate) struct Next {
     emptied: Vec<i64>,
     /// Whether the floor has moved because there are too many ids.
     pub(crate) is_short: bool,
+    /// Whether it is of a round that is not published.
+    pub(crate) is_silent: bool,
 }
 
 /// How much is remembered.
@@ -87,9 +92,17 @@ pub(crate) struct Span {
 impl Ledger {
     /// The first one of a cluster: nothing that ended before `now` is counted.
     pub(crate) fn first(cluster: &str, now: i64) -> Self {
-        let counts =
-            Counts { version: VERSION, cluster: cluster.to_owned(), floor: now, ..Counts::default() };
-        Self { counts, ..Self::default() }
+        let cluster = cluster.to_owned();
+        let counts = Counts { version: VERSION, cluster, first: now, floor: now, ..Counts::default() };
+        Self { counts, seen: Seen::new(now), ..Self::default() }
+    }
+
+    /// The first one of another cluster. Its paths may be the same: no slot is used again.
+    pub(crate) fn first_of_another(&self, cluster: &str, now: i64) -> Self {
+        let first = now.max(self.counts.first.saturating_add(1));
+        let mut ledger = Self::first(cluster, now);
+        (ledger.counts.first, ledger.counts.slot, ledger.seen) = (first, self.counts.slot, Seen::new(first));
+        ledger
     }
 
     /// What the log has; `None` where that is nothing. The second is whether the queue may not have the batch of the last counts.
@@ -98,7 +111,7 @@ impl Ledger {
         if counts.version != VERSION {
             return None;
         }
-        let mut seen = Seen::default();
+        let mut seen = Seen::new(counts.first);
         for (_, record) in records.iter().filter(|(name, _)| name.starts_with(seen::PREFIX)) {
             seen.restore(record);
         }
@@ -134,9 +147,10 @@ impl Ledger {
         self.counts.moment
     }
 
-    /// Whether the last `window` may not reach back to the last round: rounds failed, the host slept, or the daemon did not run.
+    /// Whether the last `window` may not reach back to the last round: rounds failed, the host slept, its clock was set, or the daemon
+    /// did not run.
     pub(crate) fn has_gap(&self, now: i64, window: i64) -> bool {
-        self.counts.moment.is_none_or(|moment| now.saturating_sub(moment) > window / 2)
+        self.counts.moment.is_none_or(|moment| !(0..=window / 2).contains(&now.saturating_sub(moment)))
     }
 
     pub(super) fn incomplete(&self, id: u64) -> Option<Incomplete> {
@@ -148,9 +162,10 @@ impl Ledger {
         self.incomplete.values().any(|incomplete| incomplete.end < from)
     }
 
-    /// The floor of a ledger that has counted nothing, where a clock that was ahead made it.
+    /// The floor of a ledger that has counted nothing, where a clock that was ahead made it. Of one that has counted some jobs, the
+    /// ids of those that ended before its floor are forgotten: they would be counted again.
     pub(crate) fn lower_floor(&mut self, now: i64) {
-        if self.counts.floor > now.saturating_add(FAR_AHEAD) {
+        if self.counts.latest.is_none() && self.counts.floor > now.saturating_add(FAR_AHEAD) {
             self.counts.floor = now;
         }
     }
@@ -192,21 +207,31 @@ impl Ledger {
             floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
         }
         let bound = self.seen.floor_for(span.ids, &round.ids);
+        let late_total = old.late_total.saturating_add(round.reading.late_jobs);
+        let is_silent = round.is_silent;
+        // What was published last stays, in case the queue has lost it.
+        let (slot, figures, reading) = if is_silent {
+            (old.slot, old.round.clone(), old.reading)
+        } else {
+            (slot, figures, round.reading)
+        };
         let recent = unsettled.iter().cloned().chain([round.ids]).collect();
         let counts = Counts {
             version: VERSION,
             cluster: old.cluster.clone(),
+            first: old.first,
             floor: floor.max(bound.unwrap_or(floor)),
             latest,
             moment: Some(round.moment),
             slot,
             totals,
             round: figures,
-            reading: round.reading,
-            late_total: old.late_total.saturating_add(round.reading.late_jobs),
+            reading,
+            late_total,
             recent,
         };
-        Next { is_short: bound.is_some_and(|bound| bound > floor), counts, incomplete, hours, emptied }
+        let is_short = bound.is_some_and(|bound| bound > floor);
+        Next { is_short, is_silent, counts, incomplete, hours, emptied }
     }
 
     /// The records of a commit, by name.

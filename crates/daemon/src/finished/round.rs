@@ -14,11 +14,12 @@ use super::tally::{Figures, Spread, Tally};
 const GRACE: i64 = 60;
 
 /// How long a row may lack what slurmctld's word of the job's start brings, before it counts as it is. That word may come behind that
-/// of its end; until then a row has no partition, and an array is one task.
+/// of its end; until then a row has no partition, and an array is one task. While slurmctld has something to tell slurmdbd, nobody
+/// knows.
 const INCOMPLETE: i64 = 600;
 
-/// How long the tasks of an array that never started must stay as many: after an outage slurmdbd may learn of those that did start
-/// behind the end of the others.
+/// How long the tasks of an array that never started must stay as many. slurmctld tells of an end by its queue, and every 5 s, past that
+/// queue, of 1,000 jobs of which something else has changed: that some of the tasks did start may come later.
 const SETTLING: i64 = 30;
 
 /// How many accounts, QOS and users have levels of their own: the first that have a finished job. All others have one together.
@@ -77,10 +78,14 @@ pub(crate) struct Round {
     pub(crate) moment: i64,
     /// The last `window` of that.
     pub(crate) window_from: i64,
+    /// When slurmctld had something to tell slurmdbd for the last time, Unix seconds.
+    pub(crate) busy: i64,
     pub(crate) levels: Levels,
     pub(crate) reading: Reading,
     /// Whether everything since the floor has been read.
     pub(crate) is_complete: bool,
+    /// Its jobs are in the totals, and another host's daemon publishes what they add.
+    pub(crate) is_silent: bool,
     figures: BTreeMap<String, Growing>,
     /// By the hour of their end.
     pub(super) ids: BTreeMap<i64, Vec<u64>>,
@@ -154,7 +159,7 @@ impl Round {
             };
             if patience > 0 {
                 let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
-                let since = known.map_or(self.moment, |known| known.since);
+                let since = known.map_or(self.moment, |known| known.since).max(self.busy);
                 let incomplete = Incomplete { since, end: job.end, tasks: job.tasks, patience };
                 self.incomplete.insert(job.id, incomplete);
                 if !incomplete.is_over(self.moment) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::HOUR;
 
 /// The version of an hour's record.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// So many hours have names: more than are ever read again.
 const NAMES: i64 = 256;
@@ -13,6 +13,8 @@ const NAMES: i64 = 256;
 /// Ids by hour of their end, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
+    /// The counts that they belong to.
+    first: i64,
     hours: BTreeMap<i64, Vec<u64>>,
 }
 
@@ -30,6 +32,11 @@ pub(super) fn name(hour: i64) -> String {
 pub(super) const PREFIX: &str = "finished.1.hour.";
 
 impl Seen {
+    /// Nothing yet, of the counts that were made first then.
+    pub(super) const fn new(first: i64) -> Self {
+        Self { first, hours: BTreeMap::new() }
+    }
+
     /// The hour in which it is.
     pub(super) fn find(&self, id: u64) -> Option<i64> {
         let has = |ids: &Vec<u64>| ids.binary_search(&id).is_ok();
@@ -82,17 +89,22 @@ impl Seen {
     /// The record of an hour; empty where nothing is in it.
     pub(super) fn record(&self, hour: i64) -> Vec<u8> {
         let Some(ids) = self.hours.get(&hour) else { return Vec::new() };
-        let mut bytes = Vec::with_capacity(ids.len().saturating_mul(8).saturating_add(9));
+        let mut bytes = Vec::with_capacity(ids.len().saturating_mul(8).saturating_add(17));
         bytes.push(VERSION);
+        bytes.extend(self.first.to_le_bytes());
         bytes.extend(hour.to_le_bytes());
         ids.iter().for_each(|id| bytes.extend(id.to_le_bytes()));
         bytes
     }
 
-    /// Takes a record back in. One that is none, or of another version, is nothing.
+    /// Takes a record back in. One that is none, of another version or of other counts, is nothing.
     pub(super) fn restore(&mut self, record: &[u8]) {
         let Some((&VERSION, rest)) = record.split_first() else { return };
+        let Some((first, rest)) = rest.split_first_chunk() else { return };
         let Some((hour, ids)) = rest.split_first_chunk() else { return };
+        if i64::from_le_bytes(*first) != self.first {
+            return;
+        }
         let (ids, _) = ids.as_chunks();
         let ids: Vec<u64> = ids.iter().map(|id| u64::from_le_bytes(*id)).collect();
         self.add(i64::from_le_bytes(*hour), &ids);

@@ -7,6 +7,7 @@ use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 use tracing::{info, warn};
 
 use super::duty::DutyLimit;
+use crate::replies::ReplyCounters;
 use crate::source::Outcome;
 
 /// What a failure may count for at most: at a duty of 5 % it is asked again after ten minutes.
@@ -15,23 +16,6 @@ const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 /// What an administrator does about PrivateData.
 pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
     `sacctmgr modify user NAME set adminlevel=operator`.";
-
-/// How one kind of reply is doing; counters run since the daemon's start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ReplyCounters {
-    /// µs of the last reading.
-    pub(crate) duration: Option<u64>,
-    pub(crate) readings_ok: u64,
-    pub(crate) readings_failed: u64,
-    /// Of the good ones, those that said that nothing had changed.
-    pub(crate) readings_unchanged: u64,
-    pub(crate) skipped_duty: u64,
-    pub(crate) skipped_busy: u64,
-    pub(crate) skipped_round: u64,
-    pub(crate) readings_late: u64,
-    /// Whether slurmctld may keep some of it from us, so that none of it is published.
-    pub(crate) hidden: bool,
-}
 
 /// One kind of reply: when it may come, what it was last, how it is doing.
 #[derive(Debug, Default)]

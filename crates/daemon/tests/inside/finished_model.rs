@@ -88,6 +88,11 @@ impl World {
                 if is_missing && !self.send(&ledger) {
                     return;
                 }
+                let mut ledger = ledger;
+                if self.random.one_in(4) {
+                    // A host that starts with the clock of another year.
+                    ledger.lower_floor(self.now - 1000 * 24 * HOUR);
+                }
                 ledger
             }
             None => Ledger::first("c", self.now),
@@ -292,6 +297,71 @@ fn a_row_that_is_never_complete_counts_as_it_is_after_ten_minutes() {
     assert!(ledger.counts().totals.contains_key("no_partition"));
 }
 
+#[test]
+fn nothing_incomplete_counts_while_slurmctld_still_tells_slurmdbd_what_it_missed() {
+    let rest = FinishedJob { tasks: 9, wait: None, state: 4, ..plain(1, START) };
+    let unnamed = FinishedJob { partition: u32::MAX, ..plain(2, START) };
+    for (job, patience) in [(rest, 30), (unnamed, 600)] {
+        let mut ledger = Ledger::first("c", START);
+        let mut count = |after: i64, busy: i64| {
+            let mut round = Round::new(START + after, HOUR, LEVELS);
+            round.busy = START + busy;
+            round.add(&finished(&[job]), 1, &ledger);
+            round.is_complete = true;
+            let next = ledger.next(round, ledger.slot(START + after, EVERY), SPAN);
+            ledger.adopt(next);
+            ledger.counts().totals["total"].jobs()
+        };
+        // Its queue was empty for the first time after 900 s.
+        assert_eq!((count(5, 5), count(890, 890), count(895 + patience, 900)), (0, 0, 0));
+        assert_eq!(count(900 + patience, 900), job.tasks);
+    }
+}
+
+#[test]
+fn a_job_of_another_cluster_with_the_same_id_counts_also_after_a_restart() {
+    let mut disk = Disk::new();
+    let mut commit = |ledger: &mut Ledger, jobs: &[FinishedJob]| {
+        let mut round = Round::new(START, HOUR, LEVELS);
+        round.add(&finished(jobs), 1, ledger);
+        let next = ledger.next(round, ledger.slot(START, EVERY), SPAN);
+        disk.extend(ledger.records(&next).unwrap());
+        ledger.adopt(next);
+        (ledger.counts().totals["total"].jobs(), Ledger::restore(&disk).unwrap().0)
+    };
+    let mut old = Ledger::first("old", START);
+    // Its hour is on disk with the second commit.
+    assert_eq!(commit(&mut old, &[plain(7, START)]).0, 1);
+    let (_, old) = commit(&mut old, &[]);
+    let mut new = old.first_of_another("new", START);
+    let (_, mut again) = commit(&mut new, &[]);
+    assert_ne!(again.counts().slot, old.counts().slot, "their paths may be the same");
+    assert_eq!(commit(&mut again, &[plain(7, START)]).0, 1);
+}
+
+#[test]
+fn a_clock_that_is_years_behind_at_a_start_counts_nothing_twice() {
+    let mut ledger = Ledger::first("c", START);
+    let jobs: Vec<_> = (0..60).map(|id| plain(id, START + i64::try_from(id).unwrap() * HOUR)).collect();
+    let now = START + 60 * HOUR;
+    assert_eq!(counted(&mut ledger, now, &jobs, SPAN).0, 60);
+    ledger.lower_floor(1000);
+    let since = ledger.unread_from(now);
+    let read: Vec<_> = jobs.into_iter().filter(|job| job.end >= since).collect();
+    assert_eq!(counted(&mut ledger, now, &read, SPAN).0, 0);
+    let mut nothing = Ledger::first("c", now);
+    nothing.lower_floor(START);
+    assert_eq!(nothing.floor(), START, "nothing was counted by the clock that was ahead");
+}
+
+#[test]
+fn a_clock_that_was_set_back_is_a_gap() {
+    let mut ledger = Ledger::first("c", START);
+    counted(&mut ledger, START, &[], SPAN);
+    let gaps = [-1, 0, HOUR / 2, HOUR / 2 + 1].map(|after| ledger.has_gap(START + after, HOUR));
+    assert_eq!(gaps, [true, false, false, true]);
+}
+
 fn plain(id: u64, end: i64) -> FinishedJob {
     FinishedJob { id, end, state: 3, tasks: 1, wait: Some(1), ..FinishedJob::default() }
 }
@@ -389,4 +459,40 @@ fn of_slurmctlds_records_a_round_is_complete_only_within_half_of_min_job_age() {
     let mut round = Round::new(1400, HOUR, LEVELS);
     round.add(&finished(&[]), 1, &ledger);
     assert_eq!(round.reading.complete, None, "slurmdbd forgets none");
+}
+
+/// One host's daemon before, at and after a hand-over: slurmdbd tells all of them the same jobs.
+#[test]
+fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_publishes() {
+    let mut ledger = Ledger::first("c", START);
+    let mut told = Vec::new();
+    let mut round = |now: i64, jobs: u64, is_silent: bool| {
+        for _ in 0..jobs {
+            let id = u64::try_from(told.len()).unwrap() + 1;
+            told.push(FinishedJob {
+                id,
+                end: now - 1,
+                state: 3,
+                tasks: 1,
+                partition: 0,
+                ..FinishedJob::default()
+            });
+        }
+        let mut round = Round::new(now, HOUR, Levels::default());
+        (round.is_silent, round.is_complete) = (is_silent, true);
+        round.add(&finished(&told), 0, &ledger);
+        let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
+        assert_eq!(next.is_silent, is_silent);
+        ledger.adopt(next);
+        let counts = ledger.counts();
+        let added = counts.round.get("total").map_or(0, |figures| figures.sums.jobs());
+        (counts.slot, added, counts.totals["total"].jobs())
+    };
+    let slot = |minutes| (START.div_euclid(EVERY) + minutes) * EVERY;
+    assert_eq!(round(START + 60, 3, true), (0, 0, 3), "nothing was ever published");
+    assert_eq!(round(START + 120, 2, true), (0, 0, 5));
+    assert_eq!(round(START + 180, 4, false), (slot(3), 4, 9), "those that are first seen now");
+    // It waits again: the queue may still need what it has published last.
+    assert_eq!(round(START + 240, 7, true), (slot(3), 4, 16));
+    assert_eq!(round(START + 300, 1, false), (slot(5), 1, 17));
 }

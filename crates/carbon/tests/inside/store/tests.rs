@@ -358,6 +358,15 @@ async fn a_last_commit_of_many_segments_evicts_no_more_than_it_has_to() {
 }
 
 #[test]
+fn a_state_that_tells_of_a_batch_is_not_in_its_commit_which_may_be_torn() {
+    let pieces = Changes { append: append([1, 2]).append, ..state("sent", b"2") }.pieces(64 << 20);
+    let each: Vec<_> = pieces.iter().map(|piece| (piece.append.len(), piece.states.len())).collect();
+    assert_eq!(each, [(2, 0), (0, 1)]);
+    assert_eq!(append([1]).pieces(64 << 20).len(), 1);
+    assert_eq!(state("sent", b"2").pieces(64 << 20).len(), 1);
+}
+
+#[test]
 fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
     let dir = tempfile::tempdir().unwrap();
     let (mut log, _) = open_as(dir.path(), 256 << 10, &["a"]);

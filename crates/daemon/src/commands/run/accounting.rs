@@ -4,16 +4,16 @@ use carbon::{Batch, Queue};
 use slurm_snapshot::Statistics;
 
 use super::{Daemon, unix_now};
-use crate::accounting::{Accounting, Plan, Records, Sparing};
+use crate::accounting::{Accounting, Plan, Sparing};
 use crate::collectors::finished_batch;
 use crate::config::{Collectors, Config};
 use crate::source::{Outcome, Source};
 use crate::survey::patient;
 
 impl Daemon {
-    /// A round, where one is due at this tick. `statistics` are this tick's: the records that slurmctld could not tell slurmdbd, and how
-    /// busy it is.
-    pub(super) fn begin_accounting(&mut self, timestamp: i64, statistics: Option<&Statistics>) {
+    /// A round, where one is due at this tick, which is published only where it `counts`. `statistics` are this tick's: the records
+    /// that slurmctld could not tell slurmdbd, and how busy it is.
+    pub(super) fn begin_accounting(&mut self, timestamp: i64, statistics: Option<&Statistics>, counts: bool) {
         let Some(accounting) = &mut self.accounting else { return };
         // Counts are a cluster's, and their batch needs a prefix.
         let Some(cluster) = self.cluster.clone() else { return };
@@ -22,15 +22,14 @@ impl Daemon {
         }
         let now = unix_now();
         if accounting.open(&cluster, now, || self.queue.states()) {
-            self.publish_finished();
+            accounting.wait_for(self.queue.keep([]));
         }
-        let Some(accounting) = &mut self.accounting else { return };
         if let Some(statistics) = statistics {
-            accounting.note_backlog(statistics.dbd_agent_queue_size.into());
+            accounting.note_backlog(statistics.dbd_agent_queue_size.into(), now);
         }
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         let is_busy = statistics.is_none_or(|statistics| statistics.server_thread_count > max_threads);
-        accounting.begin(timestamp, now, Sparing { max_duty, is_busy });
+        accounting.begin(timestamp, now, counts, Sparing { max_duty, is_busy });
     }
 
     /// slurmdbd has answered, or has not.
@@ -38,14 +37,13 @@ impl Daemon {
         let records =
             self.accounting.as_mut().and_then(|accounting| accounting.answered(outcome, unix_now()));
         if let (Some(records), Some(accounting)) = (records, &mut self.accounting) {
-            accounting.wait_for(keep(&self.queue, records));
+            accounting.wait_for(self.queue.keep(records));
         }
     }
 
     /// What a round has counted is on disk, and its batch may be sent.
     pub(super) fn counts_kept(&mut self) {
-        if let Some(accounting) = &mut self.accounting {
-            accounting.kept();
+        if self.accounting.as_mut().is_some_and(Accounting::kept) {
             self.publish_finished();
         }
     }
@@ -64,13 +62,10 @@ impl Daemon {
     }
 }
 
-fn keep(queue: &Queue, records: Records) -> u64 {
-    queue.keep(records)
-}
-
 /// Where finished jobs are counted; `source` is the reader of slurmdbd, where that runs already.
 pub(super) fn start_accounting(config: &Config, source: Option<Source>) -> Option<Accounting> {
-    Plan::of(config).map(|plan| Accounting::new(source.unwrap_or_else(|| patient(&config.slurm)), plan))
+    let plan = Plan::of(config)?;
+    Some(Accounting::new(source.unwrap_or_else(|| patient(&config.slurm)), plan, config.slurm.follow))
 }
 
 /// The outcome of what slurmdbd was asked last; never, where it is not asked.

@@ -14,6 +14,7 @@ use crate::cli::Options;
 use crate::clock;
 use crate::collectors::TickOutcome;
 use crate::config::{Config, Problems};
+use crate::follow::Follow;
 use crate::grid::Grid;
 use crate::source::Source;
 use crate::source::rest::Expiry;
@@ -97,6 +98,8 @@ impl Daemon {
             self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
             self.expiry = Expiry::default();
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
+            self.follow = Follow::start(&config.slurm);
+            (self.health.standby, self.health.handover) = (None, None);
         }
         if config.queue.dir != self.config.queue.dir {
             warn!("queue.dir changes with the next start of the daemon");

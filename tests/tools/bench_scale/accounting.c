@@ -1,0 +1,95 @@
+/* The floor of what the reader asks of accounting: the same call, whose reply is freed. `jobs ROUNDS CLUSTER SINCE UNTIL`: jobs that
+ * ended; `associations ROUNDS`: all associations and QOS. Prints records, CPU and wall in µs, and the most memory in KiB. */
+#include <slurm/slurm.h>
+#include <slurm/slurmdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+static double microseconds(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
+}
+
+static unsigned count(List list)
+{
+	ListIterator iterator = slurm_list_iterator_create(list);
+	unsigned records = 0;
+
+	while (slurm_list_next(iterator))
+		records++;
+	slurm_list_iterator_destroy(iterator);
+	return records;
+}
+
+static unsigned jobs(char **words)
+{
+	static char *states[] = { "3", "4", "5", "6", "7", "8", "9", "10", "11", "1024" };
+	slurmdb_job_cond_t condition = { 0 };
+	void *connection = slurmdb_connection_get(NULL);
+	unsigned records;
+	List list;
+
+	condition.cluster_list = slurm_list_create(NULL);
+	slurm_list_append(condition.cluster_list, words[0]);
+	condition.state_list = slurm_list_create(NULL);
+	for (size_t i = 0; i < sizeof states / sizeof *states; i++)
+		slurm_list_append(condition.state_list, states[i]);
+	condition.flags = JOBCOND_FLAG_DUP | JOBCOND_FLAG_NO_STEP | JOBCOND_FLAG_NO_TRUNC;
+	condition.db_flags = SLURMDB_JOB_FLAG_NOTSET;
+	condition.usage_start = atoll(words[1]);
+	condition.usage_end = atoll(words[2]);
+	list = slurmdb_jobs_get(connection, &condition);
+	if (!list) {
+		slurm_perror("jobs");
+		exit(1);
+	}
+	records = count(list);
+	slurm_list_destroy(list);
+	slurm_list_destroy(condition.cluster_list);
+	slurm_list_destroy(condition.state_list);
+	slurmdb_connection_close(&connection);
+	return records;
+}
+
+static unsigned associations(void)
+{
+	assoc_mgr_info_request_msg_t request = { 0 };
+	assoc_mgr_info_msg_t *reply = NULL;
+	unsigned records;
+
+	request.flags = ASSOC_MGR_INFO_FLAG_ASSOC | ASSOC_MGR_INFO_FLAG_QOS;
+	if (slurm_load_assoc_mgr_info(&request, &reply)) {
+		slurm_perror("associations");
+		exit(1);
+	}
+	records = count(reply->assoc_list);
+	slurm_free_assoc_mgr_info_msg(reply);
+	return records;
+}
+
+int main(int argc, char **argv)
+{
+	int rounds = argc > 2 ? atoi(argv[2]) : 0;
+	struct rusage usage;
+
+	slurm_init(NULL);
+	while (rounds-- > 0) {
+		double cpu = microseconds(CLOCK_PROCESS_CPUTIME_ID), wall = microseconds(CLOCK_MONOTONIC);
+		unsigned records = strcmp(argv[1], "jobs") ? associations() : jobs(argv + 3);
+
+		cpu = microseconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+		wall = microseconds(CLOCK_MONOTONIC) - wall;
+		getrusage(RUSAGE_SELF, &usage);
+		printf("%u %.0f %.0f %ld\n", records, cpu, wall, usage.ru_maxrss);
+		fflush(stdout);
+		usleep(200000);
+	}
+	return 0;
+}

@@ -1,0 +1,266 @@
+//! `make bench-scale`, accounting: a million finished jobs in the database, and 10,000 associations; what a round costs the servers and
+//! the reader, compared with a bare C loop that makes the same call.
+//!
+//! Each contender has [`TURNS`] turns that alternate with those of the others; the median turn counts.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use sandbox::accounting::{ACCOUNTS, CLUSTER};
+use sandbox::{Accounting, Folder, now, wait};
+use slurm_snapshot::{Reply, ReplyKind, ReplyOptions, Request};
+
+use crate::cluster::{bare, calls};
+use crate::reader::{Cost, Reader, cpu, median};
+use crate::{from_env, say};
+
+const JOBS: u32 = 1_000_000;
+const USERS: u32 = 5_000;
+/// They end one after the other in so many seconds.
+const SPAN: u32 = 30 * 86_400;
+const HOUR: i64 = 3600;
+const TURNS: usize = 5;
+/// Requests in a turn.
+const REQUESTS: usize = 5;
+
+/// The aims.
+const MOST_SERVERS: f64 = 30_000.0;
+const MOST_READER: f64 = 5_000.0;
+const MOST_PER_JOB: f64 = 2.0;
+const MOST_MEMORY: f64 = 12e6;
+const MOST_ASSOCIATIONS: f64 = 1.2;
+
+pub(crate) fn bench() -> Result<()> {
+    let jobs = from_env("SCALE_FINISHED", JOBS)?;
+    let users = from_env("SCALE_USERS", USERS)?;
+    let folder = Folder::new()?;
+    let mut accounting = Accounting::start(&folder)?;
+    let (begun, end) = (Instant::now(), unix_now());
+    fill(&accounting, jobs, end)?;
+    say(&format!("\n{jobs} finished jobs in 30 days, inserted in {} s\n\n", begun.elapsed().as_secs()))?;
+    say(&format!("EXPLAIN: {}\n\n", explain(&accounting, end)?))?;
+    let finished = finished(&folder, &mut accounting, end);
+    let finished = finished.and_then(|()| catch_up(&mut accounting, end));
+    let associations = associations(&folder, &accounting, users);
+    finished.and(associations)
+}
+
+fn unix_now() -> i64 {
+    #[expect(clippy::cast_possible_truncation, reason = "Unix seconds")]
+    let now = now() as i64;
+    now
+}
+
+/// Finished jobs of the sandbox's own user, from `end` backwards.
+fn fill(accounting: &Accounting, jobs: u32, end: i64) -> Result<()> {
+    let account = ACCOUNTS[0];
+    let association = accounting.sql(&format!(
+        "select id_assoc from slurm_acct_db.{CLUSTER}_assoc_table where acct = '{account}' and user = '{}'",
+        accounting.slurm.run("id", &["-un"])?.trim()
+    ))?;
+    let association = association.trim();
+    let per_job = f64::from(SPAN) / f64::from(jobs);
+    let mut first = 1;
+    while first <= jobs {
+        let last = jobs.min(first + 49_999);
+        accounting.sql(&format!(
+            "use slurm_acct_db; insert into {CLUSTER}_job_table (mod_time, account, cpus_req, job_name, id_assoc, id_job, id_qos, id_resv, \
+             id_wckey, id_user, id_group, het_job_id, het_job_offset, state_reason_prev, nodelist, nodes_alloc, `partition`, priority, \
+             state, timelimit, time_submit, time_eligible, time_start, time_end, tres_alloc, tres_req, work_dir) \
+             select {end}, '{account}', 1, 'bench', {association}, 1000000 + seq, 1, 0, 0, 0, 0, 0, 4294967294, 0, 'c1', 1, 'debug', 1000, \
+             elt(1 + seq % 5, 3, 3, 3, 4, 5), 60, {end} - floor(seq * {per_job}) - 900, {end} - floor(seq * {per_job}) - 900, \
+             {end} - floor(seq * {per_job}) - 300, {end} - floor(seq * {per_job}), '1=1,2=100,4=1,5=1,1001=1', '1=1,2=100,4=1,5=1', \
+             '/home/someone/work' from seq_{first}_to_{last}"
+        ))?;
+        first = last + 1;
+    }
+    accounting.sql(&format!("analyze table slurm_acct_db.{CLUSTER}_job_table")).map(drop)
+}
+
+fn request(since: i64, until: i64) -> Request {
+    let request = Request::new(ReplyKind::Finished, ReplyOptions::default());
+    Request { since: Some(since), until: Some(until), ..request }
+}
+
+/// How many jobs the reader tells.
+fn ask(reader: &mut Reader, since: i64, until: i64) -> Result<usize> {
+    match reader.ask(&request(since, until))?.reply {
+        Some(Reply::Finished(finished)) => Ok(finished.jobs.len()),
+        other => bail!("no finished jobs: {other:?}"),
+    }
+}
+
+/// The index by which MariaDB finds the reader's jobs.
+fn explain(accounting: &Accounting, end: i64) -> Result<String> {
+    accounting.sql("set global log_output = 'TABLE'; set global general_log = 1")?;
+    let mut reader = Reader::start(&accounting.slurm)?;
+    ask(&mut reader, end - HOUR, end)?;
+    accounting.sql("set global general_log = 0")?;
+    let query = accounting.sql(&format!(
+        "select replace(argument, '\\n', ' ') from mysql.general_log where argument like 'select%{CLUSTER}_job_table%time_end%' \
+         order by event_time desc limit 1"
+    ))?;
+    ensure!(!query.trim().is_empty(), "slurmdbd's question is not in MariaDB's log");
+    let rows = accounting
+        .sql(&format!("use slurm_acct_db; set sql_mode = 'ANSI_QUOTES'; explain {}", query.trim()))?;
+    let row = rows.lines().find(|row| row.contains("t1")).context("no t1 in EXPLAIN")?;
+    // id, select_type, table, type, possible_keys, key, key_len, ref, rows, Extra.
+    let columns: Vec<&str> = row.split('\t').collect();
+    let [_, _, _, kind, _, key, _, _, rows, ..] = columns.as_slice() else { bail!("EXPLAIN: {row}") };
+    let (kind, key, rows) = (*kind, *key, *rows);
+    let index = accounting.sql(&format!(
+        "select group_concat(column_name order by seq_in_index) from information_schema.statistics \
+         where table_name = '{CLUSTER}_job_table' and index_name = '{key}'"
+    ))?;
+    ensure!(kind == "range" && index.starts_with("time_end"), "EXPLAIN: {row}");
+    Ok(format!("{kind} over {key} ({}), {rows} rows", index.trim()))
+}
+
+/// What one request costs, all in µs: CPU of slurmdbd and of MariaDB, and the reader's own.
+struct Round {
+    slurmdbd: f64,
+    mariadbd: f64,
+    own: Cost,
+}
+
+fn microseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The mean of `count` requests.
+fn turn(
+    accounting: &mut Accounting,
+    reader: &mut Reader,
+    since: i64,
+    until: i64,
+    count: usize,
+) -> Result<Round> {
+    let servers = [accounting.slurmdbd.pid(), accounting.mariadbd.pid()];
+    let [Some(slurmdbd), Some(mariadbd)] = servers else { bail!("a server has ended") };
+    let all = |reader: &Reader| Ok::<_, anyhow::Error>([cpu(slurmdbd)?, cpu(mariadbd)?, cpu(reader.pid())?]);
+    let ([slurmdbd_before, mariadbd_before, own_before], mut wall) = (all(reader)?, Duration::ZERO);
+    for _ in 0..count {
+        let begun = Instant::now();
+        ask(reader, since, until)?;
+        wall += begun.elapsed();
+        wait::pause(Duration::from_millis(200));
+    }
+    let [slurmdbd, mariadbd, own] = all(reader)?;
+    let mean = |time: Duration| microseconds(time) / count as f64;
+    let own = Cost { cpu: mean(own - own_before), wall: mean(wall), peak_kib: reader.peak_kib()? };
+    Ok(Round { slurmdbd: mean(slurmdbd - slurmdbd_before), mariadbd: mean(mariadbd - mariadbd_before), own })
+}
+
+/// A round of `window = "1h"`.
+fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()> {
+    let (since, until) = (end - HOUR, end + 300);
+    let mut reader = Reader::start(&accounting.slurm)?;
+    let jobs = ask(&mut reader, since, until)?;
+    let words = ["jobs", &REQUESTS.to_string(), CLUSTER, &since.to_string(), &until.to_string()];
+    let (mut rounds, mut floors) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        rounds.push(turn(accounting, &mut reader, since, until, REQUESTS)?);
+        floors.push(bare(folder, &accounting.slurm, "accounting", include_str!("accounting.c"), &words)?);
+    }
+    let of = |figure: fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
+    let [slurmdbd, mariadbd] = [of(|round| round.slurmdbd)?, of(|round| round.mariadbd)?];
+    let [own, wall] = [of(|round| round.own.cpu)?, of(|round| round.own.wall)?];
+    let floor = median(floors.iter().map(|floor| floor.cpu).collect())?;
+    let memory = f64::from(reader.peak_kib()?) * 1024.0;
+    say(&format!(
+        "| a round of an hour, {jobs} jobs | CPU |\n|---|---|\n| slurmdbd | {:.1} ms |\n| MariaDB | {:.1} ms |\n\
+         | slurm-graphite-reader | {:.1} ms |\n| a bare C loop: the same call, freed | {:.1} ms |\n\n\
+         The reader waits {:.0} ms for the answer, and has {:.1} MB at most.\n",
+        slurmdbd / 1e3,
+        mariadbd / 1e3,
+        own / 1e3,
+        floor / 1e3,
+        wall / 1e3,
+        memory / 1e6
+    ))?;
+    let most = MOST_READER + MOST_PER_JOB * jobs as f64;
+    ensure!(slurmdbd + mariadbd <= MOST_SERVERS, "the servers take {:.0} µs", slurmdbd + mariadbd);
+    ensure!(own <= most, "the reader takes {own:.0} µs, not {most:.0}");
+    ensure!(memory <= MOST_MEMORY, "the reader has {memory} bytes");
+    Ok(())
+}
+
+/// A day, in pieces of an hour, and as many jobs as are read at once.
+fn catch_up(accounting: &mut Accounting, end: i64) -> Result<()> {
+    let mut reader = Reader::start(&accounting.slurm)?;
+    let (mut rounds, mut jobs, mut until) = (Vec::new(), 0, end + 300);
+    while until > end - 24 * HOUR {
+        let since = until - HOUR;
+        jobs += ask(&mut reader, since, until)?;
+        rounds.push(turn(accounting, &mut reader, since, until, 1)?);
+        until = since - 1;
+    }
+    let sum = |figure: fn(&Round) -> f64| rounds.iter().map(figure).sum::<f64>() / 1e3;
+    let day = f64::from(reader.peak_kib()?) * 1024.0;
+    say(&format!(
+        "24 hours in {} pieces, {jobs} jobs: servers {:.0} ms, reader {:.0} ms, and {:.1} MB at most.\n",
+        rounds.len(),
+        sum(|round| round.slurmdbd + round.mariadbd),
+        sum(|round| round.own.cpu),
+        day / 1e6
+    ))?;
+    let span = i64::from(SPAN / JOBS.div_ceil(4000));
+    let jobs = ask(&mut reader, end - span, end)?;
+    let most = f64::from(reader.peak_kib()?) * 1024.0;
+    say(&format!("One answer of {jobs} jobs: {:.1} MB.\n\n", most / 1e6))?;
+    ensure!(day <= MOST_MEMORY && most <= MOST_MEMORY, "the reader has {day} and {most} bytes");
+    Ok(())
+}
+
+/// All associations: of accounts alone, as by default, and of users too.
+fn associations(folder: &Folder, accounting: &Accounting, users: u32) -> Result<()> {
+    let slurm = &accounting.slurm;
+    let (begun, account) = (Instant::now(), format!("account={}", ACCOUNTS.join(",")));
+    for first in (0..users).step_by(500) {
+        let names: Vec<String> = (first..users.min(first + 500)).map(|user| format!("u{user}")).collect();
+        slurm.run("sacctmgr", &["-i", "-Q", "add", "user", &names.join(","), &account])?;
+    }
+    let mut reader = Reader::start(slurm)?;
+    let options = |users| ReplyOptions { users, ..ReplyOptions::default() };
+    let mut ask = |users| match reader.ask(&Request::new(ReplyKind::Associations, options(users)))?.reply {
+        Some(Reply::Associations(all)) => Ok((all.records, cpu(reader.pid())?, reader.peak_kib()?)),
+        other => bail!("no associations: {other:?}"),
+    };
+    let records = ask(false)?.0;
+    say(&format!("{records} associations, added in {} s\n\n", begun.elapsed().as_secs()))?;
+    ensure!(records >= u64::from(users) * 2, "{records} associations");
+    let rpcs = || Ok::<_, anyhow::Error>(calls(slurm)?.get("REQUEST_ASSOC_MGR_INFO").copied().unwrap_or(0));
+    let words = ["associations", &REQUESTS.to_string()];
+    let (mut costs, mut floors, mut asked) = ([Vec::new(), Vec::new()], Vec::new(), 0);
+    for _ in 0..TURNS {
+        for (users, costs) in [false, true].into_iter().zip(&mut costs) {
+            let (before, rpcs_before) = (ask(users)?.1, rpcs()?);
+            let mut after = before;
+            for _ in 0..REQUESTS {
+                after = ask(users)?.1;
+                wait::pause(Duration::from_millis(200));
+            }
+            costs.push(microseconds(after - before) / REQUESTS as f64);
+            asked += rpcs()? - rpcs_before;
+        }
+        floors.push(bare(folder, slurm, "accounting", include_str!("accounting.c"), &words)?);
+    }
+    let [accounts, with_users] = costs;
+    let [accounts, with_users] = [median(accounts)?, median(with_users)?];
+    let floor = median(floors.iter().map(|floor| floor.cpu).collect())?;
+    let (peak, rpcs) = (ask(false)?.2, asked as f64 / (2 * TURNS * REQUESTS) as f64);
+    let row = |name: &str, cost: f64| format!("| {name} | {:.1} ms | {:.2} |\n", cost / 1e3, cost / floor);
+    let rows = [
+        row("a bare C loop: the same call, freed", floor),
+        row("slurm-graphite-reader: accounts and QOS", accounts),
+        row("slurm-graphite-reader: users too", with_users),
+    ];
+    say(&format!(
+        "| {records} associations | CPU | compared with the C loop |\n|---|---|---|\n{}\n{rpcs} RPCs a round; the reader has {:.1} MB at most.\n",
+        rows.concat(),
+        f64::from(peak) * 1024.0 / 1e6
+    ))?;
+    ensure!((rpcs - 1.0).abs() < 1e-9, "{rpcs} RPCs a round, not 1");
+    ensure!(accounts <= MOST_ASSOCIATIONS * floor, "{:.2} times the C loop", accounts / floor);
+    Ok(())
+}
