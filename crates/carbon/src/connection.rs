@@ -315,6 +315,7 @@ mod tests {
             name: "test".into(),
             address: address.parse().unwrap(),
             protocol: crate::wire::Protocol::Plaintext,
+            names: crate::Names::Paths,
             timeouts,
             tls: None,
             replay_rate: None,

@@ -11,13 +11,13 @@ use slurm_snapshot::{Answer, FinishedJob, Reply, Visibility};
 /// Jobs that have been submitted and do not end by themselves.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
-    endless: Vec<u32>,
+    pub(super) endless: Vec<u32>,
     /// No more of them are submitted.
-    is_ending: bool,
+    pub(super) is_ending: bool,
     /// Whether there are jobs that take minutes too: that reach their time limit, are suspended or queued again.
     pub(super) is_long: bool,
     /// How many reach their time limit. Each has a CPU for a minute and a half.
-    limited: usize,
+    pub(super) limited: usize,
 }
 
 /// No more than run at once.

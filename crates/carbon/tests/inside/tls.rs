@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::*;
 use crate::connection::Timeouts;
 use crate::tls::TlsSettings;
-use crate::wire::Protocol;
+use crate::wire::{Names, Protocol};
 
 type Server = StreamOwned<ServerConnection, TcpStream>;
 
@@ -46,7 +46,19 @@ fn server<T: Send + 'static>(
     let timeouts = Timeouts { connect: Duration::from_secs(2), ..Timeouts::default() };
     let protocol = Protocol::Plaintext;
     let (name, tls) = ("test".into(), Some(tls));
-    (Destination { name, address, protocol, timeouts, tls, replay_rate: None, reconnect_every: None }, served)
+    (
+        Destination {
+            name,
+            address,
+            protocol,
+            names: Names::Paths,
+            timeouts,
+            tls,
+            replay_rate: None,
+            reconnect_every: None,
+        },
+        served,
+    )
 }
 
 async fn end(connection: &TlsConnection) -> ConnectionError {
