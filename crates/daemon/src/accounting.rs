@@ -392,9 +392,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::Slurm;
+    use crate::finished::Levels;
     use crate::survey::patient;
 
     const NOW: i64 = 1_700_000_000;
+    const FREELY: Sparing = Sparing { max_duty: 1.0, is_busy: false };
 
     fn accounting(records: BTreeMap<String, Arc<[u8]>>, now: i64) -> (Accounting, bool) {
         let levels = Levels::default();
@@ -408,9 +410,9 @@ mod tests {
     #[tokio::test]
     async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
         let (mut accounting, _) = accounting(BTreeMap::new(), NOW + 1000);
-        accounting.begin(NOW, NOW, true);
+        accounting.begin(NOW, NOW, true, FREELY);
         assert!(accounting.work.is_none(), "there is nothing to read before the floor");
-        accounting.begin(NOW + 1, NOW + 1000, true);
+        accounting.begin(NOW + 1, NOW + 1000, true, FREELY);
         assert!(accounting.asked && accounting.work.is_some());
         assert_eq!(accounting.counters.skipped_round, 0);
     }
@@ -424,10 +426,10 @@ mod tests {
         let (mut accounting, is_missing) = accounting(records.into_iter().collect(), NOW);
         assert!(is_missing);
         accounting.wait_for(1);
-        accounting.begin(NOW + 1, NOW + 1, true);
+        accounting.begin(NOW + 1, NOW + 1, true, FREELY);
         assert!(!accounting.asked, "what the disk may lose is not counted as seen");
         accounting.kept();
-        accounting.begin(NOW + 2, NOW + 2, true);
+        accounting.begin(NOW + 2, NOW + 2, true, FREELY);
         assert!(accounting.asked);
     }
 
