@@ -10,7 +10,7 @@ mod truth;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use sandbox::{Accounting, Folder, Invocation, Manner, Process, Sink, now, wait};
+use sandbox::{Accounting, Folder, Invocation, Manner, Process, Sink, Slurm, now, wait};
 
 use self::jobs::Cast;
 use self::sent::Sent;
@@ -35,17 +35,21 @@ fn collector(folder: &Folder) -> String {
     )
 }
 
+fn toml(folder: &Folder, slurm: &Slurm, sink: &Sink) -> String {
+    format!(
+        "[slurm]\nconf = \"{}\"\ntimeout = \"2s\"\n[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n{}",
+        slurm.conf().display(),
+        sink.address(),
+        collector(folder)
+    )
+}
+
 impl Stage {
     fn start() -> Result<Self> {
         let folder = Folder::new()?;
         let accounting = Accounting::start(&folder)?;
         let sink = Sink::start(Manner::Record)?;
-        let toml = format!(
-            "[slurm]\nconf = \"{}\"\ntimeout = \"2s\"\n[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\naddress = \"{}\"\n{}",
-            accounting.slurm.conf().display(),
-            sink.address(),
-            collector(&folder)
-        );
+        let toml = toml(&folder, &accounting.slurm, &sink);
         let daemon = sandbox::daemon::spawn_daemon(&folder, "daemon", &toml)?;
         let stage = Self { daemon, sink, accounting, _folder: folder };
         wait::until("the first round", MINUTE, || stage.sent().is_ok_and(|sent| sent.rounds() > 0))?;
@@ -268,6 +272,63 @@ fn five_hundred_jobs_are_counted_once() {
     counted_once(seed, Size { jobs: 500, faults: 28, is_long: true })
         .with_context(|| format!("SOAK_SEED={seed}"))
         .unwrap();
+}
+
+/// slurmctld keeps their records for MinJobAge, 300 s.
+#[test]
+fn without_slurmdbd_every_job_is_counted_once_from_slurmctlds_own_records() {
+    let folder = Folder::new().unwrap();
+    let slurm = Slurm::start(&folder).unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let toml = toml(&folder, &slurm, &sink);
+    let mut daemon = sandbox::daemon::spawn_daemon(&folder, "daemon", &toml).unwrap();
+    let sent = || Sent::read(&sink.bytes()).unwrap();
+    wait::until("the first round", MINUTE, || sent().rounds() > 0).unwrap();
+    let submit = |args: &[&str]| slurm.submit(args).map(drop).unwrap();
+    let counted = |what: &str, completed, cancelled| {
+        let expected = [("completed", completed), ("failed", 1), ("cancelled", cancelled)];
+        let total = |sent: &Sent| sent.totals().remove("total").unwrap_or_default();
+        let expected =
+            expected.into_iter().filter(|(_, jobs)| *jobs > 0).map(|(word, jobs)| (word.to_owned(), jobs));
+        let expected = expected.collect();
+        wait::until(what, MINUTE, || total(&sent()) == expected)
+            .with_context(|| format!("{expected:?}; {:?}", sent().totals()))
+            .unwrap();
+    };
+    submit(&["-H", "--array=1-5", "--wrap", "true"]);
+    for script in ["true", "exit 3", "true"] {
+        submit(&["--wrap", script]);
+    }
+    counted("jobs that have run", 2, 0);
+    daemon.kill().unwrap();
+    slurm.run("scancel", &["--state=PENDING"]).unwrap();
+    submit(&["--wrap", "true"]);
+    daemon.spawn().unwrap();
+    // slurmctld does not keep how many tasks were cancelled.
+    counted("also what ended while the daemon was away", 3, 1);
+    let rounds = sent().rounds();
+    wait::until("two more rounds", MINUTE, || sent().rounds() > rounds + 2).unwrap();
+    counted("nothing twice", 3, 1);
+    let sent = sent();
+    let me = slurm.run("id", &["-un"]).unwrap();
+    assert!(sent.totals().contains_key(&format!("user.{}", me.trim())), "{:?}", sent.totals());
+    assert_eq!(sent.sums(), sent.totals());
+    assert_eq!(sent.last("reading.gauge-complete"), Some(1));
+    daemon.stop().unwrap();
+
+    let file = folder.path().join("check.toml");
+    std::fs::write(&file, toml.replace("\"1s\"", "\"60s\"")).unwrap();
+    let file = file.display().to_string();
+    let run = |args: &[&str]| {
+        Invocation::new(&folder, &[args, &["--config", &file]].concat()).unwrap().finish().unwrap()
+    };
+    let checked = run(&["check", "--connect"]);
+    assert!(
+        checked.stdout.contains("✓ finished jobs: no slurmdbd; slurmctld keeps a job for MinJobAge, 300 s"),
+        "{checked:?}"
+    );
+    let refused = run(&["stats", "--jobs", "--finished"]);
+    assert!(refused.stderr.contains("this cluster has no slurmdbd"), "{refused:?}");
 }
 
 #[test]

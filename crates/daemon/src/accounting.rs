@@ -1,19 +1,22 @@
-//! The reader of slurmdbd, and its rounds: when finished jobs are read, and from when to when.
+//! The reader of slurmdbd, or where there is none of slurmctld's own records, and its rounds: when finished jobs are read, and from when to when.
 //!
 //! A round reads the last `window` of end times, and, where something may have been missed, everything since the ledger's floor: a
 //! piece after the other, the newest first. What has been read by its end, or until slurmdbd failed, is one commit; there is no other
 //! round before that is on disk. slurmdbd may block for minutes: nothing else waits for it.
 
+mod plan;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Finished, Reading, Reply, ReplyKind};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use crate::config::Config;
-use crate::finished::{HOUR, Ledger, Levels, Next, Round, Span};
+pub(crate) use self::plan::{ID_BYTES, Plan, Sparing};
+use crate::derive::{exact_f64, seconds_since};
+use crate::finished::{HOUR, Ledger, Next, Round, Span};
 use crate::replies::ReplyCounters;
 use crate::source::{Outcome, Source};
 use crate::survey::{HIDDEN_REMEDY, one_more};
@@ -29,48 +32,6 @@ const LEAST_PIECE: i64 = 60;
 
 /// Records by name, for the queue's log.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
-
-/// Of `queue.max_bytes`, the part that ids may take.
-const PART: u64 = 8;
-
-/// Bytes of an id in the queue's log.
-pub(crate) const ID_BYTES: u64 = 8;
-
-/// What is read, and what of it is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
-    /// Seconds between two rounds.
-    pub(crate) every: i64,
-    /// Seconds of end times that each round reads.
-    pub(crate) window: i64,
-    /// Seconds of end times in which a job may come late.
-    pub(crate) catch_up: i64,
-    pub(crate) levels: Levels,
-    /// How many ids are remembered.
-    pub(crate) most_ids: usize,
-}
-
-impl Plan {
-    /// What the configuration says of finished jobs; `None` where they are not counted.
-    pub(crate) fn of(config: &Config) -> Option<Self> {
-        let (every, finished) = config.collectors.finished(config.interval)?;
-        let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);
-        let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
-        Some(Self { every, window, catch_up, levels: finished.levels, most_ids })
-    }
-
-    /// The seconds of end times whose ids are kept: a job may come as late as `catch_up`, and the hour in which that ends is kept
-    /// whole.
-    pub(crate) fn kept_seconds(&self) -> i64 {
-        self.catch_up.max(self.window).saturating_add(HOUR)
-    }
-
-    /// The request for the jobs that ended between two moments, which belong to it; Unix seconds.
-    pub(crate) fn request(&self, since: i64, until: i64) -> Request {
-        let options = ReplyOptions { qos: self.levels.qos > 0, ..ReplyOptions::default() };
-        Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, options) }
-    }
-}
 
 /// The reader of slurmdbd, what it has told, and what has been counted of that.
 #[derive(Debug)]
@@ -101,6 +62,8 @@ pub(crate) struct Accounting {
     counters: ReplyCounters,
     logged: LoggedState,
     is_short: bool,
+    /// Where slurmctld's own records were read: when, Unix seconds, and for how many µs.
+    cost_to_slurmctld: Option<(i64, u64)>,
     /// The log says that the clock is behind what was counted.
     is_behind: bool,
 }
@@ -145,6 +108,7 @@ impl Accounting {
             counters: ReplyCounters::default(),
             logged: LoggedState::Nothing,
             is_short: false,
+            cost_to_slurmctld: None,
             is_behind: false,
         }
     }
@@ -204,10 +168,18 @@ impl Accounting {
     }
 
     /// A tick at `now`, Unix seconds: a round, where one is due. Where it does not count, jobs are only marked as seen.
-    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool) {
+    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool, sparing: Sparing) {
         let Some(ledger) = &mut self.ledger else { return };
         if timestamp.rem_euclid(self.plan.every.max(1)) != 0 {
             return;
+        }
+        if let Some((asked, took)) = self.cost_to_slurmctld {
+            let rest = exact_f64(took) / 1e6 / sparing.max_duty;
+            if sparing.is_busy {
+                return one_more(&mut self.counters.skipped_busy);
+            } else if exact_f64(seconds_since(asked, now)) < rest {
+                return one_more(&mut self.counters.skipped_duty);
+            }
         }
         if self.work.is_some() || self.ticket.is_some() || self.asked {
             one_more(&mut self.counters.skipped_round);
@@ -267,6 +239,8 @@ impl Accounting {
         self.asked = false;
         // The round was given up meanwhile.
         let work = self.work.as_mut()?;
+        let asked_at = work.round.moment;
+        let who = if self.cost_to_slurmctld.is_some() { "slurmctld" } else { "slurmdbd" };
         let ledger = self.ledger.as_ref()?;
         let took = outcome.as_ref().ok().map(|reading| reading.elapsed);
         let finished = match outcome.map(|reading| of(*reading, &ledger.counts().cluster)) {
@@ -275,7 +249,7 @@ impl Accounting {
                 self.counters.hidden = true;
                 if self.logged != LoggedState::Hidden {
                     warn!(
-                        "slurmdbd may hide jobs of other users from this one, so no finished job is counted. {HIDDEN_REMEDY}"
+                        "PrivateData may hide jobs of other users from this one, so no finished job is counted. {HIDDEN_REMEDY}"
                     );
                 }
                 self.logged = LoggedState::Hidden;
@@ -289,7 +263,7 @@ impl Accounting {
                 one_more(&mut self.counters.readings_failed);
                 self.counters.duration = None;
                 if !matches!(self.logged, LoggedState::Failed(_)) {
-                    warn!(%error, "slurmdbd does not answer; finished jobs are counted when it answers again");
+                    warn!(%error, "{who} does not answer; finished jobs are counted when it answers again");
                     self.logged = LoggedState::Failed(Instant::now());
                 }
                 return self.end(false, now);
@@ -303,15 +277,18 @@ impl Accounting {
         let seconds = work.to.saturating_sub(since);
         self.piece = next_piece(self.piece, seconds, finished.jobs.len());
         if let Some(work) = &mut self.work {
-            (work.to, work.has_answer) = (since.saturating_sub(1), true);
+            // slurmctld tells all that it has at once.
+            let read_from = if finished.min_job_age.is_some() { work.from } else { since };
+            (work.to, work.has_answer) = (read_from.saturating_sub(1), true);
         }
+        self.cost_to_slurmctld = finished.min_job_age.and(took).map(|took| (asked_at, took));
         match self.logged {
             LoggedState::Failed(since) => {
                 let after = humantime::format_duration(Duration::from_secs(since.elapsed().as_secs()));
-                info!("slurmdbd answers again after {after}");
+                info!("{who} answers again after {after}");
             }
             LoggedState::Good => {}
-            LoggedState::Nothing | LoggedState::Hidden => info!(elapsed_us = took, "slurmdbd answers"),
+            LoggedState::Nothing | LoggedState::Hidden => info!(elapsed_us = took, "{who} answers"),
         }
         self.logged = LoggedState::Good;
         if self.ask() { None } else { self.end(true, now) }
@@ -415,9 +392,11 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::Slurm;
+    use crate::finished::Levels;
     use crate::survey::patient;
 
     const NOW: i64 = 1_700_000_000;
+    const FREELY: Sparing = Sparing { max_duty: 1.0, is_busy: false };
 
     fn accounting(records: BTreeMap<String, Arc<[u8]>>, now: i64) -> (Accounting, bool) {
         let levels = Levels::default();
@@ -431,9 +410,9 @@ mod tests {
     #[tokio::test]
     async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
         let (mut accounting, _) = accounting(BTreeMap::new(), NOW + 1000);
-        accounting.begin(NOW, NOW, true);
+        accounting.begin(NOW, NOW, true, FREELY);
         assert!(accounting.work.is_none(), "there is nothing to read before the floor");
-        accounting.begin(NOW + 1, NOW + 1000, true);
+        accounting.begin(NOW + 1, NOW + 1000, true, FREELY);
         assert!(accounting.asked && accounting.work.is_some());
         assert_eq!(accounting.counters.skipped_round, 0);
     }
@@ -447,10 +426,10 @@ mod tests {
         let (mut accounting, is_missing) = accounting(records.into_iter().collect(), NOW);
         assert!(is_missing);
         accounting.wait_for(1);
-        accounting.begin(NOW + 1, NOW + 1, true);
+        accounting.begin(NOW + 1, NOW + 1, true, FREELY);
         assert!(!accounting.asked, "what the disk may lose is not counted as seen");
         accounting.kept();
-        accounting.begin(NOW + 2, NOW + 2, true);
+        accounting.begin(NOW + 2, NOW + 2, true, FREELY);
         assert!(accounting.asked);
     }
 

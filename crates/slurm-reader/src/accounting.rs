@@ -45,23 +45,34 @@ pub(crate) struct OwnConf {
 }
 
 impl Client {
-    /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may keep of them from this user.
+    /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may keep of them from this user. Where
+    /// slurm.conf names no slurmdbd they are slurmctld's, and so is what it keeps.
     ///
     /// # Errors
-    /// slurmdbd or its database did not answer, or slurm.conf names no slurmdbd.
-    pub fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError> {
+    /// slurmdbd or its database did not answer, or slurmctld.
+    pub fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError> {
+        if !has_slurmdbd() {
+            return Ok((None, self.finished_of_slurmctld()?));
+        }
         let own = accounting_conf()?;
         let connection = Connection::open()?;
         let visibility = connection.visibility(own.slurm_user)?;
         // Jobs that are hidden are not worth their cost.
         if visibility.may_hide("jobs") {
-            return Ok((visibility, Finished::default()));
+            return Ok((Some(visibility), Finished::default()));
         }
         let finished = connection.jobs(&own.cluster, request)?;
         drop(connection);
         raw::give_memory_back();
-        Ok((visibility, finished))
+        Ok((Some(visibility), finished))
     }
+}
+
+/// Whether libslurm's own configuration names one.
+fn has_slurmdbd() -> bool {
+    // SAFETY: a string with its NUL, or NULL.
+    let storage = own_conf(|conf| unsafe { text(conf.accounting_storage_type) }).flatten();
+    storage.is_none_or(|storage| storage.contains("slurmdbd"))
 }
 
 /// What has failed where slurm.conf names no slurmdbd.

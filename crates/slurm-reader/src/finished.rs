@@ -153,7 +153,12 @@ impl Fold {
         for job in &mut self.jobs {
             job.qos = self.names.number(names.get(&job.qos).copied().unwrap_or_default());
         }
-        Finished { jobs: self.jobs, names: self.names.into_names(), unparsed: self.unparsed }
+        Finished {
+            jobs: self.jobs,
+            names: self.names.into_names(),
+            unparsed: self.unparsed,
+            min_job_age: None,
+        }
     }
 }
 

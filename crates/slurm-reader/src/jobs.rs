@@ -32,7 +32,7 @@ pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, since: Option<i64>, opti
 
 /// # Safety
 /// As of [`from_reply`], for one record.
-unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
+pub(crate) unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
     // SAFETY: the caller's promise.
     let tasks = unsafe { tasks(record) };
     // SAFETY: the caller's promise.

@@ -13,6 +13,7 @@ pub mod conf;
 mod conf_cache;
 mod dbd_statistics;
 mod finished;
+mod finished_ctld;
 mod fold;
 mod job;
 mod jobs;

@@ -42,7 +42,7 @@ pub trait Rpcs {
     ///
     /// # Errors
     /// A call failed.
-    fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError>;
+    fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError>;
 }
 
 impl Rpcs for Client {
@@ -78,7 +78,7 @@ impl Rpcs for Client {
         self.load(request)
     }
 
-    fn finished(&mut self, request: &Request) -> Result<(Visibility, Finished), CallError> {
+    fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError> {
         self.finished(request)
     }
 }

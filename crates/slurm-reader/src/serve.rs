@@ -106,7 +106,9 @@ impl<R: Rpcs> Server<'_, R> {
             ReplyKind::Reset => self.rpcs.reset()?,
             ReplyKind::Finished => {
                 let (its, finished) = self.rpcs.finished(request)?;
-                (visibility, reply) = (Some(its), Some(Reply::Finished(Box::new(finished))));
+                // Of slurmctld's own records it is slurmctld's PrivateData that counts.
+                visibility = if its.is_some() { its } else { self.conf_cache.visibility(self.rpcs)? };
+                reply = Some(Reply::Finished(Box::new(finished)));
             }
             // Not asked for where some of it is hidden: to a user whom slurmdbd does not know slurmctld answers with nothing at
             // all, which libslurm takes for a reply that it cannot read. Nor where there are none: it may end slurmctld.

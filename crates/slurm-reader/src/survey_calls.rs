@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::time::Instant;
 
-use slurm_snapshot::{Controller, Partitions, Reply, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Controller, Finished, Partitions, Reply, ReplyKind, ReplyOptions, Request};
 use slurm_sys::{
     assoc_mgr_info_msg_t, assoc_mgr_info_request_msg_t, job_info_msg_t, license_info_msg_t, node_info_msg_t,
     partition_info_msg_t, reserve_info_msg_t, slurm_conf_t,
@@ -15,7 +15,7 @@ use slurm_sys::{
 use crate::client::{CallError, Client, failure, receive};
 use crate::nodes::Walked;
 use crate::raw::{self, Freed, RawReply, SUCCESS, text};
-use crate::{associations, conf, jobs, lists, nodes, partitions};
+use crate::{associations, conf, finished_ctld, jobs, lists, nodes, partitions};
 
 /// `SHOW_ALL`: hidden partitions too.
 const ALL: u16 = 1;
@@ -77,6 +77,22 @@ impl Client {
             jobs
         });
         Ok(jobs.map(|jobs| Reply::Jobs(Box::new(jobs))))
+    }
+
+    /// The jobs in a final state that slurmctld still has, by `slurm_load_jobs`.
+    pub(crate) fn finished_of_slurmctld(&mut self) -> Result<Finished, CallError> {
+        let age = own_conf(|conf| conf.min_job_age).unwrap_or(0);
+        let call = |out: &mut *mut job_info_msg_t| {
+            // SAFETY: the pointer is valid during the call.
+            unsafe { slurm_sys::slurm_load_jobs(0, out, ALL | LOCAL) }
+        };
+        // SAFETY: slurm_load_jobs leaves NULL or a reply that its caller frees with its FREE.
+        let reply = unsafe { RawReply::receive(call) }.map_err(|error| failure("slurm_load_jobs", &error))?;
+        // SAFETY: libslurm unpacks the array with its count, its strings with their NULs and its bitmaps.
+        let finished = unsafe { finished_ctld::from_reply(reply.get(), age) };
+        drop(reply);
+        raw::give_memory_back();
+        Ok(finished)
     }
 
     /// `slurm_load_node`, and `slurm_load_partitions` where `options` ask for partitions; `None` where nothing has

@@ -31,6 +31,10 @@ pub struct Finished {
     pub names: Vec<String>,
     /// Texts in the reply that could not be understood: array tasks or TRES are missing.
     pub unparsed: u64,
+    /// Of slurmctld's own records, for how many seconds after its end a job is among them; `None` of slurmdbd's. Then these are all
+    /// that it has, whatever time was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_job_age: Option<u32>,
 }
 
 /// One row, which is a tuple on the line.
@@ -163,8 +167,12 @@ mod tests {
             nodes: 5,
             billing: 6,
         };
-        let finished =
-            Finished { jobs: vec![job, FinishedJob::default()], names: names.into_names(), unparsed: 1 };
+        let finished = Finished {
+            jobs: vec![job, FinishedJob::default()],
+            names: names.into_names(),
+            unparsed: 1,
+            min_job_age: None,
+        };
         let line = serde_json::to_string(&finished).unwrap();
         assert!(
             line.contains("[[18446744073709551614,1700000000,1024,36,1,2,null,[0,1,2,9],[3,4,5,6]],"),

@@ -35,15 +35,18 @@ const USERS: Setting = Setting { key: "users", default: Value::Names(0), comment
 pub(super) const COLLECTOR: Collector = Collector {
     name: "finished",
     comment: "\
-Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd; needs queue.dir.",
+Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd, or without one from
+slurmctld's own records, which it keeps for MinJobAge: then interval must be less than half of that. Needs queue.dir.",
     settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS],
     paths: &[
         Paths {
             below: "slurm_jobs_finished.reading",
-            about: "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, \
-                    even through outages of slurmdbd and of this daemon. A job counts in the round in which slurmdbd \
-                    first reports it, not in that in which it ended. Every figure is published twice: what the round \
-                    added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
+            about: "Finished jobs: `[collectors.finished]`, off by default; from slurmdbd. Every job is counted once, even \
+                    through outages of slurmdbd and of this daemon. Without slurmdbd they are read from slurmctld, which \
+                    forgets a job MinJobAge after its end, never shows a run that ended by requeue, and does not keep how \
+                    many tasks of an array were cancelled before they started: see `complete`. A job counts in the round in \
+                    which it is first reported, not in that in which it ended. Every figure is published twice: what the \
+                    round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
                     not be read has no point; the next one counts its jobs.",
             leaves: &READING,
         },
@@ -191,6 +194,9 @@ const READING: &[Metric<Counts>] = &[
         meaning: "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures" },
     Metric { leaf: "round_time", unit: "µs", rollup: Rollup::Average, value: |c| count(c.reading.elapsed),
         meaning: "how long slurmdbd took for all answers of the round" },
+    Metric { leaf: "complete", unit: "0 or 1", rollup: Rollup::Average, value: |c| c.reading.complete.map(|its| f64::from(u8::from(its))),
+        meaning: "without slurmdbd: whether this round came within half of MinJobAge after the last one, so that slurmctld cannot have \
+                  forgotten a job between them; none with slurmdbd" },
 ];
 
 #[rustfmt::skip]

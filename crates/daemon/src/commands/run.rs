@@ -409,10 +409,9 @@ impl Daemon {
             if is_published {
                 self.begin_surveys(timestamp, statistics.map(|statistics| statistics.server_thread_count));
             }
-            let backlog = statistics.map(|statistics| statistics.dbd_agent_queue_size);
             // Without either, what others publish is not known.
             if is_published || matches!(outcome, TickOutcome::Standby) {
-                self.begin_accounting(timestamp, backlog.map(u64::from), is_published);
+                self.begin_accounting(timestamp, statistics, is_published);
             }
         }
     }

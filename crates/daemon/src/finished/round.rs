@@ -67,6 +67,8 @@ pub(crate) struct Reading {
     pub(crate) late_jobs: u64,
     pub(crate) oldest_late: u64,
     pub(crate) unparsed: u64,
+    /// Of slurmctld's records: whether none can have gone between the last round and this one.
+    pub(crate) complete: Option<bool>,
 }
 
 /// Jobs that are read and not counted yet.
@@ -130,6 +132,9 @@ impl Round {
         let reading = &mut self.reading;
         reading.elapsed = reading.elapsed.saturating_add(elapsed);
         reading.unparsed = reading.unparsed.saturating_add(finished.unparsed);
+        let since_last = ledger.last_moment().map(|last| self.moment.saturating_sub(last));
+        let is_complete = |age: u32| since_last.is_none_or(|since| (0..=i64::from(age / 2)).contains(&since));
+        reading.complete = finished.min_job_age.map(is_complete);
         for job in &finished.jobs {
             if job.end >= self.window_from {
                 self.reading.window_jobs = self.reading.window_jobs.saturating_add(1);
@@ -146,6 +151,8 @@ impl Round {
                 None => {}
             }
             let patience = match finished.name(job.partition) {
+                // slurmctld knows all of its own records.
+                _ if finished.min_job_age.is_some() => 0,
                 "" => INCOMPLETE,
                 _ if job.tasks > 1 => SETTLING,
                 _ => 0,

@@ -34,7 +34,7 @@ type Disk = BTreeMap<String, Arc<[u8]>>;
 fn finished(jobs: &[FinishedJob]) -> Finished {
     let names =
         ["debug", "long", "physics", "chemistry", "biology", "ann", "bob"].map(str::to_owned).to_vec();
-    Finished { jobs: jobs.to_vec(), names, unparsed: 0 }
+    Finished { jobs: jobs.to_vec(), names, unparsed: 0, min_job_age: None }
 }
 
 fn job(random: &mut Random, id: u64, end: i64) -> FinishedJob {
@@ -442,6 +442,23 @@ fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
     let (again, _) = Ledger::restore(&disk).unwrap();
     assert_eq!(again.counts(), ledger.counts());
     assert_eq!(again.ids(), ledger.ids());
+}
+
+/// slurmctld may have forgotten a job that ended between two rounds.
+#[test]
+fn of_slurmctlds_records_a_round_is_complete_only_within_half_of_min_job_age() {
+    let told = Finished { min_job_age: Some(300), ..finished(&[]) };
+    let mut ledger = Ledger::first("c", 1000);
+    for (moment, complete) in [(1000, true), (1150, true), (1301, false), (1302, true), (1200, false)] {
+        let mut round = Round::new(moment, HOUR, LEVELS);
+        round.add(&told, 1, &ledger);
+        assert_eq!(round.reading.complete, Some(complete), "{moment}");
+        let next = ledger.next(round, ledger.slot(moment, 1), Span { seconds: 24 * HOUR, ids: 100 });
+        ledger.adopt(next);
+    }
+    let mut round = Round::new(1400, HOUR, LEVELS);
+    round.add(&finished(&[]), 1, &ledger);
+    assert_eq!(round.reading.complete, None, "slurmdbd forgets none");
 }
 
 /// One host's daemon before, at and after a hand-over: slurmdbd tells all of them the same jobs.

@@ -94,9 +94,10 @@ impl Rpcs for Script {
         })
     }
 
-    fn finished(&mut self, _: &Request) -> Result<(Visibility, Finished), CallError> {
+    fn finished(&mut self, _: &Request) -> Result<(Option<Visibility>, Finished), CallError> {
         self.loaded += 1;
-        Ok((Visibility { private: vec!["jobs".into()], privileged: Some(true) }, Finished::default()))
+        let visibility = Visibility { private: vec!["jobs".into()], privileged: Some(true) };
+        Ok((Some(visibility), Finished::default()))
     }
 }
 

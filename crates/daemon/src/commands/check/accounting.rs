@@ -44,12 +44,28 @@ async fn finished(config: &Config, plan: Plan, reading: &Reading, report: &mut R
             "slurmdbd: its PrivateData may keep jobs of others from this user: no finished job is counted",
             HIDDEN_REMEDY,
         ),
-        Ok((_, Some(Reply::Finished(finished)))) => ids(config, plan, &finished, report),
+        Ok((_, Some(Reply::Finished(finished)))) => match finished.min_job_age {
+            Some(age) => of_slurmctld(plan, age, report),
+            None => ids(config, plan, &finished, report),
+        },
         Ok(_) => {
             report.wrong("slurmdbd: it did not answer with finished jobs", "Is the reader of this version?")
         }
         Err(error) => report.wrong(&format!("slurmdbd: finished jobs: {error}"), error.advice()),
     }
+}
+
+/// Whether slurmctld keeps its own records for long enough.
+fn of_slurmctld(plan: Plan, min_job_age: u32, report: &mut Report) -> Result<()> {
+    let every = plan.every;
+    let told = format!("finished jobs: no slurmdbd; slurmctld keeps a job for MinJobAge, {min_job_age} s");
+    if every.saturating_mul(2) > i64::from(min_job_age) {
+        return report.wrong(
+            &format!("{told}, and interval is {every} s: jobs may be missed"),
+            "Raise MinJobAge in slurm.conf, or lower collectors.finished.interval to less than half of it.",
+        );
+    }
+    report.good(&told)
 }
 
 /// Whether the queue has room for the ids of all jobs that are read again, if every hour has as many as the last one.

@@ -1,18 +1,19 @@
 //! Finished jobs' part in the daemon's loop: between slurmdbd, the ledger and the queue.
 
 use carbon::{Batch, Queue};
+use slurm_snapshot::Statistics;
 
 use super::{Daemon, unix_now};
-use crate::accounting::{Accounting, Plan};
+use crate::accounting::{Accounting, Plan, Sparing};
 use crate::collectors::finished_batch;
-use crate::config::Config;
+use crate::config::{Collectors, Config};
 use crate::source::{Outcome, Source};
 use crate::survey::patient;
 
 impl Daemon {
-    /// A round, where one is due at this tick, which is published only where it `counts`. `backlog`: records that slurmctld could
-    /// not tell slurmdbd.
-    pub(super) fn begin_accounting(&mut self, timestamp: i64, backlog: Option<u64>, counts: bool) {
+    /// A round, where one is due at this tick, which is published only where it `counts`. `statistics` are this tick's: the records
+    /// that slurmctld could not tell slurmdbd, and how busy it is.
+    pub(super) fn begin_accounting(&mut self, timestamp: i64, statistics: Option<&Statistics>, counts: bool) {
         let Some(accounting) = &mut self.accounting else { return };
         // Counts are a cluster's, and their batch needs a prefix.
         let Some(cluster) = self.cluster.clone() else { return };
@@ -23,10 +24,12 @@ impl Daemon {
         if accounting.open(&cluster, now, || self.queue.states()) {
             accounting.wait_for(self.queue.keep([]));
         }
-        if let Some(backlog) = backlog {
-            accounting.note_backlog(backlog, now);
+        if let Some(statistics) = statistics {
+            accounting.note_backlog(statistics.dbd_agent_queue_size.into(), now);
         }
-        accounting.begin(timestamp, now, counts);
+        let Collectors { max_duty, max_threads, .. } = self.config.collectors;
+        let is_busy = statistics.is_none_or(|statistics| statistics.server_thread_count > max_threads);
+        accounting.begin(timestamp, now, counts, Sparing { max_duty, is_busy });
     }
 
     /// slurmdbd has answered, or has not.

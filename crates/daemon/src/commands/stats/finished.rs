@@ -30,6 +30,9 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
     let reading = block_on(read_or_advise(config.slurm, request))?;
     whole(&reading, ReplyKind::Finished)?;
     let Some(Reply::Finished(finished)) = &reading.reply else { bail!("no jobs in slurmdbd's reply") };
+    if finished.min_job_age.is_some() {
+        bail!("this cluster has no slurmdbd, and slurmctld does not have the jobs of an hour");
+    }
     let table = Table::new(by, since, finished);
     print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })
 }
@@ -170,7 +173,7 @@ mod tests {
                 job(1, 1, 1, 9),
             ],
             names: vec!["ann".to_owned(), "bob".to_owned()],
-            unparsed: 0,
+            ..Finished::default()
         };
         let table = Table::new(By::User, Some(0), &finished);
         let text = table.text();

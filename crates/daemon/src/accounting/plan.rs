@@ -1,0 +1,57 @@
+//! What the configuration says of finished jobs: what is read, what of it is kept, and what slurmctld is spared.
+
+use slurm_snapshot::{ReplyKind, ReplyOptions, Request};
+
+use crate::config::Config;
+use crate::finished::{HOUR, Levels};
+
+/// Of `queue.max_bytes`, the part that ids may take.
+const PART: u64 = 8;
+
+/// Bytes of an id in the queue's log.
+pub(crate) const ID_BYTES: u64 = 8;
+
+/// What is read, and what of it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Seconds between two rounds.
+    pub(crate) every: i64,
+    /// Seconds of end times that each round reads.
+    pub(crate) window: i64,
+    /// Seconds of end times in which a job may come late.
+    pub(crate) catch_up: i64,
+    pub(crate) levels: Levels,
+    /// How many ids are remembered.
+    pub(crate) most_ids: usize,
+}
+
+impl Plan {
+    /// What the configuration says of finished jobs; `None` where they are not counted.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        let (every, finished) = config.collectors.finished(config.interval)?;
+        let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);
+        let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
+        Some(Self { every, window, catch_up, levels: finished.levels, most_ids })
+    }
+
+    /// The seconds of end times whose ids are kept: a job may come as late as `catch_up`, and the hour in which that ends is kept
+    /// whole.
+    pub(crate) fn kept_seconds(&self) -> i64 {
+        self.catch_up.max(self.window).saturating_add(HOUR)
+    }
+
+    /// The request for the jobs that ended between two moments, which belong to it; Unix seconds.
+    pub(crate) fn request(&self, since: i64, until: i64) -> Request {
+        let options = ReplyOptions { qos: self.levels.qos > 0, ..ReplyOptions::default() };
+        Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, options) }
+    }
+}
+
+/// What slurmctld may be asked for, where there is no slurmdbd.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sparing {
+    /// Of the time, the part that one reply may take.
+    pub(crate) max_duty: f64,
+    /// It serves too many RPCs, or does not answer.
+    pub(crate) is_busy: bool,
+}

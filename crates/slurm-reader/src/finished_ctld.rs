@@ -1,0 +1,161 @@
+//! Finished jobs from slurmctld's own records, where there is no slurmdbd: it keeps a record for MinJobAge after the job's end.
+//!
+//! A run that ended by requeue is not among them: its record is the next run's. Nor does slurmctld keep how many tasks of an array were
+//! cancelled before they started: together they are one record, and where others of the array go on, none.
+
+use std::collections::BTreeMap;
+
+use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Names};
+use slurm_sys::{job_info_msg_t, slurm_job_info_t};
+
+use crate::jobs;
+use crate::names;
+use crate::raw::{bytes, moment, number, slice};
+use crate::slurm_names;
+
+/// The jobs in a final state. Their ids are made of job id and end: a run that is started again ends later.
+///
+/// # Safety
+/// As of [`jobs::from_reply`].
+pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32) -> Finished {
+    // SAFETY: the caller promises as many records as the count says.
+    let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
+    let (mut names, mut finished) = (Names::default(), Finished::default());
+    let mut users = BTreeMap::new();
+    for record in records {
+        // SAFETY: the caller's promise covers every record.
+        if let Some((job, unparsed)) = unsafe { job(record, &mut names, &mut users) } {
+            finished.unparsed = finished.unparsed.saturating_add(unparsed);
+            finished.jobs.push(job);
+        }
+    }
+    Finished { names: names.into_names(), min_job_age: Some(min_job_age), ..finished }
+}
+
+/// `None` of one that has not ended.
+///
+/// # Safety
+/// As of [`from_reply`], for one record.
+unsafe fn job(
+    record: &slurm_job_info_t,
+    names: &mut Names,
+    users: &mut BTreeMap<u32, String>,
+) -> Option<(FinishedJob, u64)> {
+    let state = slurm_names::job_base(record.job_state);
+    let end = moment(record.end_time).filter(|_| FINAL_STATES.iter().any(|(number, _)| *number == state))?;
+    // SAFETY: the caller's promise.
+    let counted = unsafe { jobs::job(record) };
+    // SAFETY: the caller promises NULL or a string.
+    let allocated = unsafe { bytes(record.tres_alloc_str) };
+    let has_started = !allocated.is_empty();
+    let since = if record.eligible_time > 0 { record.eligible_time } else { record.submit_time };
+    let seconds = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).unwrap_or(0);
+    let mut name = |bytes: &[u8]| names.number(&String::from_utf8_lossy(bytes));
+    let user = users.entry(record.user_id).or_insert_with(|| user_name(record.user_id));
+    let user = name(user.as_bytes());
+    let held = |count: u64| if has_started { count } else { 0 };
+    let job = FinishedJob {
+        id: u64::from(record.job_id) << 32 | u64::from(low(end)),
+        end,
+        state,
+        tasks: if has_started { 1 } else { counted.tally.jobs },
+        wait: has_started.then(|| seconds(since, record.start_time)),
+        run: held(run(record, end)),
+        limit: number(record.time_limit).map(|minutes| u64::from(minutes).saturating_mul(60)),
+        partition: name(counted.partition.split(|byte| *byte == b',').next().unwrap_or_default()),
+        account: name(counted.account),
+        qos: name(counted.qos),
+        user,
+        cpus: held(counted.tally.cpus),
+        gpus: held(counted.tally.gpus),
+        nodes: held(counted.tally.nodes),
+        billing: billing(allocated),
+    };
+    Some((job, counted.unparsed))
+}
+
+/// Name services may block: so may this reader.
+fn user_name(id: u32) -> String {
+    names::host(id).ok().flatten().unwrap_or_else(|| id.to_string())
+}
+
+/// Seconds without those in which it was suspended.
+fn run(record: &slurm_job_info_t, end: i64) -> u64 {
+    // Of a job that was suspended pre_sus_time is how long it had run before, and suspend_time since when it has run again.
+    let (before, since) = match record.suspend_time {
+        0 => (0, record.start_time),
+        resumed => (record.pre_sus_time, resumed),
+    };
+    u64::try_from(before.saturating_add(end.saturating_sub(since))).unwrap_or(0)
+}
+
+/// `billing=9` of a text of TRES.
+fn billing(text: &[u8]) -> u64 {
+    let amount = text.split(|byte| *byte == b',').find_map(|part| part.strip_prefix(b"billing="));
+    amount.and_then(|amount| std::str::from_utf8(amount).ok()?.parse().ok()).unwrap_or(0)
+}
+
+/// The low half of a moment, which is all of it until 2106.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "half of an id")]
+const fn low(end: i64) -> u32 {
+    end as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, c_char};
+
+    use super::*;
+
+    fn pointer(text: &CStr) -> *mut c_char {
+        text.as_ptr().cast_mut()
+    }
+
+    fn ended() -> slurm_job_info_t {
+        slurm_job_info_t {
+            job_id: 7,
+            job_state: 3,
+            num_cpus: 4,
+            num_nodes: 2,
+            submit_time: 900,
+            eligible_time: 910,
+            start_time: 1000,
+            end_time: 1100,
+            time_limit: 10,
+            partition: pointer(c"debug"),
+            tres_alloc_str: pointer(c"cpu=4,mem=2.50G,node=2,billing=9,gres/gpu=1"),
+            ..Default::default()
+        }
+    }
+
+    fn of(record: &slurm_job_info_t) -> Option<FinishedJob> {
+        // SAFETY: strings are NULL or literals.
+        unsafe { job(record, &mut Names::default(), &mut BTreeMap::new()) }.map(|(job, _)| job)
+    }
+
+    #[test]
+    fn a_record_in_a_final_state_is_a_job_also_while_it_completes() {
+        let job = of(&ended()).unwrap();
+        assert_eq!((job.id, job.end, job.wait, job.run), (7 << 32 | 1100, 1100, Some(90), 100));
+        assert_eq!((job.cpus, job.gpus, job.nodes, job.billing, job.limit), (4, 1, 2, 9, Some(600)));
+        // JOB_COMPLETING
+        assert!(of(&slurm_job_info_t { job_state: 5 | 0x8000, ..ended() }).is_some_and(|job| job.state == 5));
+        for waits in [0, 1, 2] {
+            assert_eq!(of(&slurm_job_info_t { job_state: waits, ..ended() }), None);
+        }
+    }
+
+    #[test]
+    fn tasks_that_never_started_had_nothing_and_one_that_was_suspended_did_not_run_meanwhile() {
+        let rest = slurm_job_info_t {
+            job_state: 4,
+            array_task_str: pointer(c"1-7"),
+            tres_alloc_str: std::ptr::null_mut(),
+            ..ended()
+        };
+        let job = of(&rest).unwrap();
+        assert_eq!((job.tasks, job.wait, job.run, job.cpus), (7, None, 0, 0));
+        let suspended = slurm_job_info_t { pre_sus_time: 20, suspend_time: 1070, ..ended() };
+        assert_eq!(of(&suspended).unwrap().run, 50);
+    }
+}
