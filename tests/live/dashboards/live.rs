@@ -21,13 +21,14 @@ const WORK: u32 = 32;
 const PREFIXES: [(&str, &str); 2] = [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
 
 /// Paths that may be without a point here, and why.
-const EXCUSED: [(&str, &str); 10] = [
+const EXCUSED: [(&str, &str); 11] = [
     ("slurm_nodes.gpu.", "the sandbox has no GPU"),
     ("slurm_nodes.total.gauge-gpus_", "the sandbox has no GPU, and of none there is no share"),
     ("slurm_jobs_finished.", "there is no slurmdbd here; usage.rs has one"),
     ("slurm_associations.", "there is no slurmdbd here; usage.rs has one"),
     ("slurm_slurmdbd.", "there is no slurmdbd here; usage.rs has one"),
     ("slurm_graphite.$host.gauge-token_expires_in", "there is no token here"),
+    ("slurm_graphite.$host.gauge-standby", "there is one controller here, and no follow"),
     ("slurm_sched_exit.", "slurmctld tells why cycles ended from Slurm 23.11 on"),
     ("slurm_rpc_stats.type.$type.gauge-queued", "the RPC queue: from Slurm 24.05, where it is enabled"),
     ("slurm_rpc_stats.type.$type.gauge-dropped", "the RPC queue: from Slurm 24.05, where it is enabled"),

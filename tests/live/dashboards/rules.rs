@@ -65,6 +65,7 @@ const UNDURABLE: &str = "slurm_graphite.head.queue.gauge-undurable";
 const SHORT: &str = "slurm_graphite.head.queue.gauge-window_short";
 const SKIPPED: &str = "slurm_graphite.head.gauge-ticks_skipped";
 const HIDDEN: &str = "slurm_graphite.head.reply.jobs.gauge-hidden";
+const STANDBY: [&str; 2] = ["slurm_graphite.head.gauge-standby", "slurm_graphite.backup.gauge-standby"];
 const PENDING: &str = "slurm_sched_stats.gauge-jobs_pending";
 const QUEUE: &str = "slurm_sched_stats.gauge-main_last_queue_length";
 const BACKFILL: &str = "slurm_sched_interval.gauge-bf_last_cycle_age";
@@ -134,6 +135,8 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (SHORT, &zero),
         (SKIPPED, &|ago| Some(if ago < 300.0 { 9.0 } else { 7.0 })),
         (HIDDEN, &zero),
+        (STANDBY[0], &zero),
+        (STANDBY[1], &one),
     ];
     assert_eq!(court.fire("quiet", &quiet).unwrap(), BTreeSet::new());
     let trouble: Vec<Leaf<'_>> = vec![
@@ -172,6 +175,8 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (SHORT, &one),
         (SKIPPED, &|ago| Some(if ago < 300.0 { 9.0 } else { 2.0 })),
         (HIDDEN, &one),
+        (STANDBY[0], &one),
+        (STANDBY[1], &one),
         // Of the daemon's own figure the file is there, and nothing came in the last eleven minutes.
         (UP, &|ago| (ago > 660.0).then_some(1.0)),
     ];
@@ -224,6 +229,9 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     ];
     assert!(fires("full", "dbd", &full));
     assert!(fires("full", "agents", &[]));
+
+    // Both controllers' hosts publish.
+    assert!(fires("both", "follow", &[(STANDBY[0], &zero), (STANDBY[1], &zero)]));
 
     // From 24.11 on there is no threads_fraction.
     assert!(fires("modern", "rpc-time", &[(RPC_TIME, &|_| Some(1.5e6)), (SUBMITTED, &one)]));

@@ -148,6 +148,12 @@ fn upkeep() -> Row {
                 .min(0.0)
                 .colour("too small", "orange"),
             series(
+                "Hosts on standby",
+                "With [slurm] follow: 0 on the host of the active slurmctld, which publishes its figures, 1 on the others.",
+            )
+            .each("$prefix.slurm_graphite.$host.gauge-standby")
+            .min(0.0),
+            series(
                 "Token for slurmrestd",
                 "How long the token is still valid; only with [slurm] rest, and of a token that says so.",
             )

@@ -134,6 +134,26 @@ fn reading() -> Vec<Rule> {
             nothing: "OK",
         },
         Rule {
+            name: "follow",
+            title: "Not exactly one host publishes",
+            severity: "critical",
+            reason: "With [slurm] follow, the daemon publishes only on the host of the active slurmctld: standby is 0 on exactly one host. Of five \
+                     minutes, because a takeover needs some ticks. The last division leaves no point where no host tells, which is \"No Slurm metrics \
+                     arrive\".",
+            summary: "The hosts that publish slurmctld's figures are too many or too few by {{ .Values.B }}.",
+            advice: "scontrol ping: which controller is active? slurm-graphite status on each controller's host.",
+            target: "divideSeries(absolute(offset(diffSeries(sumSeries(isNonNull(cluster.slurm_graphite.*.gauge-standby)), \
+                     sumSeries(cluster.slurm_graphite.*.gauge-standby)), -1)), \
+                     isNonNull(sumSeries(cluster.slurm_graphite.*.gauge-standby)))"
+                .to_owned(),
+            window: 300,
+            reducer: "mean",
+            limit: Limit::Above(0.5),
+            lasts: "2m",
+            panel: ("collector", "Hosts on standby"),
+            nothing: "OK",
+        },
+        Rule {
             name: "token",
             title: "slurmrestd's token ends",
             severity: "critical",
