@@ -15,7 +15,6 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-#[cfg(feature = "tls")]
 use crate::address::Address;
 use crate::backoff::Backoff;
 use crate::budget::Budget;

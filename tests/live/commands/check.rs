@@ -52,7 +52,9 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
 fn two_files_of_one_host_with_one_prefix_or_one_queue_are_found() {
     let folder = Folder::new().unwrap();
     let file = |name: &str, prefix: &str, queue: &str| {
-        let text = format!("prefix = \"{prefix}\"\n[queue]\ndir = \"{}/{queue}\"\n", folder.path().display());
+        let carbon = "[[carbon]]\naddress = \"127.0.0.1:9\"\n";
+        let dir = folder.path().join(queue).display().to_string();
+        let text = format!("prefix = \"{prefix}\"\n{carbon}[queue]\ndir = \"{dir}\"\n");
         write(&folder, name, &text).unwrap()
     };
     let [alpha, beta] = [file("default.toml", "one", "q1"), file("beta.toml", "two", "q2")];

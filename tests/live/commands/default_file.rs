@@ -21,7 +21,7 @@ fn every_command_reads_it_and_check_says_that_it_did() {
     let check = run(&folder, &["check"]).unwrap();
     assert_eq!((check.code, check.stdout), (Some(0), format!("✓ configuration: {file}\n")));
     let rules = run(&folder, &["storage-schemas"]).unwrap().stdout;
-    assert!(rules.contains("pattern = ^site") && rules.contains("10s:1d"), "{rules}");
+    assert!(rules.contains("pattern = ^(site") && rules.contains("10s:1d"), "{rules}");
     let once =
         |args: &[&str]| run(&folder, &[&["once", "--replay", &recording], args].concat()).unwrap().stdout;
     assert!(once(&[]).lines().all(|line| line.starts_with("site.")), "{}", once(&[]));

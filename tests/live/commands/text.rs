@@ -38,7 +38,7 @@ fn storage_schemas_fit_the_interval_that_is_given() {
         run(&folder, &["storage-schemas", "--interval", "10s", "--prefix", "hpc.{cluster}"]).unwrap();
     assert_eq!((schemas.code, schemas.stderr.as_str()), (Some(0), ""));
     assert!(schemas.stdout.contains("\nretentions = 10s:"), "{}", schemas.stdout);
-    assert!(schemas.stdout.contains("\npattern = ^hpc\\."), "{}", schemas.stdout);
+    assert!(schemas.stdout.contains("\npattern = ^(hpc\\."), "{}", schemas.stdout);
     let defaults = run(&folder, &["storage-schemas"]).unwrap();
     assert!(defaults.stdout.contains("\nretentions = 30s:"), "{}", defaults.stdout);
     let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/carbon/storage-schemas.conf");

@@ -160,7 +160,7 @@ fn files_change() -> Result<String> {
     ensure!(said.level == "WARN" && said.line.contains("client.pem and "), "{}", said.line);
     stage.ticks(3)?;
     ensure!(
-        !stage.collected.said(since, "away; ticks are kept"),
+        !stage.collected.said(since, "not connected; ticks are kept"),
         "a file that cannot be used cost the connection"
     );
     fs::copy(&next.key, &identity.key)?;
@@ -177,7 +177,7 @@ fn files_change() -> Result<String> {
     fs::write(&authority.ca, good)?;
     let answers = stage.counter(".carbon.carbon.gauge-renewals")?;
     stage.until(".carbon.carbon.gauge-renewals", |renewals| renewals > answers)?;
-    ensure!(!stage.collected.said(0.0, "away; ticks are kept"), "a connection was lost");
+    ensure!(!stage.collected.said(0.0, "not connected; ticks are kept"), "a connection was lost");
     Ok(stage.finish()?.clean()?.to_string())
 }
 
@@ -238,7 +238,7 @@ fn unfit() -> Result<String> {
     }
     for line in [
         "✓ carbon carbon: speaks TLS 1.3: certificate \"CN=server\" expires on ",
-        "✓ carbon carbon: accepts ",
+        "✓ carbon carbon: accepted ",
     ] {
         ensure!(checked.stdout.contains(line), "{line}: {}", checked.stdout);
     }

@@ -91,7 +91,7 @@ mod tests {
             ("tls = true", ""),
             ("tls = true\nca_file = \"/c\"\ncert_file = \"/c\"\nkey_file = \"/k\"\nserver_name = \"h\"", ""),
             ("tls = true\nserver_name = \"127.0.0.1\"\nclose_notify = false", ""),
-            ("tls = \"yes\"", "carbon.tls: true or false is wanted"),
+            ("tls = \"yes\"", "carbon.tls: expected true or false, found a string"),
             ("tls = true\nca_file = \"c\"", "carbon.ca_file: \"c\" is not an absolute path"),
             ("tls = true\ncert_file = \"/c\"", "carbon.key_file: is missing"),
             ("tls = true\nkey_file = \"/c\"", "carbon.cert_file: is missing"),
