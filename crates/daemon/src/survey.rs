@@ -81,7 +81,12 @@ struct Asked {
 impl Survey {
     /// Starts its reader.
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
-        Self { follows: slurm.follow, ..Self::with(patient(slurm), max_duty, max_threads) }
+        Self::with(patient(slurm), max_duty, max_threads)
+    }
+
+    /// The same; where it `follows`, only this host's own slurmctld is asked.
+    pub(crate) fn following(self, follows: bool) -> Self {
+        Self { follows, ..self }
     }
 
     /// One whose reader runs already.

@@ -12,7 +12,7 @@ use crate::accounting::Plan;
 use crate::cli::Options;
 use crate::collecting::{Collecting, Due};
 use crate::collectors::TickOutcome;
-use crate::config::{Collectors, Config, Slurm};
+use crate::config::{Collectors, Config};
 use crate::prefix;
 use crate::source::recording;
 use crate::survey::Survey;
@@ -70,11 +70,9 @@ impl<'a> Ticks<'a> {
     /// Adds what the collectors of the cluster itself have to say, whenever they would be due.
     pub(super) async fn survey(&mut self, batch: &mut Batch) {
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
-        // Whoever answers, as for the statistics.
-        let slurm = Slurm { follow: false, ..self.config.slurm.clone() };
         for role in [Role::Surveys, Role::Accounting] {
             let Some(needs) = self.collecting.needs(role) else { continue };
-            let survey = Survey::start(&slurm, max_duty, max_threads);
+            let survey = Survey::start(&self.config.slurm, max_duty, max_threads);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             failures.iter().for_each(|failure| note(failure));
             self.collecting.collect_survey(Due::Always, &done, batch.timestamp(), &self.prefix, batch);

@@ -62,7 +62,9 @@ pub(super) fn start_survey(
 ) -> Option<Survey> {
     let Collectors { max_duty, max_threads, .. } = config.collectors;
     collecting.needs(role)?;
-    Some(Survey::with(source.unwrap_or_else(|| patient(&config.slurm)), max_duty, max_threads))
+    let source = source.unwrap_or_else(|| patient(&config.slurm));
+    let follows = config.slurm.follow && role == Role::Surveys;
+    Some(Survey::with(source, max_duty, max_threads).following(follows))
 }
 
 /// The outcome of what a survey asked last; never, where there is none.
