@@ -223,6 +223,10 @@ impl Stage {
                 cast.submit(&self.accounting, random, jobs)?;
                 wait::pause(some);
                 self.accounting.mariadbd.start()?;
+                // It ends with its next question to the database, if at all, and not in the middle of the next fault.
+                let Accounting { slurm, slurmdbd, .. } = &mut self.accounting;
+                let answers = || slurm.run("sacctmgr", &["-n", "show", "cluster"]).is_ok();
+                wait::until("slurmdbd, or its end", MINUTE, || answers() || slurmdbd.pid().is_none())?;
             }
             5 => {
                 self.accounting.slurmdbd.freeze()?;
