@@ -6,7 +6,7 @@ TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale soak loss-long finished-long golden dashboards grafana screenshots install clean
+.PHONY: help packages build man deb rpm dist packages-test dist-test demo test headers releases bench bench-scale scale-out soak loss-long finished-long ha-long golden dashboards grafana screenshots install clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | while IFS='	' read -r target text; do \
@@ -75,7 +75,7 @@ bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs, a
 	cargo build --release --locked --workspace
 	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p tools --bin bench_scale $(SCALE)
 
-soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest
+soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest, SOAK_TLS=1 over TLS
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin soak
 
@@ -86,6 +86,10 @@ loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 
 finished-long: packages ## 500 finished jobs are counted once, while slurmdbd, MariaDB and the daemon end and hang, also for minutes (SOAK_SEED= to repeat one)
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- finished:: --ignored --nocapture
+
+ha-long: packages ## two controllers, 20 kills, stops, freezes and returns of a slurmctld or a daemon: no slot twice, none missing (15 minutes; SOAK_SEED=)
+	cargo build --locked --workspace
+	cargo test --locked -p live-tests -- follow:: --ignored --nocapture
 
 golden: ## write the golden files and docs/metrics.md anew
 	# Programs and tests are built with this one.
@@ -100,6 +104,9 @@ dashboards: ## write config/grafana anew: the dashboards and the alert rules
 grafana: ## the dashboards against Grafana's own types, 10 to 13: needs node and npm
 	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later' >&2; exit 1; }
 	@node tests/live/dashboards/types.mjs config/grafana $(TARGET)/grafana
+
+scale-out: packages ## 100,000 points a tick through relays and vmagent over three stores, of which one is stopped and one killed; targets on VictoriaMetrics (needs a mirror of Debian)
+	sh tests/scale_out/run.sh
 
 screenshots: packages ## draw docs/images anew: five minutes of a busy cluster, through graphite-web
 	cargo build --locked --workspace

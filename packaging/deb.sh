@@ -33,7 +33,7 @@ if [ -e "$built/slurm-graphite-reader" ]; then
         cp debian/slurm-graphite.lintian-overrides "debian/slurm-graphite-$package.lintian-overrides"
     done
     cat >"$substvars" <<END
-readers:Recommends=slurm-graphite-reader (= $version)
+readers:Recommends=ca-certificates, slurm-graphite-reader (= $version)
 readers:Description=What talks to slurmctld is in a package of its own for each libslurm.
 END
 else

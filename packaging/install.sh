@@ -60,7 +60,7 @@ remove() { rm -f "$root$3"; }
 adapt() {
     sed -i -e "s|/usr/bin/slurm\\\\*-graphite|$bin/slurm-graphite|g" -e "s|/usr/libexec/slurm\\\\*-graphite|$libexec|g" \
         -e "s|/usr/share/slurm\\\\*-graphite|$share/slurm-graphite|g" \
-        -e "s|/etc/slurm\\\\*-graphite|$sysconf/slurm-graphite|g" "$1"
+        -e "s|/usr/share/%i/|$share/%i/|g" -e "s|/etc/slurm\\\\*-graphite|$sysconf/slurm-graphite|g" "$1"
 }
 
 $action 755 "$built/slurm-graphite" "$bin/slurm-graphite"
@@ -71,7 +71,9 @@ for reader in "$built"/slurm-graphite-reader* "$built/slurm-graphite-rest-reader
         *) $action 755 "$reader" "$libexec/${reader##*/}" ;;
     esac
 done
-$action 644 "$top/systemd/slurm-graphite.service" "${UNITS:-$prefix/lib/systemd/system}/slurm-graphite.service"
+for unit in slurm-graphite.service slurm-graphite@.service; do
+    $action 644 "$top/systemd/$unit" "${UNITS:-$prefix/lib/systemd/system}/$unit"
+done
 $action 644 "$top/systemd/slurm-graphite.sysusers" "$prefix/lib/sysusers.d/slurm-graphite.conf"
 $action 644 "$top/systemd/slurm-graphite.tmpfiles" "$prefix/lib/tmpfiles.d/slurm-graphite.conf"
 $action 644 "$built/manual/slurm-graphite.1" "$share/man/man1/slurm-graphite.1"

@@ -8,6 +8,7 @@ mod jobs;
 mod nodes;
 mod oracle;
 mod private;
+mod slurmdbd;
 
 use std::fs::{self, File};
 use std::path::Path;

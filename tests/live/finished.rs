@@ -149,15 +149,26 @@ struct Size {
     is_long: bool,
 }
 
+/// The kinds of faults.
+const FAULTS: usize = 7;
+
 fn counted_once(seed: u64, size: Size) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut stage = Stage::start()?;
     let (mut cast, start) = (Cast { is_long: size.is_long, ..Cast::default() }, Instant::now());
     let mut faults: Vec<usize> = (0..size.faults).collect();
     random.shuffle(&mut faults);
+    // The tasks of a cancelled array count half a minute after slurmdbd knows of them. Of few faults those that only end the daemon come
+    // last, so that much of this goes by meanwhile.
+    let is_short = size.faults == FAULTS;
+    let only_ends_the_daemon = |fault: &usize| is_short && fault % FAULTS < 3;
+    faults.sort_by_key(only_ends_the_daemon);
     for fault in faults {
+        if only_ends_the_daemon(&fault) {
+            cast.end(&stage.accounting)?;
+        }
         cast.submit(&stage.accounting, &mut random, size.jobs / size.faults / 2)?;
-        stage.strike(fault % 7, &mut cast, &mut random, size.jobs / size.faults / 2)?;
+        stage.strike(fault % FAULTS, &mut cast, &mut random, size.jobs / size.faults / 2)?;
     }
     stage.revive()?;
     cast.end(&stage.accounting)?;
@@ -191,7 +202,7 @@ impl Stage {
         random: &mut fastrand::Rng,
         jobs: usize,
     ) -> Result<()> {
-        let some = Duration::from_secs_f64(random.f64() * 3.0);
+        let some = Duration::from_secs_f64(random.f64() * 2.0);
         self.revive()?;
         match fault {
             0..=2 => {
@@ -249,7 +260,7 @@ fn seed() -> u64 {
 #[test]
 fn every_job_is_counted_once_while_slurmdbd_mariadb_and_the_daemon_end_or_hang() {
     let seed = seed();
-    counted_once(seed, Size { jobs: 60, faults: 7, is_long: false })
+    counted_once(seed, Size { jobs: 60, faults: FAULTS, is_long: false })
         .with_context(|| format!("SOAK_SEED={seed}"))
         .unwrap();
 }

@@ -20,6 +20,7 @@ fn under_a_prefix_of_its_own() {
         ("libexec/slurm-graphite/slurm-graphite-rest-reader", 0o755),
         ("etc/slurm-graphite/slurm-graphite.toml", 0o644),
         ("lib/systemd/system/slurm-graphite.service", 0o644),
+        ("lib/systemd/system/slurm-graphite@.service", 0o644),
         ("lib/sysusers.d/slurm-graphite.conf", 0o644),
         ("lib/tmpfiles.d/slurm-graphite.conf", 0o644),
         ("share/man/man1/slurm-graphite.1", 0o644),
@@ -231,21 +232,23 @@ fn make(folder: &Folder, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Every path of ours that the unit names must be one that was installed.
+/// Every path of ours that the units name must be one that was installed; also what the template must not find under the name of
+/// an instance, and finds under that of the unit.
 fn named_paths_exist(root: &Path, prefix: &str) -> Result<()> {
-    let unit = fs::read_to_string(
-        root.join(prefix.trim_start_matches('/')).join("lib/systemd/system/slurm-graphite.service"),
-    )?;
-    let commands = unit.lines().filter(|line| line.starts_with("Exec"));
-    let words = commands.flat_map(|line| line.split(['=', ' ']));
-    let ours: Vec<&str> =
-        words.filter(|word| word.starts_with('/') && word.contains("slurm-graphite")).collect();
-    ensure!(!ours.is_empty(), "the unit starts nothing of ours:\n{unit}");
-    for path in ours {
-        ensure!(
-            root.join(path.trim_start_matches('/')).exists(),
-            "the unit names {path}, which is not installed"
-        );
+    for name in ["slurm-graphite.service", "slurm-graphite@.service"] {
+        let units = root.join(prefix.trim_start_matches('/')).join("lib/systemd/system");
+        let unit = fs::read_to_string(units.join(name))?.replace("%i", "slurm-graphite");
+        let paths = unit.lines().filter(|line| line.starts_with("Exec") || line.starts_with("AssertPath"));
+        let words = paths.flat_map(|line| line.split(['=', ' ', '!']));
+        let ours: Vec<&str> =
+            words.filter(|word| word.starts_with('/') && word.contains("slurm-graphite")).collect();
+        ensure!(!ours.is_empty(), "{name} starts nothing of ours:\n{unit}");
+        for path in ours {
+            ensure!(
+                root.join(path.trim_start_matches('/')).exists(),
+                "{name} names {path}, which is not installed"
+            );
+        }
     }
     Ok(())
 }

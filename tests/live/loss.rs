@@ -20,6 +20,7 @@ mod receivers;
 mod reloads;
 mod restarts;
 mod sizes;
+mod tls;
 
 use std::time::Instant;
 

@@ -165,8 +165,10 @@ fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
 /// The manual pages that it names are looked for too.
 fn systemd_likes_the_unit(chroot: &Chroot<'_>) -> Result<()> {
     chroot.apt("install --no-install-recommends man-db systemd")?;
-    let said = chroot.run("systemd-analyze verify slurm-graphite.service")?;
-    ensure!(said.is_empty(), "{said}");
+    for unit in ["slurm-graphite.service", "slurm-graphite@beta.service"] {
+        let said = chroot.run(&format!("systemd-analyze verify {unit}"))?;
+        ensure!(said.is_empty(), "{said}");
+    }
     // In tenths: an exposure of 2.0 at most.
     chroot.run("systemd-analyze security --no-pager --offline=yes --threshold=20 slurm-graphite.service")?;
     Ok(())
@@ -179,6 +181,7 @@ fn carbon(folder: &Folder, chroot: &Chroot<'_>) -> Result<Carbon> {
         schemas: rules("storage-schemas")?,
         aggregation: rules("storage-aggregation")?,
         limits: Limits::Wide,
+        ..Options::default()
     };
     Carbon::start(folder, "carbon", &options)
 }

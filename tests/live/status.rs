@@ -258,6 +258,25 @@ fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemo
     assert!(daemon.stop().unwrap().status.success());
 }
 
+/// Two daemons of one host, such as for two clusters: a memory queue has no lock that would keep them apart.
+#[test]
+fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
+    let folder = Folder::new().unwrap();
+    let mut first = daemon(&folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
+    let pid = first.pid().unwrap();
+    until(&folder, "the first daemon", |told| told["pid"] == pid);
+    let file = folder.path().join("daemon.toml").display().to_string();
+    let mut second = Process::new(&folder, "second", slurm_graphite().unwrap())
+        .args(["run", "--config", &file])
+        .env("RUNTIME_DIRECTORY", runtime(&folder));
+    second.start().unwrap();
+    second.line("another daemon listens in this folder", SOON).unwrap();
+    until(&folder, "the first daemon still", |told| told["pid"] == pid);
+    assert!(second.stop().unwrap().status.success());
+    until(&folder, "the first daemon after the second's end", |told| told["pid"] == pid);
+    first.stop().unwrap();
+}
+
 /// Whoever monitors a host is seldom root, and the unit's UMask would shut him out.
 #[test]
 fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {

@@ -27,6 +27,27 @@ mirror() {
         awk '$1 == "Debian" && $2 !~ /-/ { print $3; exit }'
 }
 
+# fetch SUITE PACKAGE DIR: unpacks a package of Debian's below DIR, with apt lists of our own beside it; nothing is installed.
+fetch() {
+    apt=$3.apt
+    rm -rf "$3" "$apt"
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$3"
+    # The machine's own configuration says how its mirror is reached and what is trusted.
+    keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    echo "deb [signed-by=$keyring] $(mirror) $1 main" >"$apt/sources.list"
+    (
+        cd "$apt"
+        for words in 'update --error-on=any' "download $2"; do
+            # shellcheck disable=SC2086
+            apt-get "-oDir::Etc::SourceList=$apt/sources.list" -oDir::Etc::SourceParts=- "-oDir::State::Lists=$apt/lists" \
+                -oDir::State::Status=/dev/null "-oDir::Cache=$apt/cache" -oAcquire::Retries=0 -oAcquire::http::Timeout=20 \
+                -oAPT::Sandbox::User= -qq $words || exit 1
+        done
+        dpkg -x "$2"_*.deb "$3"
+    ) </dev/null || return 1
+    rm -rf "$apt"
+}
+
 # The platform that Rust builds for here.
 host() { rustc -vV | sed -n 's/^host: //p'; }
 

@@ -10,25 +10,6 @@ set -eu
 
 skip() { say "SKIPPED, NOT CHECKED: $*"; }
 
-# fetch SUITE: its libslurm-dev, with apt lists of our own beside it.
-fetch() {
-    headers=$releases/$1/headers
-    apt=$headers.apt
-    rm -rf "$headers" "$apt"
-    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$headers"
-    # The machine's own configuration says how its mirror is reached and what is trusted.
-    echo "deb [signed-by=$keyring] $mirror $1 main" >"$apt/sources.list"
-    set -- "-oDir::Etc::SourceList=$apt/sources.list" -oDir::Etc::SourceParts=- "-oDir::State::Lists=$apt/lists" \
-        -oDir::State::Status=/dev/null "-oDir::Cache=$apt/cache" -oAcquire::Retries=0 -oAcquire::http::Timeout=20 \
-        -oAPT::Sandbox::User= -qq
-    (
-        cd "$apt"
-        apt-get "$@" update --error-on=any && apt-get "$@" download libslurm-dev && dpkg -x libslurm-dev_*.deb "$headers"
-    ) </dev/null || return 1
-    rm -rf "$apt"
-}
-
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 mirror=$(mirror)
 all | (
     skipped=
@@ -46,7 +27,7 @@ all | (
                     skip "Slurm $release: no Debian mirror in the apt sources here, or DEBIAN_MIRROR, to fetch libslurm-dev from"
                     continue
                 fi
-                if ! reason=$(fetch "$suite" 2>&1); then
+                if ! reason=$(fetch "$suite" libslurm-dev "$releases/$suite/headers" 2>&1); then
                     skip "Slurm $release: libslurm-dev of $suite cannot be fetched: $(echo "$reason" | grep -m 1 '^[EW]:')"
                     continue
                 fi

@@ -33,6 +33,8 @@ pub struct Options {
     pub aggregation: String,
     /// How much it does at a time.
     pub limits: Limits,
+    /// The port of the graphite-web that it announces series with tags to.
+    pub graphite_web: Option<u16>,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             schemas: "[everything]\npattern = .*\nretentions = 1s:1h\n".to_owned(),
             aggregation: String::new(),
             limits: Limits::Wide,
+            graphite_web: None,
         }
     }
 }
@@ -57,6 +60,8 @@ pub struct Carbon {
     pub pickle_port: u16,
     /// The port that graphite-web asks.
     pub query_port: u16,
+    /// The port of the graphite-web that it announces series with tags to.
+    pub(crate) graphite_web: Option<u16>,
     whisper: PathBuf,
 }
 
@@ -117,13 +122,17 @@ impl Carbon {
         fs::write(home.join("storage-schemas.conf"), &options.schemas)?;
         fs::write(home.join("storage-aggregation.conf"), &options.aggregation)?;
         let conf = home.join("carbon.conf");
-        fs::write(&conf, carbon_conf(&home, [line_port, pickle_port, query_port], options.limits))?;
+        fs::write(
+            &conf,
+            carbon_conf(&home, [line_port, pickle_port, query_port], options.limits, options.graphite_web),
+        )?;
         let process = start(&find_program("carbon-cache")?)?
             .args([format!("--config={}", conf.display())])
             .args(["--nodaemon", "--logfile=-", "start"])
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .ready(move || [line_port, pickle_port, query_port].into_iter().all(&listening));
-        Ok(Self { process, line_port, pickle_port, query_port, whisper })
+        let graphite_web = options.graphite_web;
+        Ok(Self { process, line_port, pickle_port, query_port, graphite_web, whisper })
     }
 
     /// Other limits from its next start on.
@@ -133,7 +142,7 @@ impl Carbon {
     pub fn limit(&self, limits: Limits) -> Result<()> {
         let home = self.whisper.parent().context("a whisper tree without a folder")?;
         let ports = [self.line_port, self.pickle_port, self.query_port];
-        Ok(fs::write(home.join("carbon.conf"), carbon_conf(home, ports, limits))?)
+        Ok(fs::write(home.join("carbon.conf"), carbon_conf(home, ports, limits, self.graphite_web))?)
     }
 
     /// Removes all that it has stored, as a new disk would.
@@ -191,7 +200,12 @@ fn collect(folder: &Path, prefix: &str, found: &mut BTreeMap<String, PathBuf>) {
     }
 }
 
-fn carbon_conf(home: &Path, [line, pickle, query]: [u16; 3], limits: Limits) -> String {
+fn carbon_conf(
+    home: &Path,
+    [line, pickle, query]: [u16; 3],
+    limits: Limits,
+    graphite_web: Option<u16>,
+) -> String {
     let (creates, updates, size) = match limits {
         Limits::Wide => ("inf", "50000", "inf"),
         Limits::AsShipped => ("50", "500", "inf"),
@@ -200,6 +214,13 @@ fn carbon_conf(home: &Path, [line, pickle, query]: [u16; 3], limits: Limits) -> 
         Limits::Full => ("inf", "4", "30000"),
     };
     let home = home.display();
+    let tags = graphite_web.map_or_else(
+        || "ENABLE_TAGS = False".to_owned(),
+        // A request that takes longer than 5 s is given up, and its series are announced again with a later point.
+        |port| {
+            format!("ENABLE_TAGS = True\nGRAPHITE_URL = http://127.0.0.1:{port}\nTAG_BATCH_SIZE = 20\nTAG_UPDATE_INTERVAL = 1")
+        },
+    );
     // Its own metrics would lie among those of a test; tags would be sent to a graphite-web on port 80.
     format!(
         "\
@@ -222,7 +243,7 @@ PICKLE_RECEIVER_PORT = {pickle}
 CACHE_QUERY_INTERFACE = 127.0.0.1
 CACHE_QUERY_PORT = {query}
 ENABLE_UDP_LISTENER = False
-ENABLE_TAGS = False
+{tags}
 LOG_CREATES = True
 "
     )

@@ -3,27 +3,23 @@
 //! Debian's package, run by the system's python3 under Python's own small web server.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::http::{self, encoded};
 use crate::{Carbon, Folder, Process, find_program, free_port, proc};
 
 const PYTHON: &str = "/usr/bin/python3";
-
-/// An answer may be a picture of many series on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A graphite-web.
 #[derive(Debug)]
 pub struct GraphiteWeb {
     /// The server itself.
     pub process: Process,
-    port: u16,
+    /// The port of its API.
+    pub port: u16,
 }
 
 /// A series as /render gives it.
@@ -48,14 +44,42 @@ impl GraphiteWeb {
     /// # Errors
     /// It is not installed.
     pub fn spawn(folder: &Folder, carbon: &Carbon) -> Result<Self> {
+        Self::spawn_named(folder, "graphite-web", carbon)
+    }
+
+    /// The same, where a folder has several.
+    ///
+    /// # Errors
+    /// As [`GraphiteWeb::spawn`].
+    pub fn spawn_named(folder: &Folder, name: &str, carbon: &Carbon) -> Result<Self> {
+        let port = carbon.graphite_web.map_or_else(free_port, Ok)?;
+        let reads = format!(
+            "STANDARD_DIRS = ['{}']\nCARBONLINK_HOSTS = ['127.0.0.1:{}:a']\n",
+            carbon.whisper().display(),
+            carbon.query_port
+        );
+        Self::reading(folder, name, port, &reads)
+    }
+
+    /// One that has no files and asks others (CLUSTER_SERVERS).
+    ///
+    /// # Errors
+    /// As [`GraphiteWeb::spawn`].
+    pub fn over(folder: &Folder, name: &str, others: &[&Self]) -> Result<Self> {
+        let others: Vec<String> = others.iter().map(|other| format!("'127.0.0.1:{}'", other.port)).collect();
+        let reads =
+            format!("STANDARD_DIRS = []\nCARBONLINK_HOSTS = []\nCLUSTER_SERVERS = [{}]\n", others.join(", "));
+        Self::reading(folder, name, free_port()?, &reads)
+    }
+
+    fn reading(folder: &Folder, name: &str, port: u16, reads: &str) -> Result<Self> {
         find_program("graphite-manage")?;
-        let port = free_port()?;
-        let home = folder.path().join("graphite-web");
+        let home = folder.path().join(name);
         fs::create_dir_all(&home).with_context(|| home.display().to_string())?;
-        fs::write(home.join("sandbox_settings.py"), settings(&home, carbon))?;
+        fs::write(home.join("sandbox_settings.py"), settings(&home, reads))?;
         let script = home.join("graphite_web.py");
         fs::write(&script, include_str!("graphite_web.py"))?;
-        let mut process = Process::new(folder, "graphite-web", PathBuf::from(PYTHON))
+        let mut process = Process::new(folder, name, PathBuf::from(PYTHON))
             .args([script.into_os_string(), port.to_string().into()])
             .env("DJANGO_SETTINGS_MODULE", "graphite.settings")
             .env("GRAPHITE_SETTINGS_MODULE", "sandbox_settings")
@@ -71,11 +95,16 @@ impl GraphiteWeb {
     /// # Errors
     /// It does not answer, or not with 200.
     pub fn find(&self, query: &str) -> Result<Vec<String>> {
-        let found = self.json("GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
-        let found = found.as_array().context("no list")?.iter();
-        found
-            .map(|node| Ok(node.get("text").and_then(Value::as_str).context("no text")?.to_owned()))
-            .collect()
+        find(self.port, query)
+    }
+
+    /// The series with tags that this expression selects, such as `name=~slurm_`.
+    ///
+    /// # Errors
+    /// It does not answer, or not with 200.
+    pub fn find_by_tags(&self, expression: &str) -> Result<Vec<String>> {
+        let query = format!("/tags/findSeries?limit=100000&expr={}", encoded(expression));
+        Ok(serde_json::from_value(http::json(self.port, "GET", &query, "")?)?)
     }
 
     /// The series of a target, asked for as Grafana does: from `seconds` ago until now, or with graphite-web's own words for times.
@@ -83,22 +112,7 @@ impl GraphiteWeb {
     /// # Errors
     /// It does not answer, or not with 200: the message has its words.
     pub fn render(&self, target: &str, from: &str) -> Result<Vec<Rendered>> {
-        let body = format!(
-            "target={}&from={}&until=now&format=json&maxDataPoints=1000",
-            encoded(target),
-            encoded(from)
-        );
-        let found = self.json("POST", "/render", &body)?;
-        let series = |series: &Value| {
-            let points = series.get("datapoints")?.as_array()?.iter();
-            let points = points.map(|point| Some((point.get(1)?.as_u64()?, point.get(0)?.as_f64())));
-            Some(Rendered {
-                name: series.get("target")?.as_str()?.to_owned(),
-                points: points.collect::<Option<_>>()?,
-            })
-        };
-        let found = found.as_array().context("no list")?.iter();
-        found.map(|one| series(one).with_context(|| format!("not a series: {one}"))).collect()
+        render(self.port, target, &format!("from={}&until=now&maxDataPoints=1000", encoded(from)))
     }
 
     /// A picture, as PNG: `parameters` are those of /render.
@@ -108,39 +122,44 @@ impl GraphiteWeb {
     pub fn picture(&self, parameters: &[(&str, String)]) -> Result<Vec<u8>> {
         let pairs = parameters.iter().map(|(key, value)| format!("{key}={}", encoded(value)));
         let body = format!("{}&format=png", pairs.collect::<Vec<_>>().join("&"));
-        let picture = self.ask("POST", "/render", &body)?;
+        let picture = http::ask(self.port, "POST", "/render", &body)?;
         ensure!(picture.starts_with(b"\x89PNG"), "no picture but {:?}", String::from_utf8_lossy(&picture));
         Ok(picture)
     }
-
-    fn json(&self, method: &str, path: &str, body: &str) -> Result<Value> {
-        let answer = self.ask(method, path, body)?;
-        serde_json::from_slice(&answer).with_context(|| String::from_utf8_lossy(&answer).into_owned())
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &str) -> Result<Vec<u8>> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        write!(
-            stream,
-            "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no answer")?;
-        let (head, content) = answer.split_at(end + 4);
-        let head = String::from_utf8_lossy(head);
-        let status = head.split_whitespace().nth(1).unwrap_or_default();
-        ensure!(status == "200", "{status}: {}", String::from_utf8_lossy(content));
-        Ok(content.to_vec())
-    }
 }
 
-/// Tags and events, which nobody sends here, would only cost time.
-fn settings(home: &Path, carbon: &Carbon) -> String {
-    let (home, whisper) = (home.display(), carbon.whisper().display());
+/// The series of a target from whatever has Graphite's /render on this port; `more` is the rest of the query.
+///
+/// # Errors
+/// As [`GraphiteWeb::render`].
+pub fn render(port: u16, target: &str, more: &str) -> Result<Vec<Rendered>> {
+    let body = format!("target={}&format=json&{more}", encoded(target));
+    let found = http::json(port, "POST", "/render", &body)?;
+    let series = |series: &Value| {
+        let points = series.get("datapoints")?.as_array()?.iter();
+        let points = points.map(|point| Some((point.get(1)?.as_u64()?, point.get(0)?.as_f64())));
+        Some(Rendered {
+            name: series.get("target")?.as_str()?.to_owned(),
+            points: points.collect::<Option<_>>()?,
+        })
+    };
+    let found = found.as_array().context("no list")?.iter();
+    found.map(|one| series(one).with_context(|| format!("not a series: {one}"))).collect()
+}
+
+/// The names below a pattern, from whatever has Graphite's /metrics/find on this port.
+///
+/// # Errors
+/// As [`GraphiteWeb::find`].
+pub fn find(port: u16, query: &str) -> Result<Vec<String>> {
+    let found = http::json(port, "GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
+    let found = found.as_array().context("no list")?.iter();
+    found.map(|node| Ok(node.get("text").and_then(Value::as_str).context("no text")?.to_owned())).collect()
+}
+
+/// Events, which nobody sends here, would only cost time.
+fn settings(home: &Path, reads: &str) -> String {
+    let home = home.display();
     format!(
         "\
 SECRET_KEY = 'sandbox'
@@ -148,19 +167,11 @@ TIME_ZONE = 'UTC'
 ALLOWED_HOSTS = ['*']
 LOG_DIR = '{home}'
 STORAGE_DIR = '{home}'
-STANDARD_DIRS = ['{whisper}']
-CARBONLINK_HOSTS = ['127.0.0.1:{}:a']
+{reads}\
 DATABASES = {{'default': {{'ENGINE': 'django.db.backends.sqlite3', 'NAME': '{home}/graphite.db'}}}}
 DEFAULT_CACHE_DURATION = 0
 FIND_CACHE_DURATION = 0
-",
-        carbon.query_port
+TAGDB_CACHE_DURATION = 0
+"
     )
-}
-
-fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
 }

@@ -1,17 +1,16 @@
 //! A cluster with two controllers on one host: each slurmctld has a host name and a run folder of its own, and they share
 //! the state. No node: jobs wait.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use anyhow::Result;
+use std::fs;
 
 use crate::{Folder, Invocation, Process, Slurm, find_program};
 
 /// Seconds until the backup takes over: the least with which it does not do so over a short pause.
 pub const SLURMCTLD_TIMEOUT: u64 = 10;
 
-const NAMES: [&str; 2] = ["ctl1", "ctl2"];
+/// The hosts of the primary and of the backup.
+pub const NAMES: [&str; 2] = ["ctl1", "ctl2"];
 
 /// unshare(1) for a host name and mounts of one's own; the first flag is for those who are not root.
 const OWN_NAME: &[&str] = &["--map-root-user", "--uts", "--mount", "--propagation", "private"];
@@ -33,9 +32,7 @@ impl Pair {
     /// # Errors
     /// A program is missing, or the folder cannot be written to.
     pub fn new(folder: &Folder) -> Result<Option<Self>> {
-        let unshare = find_program("unshare")?;
-        let allowed = [OWN_NAME, &["true"]].concat();
-        if !is_root() && Invocation::of(folder, &unshare, &allowed)?.finish()?.code != Some(0) {
+        if !has_own_names(folder)? {
             return Ok(None);
         }
         let slurm = Slurm::new(folder)?;
@@ -51,24 +48,38 @@ impl Pair {
             // One that starts ends the one whose id is in the file.
             .replace(&pid, &run.join("slurmctld.pid").display().to_string());
         fs::write(slurm.conf(), format!("{text}SlurmctldTimeout={SLURMCTLD_TIMEOUT}\n"))?;
-        let controller = |name: &'static str| controller(folder, &slurm, &run, name);
+        let controller = |name: &'static str| controller(folder, &slurm, name);
         let (primary, backup) = (controller(NAMES[0])?, controller(NAMES[1])?);
         Ok(Some(Self { primary, backup, slurm }))
     }
 }
 
-fn controller(folder: &Folder, slurm: &Slurm, run: &Path, name: &'static str) -> Result<Process> {
-    let hosts = folder.path().join("hosts");
+/// Whether host names of one's own are allowed.
+///
+/// # Errors
+/// There is no unshare(1).
+pub fn has_own_names(folder: &Folder) -> Result<bool> {
+    let unshare = find_program("unshare")?;
+    let allowed = [OWN_NAME, &["true"]].concat();
+    Ok(is_root() || Invocation::of(folder, &unshare, &allowed)?.finish()?.code == Some(0))
+}
+
+/// A program on the host of a controller; `log` names its log.
+pub(crate) fn on_host(folder: &Folder, log: &str, host: &str) -> Result<Process> {
     let script =
         "hostname \"$0\"; mount --bind \"$1\" /etc/hosts; mount -t tmpfs tmpfs \"$2\"; shift 2; exec \"$@\"";
-    let up = slurm.question("scontrol", &["ping"]);
     let flags =
         if is_root() { OWN_NAME.split_first().map_or(OWN_NAME, |(_, flags)| flags) } else { OWN_NAME };
-    Ok(Process::new(folder, name, find_program("unshare")?)
+    Ok(Process::new(folder, log, find_program("unshare")?)
         .args(flags.iter().copied())
-        .args(["sh", "-ec", script, name])
-        .args([hosts, PathBuf::from(run)])
-        .args(as_oneself())
+        .args(["sh", "-ec", script, host])
+        .args(["hosts", "run"].map(|name| folder.path().join(name)))
+        .args(as_oneself()))
+}
+
+fn controller(folder: &Folder, slurm: &Slurm, name: &'static str) -> Result<Process> {
+    let up = slurm.question("scontrol", &["ping"]);
+    Ok(on_host(folder, name, name)?
         .args(slurm.words("slurmctld")?)
         .args(["-D", "-f"])
         .args([slurm.conf()])

@@ -17,7 +17,7 @@ const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 /// Names the file that `slurm-graphite` reads without --config.
 const DEFAULT_FILE: &str = "SLURM_GRAPHITE_CONFIG";
 
-const PACKAGES: [(&str, &str); 35] = [
+const PACKAGES: [(&str, &str); 36] = [
     ("munged", "munge"),
     ("slurmrestd", "slurmrestd"),
     ("stunnel", "stunnel4"),
@@ -32,6 +32,7 @@ const PACKAGES: [(&str, &str); 35] = [
     ("carbon-relay", "graphite-carbon"),
     ("carbon-c-relay", "carbon-c-relay"),
     ("graphite-manage", "graphite-web"),
+    ("victoria-metrics", "victoria-metrics"),
     ("ip", "iproute2"),
     ("nsenter", "util-linux"),
     ("unshare", "util-linux"),

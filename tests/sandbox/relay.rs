@@ -1,10 +1,13 @@
-//! carbon-relay and carbon-c-relay, each spreading what it gets over two caches by consistent hashing.
+//! carbon-relay and carbon-c-relay, each spreading what it gets over caches by consistent hashing.
 
 use std::fs;
 
 use anyhow::Result;
 
 use crate::{Carbon, Folder, Process, find_program, free_port, proc};
+
+/// Points that a relay keeps for each cache: by default far fewer than a large tick has.
+const QUEUE: u32 = 1_000_000;
 
 /// A relay; it takes pickle if it is carbon-relay, and lines if it is carbon-c-relay.
 #[derive(Debug)]
@@ -44,6 +47,7 @@ RELAY_METHOD = consistent-hashing
 REPLICATION_FACTOR = 1
 DESTINATIONS = {1}
 USE_FLOW_CONTROL = True
+MAX_QUEUE_SIZE = {QUEUE}
 ",
             home.display(),
             to.join(", ")
@@ -65,6 +69,14 @@ USE_FLOW_CONTROL = True
     /// # Errors
     /// As [`Relay::carbon`].
     pub fn c(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
+        Self::c_over(folder, caches, "")
+    }
+
+    /// carbon-c-relay, started; `transport` is what its configuration says of how lines come.
+    ///
+    /// # Errors
+    /// As [`Relay::carbon`].
+    pub fn c_over(folder: &Folder, caches: &[&Carbon], transport: &str) -> Result<Self> {
         let port = free_port()?;
         let to: Vec<String> = caches
             .iter()
@@ -73,13 +85,13 @@ USE_FLOW_CONTROL = True
             .collect();
         let conf = folder.path().join("c-relay.conf");
         let text = format!(
-            "cluster ring carbon_ch replication 1 {} ;\nmatch * send to ring stop ;\nlisten type linemode 127.0.0.1:{port} proto tcp ;\n\
+            "cluster ring carbon_ch replication 1 {} ;\nmatch * send to ring stop ;\nlisten type linemode {transport} 127.0.0.1:{port} proto tcp ;\n\
              statistics submit every 3600 seconds prefix with relays ;\n",
             to.join(" ")
         );
         fs::write(&conf, text)?;
         let mut process = Process::new(folder, "c-relay", find_program("carbon-c-relay")?)
-            .args(["-f".into(), conf.into_os_string()])
+            .args(["-q".into(), QUEUE.to_string().into(), "-f".into(), conf.into_os_string()])
             .ready(move || proc::listening(port));
         process.start()?;
         Ok(Self { process, port })

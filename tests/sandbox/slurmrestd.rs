@@ -1,4 +1,4 @@
-//! slurmrestd in front of a sandbox's slurmctld, by its socket or by a port with tokens, and a proxy that adds TLS.
+//! slurmrestd in front of a sandbox's slurmctld, by its socket or by a port with tokens.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::root::Root;
-use crate::{Folder, Invocation, Process, Slurm, find_program, free_port, proc};
+use crate::{Folder, Process, Slurm, find_program, free_port, proc};
 
 /// slurmrestd refuses to be root.
 const NOBODY: u32 = 65534;
@@ -106,7 +106,7 @@ impl Slurmrestd {
             Some("21.08") => &["-s", "openapi/v0.0.36,openapi/v0.0.37"],
             Some("22.05") => &["-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38"],
             Some("23.02") => &["-s", "openapi/v0.0.37,openapi/v0.0.38,openapi/v0.0.39"],
-            Some("23.11" | "24.05" | "24.11") => &["-s", "openapi/slurmctld"],
+            Some("23.11" | "24.05" | "24.11" | "25.05") => &["-s", "openapi/slurmctld"],
             _ => &[],
         };
         let socket = run.join("sock");
@@ -159,94 +159,4 @@ impl Slurmrestd {
         file.write_all(text.as_bytes())?;
         fs::rename(new, &self.token).context("the token")
     }
-}
-
-/// stunnel: TLS in front of a port, with an authority of its own.
-#[derive(Debug)]
-pub struct TlsProxy {
-    /// The program.
-    pub process: Process,
-    /// Its port.
-    pub port: u16,
-    /// The certificate of the authority.
-    pub ca: PathBuf,
-    /// That of another.
-    pub other_ca: PathBuf,
-}
-
-impl TlsProxy {
-    /// Not started; its certificate is for `localhost` alone.
-    ///
-    /// # Errors
-    /// stunnel or openssl is not installed.
-    pub fn new(folder: &Folder, to: u16) -> Result<Self> {
-        let at = |name: &str| folder.path().join(name);
-        let (ca, other_ca) = (authority(folder, "ca")?, authority(folder, "other")?);
-        let (key, request, certificate) = (at("server.key"), at("server.csr"), at("server.pem"));
-        fs::write(at("san"), "subjectAltName=DNS:localhost\n")?;
-        let args = [
-            "req",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-subj",
-            "/CN=localhost",
-        ];
-        openssl(folder, &args, &[("-keyout", &key), ("-out", &request)])?;
-        openssl(
-            folder,
-            &["x509", "-req", "-days", "30", "-CAcreateserial"],
-            &[
-                ("-in", &request),
-                ("-CA", &ca),
-                ("-CAkey", &at("ca.key")),
-                ("-extfile", &at("san")),
-                ("-out", &certificate),
-            ],
-        )?;
-        let port = free_port()?;
-        let conf = at("stunnel.conf");
-        fs::write(
-            &conf,
-            format!(
-                "foreground = yes\npid =\n[rest]\naccept = 127.0.0.1:{port}\nconnect = 127.0.0.1:{to}\ncert = {}\nkey = {}\n",
-                certificate.display(),
-                key.display()
-            ),
-        )?;
-        let process = Process::new(folder, "stunnel", find_program("stunnel")?)
-            .args([conf])
-            .ready(move || proc::listening(port));
-        Ok(Self { process, port, ca, other_ca })
-    }
-}
-
-fn authority(folder: &Folder, name: &str) -> Result<PathBuf> {
-    let path = |end: &str| folder.path().join(format!("{name}.{end}"));
-    let args = [
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "30",
-        "-subj",
-        "/CN=sandbox",
-    ];
-    openssl(folder, &args, &[("-keyout", &path("key")), ("-out", &path("pem"))])?;
-    Ok(path("pem"))
-}
-
-fn openssl(folder: &Folder, args: &[&str], files: &[(&str, &Path)]) -> Result<()> {
-    let files: Vec<String> =
-        files.iter().flat_map(|(flag, path)| [(*flag).to_owned(), path.display().to_string()]).collect();
-    let args: Vec<&str> = args.iter().copied().chain(files.iter().map(String::as_str)).collect();
-    let run = Invocation::of(folder, &find_program("openssl")?, &args)?.finish()?;
-    anyhow::ensure!(run.code == Some(0), "openssl {args:?}: {}", run.stderr);
-    Ok(())
 }

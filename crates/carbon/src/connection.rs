@@ -15,7 +15,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use crate::address::Address;
+use crate::sender::Destination;
 
 /// Little may hide in our own kernel: what is there is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
@@ -60,6 +60,12 @@ pub enum ConnectionError {
     /// The name has another address now.
     #[error("the name has another address now")]
     Moved,
+    /// TLS did not come about, or has failed; with what to look at.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// The peer's end of the connection came without TLS's own, which proves nothing.
+    #[error("the peer closed the connection without TLS's close_notify")]
+    Truncated,
     /// No second connection could be made for a long time: this one was closed to make the next.
     #[error("no second connection could be made: {0}")]
     Alone(String),
@@ -73,11 +79,11 @@ pub(crate) type Result<T = (), E = ConnectionError> = std::result::Result<T, E>;
 
 /// A connection to a receiver: [`Connection`], or one that a test imitates.
 pub trait Stream: Sized + Send + Sync + 'static {
-    /// Looks `address` up and tries every address it has, in the resolver's order.
+    /// Looks the name up and tries every address it has, in the resolver's order.
     ///
     /// # Errors
     /// The name cannot be looked up, or no address takes the connection.
-    fn open(address: &Address, timeouts: Timeouts) -> impl Future<Output = Result<Self>> + Send;
+    fn open(to: &Destination) -> impl Future<Output = Result<Self>> + Send;
 
     /// Another connection to the same IP address and port.
     ///
@@ -113,6 +119,11 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// # Errors
     /// The socket's.
     fn unacked(&self) -> Result<u64>;
+
+    /// What may be wrong with a destination that closes every connection right after a write.
+    fn suspicion(to: &Destination) -> impl Future<Output = Option<&'static str>> + Send {
+        std::future::ready(to.protocol.unusual_port(to.address.port))
+    }
 }
 
 /// A TCP connection.
@@ -138,22 +149,75 @@ impl Connection {
 
     /// Reads what is there and throws it away.
     fn try_read(&self) -> Result {
+        self.try_read_behind(0)
+    }
+
+    /// The same, where `own` bytes need not be acknowledged.
+    pub(crate) fn try_read_behind(&self, own: u64) -> Result {
         let mut ignored = [0_u8; 512];
         match self.stream.try_read(&mut ignored) {
-            Ok(0) if self.unacked()? > 0 => {
-                Err(io::Error::other("the peer closed the connection before it had read everything").into())
-            }
-            Ok(0) => Err(self.stream.take_error()?.map_or(ConnectionError::Closed, Into::into)),
+            Ok(0) => Err(self.end(own)),
             Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Err(error.into())
             }
             _ => Ok(()),
         }
     }
+
+    /// What an end of file is.
+    pub(crate) fn end(&self, own: u64) -> ConnectionError {
+        match (self.unacked(), self.stream.take_error()) {
+            (Err(error), _) => error,
+            (Ok(bytes), _) if bytes > own => {
+                io::Error::other("the peer closed the connection before it had read everything").into()
+            }
+            (_, Ok(None)) => ConnectionError::Closed,
+            (_, Ok(Some(error)) | Err(error)) => error.into(),
+        }
+    }
+
+    /// Waits until our kernel takes more; `read` reads what comes meanwhile.
+    pub(crate) async fn progress(&self, read: impl Fn() -> Result) -> Result {
+        let progress = async {
+            while !self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?.is_writable() {
+                read()?;
+            }
+            read()
+        };
+        let pause = self.timeouts.pause;
+        timeout(pause, progress).await.unwrap_or(Err(ConnectionError::Unread(pause)))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Connection {
+    pub(crate) const fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
+    pub(crate) const fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+/// A frame that was begun and not ended is never sent on.
+impl Connection {
+    pub(crate) fn begin_frame(&self) {
+        self.unfinished.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_frame(&self) {
+        self.unfinished.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_within_a_frame(&self) -> bool {
+        self.unfinished.load(Ordering::Relaxed)
+    }
 }
 
 impl Stream for Connection {
-    async fn open(address: &Address, timeouts: Timeouts) -> Result<Self> {
+    async fn open(to: &Destination) -> Result<Self> {
+        let (address, timeouts) = (&to.address, to.timeouts);
         let lookup_error = |source| ConnectionError::Lookup(address.host.clone(), source);
         let addresses = timeout(timeouts.connect, lookup_host((address.host.as_str(), address.port)))
             .await
@@ -179,26 +243,18 @@ impl Stream for Connection {
 
     async fn write(&self, frame: &[u8]) -> Result {
         let mut rest = frame;
-        self.unfinished.store(true, Ordering::Relaxed);
+        self.begin_frame();
         while !rest.is_empty() {
             match self.stream.try_write(rest) {
                 Ok(written) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let progress = async {
-                        while !self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?.is_writable()
-                        {
-                            self.try_read()?;
-                        }
-                        self.try_read()
-                    };
-                    let pause = self.timeouts.pause;
-                    timeout(pause, progress).await.unwrap_or(Err(ConnectionError::Unread(pause)))?;
+                    self.progress(|| self.try_read()).await?;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        self.unfinished.store(false, Ordering::Relaxed);
+        self.end_frame();
         Ok(())
     }
 
@@ -230,12 +286,20 @@ impl Stream for Connection {
             unsafe { libc::ioctl(self.stream.as_fd().as_raw_fd(), libc::TIOCOUTQ, from_mut(&mut bytes)) };
         if failed == 0 { Ok(bytes.unsigned_abs().into()) } else { Err(io::Error::last_os_error().into()) }
     }
+
+    #[cfg(feature = "tls")]
+    async fn suspicion(to: &Destination) -> Option<&'static str> {
+        if crate::tls::speaks_tls(&to.address).await {
+            return Some("the port speaks TLS, and this destination has no `tls = true`");
+        }
+        to.protocol.unusual_port(to.address.port)
+    }
 }
 
 impl Drop for Connection {
     /// A plaintext receiver may take an unfinished last line for a whole one (`VictoriaMetrics` does), unless it sees a reset.
     fn drop(&mut self) {
-        if self.unfinished.load(Ordering::Relaxed) {
+        if self.is_within_a_frame() {
             let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
     }
@@ -246,14 +310,27 @@ mod tests {
     use super::*;
     use tokio::net::TcpListener;
 
+    fn destination(address: &str, timeouts: Timeouts) -> Destination {
+        Destination {
+            name: "test".into(),
+            address: address.parse().unwrap(),
+            protocol: crate::wire::Protocol::Plaintext,
+            names: crate::Names::Paths,
+            timeouts,
+            tls: None,
+            replay_rate: None,
+            reconnect_every: None,
+        }
+    }
+
     async fn pair() -> (Connection, TcpStream) {
         pair_with(Timeouts { pause: Duration::from_millis(300), ..Timeouts::default() }).await
     }
 
     async fn pair_with(timeouts: Timeouts) -> (Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
-        let connection = Connection::open(&address, timeouts).await.unwrap();
+        let to = destination(&listener.local_addr().unwrap().to_string(), timeouts);
+        let connection = Connection::open(&to).await.unwrap();
         (connection, listener.accept().await.unwrap().0)
     }
 
@@ -324,14 +401,14 @@ mod tests {
     async fn every_address_of_a_name_is_tried() {
         // localhost has 127.0.0.1 and often ::1; only one of them listens.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = Address { host: "localhost".into(), port: listener.local_addr().unwrap().port() };
-        Connection::open(&address, Timeouts::default()).await.unwrap();
+        let address = format!("localhost:{}", listener.local_addr().unwrap().port());
+        Connection::open(&destination(&address, Timeouts::default())).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_name_that_does_not_resolve_is_said() {
-        let address = "no-such-host.invalid:2004".parse().unwrap();
-        let error = Connection::open(&address, Timeouts::default()).await.unwrap_err();
+        let to = destination("no-such-host.invalid:2004", Timeouts::default());
+        let error = Connection::open(&to).await.unwrap_err();
         assert!(error.to_string().starts_with("looking up no-such-host.invalid"), "{error}");
     }
 }

@@ -16,6 +16,8 @@ mod queue;
 mod rate;
 mod sender;
 mod store;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 mod wire;
 
 pub use address::{Address, AddressError};
@@ -24,4 +26,7 @@ pub use connection::{Connection, ConnectionError, Stream, Timeouts};
 pub use point::{Batch, Point};
 pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus, Status};
 pub use sender::{Destination, Sender};
-pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Protocol, WireError, frames, lines};
+pub use tls::Tls;
+#[cfg(feature = "tls")]
+pub use tls::{Certificate, TlsConnection, TlsNameError, TlsSettings, certificates, speaks_tls};
+pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Names, Protocol, WireError, frames, lines};

@@ -88,6 +88,18 @@ pub fn marked(name: &str) -> String {
     format!("{kept}-{:06x}", hash(name) & 0x00ff_ffff)
 }
 
+/// `text`, or of one over `most` bytes what there is room for, with `-` and six hexadecimal digits of its own hash.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
+        return Cow::Borrowed(text);
+    }
+    let room = most.saturating_sub(HASH_SUFFIX);
+    let kept: String =
+        text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= room).map(|(_, c)| c).collect();
+    Cow::Owned(format!("{kept}-{:06x}", hash(text) & 0x00ff_ffff))
+}
+
 /// `-` and six hexadecimal digits.
 const HASH_SUFFIX: usize = 7;
 
@@ -171,6 +183,12 @@ mod tests {
         fn any_name_becomes_a_legal_component(name in any::<String>()) {
             prop_assert_eq!(check(&component(&name)), Ok(()));
             prop_assert!(!component(&name).contains('.'));
+        }
+
+        #[test]
+        fn what_is_shortened_has_its_length_and_stays_distinct(a in "[aé.]{0,9}", b in "[aé.]{0,9}") {
+            prop_assert!(shortened(&a, 9).len() <= 9);
+            prop_assert_eq!(a == b, shortened(&a, 9) == shortened(&b, 9));
         }
 
         #[test]

@@ -13,6 +13,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+#[cfg(feature = "tls")]
+pub(crate) use self::renewal::in_words;
 use crate::address::Address;
 use crate::backoff::Backoff;
 use crate::budget::Budget;
@@ -20,7 +22,10 @@ use crate::connection::{Connection, Stream, Timeouts};
 use crate::ledger::Ledger;
 use crate::queue::{Place, Queue, Status};
 use crate::rate::Rate;
-use crate::wire::Protocol;
+use crate::tls::Tls;
+#[cfg(feature = "tls")]
+use crate::tls::TlsConnection;
+use crate::wire::{Names, Protocol};
 
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +36,12 @@ pub struct Destination {
     pub address: Address,
     /// What the peer reads.
     pub protocol: Protocol,
+    /// What the points are called there.
+    pub names: Names,
     /// Of the connection.
     pub timeouts: Timeouts,
+    /// `None`: bytes go over TCP as they are.
+    pub tls: Option<Tls>,
     /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.
     pub replay_rate: Option<u32>,
     /// The name is looked up again at this age, for load balancers; `None`: only after a failed connection.
@@ -55,6 +64,8 @@ struct Task {
     /// After how long the peer closes what is idle, where it has done so.
     closes_idle_after: Option<Duration>,
     closed_at_once: u32,
+    /// Half-closed connections in a row that ended without TLS's own end.
+    truncated: u32,
     /// When a connection was last given up to make the next one.
     gave_way: Option<Instant>,
     /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
@@ -75,7 +86,13 @@ impl Sender {
     /// Starts the task; it connects at once, and for ever.
     #[must_use]
     pub fn start(destination: Destination, queue: &Queue) -> Self {
-        Self::start_on::<Connection>(destination, queue)
+        match &destination.tls {
+            None => Self::start_on::<Connection>(destination, queue),
+            #[cfg(feature = "tls")]
+            Some(_) => Self::start_on::<TlsConnection>(destination, queue),
+            #[cfg(not(feature = "tls"))]
+            Some(never) => match *never {},
+        }
     }
 
     fn start_on<C: Stream>(destination: Destination, queue: &Queue) -> Self {
@@ -94,6 +111,7 @@ impl Sender {
             doubt_since: None,
             closes_idle_after: None,
             closed_at_once: 0,
+            truncated: 0,
             gave_way: None,
             load_again: None,
             refused_since: None,

@@ -38,6 +38,25 @@ impl Protocol {
     }
 }
 
+/// What a destination calls points.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Names {
+    /// By their paths.
+    #[default]
+    Paths,
+    /// As this makes of a path: a name with tags, `name;tag=value`.
+    Tagged(fn(&str) -> String),
+}
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Self) -> bool {
+        // A program has one way to make tags of a path.
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl Eq for Names {}
+
 /// A frame that could not be made, or not be read back.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
@@ -107,21 +126,30 @@ impl Frame {
         Ok(serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())?)
     }
 
-    /// What goes to a destination that reads `protocol`.
+    /// What goes to a destination that reads `protocol`, and calls points so. Tags may take a pickle over [`MAX_FRAME_BYTES`], by
+    /// what their names take; Carbon's own bound is four times that.
     ///
     /// # Errors
     /// The frame cannot be read back: it is not one of [`frames`].
-    pub fn bytes(&self, protocol: Protocol) -> Result<Cow<'_, [u8]>, WireError> {
-        match protocol {
-            Protocol::Pickle => Ok(Cow::Borrowed(&self.body)),
+    pub fn bytes(&self, protocol: Protocol, names: Names) -> Result<Cow<'_, [u8]>, WireError> {
+        if (protocol, names) == (Protocol::Pickle, Names::Paths) {
+            return Ok(Cow::Borrowed(&self.body));
+        }
+        let mut items = self.items()?;
+        if let Names::Tagged(tagged) = names {
+            items.iter_mut().for_each(|(path, _)| *path = Cow::Owned(tagged(path)));
+        }
+        let bytes = match protocol {
+            Protocol::Pickle => Self::pickle(&items)?.body,
             Protocol::Plaintext => {
                 let mut lines = String::new();
-                for (path, (timestamp, value)) in self.items()? {
+                for (path, (timestamp, value)) in items {
                     push_line(&mut lines, &path, value, timestamp);
                 }
-                Ok(Cow::Owned(lines.into_bytes()))
+                lines.into_bytes()
             }
-        }
+        };
+        Ok(Cow::Owned(bytes))
     }
 }
 
@@ -172,10 +200,25 @@ mod tests {
         assert_eq!(lines(&batch), expected);
         let frames = frames(&batch).unwrap();
         assert_eq!(
-            *frames[0].bytes(Protocol::Plaintext).unwrap(),
+            *frames[0].bytes(Protocol::Plaintext, Names::Paths).unwrap(),
             *expected.as_bytes(),
             "from the pickle too"
         );
+    }
+
+    #[test]
+    fn a_destination_with_tags_has_its_names_in_both_protocols_and_no_other_has() {
+        let frames = frames(&batch(&[("a.b", 1.5)])).unwrap();
+        let tagged = Names::Tagged(|path| format!("{path};x=y"));
+        let bytes = |protocol, names| frames[0].bytes(protocol, names).unwrap();
+        assert_eq!(*bytes(Protocol::Plaintext, tagged), *b"a.b;x=y 1.5 1700000000\n");
+        assert!(matches!(bytes(Protocol::Pickle, Names::Paths), Cow::Borrowed(_)), "not encoded again");
+        let pickled = bytes(Protocol::Pickle, tagged);
+        let length = u32::from_be_bytes(*pickled.first_chunk().unwrap()) as usize;
+        assert_eq!(length, pickled.len() - 4);
+        let list: Vec<(String, (i64, f64))> =
+            serde_pickle::from_slice(&pickled[4..], DeOptions::new()).unwrap();
+        assert_eq!(list, [("a.b;x=y".to_owned(), (1_700_000_000, 1.5))]);
     }
 
     #[test]

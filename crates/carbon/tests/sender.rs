@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Timeouts};
+use carbon::{Batch, Destination, Limits, Names, Protocol, Queue, Sender, Timeouts};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
@@ -21,12 +21,14 @@ fn destination(address: &str) -> Destination {
         name: "test".into(),
         address: address.parse().unwrap(),
         protocol: Protocol::Plaintext,
+        names: Names::Paths,
         timeouts: Timeouts {
             connect: Duration::from_secs(2),
             stall: Duration::from_secs(2),
             pause: Duration::from_secs(2),
         },
         replay_rate: None,
+        tls: None,
         reconnect_every: None,
     }
 }

@@ -12,10 +12,11 @@ use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request}
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
-use crate::config::Slurm;
+use crate::config::Config;
 use crate::finished::{HOUR, Ledger, Levels, Next, Round, Span};
+use crate::replies::ReplyCounters;
 use crate::source::{Outcome, Source};
-use crate::survey::{HIDDEN_REMEDY, PATIENCE, ReplyCounters, START_DEADLINE, one_more};
+use crate::survey::{HIDDEN_REMEDY, one_more};
 
 /// slurmctld's clock may be ahead of ours.
 const AHEAD: i64 = 300;
@@ -29,6 +30,12 @@ const LEAST_PIECE: i64 = 60;
 /// Records by name, for the queue's log.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
+/// Of `queue.max_bytes`, the part that ids may take.
+const PART: u64 = 8;
+
+/// Bytes of an id in the queue's log.
+pub(crate) const ID_BYTES: u64 = 8;
+
 /// What is read, and what of it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
@@ -41,6 +48,28 @@ pub(crate) struct Plan {
     pub(crate) levels: Levels,
     /// How many ids are remembered.
     pub(crate) most_ids: usize,
+}
+
+impl Plan {
+    /// What the configuration says of finished jobs; `None` where they are not counted.
+    pub(crate) fn of(config: &Config) -> Option<Self> {
+        let (every, finished) = config.collectors.finished(config.interval)?;
+        let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);
+        let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
+        Some(Self { every, window, catch_up, levels: finished.levels, most_ids })
+    }
+
+    /// The seconds of end times whose ids are kept: a job may come as late as `catch_up`, and the hour in which that ends is kept
+    /// whole.
+    pub(crate) fn kept_seconds(&self) -> i64 {
+        self.catch_up.max(self.window).saturating_add(HOUR)
+    }
+
+    /// The request for the jobs that ended between two moments, which belong to it; Unix seconds.
+    pub(crate) fn request(&self, since: i64, until: i64) -> Request {
+        let options = ReplyOptions { qos: self.levels.qos > 0, ..ReplyOptions::default() };
+        Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, options) }
+    }
 }
 
 /// The reader of slurmdbd, what it has told, and what has been counted of that.
@@ -61,6 +90,8 @@ pub(crate) struct Accounting {
     catch_up: bool,
     /// When that was done last, Unix seconds.
     caught_up: i64,
+    /// What is read until then is another daemon's: it is marked as seen, and not published.
+    rebuilds: bool,
     /// slurmctld had records for slurmdbd that it could not tell.
     had_backlog: bool,
     /// When it had some for the last time, Unix seconds.
@@ -94,10 +125,10 @@ enum LoggedState {
 }
 
 impl Accounting {
-    /// Starts its reader.
-    pub(crate) fn start(slurm: &Slurm, plan: Plan) -> Self {
+    /// One that has not begun; `source` is its reader. `rebuilds`: what another daemon may have counted is marked as seen first.
+    pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
-            source: source(slurm),
+            source,
             plan,
             ledger: None,
             work: None,
@@ -106,6 +137,7 @@ impl Accounting {
             ticket: None,
             catch_up: true,
             caught_up: i64::MIN,
+            rebuilds,
             had_backlog: false,
             busy: i64::MIN,
             // How many jobs end in an hour is not known yet.
@@ -117,15 +149,15 @@ impl Accounting {
         }
     }
 
-    /// Another plan, and another way to Slurm where `slurm` is one. What has been counted stays, and so does what waits for the disk.
-    pub(crate) fn reconfigure(&mut self, slurm: Option<&Slurm>, plan: Plan) {
-        if self.plan != plan || slurm.is_some() {
+    /// Another plan, and another reader where `source` is one. What has been counted stays, and so does what waits for the disk.
+    pub(crate) fn reconfigure(&mut self, source: Option<Source>, plan: Plan) {
+        if self.plan != plan || source.is_some() {
             // What was read for another plan is read again.
             (self.work, self.catch_up) = (None, true);
             self.plan = plan;
             // Its answer would be taken for that to the next request.
-            if let Some(slurm) = slurm {
-                (self.source, self.asked) = (source(slurm), false);
+            if let Some(source) = source {
+                (self.source, self.asked) = (source, false);
             }
         }
     }
@@ -171,8 +203,8 @@ impl Accounting {
         }
     }
 
-    /// A tick at `now`, Unix seconds: a round, where one is due.
-    pub(crate) fn begin(&mut self, timestamp: i64, now: i64) {
+    /// A tick at `now`, Unix seconds: a round, where one is due. Where it does not count, jobs are only marked as seen.
+    pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool) {
         let Some(ledger) = &mut self.ledger else { return };
         if timestamp.rem_euclid(self.plan.every.max(1)) != 0 {
             return;
@@ -193,7 +225,7 @@ impl Accounting {
             ledger.floor().max(now.saturating_sub(self.plan.window))
         };
         let mut round = Round::new(now, self.plan.window, self.plan.levels);
-        round.busy = self.busy;
+        (round.busy, round.is_silent) = (self.busy, !counts || self.rebuilds);
         let to = now.saturating_add(AHEAD);
         self.work = Some(Work { round, from, to, catch_up: self.catch_up, has_answer: false });
         if self.ask() {
@@ -215,13 +247,7 @@ impl Accounting {
     fn ask(&mut self) -> bool {
         let Some(work) = self.work.as_ref().filter(|work| work.to >= work.from) else { return false };
         let since = work.from.max(self.piece_from(work));
-        let options = ReplyOptions { qos: self.plan.levels.qos > 0, ..ReplyOptions::default() };
-        let request = Request {
-            since: Some(since),
-            until: Some(work.to),
-            ..Request::new(ReplyKind::Finished, options)
-        };
-        self.asked = self.source.ask(request);
+        self.asked = self.source.ask(self.plan.request(since, work.to));
         self.asked
     }
 
@@ -296,17 +322,15 @@ impl Accounting {
         let Work { mut round, catch_up, has_answer, .. } = self.work.take()?;
         self.catch_up |= !is_whole;
         if is_whole && catch_up {
-            (self.catch_up, self.caught_up) = (false, now);
+            (self.catch_up, self.caught_up, self.rebuilds) = (false, now, false);
         }
         if !has_answer {
             return None;
         }
         round.is_complete = is_whole;
         let ledger = self.ledger.as_ref()?;
-        // A job may come as late as `catch_up`, and the hour in which that ends is kept whole.
-        let seconds = self.plan.catch_up.max(self.plan.window).saturating_add(HOUR);
-        let next =
-            ledger.next(round, ledger.slot(now, self.plan.every), Span { seconds, ids: self.plan.most_ids });
+        let span = Span { seconds: self.plan.kept_seconds(), ids: self.plan.most_ids };
+        let next = ledger.next(round, ledger.slot(now, self.plan.every), span);
         if next.is_short && !std::mem::replace(&mut self.is_short, true) {
             warn!(
                 most = self.plan.most_ids,
@@ -329,12 +353,20 @@ impl Accounting {
         self.ticket
     }
 
-    /// It is on disk: what was read counts, and its batch may be sent.
-    pub(crate) fn kept(&mut self) {
+    /// It is on disk: what was read counts. Whether its batch may be sent.
+    pub(crate) fn kept(&mut self) -> bool {
         self.ticket = None;
-        if let (Some(next), Some(ledger)) = (self.next.take(), &mut self.ledger) {
-            ledger.adopt(next);
-        }
+        let Some(ledger) = &mut self.ledger else { return false };
+        // What an earlier run has counted and may not have sent.
+        let Some(next) = self.next.take() else { return true };
+        let is_published = !next.is_silent;
+        ledger.adopt(next);
+        is_published
+    }
+
+    /// Another host's daemon may have counted what has ended: everything since the floor is marked as seen first.
+    pub(crate) const fn rebuild(&mut self) {
+        (self.rebuilds, self.catch_up) = (true, true);
     }
 
     /// What has been counted.
@@ -347,14 +379,10 @@ impl Accounting {
         (ReplyKind::Finished, self.counters)
     }
 
-    /// Readers started again so far, after the first.
-    pub(crate) fn restarts(&self) -> u64 {
-        self.source.restarts()
+    /// Its reader.
+    pub(crate) const fn source(&self) -> &Source {
+        &self.source
     }
-}
-
-fn source(slurm: &Slurm) -> Source {
-    Source::start(Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() }, START_DEADLINE)
 }
 
 /// What a reading is worth.
@@ -386,6 +414,8 @@ fn next_piece(piece: i64, seconds: i64, jobs: usize) -> i64 {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::config::Slurm;
+    use crate::survey::patient;
 
     const NOW: i64 = 1_700_000_000;
 
@@ -393,7 +423,7 @@ mod tests {
         let levels = Levels::default();
         let plan = Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, most_ids: 1000 };
         let slurm = Slurm { reader: Some("/nonexistent".into()), ..Config::default().slurm };
-        let mut accounting = Accounting::start(&slurm, plan);
+        let mut accounting = Accounting::new(patient(&slurm), plan, false);
         let is_missing = accounting.open("c", now, || Some(records));
         (accounting, is_missing)
     }
@@ -401,9 +431,9 @@ mod tests {
     #[tokio::test]
     async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
         let (mut accounting, _) = accounting(BTreeMap::new(), NOW + 1000);
-        accounting.begin(NOW, NOW);
+        accounting.begin(NOW, NOW, true);
         assert!(accounting.work.is_none(), "there is nothing to read before the floor");
-        accounting.begin(NOW + 1, NOW + 1000);
+        accounting.begin(NOW + 1, NOW + 1000, true);
         assert!(accounting.asked && accounting.work.is_some());
         assert_eq!(accounting.counters.skipped_round, 0);
     }
@@ -417,10 +447,10 @@ mod tests {
         let (mut accounting, is_missing) = accounting(records.into_iter().collect(), NOW);
         assert!(is_missing);
         accounting.wait_for(1);
-        accounting.begin(NOW + 1, NOW + 1);
+        accounting.begin(NOW + 1, NOW + 1, true);
         assert!(!accounting.asked, "what the disk may lose is not counted as seen");
         accounting.kept();
-        accounting.begin(NOW + 2, NOW + 2);
+        accounting.begin(NOW + 2, NOW + 2, true);
         assert!(accounting.asked);
     }
 

@@ -70,6 +70,9 @@ pub(crate) enum Command {
         /// What --jobs counts them by
         #[arg(long, value_name = "WHAT", requires = "jobs", default_value = "user")]
         by: By,
+        /// With --jobs: those that ended in the last hour, and how. slurmdbd is asked, and not slurmctld
+        #[arg(long, requires = "jobs")]
+        finished: bool,
         /// Shares and usage of accounts and users, as `sshare -al` prints them
         #[arg(long, conflicts_with_all = ["jobs", "reset", "watch"])]
         fairshare: bool,

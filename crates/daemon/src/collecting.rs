@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use carbon::Batch;
-use slurm_snapshot::{ReplyKind, ReplyOptions};
+use slurm_snapshot::{ReplyKind, ReplyOptions, Role};
 
 use crate::collectors::{Begin, Start, SurveyCollector, TickCollector, TickOutcome};
 use crate::config::Collectors;
 use crate::metric::Points;
 use crate::replies::Needs;
 use crate::survey::RoundResult;
+use crate::tagged::undeclared;
 
 /// The collectors of a configuration.
 #[derive(Default)]
@@ -21,6 +22,8 @@ pub(crate) struct Collecting {
 /// A collector at work.
 struct Running<C: ?Sized> {
     name: &'static str,
+    /// Whose replies it is made of.
+    role: Role,
     replies: BTreeSet<ReplyKind>,
     /// Seconds between two rounds.
     every: u32,
@@ -51,16 +54,17 @@ impl Collecting {
         for (collector, settings) in collectors.enabled() {
             let (name, replies) = (collector.name, collectors.replies(collector, settings));
             let begin = Begin { interval, settings, memory: None };
+            let role = collector.role();
             match collector.start {
                 // Not made of ticks or surveys: accounting.rs.
-                Start::Accounting => {}
+                Start::Finished => {}
                 Start::Tick(start) => all.ticks.push(ticks.remove(name).unwrap_or_else(|| {
                     let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
-                    Running { name, replies, every: interval, collector }
+                    Running { name, role, replies, every: interval, collector }
                 })),
                 Start::Survey(start) => all.surveys.push(surveys.remove(name).unwrap_or_else(|| {
                     let collector = start(&Begin { memory: memory(name).as_deref(), ..begin });
-                    Running { name, replies, every: settings.interval(interval), collector }
+                    Running { name, role, replies, every: settings.interval(interval), collector }
                 })),
             }
         }
@@ -77,6 +81,7 @@ impl Collecting {
         let mut points = Points::new(prefix, batch);
         self.ticks.iter_mut().for_each(|it| it.collector.collect(timestamp, outcome, &mut points));
         debug_assert_eq!(repeated(batch), None, "{TWICE}");
+        debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
     }
 
     /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix seconds:
@@ -99,17 +104,22 @@ impl Collecting {
             }
         }
         debug_assert_eq!(repeated(batch), None, "{TWICE}");
+        debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
     }
 
-    /// What a survey must ask for: for each collector that it would be for, and every how many seconds that is due.
-    pub(crate) fn survey(&self, due: Due) -> Vec<(Needs, u32)> {
-        let due = self.surveys.iter().filter(|running| due.includes(running.every));
+    /// What a survey of this role must ask for: for each collector that it would be for, and every how many seconds that is due.
+    pub(crate) fn survey(&self, role: Role, due: Due) -> Vec<(Needs, u32)> {
+        let due = self.of(role).filter(|running| due.includes(running.every));
         due.map(|running| (running.needs(), running.every)).collect()
     }
 
-    /// What all collectors together need of surveys; `None` where none takes part in them.
-    pub(crate) fn needs(&self) -> Option<Needs> {
-        self.surveys.iter().map(Running::needs).reduce(|all, needs| all.and(&needs))
+    /// What all collectors together need of this role's surveys; `None` where none takes part in them.
+    pub(crate) fn needs(&self, role: Role) -> Option<Needs> {
+        self.of(role).map(Running::needs).reduce(|all, needs| all.and(&needs))
+    }
+
+    fn of(&self, role: Role) -> impl Iterator<Item = &Running<dyn SurveyCollector>> {
+        self.surveys.iter().filter(move |running| running.role == role)
     }
 
     /// What must be remembered, by the collector's name, where it has changed.
@@ -135,6 +145,9 @@ fn kept<C: ?Sized>(
 }
 
 const TWICE: &str = "a path that is twice in one batch: Carbon keeps the last value";
+
+const UNDECLARED: &str =
+    "a path at a level that its collector does not declare: what varies in it would be no tag";
 
 /// A path that is in the batch more than once.
 fn repeated(batch: &Batch) -> Option<&str> {
@@ -176,7 +189,7 @@ mod tests {
     fn out_of_the_box_slurmctld_is_asked_for_its_statistics_alone() {
         let config = crate::config::Config::default();
         let collecting = Collecting::start(30, &config.collectors, |_| None);
-        assert_eq!(collecting.survey(Due::Always), []);
+        assert_eq!(collecting.survey(Role::Surveys, Due::Always), []);
     }
 
     #[test]
@@ -186,7 +199,7 @@ mod tests {
         );
         let collecting = Collecting::start(30, &config.collectors, |_| None);
         let due = |at| -> Vec<(Vec<ReplyKind>, u32)> {
-            let due = collecting.survey(Due::At(at)).into_iter();
+            let due = collecting.survey(Role::Surveys, Due::At(at)).into_iter();
             due.map(|(needs, every)| (needs.replies.into_iter().collect(), every)).collect()
         };
         assert_eq!(due(30), []);
@@ -283,7 +296,7 @@ mod tests {
         let controller = |index| Controller { host: "ctl".to_owned(), index, ..Controller::default() };
         replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
         let mut batch = Batch::new(60);
-        let done = RoundResult { timestamp: 60, asked: collecting.needs().unwrap(), replies };
+        let done = RoundResult { timestamp: 60, asked: collecting.needs(Role::Surveys).unwrap(), replies };
         collecting.collect_survey(Due::Always, &done, 60, "c", &mut batch);
         assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
         assert_eq!(repeated(&batch), None);
@@ -293,7 +306,7 @@ mod tests {
     fn a_round_that_asked_for_less_than_a_new_collector_needs_is_not_its() {
         let config = Config::of("[collectors.jobs]\nenabled = true\naccounts = true");
         let mut collecting = Collecting::start(30, &config.collectors, |_| None);
-        let needs = collecting.needs().unwrap();
+        let needs = collecting.needs(Role::Surveys).unwrap();
         let replies = SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::default()));
         let mut points = |asked| {
             let mut batch = Batch::new(60);

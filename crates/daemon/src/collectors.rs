@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, ReplyKind, ReplyOptions};
+use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role};
 
 use crate::metric::{Leaves, Points};
 use crate::replies::SurveyReplies;
@@ -25,6 +25,7 @@ mod rpc_stats;
 mod sched_exit;
 mod sched_interval;
 mod sched_stats;
+mod slurmdbd;
 
 pub(crate) use self::finished::{FinishedSettings, batch as finished_batch};
 
@@ -51,8 +52,8 @@ pub(crate) enum Start {
     Tick(fn(&Begin<'_>) -> Box<dyn TickCollector>),
     /// One that takes part in surveys: off by default.
     Survey(fn(&Begin<'_>) -> Box<dyn SurveyCollector>),
-    /// Finished jobs, which have rounds, a reader and a memory of their own: off by default.
-    Accounting,
+    /// Finished jobs, which have rounds and a memory of their own: off by default.
+    Finished,
 }
 
 /// What a collector begins with.
@@ -68,6 +69,11 @@ impl Collector {
     /// Whether it has rounds of its own, and does not take part in every tick.
     pub(crate) fn is_survey(&self) -> bool {
         !matches!(self.start, Start::Tick(_))
+    }
+
+    /// Which reader asks for its replies.
+    pub(crate) fn role(&self) -> Role {
+        self.replies.first().map_or(Role::Statistics, |reply| reply.row().role)
     }
 
     /// Behind `slurm_`, what its paths begin with: its name, but for finished jobs.
@@ -100,13 +106,15 @@ pub(crate) enum TickOutcome {
     Failed,
     /// A reload has cut it short: whether slurmctld answers is not known.
     GivenUp,
+    /// This host's slurmctld is a backup that waits. No collector ever sees it.
+    Standby,
 }
 
 impl TickOutcome {
     pub(crate) const fn reading(&self) -> Option<&Arc<Reading>> {
         match self {
             Self::Reading(reading) => Some(reading),
-            Self::Failed | Self::GivenUp => None,
+            Self::Failed | Self::GivenUp | Self::Standby => None,
         }
     }
 }
@@ -158,6 +166,7 @@ pub(crate) const COLLECTORS: &[Collector] = &[
     reservations::COLLECTOR,
     associations::COLLECTOR,
     controllers::COLLECTOR,
+    slurmdbd::COLLECTOR,
 ];
 
 /// Whether `level`, which is behind the prefix, is one of the `documented`: what varies fits anything.
@@ -191,26 +200,25 @@ fn started(
     settings.values.extend(values.iter().copied());
     match collector.start {
         Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
-        Start::Tick(_) | Start::Accounting => panic!("{} takes part in no survey", collector.name),
+        Start::Tick(_) | Start::Finished => panic!("{} takes part in no survey", collector.name),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use slurm_snapshot::Role;
-
     use super::*;
 
     #[test]
-    fn a_collector_is_made_of_statistics_or_of_a_surveys_replies() {
+    fn a_collector_is_made_of_statistics_or_of_one_readers_replies() {
         for collector in COLLECTORS {
-            let role = match collector.start {
-                Start::Tick(_) => Role::Statistics,
-                Start::Survey(_) => Role::Surveys,
-                Start::Accounting => Role::Accounting,
+            let role = collector.role();
+            let fits = match collector.start {
+                Start::Tick(_) => role == Role::Statistics,
+                Start::Survey(_) => role != Role::Statistics,
+                Start::Finished => role == Role::Accounting,
             };
-            let roles: Vec<_> = collector.replies.iter().map(|reply| reply.row().role).collect();
-            assert!(roles.iter().all(|its| *its == role) && !roles.is_empty(), "{}", collector.name);
+            let is_one = collector.replies.iter().all(|reply| reply.row().role == role);
+            assert!(fits && is_one && !collector.replies.is_empty(), "{}", collector.name);
         }
     }
 

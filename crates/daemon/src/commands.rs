@@ -45,6 +45,7 @@ pub(crate) fn execute(command: Command) -> Result<()> {
             check::connect(&options, storage_schemas.as_deref(), read_back.as_ref())
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options, every),
+        Command::Stats { options, finished: true, by, json, .. } => stats::finished(&options, by, json),
         Command::Stats { options, jobs: true, by, json, .. } => stats::jobs(&options, by, json),
         Command::Stats { options, fairshare: true, json, .. } => stats::fairshare(&options, json),
         Command::Stats { options, json, reset, .. } => stats::stats(&options, json, reset),

@@ -9,12 +9,13 @@ mod flags;
 mod problem;
 mod rest;
 mod section;
+mod tls;
 mod value;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carbon::{Address, Destination, Limits, Protocol, Timeouts};
+use carbon::{Address, Destination, Limits, Names, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
 pub(crate) use self::file::{ConfigFile, default_paths};
@@ -25,9 +26,10 @@ pub(crate) use self::rest::RestSettings;
 use self::section::{Section, line_of};
 pub(crate) use self::value::duration;
 use self::value::{
-    between, bytes, destination_name, interval, log_format, log_level, path, protocol_name, rate,
+    between, bytes, destination_name, follow, interval, log_format, log_level, path, protocol_name, rate,
 };
 use crate::prefix::Prefix;
+use crate::tagged::tagged;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -73,6 +75,8 @@ pub(crate) struct Slurm {
     pub(crate) rest: RestSettings,
     /// How long a reader may be silent before it is killed.
     pub(crate) timeout: Duration,
+    /// Figures are published only where the active slurmctld runs.
+    pub(crate) follow: bool,
 }
 
 /// What is logged, and how.
@@ -101,6 +105,7 @@ impl Default for Config {
                 reader: None,
                 rest: RestSettings::default(),
                 timeout: Duration::from_secs(30),
+                follow: false,
             },
             queue: QueueSettings {
                 dir: None,
@@ -151,6 +156,10 @@ impl Config {
         config.check_lengths(&mut problems);
         config.check_file(&mut problems);
         config.slurm.rest.check(config.slurm.conf.is_some(), &mut problems);
+        if config.slurm.follow && config.slurm.rest.endpoint.is_some() {
+            let text = "excludes slurm.rest: slurmrestd does not say which slurmctld has answered";
+            problems.push(Problem::whole("slurm.follow", text));
+        }
         config.collectors.over_rest = config.slurm.rest.endpoint.is_some();
         config.collectors.check(config.interval, config.queue.dir.is_some(), &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(problems.into()) }
@@ -166,6 +175,7 @@ impl Config {
             slurm.set_some("reader", path, &mut self.slurm.reader);
             self.slurm.rest.apply(&mut slurm);
             slurm.set("timeout", between(SECOND, MINUTE * 10), &mut self.slurm.timeout);
+            slurm.set("follow", follow, &mut self.slurm.follow);
             slurm.end();
         }
         if let Some(mut log) = top.section("log") {
@@ -191,15 +201,18 @@ impl Config {
             let mut address = None;
             let mut name = None;
             let mut protocol = Protocol::default();
+            let mut tags = false;
             let mut timeouts = Timeouts::default();
             let mut reconnect_every = None;
             carbon.set_some("address", str::parse::<Address>, &mut address);
             carbon.set_some("name", destination_name, &mut name);
             carbon.set("protocol", protocol_name, &mut protocol);
+            carbon.set_flag("tags", &mut tags);
             carbon.set("connect_timeout", between(SECOND / 10, MINUTE * 10), &mut timeouts.connect);
             // The connection is given up after 10 minutes.
             carbon.set("stall_timeout", between(SECOND, MINUTE * 5), &mut timeouts.stall);
             carbon.set_some("reconnect_every", between(SECOND, YEAR), &mut reconnect_every);
+            let tls = tls::read(&mut carbon, address.as_ref());
             match address {
                 Some(address) => {
                     let name = name.unwrap_or_else(|| address.to_string());
@@ -211,7 +224,9 @@ impl Config {
                         name,
                         address,
                         protocol,
+                        names: if tags { Names::Tagged(tagged) } else { Names::Paths },
                         timeouts,
+                        tls,
                         replay_rate,
                         reconnect_every,
                     });
@@ -268,7 +283,9 @@ impl Config {
                             name: address.to_string(),
                             address,
                             protocol: Protocol::default(),
+                            names: Names::default(),
                             timeouts: Timeouts::default(),
+                            tls: None,
                             replay_rate: self.queue.replay_rate,
                             reconnect_every: None,
                         });
@@ -301,6 +318,23 @@ impl Config {
             );
             problems.push(Problem::whole("queue.max_bytes", text));
         }
+    }
+
+    /// That this host is none of these controllers, so that there is nothing to follow.
+    pub(crate) fn not_a_controller(&self, hosts: &[String]) -> Problems {
+        let text = format!(
+            "this host, {}, is none of SlurmctldHost ({}), by its name or an address of its own; start the daemon on those hosts, or \
+             remove `follow`. Where one address moves from host to host (SlurmctldHost=a,b(address)), what moves it must start and \
+             stop this daemon with slurmctld",
+            crate::prefix::host(),
+            hosts.join(", ")
+        );
+        Problems { file: self.file.clone(), ..vec![Problem::whole("slurm.follow", text)].into() }
+    }
+
+    /// Whether all destinations get names with tags.
+    pub(crate) fn has_tags_only(&self) -> bool {
+        !self.carbon.is_empty() && self.carbon.iter().all(|to| to.names != Names::Paths)
     }
 
     /// That a daemon has somewhere to send to.

@@ -11,7 +11,7 @@ use slurm_snapshot::{Means, Reading, Release, Statistics};
 
 pub(crate) use self::growth::{Calls, Tables};
 pub(crate) use self::interval::{Cycles, Interval, JobCounts, exact_f64};
-pub(crate) use self::span::{Reset, reset, span, unbroken};
+pub(crate) use self::span::{Reset, reset, seconds_between, span, unbroken};
 
 /// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
 pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {

@@ -20,6 +20,7 @@ mod finished;
 #[cfg(test)]
 #[path = "../tests/inside/finished_model.rs"]
 mod finished_model;
+mod follow;
 #[cfg(test)]
 #[path = "../tests/inside/golden.rs"]
 mod golden;
@@ -29,12 +30,14 @@ mod node_metrics;
 mod notify;
 mod prefix;
 mod replies;
+mod rpc_metrics;
 mod self_metrics;
 mod settings;
 mod source;
 mod status;
 mod status_socket;
 mod survey;
+mod tagged;
 mod telemetry;
 mod url;
 mod user_paths;

@@ -24,6 +24,11 @@ impl Prefix {
         }
         cluster.map(|cluster| filled.replace("{cluster}", &path::component(cluster)))
     }
+
+    /// Whether the cluster's name is in it.
+    pub(crate) fn has_cluster(&self) -> bool {
+        self.0.contains("{cluster}")
+    }
 }
 
 /// The family of the daemon's own metrics, behind the prefix.

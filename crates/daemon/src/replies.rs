@@ -21,6 +21,23 @@ impl Needs {
     }
 }
 
+/// How one kind of reply is doing; counters run since the daemon's start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReplyCounters {
+    /// µs of the last reading.
+    pub(crate) duration: Option<u64>,
+    pub(crate) readings_ok: u64,
+    pub(crate) readings_failed: u64,
+    /// Of the good ones, those that said that nothing had changed.
+    pub(crate) readings_unchanged: u64,
+    pub(crate) skipped_duty: u64,
+    pub(crate) skipped_busy: u64,
+    pub(crate) skipped_round: u64,
+    pub(crate) readings_late: u64,
+    /// Whether slurmctld may keep some of it from us, so that none of it is published.
+    pub(crate) hidden: bool,
+}
+
 /// The replies of a survey's round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);
@@ -28,7 +45,12 @@ pub(crate) struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);
 impl SurveyReplies {
     /// The reply of this kind, where it has come.
     pub(crate) fn get(&self, kind: ReplyKind) -> Option<&Reply> {
-        self.0.get(&kind).and_then(|reading| reading.reply.as_ref())
+        self.reading(kind).and_then(|reading| reading.reply.as_ref())
+    }
+
+    /// The whole reading, where it has come.
+    pub(crate) fn reading(&self, kind: ReplyKind) -> Option<&Arc<Reading>> {
+        self.0.get(&kind)
     }
 
     pub(crate) fn insert(&mut self, kind: ReplyKind, reading: Arc<Reading>) {

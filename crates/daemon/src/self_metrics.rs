@@ -13,7 +13,7 @@ use crate::collectors::Paths;
 use crate::derive::{exact_f64, seconds_since};
 use crate::metric::{Metric, Points, Rollup, count};
 use crate::prefix::OWN_FAMILY;
-use crate::survey::ReplyCounters;
+use crate::replies::ReplyCounters;
 
 /// What `check --connect` sends, and the daemon never.
 const CANARY: &str = "check";
@@ -63,6 +63,9 @@ pub(crate) struct SelfMetrics {
     pub(crate) reader_restarts: u64,
     /// Seconds until the token for slurmrestd ends.
     pub(crate) token_expires_in: Option<i64>,
+    /// Of `[slurm] follow`: whether figures of the cluster are left to another host, and whether they are this one's from this tick on.
+    pub(crate) standby: Option<bool>,
+    pub(crate) handover: Option<bool>,
     memory: ResidentMemory,
 }
 
@@ -105,6 +108,10 @@ const METRICS: &[Metric<SelfMetrics>] = &[
         meaning: "readers started again: killed, crashed, or for a changed slurm.conf" },
     Metric { leaf: "token_expires_in", unit: "s", rollup: Rollup::Average, value: |h| h.token_expires_in.map(signed),
         meaning: "until the token for slurmrestd ends, below 0 once it has; none without `[slurm] rest`, or of a token that does not say. Alert: below 600" },
+    Metric { leaf: "standby", unit: "0 or 1", rollup: Rollup::Average, value: |h| h.standby.and_then(flag),
+        meaning: "0 where the active slurmctld runs on this host, so that its figures are published here; none without `[slurm] follow`. Alert: not 0 on exactly one host" },
+    Metric { leaf: "handover", unit: "0 or 1", rollup: Rollup::Max, value: |h| h.handover.and_then(flag),
+        meaning: "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; none without `[slurm] follow`" },
     Metric { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.daemon.and_then(count),
         meaning: "resident memory of the daemon, looked at once a minute" },
     Metric { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.reader.and_then(count),
@@ -297,7 +304,7 @@ mod tests {
         assert!(!batch.points().any(|p| p.path().ends_with("reading_duration")));
         assert_eq!(
             batch.points().len(),
-            METRICS.len() - 6 + QUEUE_METRICS.len() + DESTINATION_METRICS.len() - 1,
+            METRICS.len() - 8 + QUEUE_METRICS.len() + DESTINATION_METRICS.len() - 1,
             "nothing read, looked at, checked or delivered yet"
         );
     }

@@ -103,13 +103,27 @@ fn refused(failure: &Failure, said: &LastLines) -> String {
     format!("{call} failed (errno {errno}){said}")
 }
 
-/// A running source.
+/// A running source; or one of the two handles that may share it, whose requests wait for each other.
 #[derive(Debug)]
 pub(crate) struct Source {
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<Question>,
+    answered: mpsc::Sender<Outcome>,
     outcomes: mpsc::Receiver<Outcome>,
     status: Arc<ReaderStatus>,
-    task: tokio::task::JoinHandle<()>,
+    task: Arc<Task>,
+}
+
+/// A request, and where its outcome goes.
+type Question = (Request, mpsc::Sender<Outcome>);
+
+/// With the last handle goes the task, and with the task its reader.
+#[derive(Debug)]
+struct Task(tokio::task::JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What is seen of the reader from outside.
@@ -125,7 +139,8 @@ impl Source {
     /// Starts the task, and the first reader with it. `start_deadline` is for libslurm's initialization, which
     /// may look for its configuration for a minute.
     pub(crate) fn start(slurm: Slurm, start_deadline: Duration) -> Self {
-        let (requests, asked) = mpsc::channel(1);
+        // One of each handle, and of those that are gone.
+        let (requests, asked) = mpsc::channel(4);
         let (answered, outcomes) = mpsc::channel(1);
         let status = Arc::new(ReaderStatus::default());
         let supervisor = ReaderSupervisor {
@@ -147,21 +162,29 @@ impl Source {
             troubled: false,
             id: 0,
         };
-        let task = tokio::spawn(supervisor.run(asked, answered));
-        Self { requests, outcomes, status, task }
+        let task = Arc::new(Task(tokio::spawn(supervisor.run(asked))));
+        Self { requests, answered, outcomes, status, task }
     }
 
-    /// Hands a request over, whose number is given here. There must be no other on its way: `false` then, and
-    /// nothing is asked.
+    /// The second handle to the same reader.
+    pub(crate) fn share(&self) -> Self {
+        let (answered, outcomes) = mpsc::channel(1);
+        let (requests, status, task) =
+            (self.requests.clone(), Arc::clone(&self.status), Arc::clone(&self.task));
+        Self { requests, answered, outcomes, status, task }
+    }
+
+    /// Hands a request over, whose number is given here. There must be no other of this handle on its way. `false` where there are
+    /// too many, and nothing is asked.
     pub(crate) fn ask(&self, request: Request) -> bool {
-        self.requests.try_send(request).is_ok()
+        self.requests.try_send((request, self.answered.clone())).is_ok()
     }
 
     /// The outcome of the request on its way. Safe to cancel.
     pub(crate) async fn outcome(&mut self) -> Outcome {
         match self.outcomes.recv().await {
             Some(outcome) => outcome,
-            // The task ends only when this handle is dropped.
+            // This handle can send to itself.
             None => std::future::pending().await,
         }
     }
@@ -179,13 +202,6 @@ impl Source {
     /// The release of the last reader's libslurm, where it has one.
     pub(crate) fn release(&self) -> Option<Release> {
         *self.status.release.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        // With the task goes its reader.
-        self.task.abort();
     }
 }
 
@@ -215,27 +231,26 @@ struct Pause {
 }
 
 enum ReaderEvent {
-    Asked(Option<Request>),
+    Asked(Option<Question>),
     Gone(ProcessError),
     PauseOver,
 }
 
 impl ReaderSupervisor {
-    async fn run(mut self, mut asked: mpsc::Receiver<Request>, answered: mpsc::Sender<Outcome>) {
+    async fn run(mut self, mut asked: mpsc::Receiver<Question>) {
         self.start_ahead().await;
         loop {
             let pause_end = self.pause.as_ref().map(|pause| pause.until);
             let event = tokio::select! {
-                request = asked.recv() => ReaderEvent::Asked(request),
+                question = asked.recv() => ReaderEvent::Asked(question),
                 error = gone(self.reader.as_mut()) => ReaderEvent::Gone(error),
                 () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => ReaderEvent::PauseOver,
             };
             match event {
-                ReaderEvent::Asked(Some(request)) => {
+                ReaderEvent::Asked(Some((request, answered))) => {
                     let outcome = self.answer(request).await;
-                    if answered.send(outcome).await.is_err() {
-                        return;
-                    }
+                    // Its handle may be gone, and another be left.
+                    let _ = answered.send(outcome).await;
                 }
                 ReaderEvent::Asked(None) => return,
                 ReaderEvent::Gone(error) => {

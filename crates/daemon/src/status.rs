@@ -40,6 +40,8 @@ pub(crate) struct SlurmctldEntry {
     /// Why the last reading failed.
     pub(crate) error: Option<String>,
     pub(crate) last_answer: Option<i64>,
+    /// With `[slurm] follow`: this host's is a backup that waits, so that another host's daemon publishes.
+    pub(crate) standby: bool,
 }
 
 /// One destination. Counters run since the daemon's start.

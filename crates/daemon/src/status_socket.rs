@@ -2,7 +2,7 @@
 //! makes and names. Any user of the host may connect; nothing that he sends is read. It costs nothing until somebody asks.
 
 use std::ffi::OsStr;
-use std::fs::Permissions;
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,8 @@ const VARIABLE: &str = "RUNTIME_DIRECTORY";
 /// What systemd makes of the unit's RuntimeDirectory.
 const USUAL: &str = "/run/slurm-graphite";
 const NAME: &str = "status.sock";
+/// Locked as long as a daemon listens in the folder.
+const LOCK: &str = "status.lock";
 /// How long a daemon may take to answer: it does so between two ticks, within milliseconds.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Far over the longest answer.
@@ -27,7 +29,8 @@ const LONGEST: u64 = 16 << 20;
 /// The daemon's end.
 #[derive(Debug)]
 pub(crate) struct StatusSocket {
-    listener: Option<UnixListener>,
+    /// With the lock on its folder.
+    listener: Option<(UnixListener, File)>,
     /// The system has refused to give the last connection, most likely for want of file descriptors: until the next tick
     /// nobody is answered.
     rests: bool,
@@ -55,11 +58,12 @@ pub(crate) enum NoAnswer {
 }
 
 impl StatusSocket {
-    /// Listens where RUNTIME_DIRECTORY says. Without it, or if it cannot, nobody is ever answered.
+    /// Listens where RUNTIME_DIRECTORY says. Without it, or if it cannot, or where another daemon does, nobody is ever answered.
     pub(crate) fn listen() -> Self {
         let listener = named_folder().and_then(|folder| {
             let path = folder.join(NAME);
-            listen(&path)
+            lock(&folder)
+                .and_then(|lock| Ok((listen(&path)?, lock)))
                 .inspect_err(|error| {
                     warn!(path = %path.display(), %error, "`slurm-graphite status` will not find this daemon");
                 })
@@ -70,7 +74,7 @@ impl StatusSocket {
 
     /// The next who asks; never, where nobody can. Safe to cancel.
     pub(crate) async fn asked(&mut self) -> Asker {
-        if let Some(listener) = self.listener.as_ref().filter(|_| !self.rests) {
+        if let Some((listener, _)) = self.listener.as_ref().filter(|_| !self.rests) {
             match listener.accept().await {
                 Ok((stream, _)) => return Asker(stream),
                 Err(error) => {
@@ -123,6 +127,18 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, NoAnswe
 fn named_folder() -> Option<PathBuf> {
     let folders = std::env::var_os(VARIABLE).filter(|folders| folders != OsStr::new(""))?;
     std::env::split_paths(&folders).next()
+}
+
+/// The socket of a daemon that listens is not taken over; that of one which was killed is.
+fn lock(folder: &Path) -> io::Result<File> {
+    let file = File::options().write(true).create(true).truncate(false).open(folder.join(LOCK))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::Error::other(
+            "another daemon listens in this folder; start each with a RUNTIME_DIRECTORY of its own",
+        )),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// Under another name first, so that a socket which an earlier run has left is replaced, and none is there before its mode.

@@ -15,20 +15,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slurm_snapshot::{Cost, ReplyKind, Request};
+use slurm_snapshot::{Cost, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use self::reply_state::ReplyState;
-pub(crate) use self::reply_state::{HIDDEN_REMEDY, ReplyCounters, one_more};
+pub(crate) use self::reply_state::{HIDDEN_REMEDY, one_more};
 use crate::clock;
 use crate::config::Slurm;
-use crate::replies::{Needs, SurveyReplies};
+use crate::replies::{Needs, ReplyCounters, SurveyReplies};
 use crate::source::{Outcome, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
 /// tens of seconds while thousands of jobs start.
-pub(crate) const PATIENCE: u32 = 4;
+const PATIENCE: u32 = 4;
 
 /// libslurm may look for its configuration for a minute.
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
@@ -57,6 +57,8 @@ pub(crate) struct RoundResult {
 #[derive(Debug)]
 pub(crate) struct Survey {
     source: Source,
+    /// Only this host's own slurmctld is asked.
+    follows: bool,
     max_duty: f64,
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
@@ -79,9 +81,14 @@ struct Asked {
 impl Survey {
     /// Starts its reader.
     pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
-        let slurm = Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() };
+        Self { follows: slurm.follow, ..Self::with(patient(slurm), max_duty, max_threads) }
+    }
+
+    /// One whose reader runs already.
+    pub(crate) fn with(source: Source, max_duty: f64, max_threads: u32) -> Self {
         Self {
-            source: Source::start(slurm, START_DEADLINE),
+            follows: false,
+            source,
             max_duty,
             max_threads,
             states: BTreeMap::new(),
@@ -179,8 +186,8 @@ impl Survey {
         self.go_on(now)
     }
 
-    /// A whole round, for a command that ends afterwards.
-    pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> RoundResult {
+    /// A whole round, for a command that ends afterwards; and why replies are missing in it.
+    pub(crate) async fn all(mut self, timestamp: i64, needs: Needs) -> (RoundResult, Vec<String>) {
         let mut replies = SurveyReplies::default();
         let mut done = self.begin(i64::MAX, &[(needs.clone(), 0)], &needs, Some(0), clock::now());
         loop {
@@ -188,7 +195,11 @@ impl Survey {
                 replies.extend(done.replies);
             }
             if self.round.is_none() {
-                return RoundResult { timestamp, asked: needs, replies };
+                let failure = |(kind, state): (&ReplyKind, &ReplyState)| {
+                    state.failure.as_ref().map(|failure| format!("no {}: {failure}", kind.name()))
+                };
+                let failures = self.states.iter().filter_map(failure).collect();
+                return (RoundResult { timestamp, asked: needs, replies }, failures);
             }
             let outcome = self.outcome().await;
             done = self.answered(outcome, clock::now());
@@ -208,6 +219,7 @@ impl Survey {
 
     fn go_on(&mut self, now: Duration) -> Option<RoundResult> {
         let mut round = self.round.take()?;
+        let follows = self.follows;
         while let Some((kind, until)) = round.left.pop() {
             let options = self.needs.options;
             let state = self.state(kind);
@@ -216,7 +228,8 @@ impl Survey {
                 reply_state::one_more(&mut state.counters.skipped_round);
                 continue;
             }
-            let request = Request { since: state.since(), ..Request::new(kind, options) };
+            let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
+            let request = Request { since: state.since(), ..Request::new(kind, asked) };
             state.duty.ask(now);
             if self.source.ask(request) {
                 self.asked = Some(Asked { kind, until, at: Instant::now() });
@@ -254,6 +267,11 @@ impl Survey {
         }
         self.logged_busy = busy;
     }
+}
+
+/// A reader whose replies may be late.
+pub(crate) fn patient(slurm: &Slurm) -> Source {
+    Source::start(Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() }, START_DEADLINE)
 }
 
 fn is_over(until: i64, now: Duration) -> bool {

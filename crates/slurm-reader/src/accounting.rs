@@ -39,8 +39,8 @@ struct KeyPair {
 }
 
 /// What libslurm's own configuration says of accounting.
-struct OwnConf {
-    cluster: CString,
+pub(crate) struct OwnConf {
+    pub(crate) cluster: CString,
     slurm_user: u32,
 }
 
@@ -64,8 +64,11 @@ impl Client {
     }
 }
 
+/// What has failed where slurm.conf names no slurmdbd.
+pub(crate) const ACCOUNTING_CONF: &str = "slurm.conf";
+
 /// What slurm.conf says.
-fn accounting_conf() -> Result<OwnConf, CallError> {
+pub(crate) fn accounting_conf() -> Result<OwnConf, CallError> {
     let read = own_conf(|conf| {
         // SAFETY: a string with its NUL, or NULL.
         let cluster = unsafe { text(conf.cluster_name) };
@@ -73,10 +76,10 @@ fn accounting_conf() -> Result<OwnConf, CallError> {
         let storage = unsafe { text(conf.accounting_storage_type) };
         (cluster.unwrap_or_default(), storage.unwrap_or_default(), conf.slurm_user_id)
     });
-    let refuse = |text: String| Err(CallError { call: "slurm.conf", errno: 0, text });
+    let refuse = |text: String| Err(CallError { call: ACCOUNTING_CONF, errno: 0, text });
     match read {
         Some((_, storage, _)) if !storage.contains("slurmdbd") => {
-            refuse(format!("AccountingStorageType is {storage:?}: finished jobs are read from slurmdbd"))
+            refuse(format!("AccountingStorageType is {storage:?}: there is no slurmdbd to ask"))
         }
         Some((cluster, _, slurm_user)) if !cluster.is_empty() => {
             Ok(OwnConf { cluster: CString::new(cluster).unwrap_or_default(), slurm_user })
@@ -86,15 +89,20 @@ fn accounting_conf() -> Result<OwnConf, CallError> {
 }
 
 /// A connection to slurmdbd, closed when it is dropped.
-struct Connection(NonNull<c_void>);
+pub(crate) struct Connection(NonNull<c_void>);
 
 impl Connection {
-    fn open() -> Result<Self, CallError> {
+    pub(crate) fn open() -> Result<Self, CallError> {
         Errno::clear();
         // SAFETY: NULL where nobody asks for the connection's flags.
         let pointer = unsafe { slurm_sys::slurmdb_connection_get(ptr::null_mut()) };
         let error = || failure("slurmdb_connection_get", &NoReply::Errno(last_errno()));
         NonNull::new(pointer).map(Self).ok_or_else(error)
+    }
+
+    /// As libslurm's functions take it: valid as long as `self`.
+    pub(crate) const fn pointer(&self) -> *mut c_void {
+        self.0.as_ptr()
     }
 
     /// What slurmdbd.conf's PrivateData keeps from this user: nothing from root, SlurmUser and operators.

@@ -1,7 +1,15 @@
 //! What an administrator would look at first, by Slurm's number of an error (slurm_errno.h).
 
-/// `None` where the number tells nothing.
-pub(crate) fn advice(errno: i32) -> Option<&'static str> {
+use crate::accounting::ACCOUNTING_CONF;
+
+/// `None` where the number tells nothing. `call` is the function that failed.
+pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
+    if call.starts_with("slurmdb_") {
+        return Some(of_slurmdbd(errno));
+    }
+    if call == ACCOUNTING_CONF {
+        return Some("Disable the collectors that read slurmdbd.");
+    }
     Some(match errno {
         // The two CONNECTION_ERRORs
         1001 | 1800 => "Is slurmctld running, and its port open to this host? Try `scontrol ping`.",
@@ -27,4 +35,15 @@ pub(crate) fn advice(errno: i32) -> Option<&'static str> {
         }
         _ => return None,
     })
+}
+
+fn of_slurmdbd(errno: i32) -> &'static str {
+    match errno {
+        // ESLURM_ACCESS_DENIED: an operator is refused too.
+        2002 => {
+            "slurmdbd tells its statistics to administrators only. Run the daemon as SlurmUser, or make its user one: \
+             `sacctmgr modify user NAME set adminlevel=admin`."
+        }
+        _ => "Is slurmdbd running? Does `sacctmgr show cluster` work on this host, as this user?",
+    }
 }

@@ -13,12 +13,14 @@ use slurm_snapshot::Statistics;
 use slurm_sys::{slurm_conf_t, stats_info_request_msg_t, stats_info_response_msg_t};
 
 use crate::conf::{self, Conf};
+use crate::own_host::OwnHost;
 use crate::raw::{Freed, NoReply, RawReply, SUCCESS, last_errno, text};
 use crate::stats;
 
 /// An initialized libslurm. It has static state, so there is one, in one thread.
 #[derive(Debug)]
 pub struct Client {
+    pub(crate) own: OwnHost,
     _not_send: PhantomData<*mut ()>,
 }
 
@@ -54,7 +56,7 @@ impl Client {
         let conf = conf.map_or(ptr::null(), CStr::as_ptr);
         // SAFETY: NULL or a string with its NUL, which slurm_init copies; no other thread is in libslurm.
         unsafe { slurm_sys::slurm_init(conf) };
-        Self { _not_send: PhantomData }
+        Self { own: OwnHost::default(), _not_send: PhantomData }
     }
 
     /// `slurm_get_statistics`, with the RPC tables if `rpc`.

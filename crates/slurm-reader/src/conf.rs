@@ -1,6 +1,8 @@
 //! `slurm_load_ctl_conf`: what the cluster is called, and what it keeps from whom; and the controllers that libslurm's
 //! own configuration names.
 
+use std::ffi::c_char;
+
 use nix::unistd::Uid;
 use slurm_snapshot::Visibility;
 use slurm_sys::slurm_conf_t;
@@ -61,9 +63,25 @@ pub(crate) unsafe fn from_reply(reply: &slurm_conf_t) -> Conf {
 /// As of [`from_reply`].
 pub(crate) unsafe fn controllers(conf: &slurm_conf_t) -> Vec<String> {
     // SAFETY: the caller promises as many strings as the count says.
-    let hosts = unsafe { slice(conf.control_machine, conf.control_cnt, MAX_CONTROLLERS) };
+    unsafe { texts(conf.control_machine, conf.control_cnt) }
+}
+
+/// Their addresses.
+///
+/// # Safety
+/// As of [`from_reply`].
+pub(crate) unsafe fn addresses(conf: &slurm_conf_t) -> Vec<String> {
+    // SAFETY: the caller promises as many strings as the count says.
+    unsafe { texts(conf.control_addr, conf.control_cnt) }
+}
+
+/// # Safety
+/// As of [`slice`]; each is NULL or a string.
+unsafe fn texts(array: *const *mut c_char, count: u32) -> Vec<String> {
+    // SAFETY: the caller promises it.
+    let strings = unsafe { slice(array, count, MAX_CONTROLLERS) };
     // SAFETY: each is NULL or a string.
-    hosts.iter().map(|host| unsafe { text(*host) }.unwrap_or_default()).collect()
+    strings.iter().map(|string| unsafe { text(*string) }.unwrap_or_default()).collect()
 }
 
 fn private(bits: u16) -> Vec<String> {

@@ -164,6 +164,12 @@ mod tests {
             unreachable!()
         }
 
+        fn begin_own(&mut self) -> Result<(), CallError> {
+            unreachable!()
+        }
+
+        fn end_own(&mut self, _: bool) {}
+
         fn reset(&mut self) -> Result<(), CallError> {
             unreachable!()
         }

@@ -270,6 +270,7 @@ mod tests {
         partitions: false,
         rows: false,
         states_only: false,
+        follow: false,
     };
 
     fn counted(jobs: &[Job<'_>]) -> Jobs {

@@ -12,6 +12,13 @@ pub trait Rpcs {
     /// # Errors
     /// The call failed.
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
+    /// See [`Client::begin_own`].
+    ///
+    /// # Errors
+    /// Nobody listens there, or this host is none of SlurmctldHost.
+    fn begin_own(&mut self) -> Result<(), CallError>;
+    /// See [`Client::end_own`].
+    fn end_own(&mut self, has_answered: bool);
     /// See [`Client::reset`].
     ///
     /// # Errors
@@ -41,6 +48,14 @@ pub trait Rpcs {
 impl Rpcs for Client {
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
         self.statistics(rpc)
+    }
+
+    fn begin_own(&mut self) -> Result<(), CallError> {
+        self.begin_own()
+    }
+
+    fn end_own(&mut self, has_answered: bool) {
+        self.end_own(has_answered);
     }
 
     fn reset(&mut self) -> Result<(), CallError> {

@@ -23,6 +23,9 @@ use crate::names::{self, UserNames};
 use crate::rpcs::Rpcs;
 use crate::version;
 
+/// `ESLURM_IN_STANDBY_MODE`
+const IN_STANDBY_MODE: i32 = 2027;
+
 /// Serves requests until `input` ends.
 ///
 /// # Errors
@@ -72,18 +75,34 @@ impl<R: Rpcs> Server<'_, R> {
                 call: call.to_owned(),
                 errno,
                 text,
-                advice: advice(errno).map(Into::into),
+                advice: advice(call, errno).map(Into::into),
                 ..Failure::default()
             }),
         }
     }
 
+    /// All calls of one request go to this host's own slurmctld alone, where that was asked for. Pings go where they must.
     fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
+        if !request.options.follow || request.reply == ReplyKind::Controllers {
+            return self.read(request);
+        }
+        self.rpcs.begin_own()?;
+        let read = self.read(request);
+        self.rpcs.end_own(read.as_ref().is_ok_and(|reading| reading.reply != Some(Reply::Standby)));
+        read
+    }
+
+    fn read(&mut self, request: &Request) -> Result<Reading, CallError> {
         let mut visibility = self.visibility(request)?;
         let before = Instant::now();
         let (mut statistics, mut reply) = (None, None);
         match request.reply {
-            ReplyKind::Statistics => statistics = Some(self.rpcs.statistics(request.options.rpc)?),
+            ReplyKind::Statistics => match self.rpcs.statistics(request.options.rpc) {
+                Err(CallError { errno: IN_STANDBY_MODE, .. }) if request.options.follow => {
+                    reply = Some(Reply::Standby);
+                }
+                told => statistics = Some(told?),
+            },
             ReplyKind::Reset => self.rpcs.reset()?,
             ReplyKind::Finished => {
                 let (its, finished) = self.rpcs.finished(request)?;
@@ -106,8 +125,10 @@ impl<R: Rpcs> Server<'_, R> {
             if let Some(Statistics { rpc: Some(tables), .. }) = &mut statistics {
                 self.users.fill(&mut tables.users, Instant::now());
             }
-            if let Some(Reply::Jobs(jobs)) = &mut reply {
-                self.users.fill(&mut jobs.users, Instant::now());
+            match &mut reply {
+                Some(Reply::Jobs(jobs)) => self.users.fill(&mut jobs.users, Instant::now()),
+                Some(Reply::Slurmdbd(dbd)) => self.users.fill(&mut dbd.users, Instant::now()),
+                _ => {}
             }
         }
         Ok(Reading {

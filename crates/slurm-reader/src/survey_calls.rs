@@ -51,7 +51,9 @@ impl Client {
             ReplyKind::Licenses => self.licenses(since)?,
             ReplyKind::Reservations => self.reservations(since)?,
             ReplyKind::Associations => Some(self.associations(options)?),
+            ReplyKind::Controllers if options.follow => Some(Reply::Ahead(self.ahead())),
             ReplyKind::Controllers => Some(self.controllers()),
+            ReplyKind::Slurmdbd => Some(Reply::Slurmdbd(Box::new(self.dbd_statistics(options.users)?))),
             // Not replies of a survey.
             ReplyKind::Statistics | ReplyKind::Reset | ReplyKind::Finished => None,
         };
@@ -172,15 +174,20 @@ impl Client {
     fn controllers(&mut self) -> Reply {
         let pinged = (0_u32..).zip(own_controllers()).map(|(index, host)| {
             let before = Instant::now();
-            let up = c_int::try_from(index).is_ok_and(|index| {
-                // SAFETY: slurm_ping reads past libslurm's own list for the number behind its last; this one is below.
-                let code = unsafe { slurm_sys::slurm_ping(index) };
-                code == SUCCESS
-            });
+            let up = self.ping(index);
             let elapsed = u64::try_from(before.elapsed().as_micros()).unwrap_or(u64::MAX);
             Controller { host, index, up, elapsed: Some(elapsed) }
         });
         Reply::Controllers(pinged.collect())
+    }
+
+    /// `slurm_ping`, of one of libslurm's own list: it reads past that for the number behind its last.
+    pub(crate) fn ping(&mut self, index: u32) -> bool {
+        c_int::try_from(index).is_ok_and(|index| {
+            // SAFETY: takes a number, which the caller has from the list.
+            let code = unsafe { slurm_sys::slurm_ping(index) };
+            code == SUCCESS
+        })
     }
 }
 
@@ -192,13 +199,18 @@ fn own_controllers() -> Vec<String> {
 
 /// Reads libslurm's own configuration.
 pub(crate) fn own_conf<T>(read: impl FnOnce(&slurm_conf_t) -> T) -> Option<T> {
-    // SAFETY: takes nothing; slurm_init has read the configuration, which does not change until it is unlocked below.
+    change_conf(|conf| read(conf))
+}
+
+/// Changes libslurm's own configuration, which nothing else does after `slurm_init`.
+pub(crate) fn change_conf<T>(change: impl FnOnce(&mut slurm_conf_t) -> T) -> Option<T> {
+    // SAFETY: takes nothing; slurm_init has read the configuration, and nobody else uses it until it is unlocked below.
     let conf = unsafe { slurm_sys::slurm_conf_lock() };
     // SAFETY: libslurm's own configuration, or NULL.
-    let read = unsafe { conf.as_ref() }.map(read);
+    let changed = unsafe { conf.as_mut() }.map(change);
     // SAFETY: locked above, by this thread.
     unsafe { slurm_sys::slurm_conf_unlock() };
-    read
+    changed
 }
 
 impl Freed for job_info_msg_t {

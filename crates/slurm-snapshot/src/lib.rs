@@ -7,6 +7,8 @@
 
 pub mod array;
 mod associations;
+mod dbd_rpc;
+mod dbd_statistics;
 mod endpoint;
 mod exit;
 mod finished;
@@ -25,6 +27,8 @@ pub mod tres;
 pub use associations::{
     Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits,
 };
+pub use dbd_rpc::dbd_rpc_name;
+pub use dbd_statistics::{DbdStatistics, Rollup};
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS};
 pub use finished::{FINAL_STATES, Finished, FinishedJob, Names};

@@ -19,8 +19,9 @@ use crate::statistics::Statistics;
 /// 2: the requests for the cluster itself; beside a reading its `uptime`, `reply` and `visibility`, and of a user in it
 /// `looking_up`.
 /// 3: requests have their `options` in a table of their own.
-/// 4: finished jobs, and the `until` of that request.
-pub const PROTOCOL: u32 = 4;
+/// 4: finished jobs, and the `until` of that request; slurmdbd's statistics.
+/// 5: the option `follow`, and its two replies.
+pub const PROTOCOL: u32 = 5;
 
 /// The exit status of a reader that the dynamic loader gave another libslurm than the one it is built for.
 pub const WRONG_LIBRARY: u8 = 69;

@@ -83,6 +83,22 @@ pub struct Controller {
     pub elapsed: Option<u64>,
 }
 
+/// This host among the controllers of SlurmctldHost, as its own libslurm knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ahead {
+    /// SlurmctldHost, the primary first.
+    pub hosts: Vec<String>,
+    /// Which of them this host is; `None`: none of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<u32>,
+    /// One before it that answered a ping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<u32>,
+    /// SlurmctldTimeout, seconds: no backup takes over sooner.
+    pub timeout: u16,
+}
+
 /// What this caller may not see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

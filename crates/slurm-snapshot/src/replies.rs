@@ -8,9 +8,10 @@ use std::ops::BitOr;
 use serde::{Deserialize, Serialize};
 
 use crate::associations::Associations;
+use crate::dbd_statistics::DbdStatistics;
 use crate::finished::Finished;
 use crate::jobs::Jobs;
-use crate::lists::{Controller, Licenses, Reservations, Visibility};
+use crate::lists::{Ahead, Controller, Licenses, Reservations, Visibility};
 use crate::nodes::Nodes;
 
 /// What slurmctld can be asked for. A survey asks in this order: cheap replies first, and the controllers last, because one
@@ -36,6 +37,8 @@ pub enum ReplyKind {
     Controllers,
     /// `slurmdb_jobs_get`: the jobs that ended from [`crate::Request::since`] to [`crate::Request::until`].
     Finished,
+    /// `slurmdb_get_stats`: slurmdbd's statistics of itself.
+    Slurmdbd,
 }
 
 /// What is to be known of a reply before it is asked for.
@@ -81,7 +84,7 @@ pub enum Cost {
 }
 
 /// The table, in the order of [`ReplyKind`].
-pub const REPLIES: [ReplyRow; 9] = [
+pub const REPLIES: [ReplyRow; 10] = [
     ReplyRow {
         kind: ReplyKind::Statistics,
         name: "statistics",
@@ -123,6 +126,14 @@ pub const REPLIES: [ReplyRow; 9] = [
         cost: Cost::None,
         private: &["jobs"],
         not_over_rest: Some("slurmrestd does not tell the numbers by which a job is counted once"),
+        ..ROW
+    },
+    ReplyRow {
+        kind: ReplyKind::Slurmdbd,
+        name: "slurmdbd",
+        role: Role::Accounting,
+        cost: Cost::None,
+        not_over_rest: Some("slurmdbd is read by libslurm alone"),
         ..ROW
     },
 ];
@@ -172,7 +183,8 @@ impl ReplyKind {
 pub struct ReplyOptions {
     /// Statistics: the RPC tables too.
     pub rpc: bool,
-    /// Jobs by user too, and the associations of users; of those users, and of the ones in the RPC tables, their names.
+    /// Jobs by user too, the associations of users, and slurmdbd's RPCs by user; of those users, and of the ones in slurmctld's RPC
+    /// tables, their names.
     pub users: bool,
     /// Jobs by account too.
     pub accounts: bool,
@@ -184,6 +196,9 @@ pub struct ReplyOptions {
     pub rows: bool,
     /// Of jobs how many are in each state, and no more: all that slurmrestd is asked for.
     pub states_only: bool,
+    /// For `[slurm] follow`: this host's own slurmctld is asked alone. Controllers: where this host is among them, and whether
+    /// one before it answers.
+    pub follow: bool,
 }
 
 impl BitOr for ReplyOptions {
@@ -199,6 +214,7 @@ impl BitOr for ReplyOptions {
             partitions: self.partitions || other.partitions,
             rows: self.rows || other.rows,
             states_only: self.states_only || other.states_only,
+            follow: self.follow || other.follow,
         }
     }
 }
@@ -221,8 +237,14 @@ pub enum Reply {
     Associations(Box<Associations>),
     /// To [`ReplyKind::Controllers`].
     Controllers(Vec<Controller>),
+    /// To [`ReplyKind::Controllers`] with [`ReplyOptions::follow`].
+    Ahead(Ahead),
+    /// To [`ReplyKind::Statistics`] with [`ReplyOptions::follow`]: this host's slurmctld is a backup that waits.
+    Standby,
     /// To [`ReplyKind::Finished`].
     Finished(Box<Finished>),
+    /// To [`ReplyKind::Slurmdbd`].
+    Slurmdbd(Box<DbdStatistics>),
 }
 
 impl Reply {
@@ -238,7 +260,13 @@ impl Reply {
             }
             Self::Licenses(licenses) => Some(licenses.last_update),
             Self::Reservations(reservations) => Some(reservations.last_update),
-            Self::Associations(_) | Self::Controllers(_) | Self::Finished(_) | Self::Unchanged => None,
+            Self::Associations(_)
+            | Self::Controllers(_)
+            | Self::Ahead(_)
+            | Self::Standby
+            | Self::Finished(_)
+            | Self::Slurmdbd(_)
+            | Self::Unchanged => None,
         }
     }
 }

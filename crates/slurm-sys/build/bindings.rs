@@ -45,6 +45,8 @@ const FUNCTIONS: &[&str] = &[
     "slurmdb_config_get",
     "slurmdb_connection_close",
     "slurmdb_connection_get",
+    "slurmdb_destroy_stats_rec",
+    "slurmdb_get_stats",
     "slurmdb_init_tres_cond",
     "slurmdb_jobs_get",
     "slurmdb_qos_get",
@@ -57,6 +59,8 @@ const TYPES: &[&str] = &[
     "slurmdb_assoc_rec_t",
     "slurmdb_job_rec_t",
     "slurmdb_qos_rec_t",
+    "slurmdb_rollup_stats_t",
+    "slurmdb_rpc_obj_t",
     "slurmdb_tres_rec_t",
     "slurmdb_user_rec_t",
 ];

@@ -41,6 +41,30 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
     assert!(homeless.stderr.contains("--carbon HOST:2004"), "{}", homeless.stderr);
 }
 
+/// Each file in the folder of the default one is a daemon's, by slurm-graphite@NAME.service.
+#[test]
+fn two_files_of_one_host_with_one_prefix_or_one_queue_are_found() {
+    let folder = Folder::new().unwrap();
+    let file = |name: &str, prefix: &str, queue: &str| {
+        let text = format!("prefix = \"{prefix}\"\n[queue]\ndir = \"{}/{queue}\"\n", folder.path().display());
+        write(&folder, name, &text).unwrap()
+    };
+    let [alpha, beta] = [file("default.toml", "one", "q1"), file("beta.toml", "two", "q2")];
+    let check = |file: &str| run(&folder, &["check", "--config", file]).unwrap();
+    assert_eq!(check(&alpha).code, Some(0));
+    file("beta.toml", "one", "q2");
+    let same = check(&alpha);
+    let line = format!("✗ configuration: {beta} has the same prefix, one\n");
+    assert!(same.code == Some(1) && same.stdout.contains(&line), "{}", same.stdout);
+    file("beta.toml", "two", "q1");
+    let same = check(&beta);
+    let line = format!("✗ configuration: {alpha} has the same queue.dir, ");
+    assert!(same.code == Some(1) && same.stdout.contains(&line), "{}", same.stdout);
+    write(&folder, "beta.toml", "prefix = 3").unwrap();
+    let broken = check(&alpha);
+    assert!(broken.code == Some(0) && broken.stdout.contains("is not compared"), "{}", broken.stdout);
+}
+
 #[test]
 fn a_shipped_configuration_is_good() {
     let folder = Folder::new().unwrap();

@@ -21,7 +21,12 @@ const AGGREGATION: &str = include_str!("../../../config/carbon/storage-aggregati
 
 /// A sandbox whose Carbon has the rules that are shipped.
 fn sandbox(limits: Limits) -> Result<Sandbox> {
-    Sandbox::with(&Options { schemas: SCHEMAS.to_owned(), aggregation: AGGREGATION.to_owned(), limits })
+    Sandbox::with(&Options {
+        schemas: SCHEMAS.to_owned(),
+        aggregation: AGGREGATION.to_owned(),
+        limits,
+        ..Options::default()
+    })
 }
 
 /// `check --connect` against this cluster and this Carbon, with `more` flags.

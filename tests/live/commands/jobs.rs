@@ -80,6 +80,79 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
         })
         .unwrap();
     }
+    finished(&folder, &accounting).unwrap();
+}
+
+/// Jobs by name, and of these those that failed and that were cancelled.
+type Ended = BTreeMap<String, [u64; 3]>;
+
+/// With `--finished` it is what sacct shows.
+fn finished(folder: &Folder, accounting: &Accounting) -> Result<()> {
+    let slurm = &accounting.slurm;
+    slurm.submit(&["-A", "physics", "--output=/dev/null", "--wrap", "exit 3"])?;
+    let ids = slurm.run("squeue", &["-a", "-h", "-o", "%A"])?;
+    // Two are left to run and to wait: they have not ended.
+    let ids: Vec<&str> = ids.lines().skip(2).collect();
+    slurm.run("scancel", &ids)?;
+    for (by, _) in COLUMNS {
+        let shown = || -> Result<Ended> {
+            let columns = format!("{by},state,jobid");
+            let args = [
+                "-a",
+                "-n",
+                "-P",
+                "-X",
+                "--state=CD,CA,F",
+                "-S",
+                "now-1hour",
+                "-E",
+                "now+1hour",
+                "-o",
+                &columns,
+            ];
+            sacct(&slurm.run("sacct", &args)?)
+        };
+        let ended = || -> Result<Ended> {
+            let conf = slurm.conf().display().to_string();
+            let args = ["stats", "--jobs", "--finished", "--by", by, "--json", "--slurm-conf", &conf];
+            ended(&serde_json::from_str(&run(folder, &args)?.stdout)?)
+        };
+        wait::until("what sacct shows", wait::LIMIT, || {
+            shown().is_ok_and(|shown| {
+                shown.values().any(|jobs| jobs[1] == 1) && ended().is_ok_and(|ended| ended == shown)
+            })
+        })
+        .with_context(|| format!("by {by}: {:?}, sacct has {:?}", ended(), shown()))?;
+    }
+    let refused = run(folder, &["stats", "--jobs", "--finished", "--by", "reason"])?;
+    assert!(refused.stderr.contains("jobs that have ended have none"), "{}", refused.stderr);
+    Ok(())
+}
+
+fn ended(table: &Value) -> Result<Ended> {
+    let rows = table["rows"].as_array().context("rows")?.iter();
+    let of = |row: &Value, state: &str| row["states"][state].as_u64().unwrap_or(0);
+    rows.map(|row| {
+        let all = row["states"].as_object().context("states")?.values().filter_map(Value::as_u64).sum();
+        let name = row["name"].as_str().context("a name")?;
+        Ok((name.to_owned(), [all, of(row, "failed"), of(row, "cancelled")]))
+    })
+    .collect()
+}
+
+fn sacct(text: &str) -> Result<Ended> {
+    let mut ended = Ended::new();
+    for line in text.lines() {
+        let [name, state, id] = line.split('|').collect::<Vec<_>>().try_into().ok().context("a row")?;
+        // Of several partitions the first counts; the array's tasks are one row.
+        let name = name.split(',').next().unwrap_or_default();
+        let tasks = if id.contains('[') { 7 } else { 1 };
+        let row = ended.entry(name.to_owned()).or_default();
+        row[0] += tasks;
+        row[1] += if state == "FAILED" { tasks } else { 0 };
+        row[2] += if state.starts_with("CANCELLED") { tasks } else { 0 };
+    }
+    Ok(ended)
 }
 
 fn counts(table: &Value) -> Counts {

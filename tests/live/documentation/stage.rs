@@ -62,7 +62,7 @@ impl Stage {
     pub(crate) fn start() -> Result<Self> {
         // What the documentation says must be done is done by its own commands.
         let (schemas, aggregation) = (SCHEMAS.to_owned(), AGGREGATION.to_owned());
-        let options = Options { schemas, aggregation, limits: Limits::Wide };
+        let options = Options { schemas, aggregation, limits: Limits::Wide, ..Options::default() };
         let sandbox = Sandbox::with(&options)?;
         let graphite = GraphiteWeb::start(&sandbox)?;
         let work = sandbox.path("work");

@@ -12,6 +12,8 @@ use slurm_snapshot::{Answer, FinishedJob, Reply, Visibility};
 #[derive(Debug, Default)]
 pub(super) struct Cast {
     pub(super) endless: Vec<u32>,
+    /// No more of them are submitted.
+    pub(super) is_ending: bool,
     /// Whether there are jobs that take minutes too: that reach their time limit, are suspended or queued again.
     pub(super) is_long: bool,
     /// How many reach their time limit. Each has a CPU for a minute and a half.
@@ -28,6 +30,9 @@ enum End {
     Cancelled,
     TimeLimit,
 }
+
+/// The kinds of jobs that end by themselves.
+const ENDING: [u8; 5] = [0, 1, 2, 3, 6];
 
 impl Cast {
     /// Submits so many tasks or more, by random users to random accounts, and cancels some of what is there.
@@ -71,7 +76,9 @@ impl Cast {
         let size = random.usize(2..12);
         let (held, some) = (format!("--array=1-{size}"), format!("--array=1-{size}%2"));
         let may_last = self.is_long && self.limited < MOST_LIMITED;
-        let (tasks, end) = match random.u8(..if may_last { 10 } else { 9 }) {
+        let kinds = if may_last { 10 } else { 9 };
+        let kind = if self.is_ending { ENDING[random.usize(..ENDING.len())] } else { random.u8(..kinds) };
+        let (tasks, end) = match kind {
             0 | 1 => (1, End::Itself),
             2 => {
                 args.push("--gres=gpu:1");
@@ -131,8 +138,9 @@ impl Cast {
         accounting.slurm.run("scancel", &[&id]).map(drop)
     }
 
-    /// Cancels what does not end by itself.
+    /// Cancels what does not end by itself, and submits no more of that.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
+        self.is_ending = true;
         for id in accounting.slurm.run("squeue", &["-h", "-t", "suspended", "-o", "%A"])?.lines() {
             let _ended_meanwhile = accounting.slurm.run("scontrol", &["resume", id]);
         }

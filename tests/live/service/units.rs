@@ -8,48 +8,88 @@ use sandbox::{Folder, Invocation, Manner, Process, Sink, find_program, slurm_gra
 use super::{SOON, toml, write};
 
 const UNIT: &str = include_str!("../../../systemd/slurm-graphite.service");
+const TEMPLATE: &str = include_str!("../../../systemd/slurm-graphite@.service");
 const SECTION: &str = include_str!("../../../config/supervisor/slurm-graphite.conf");
 const PROGRAM: &str = "/usr/bin/slurm-graphite";
 
-/// systemd has nothing to say against the unit; it looks whether the programs in it exist.
+/// Each unit, under a name that it may be started by.
+const UNITS: [(&str, &str); 2] =
+    [("slurm-graphite.service", UNIT), ("slurm-graphite@beta.service", TEMPLATE)];
+
+/// systemd has nothing to say against the units; it looks whether the programs in them exist.
 #[test]
-fn systemd_takes_the_unit_without_a_word() {
-    let folder = Folder::new().unwrap();
-    let analyze = find_program("systemd-analyze").unwrap();
-    let check = |unit: &str| {
-        let path = folder.path().join("slurm-graphite.service");
-        fs::write(&path, unit).unwrap();
-        Invocation::of(&folder, &analyze, &["verify", "--man=no", &path.display().to_string()])
-            .unwrap()
-            .finish()
-            .unwrap()
-            .stderr
-    };
-    assert!(UNIT.contains(&format!("\nExecStart={PROGRAM} run ")));
-    let unit = UNIT.replace(PROGRAM, "/bin/true");
-    let said = check(&unit);
-    let about_it: Vec<&str> = said.lines().filter(|line| line.contains("slurm-graphite")).collect();
-    assert_eq!(about_it, [""; 0]);
-    // That it would say something.
-    let said = check(&unit.replace("\nRestart=", "\nRestrat="));
-    assert!(said.contains("slurm-graphite") && said.contains("Restrat"), "{said}");
+fn systemd_takes_the_units_without_a_word() {
+    for (name, unit) in UNITS {
+        let folder = Folder::new().unwrap();
+        let analyze = find_program("systemd-analyze").unwrap();
+        let check = |unit: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, unit).unwrap();
+            Invocation::of(&folder, &analyze, &["verify", "--man=no", &path.display().to_string()])
+                .unwrap()
+                .finish()
+                .unwrap()
+                .stderr
+        };
+        assert!(unit.contains(&format!("\nExecStart={PROGRAM} run ")));
+        let unit = unit.replace(PROGRAM, "/bin/true");
+        let said = check(&unit);
+        let about_it: Vec<&str> = said.lines().filter(|line| line.contains("slurm-graphite")).collect();
+        assert_eq!(about_it, [""; 0]);
+        // That it would say something.
+        let said = check(&unit.replace("\nRestart=", "\nRestrat="));
+        assert!(said.contains("slurm-graphite") && said.contains("Restrat"), "{said}");
+    }
 }
 
 #[test]
-fn systemd_finds_the_unit_well_sandboxed() {
+fn systemd_finds_the_units_well_sandboxed() {
+    for (name, unit) in UNITS {
+        let folder = Folder::new().unwrap();
+        let path = folder.path().join(name);
+        fs::write(&path, unit.replace(PROGRAM, "/bin/true")).unwrap();
+        let analyze = find_program("systemd-analyze").unwrap();
+        let path = path.display().to_string();
+        let security = |threshold: &str| {
+            let args = ["security", "--no-pager", "--offline=yes", threshold, &path];
+            Invocation::of(&folder, &analyze, &args).unwrap().finish().unwrap()
+        };
+        // In tenths: an exposure of 2.0 at most.
+        let passed = security("--threshold=20");
+        assert_eq!(passed.code, Some(0), "{}{}", passed.stdout, passed.stderr);
+        assert_ne!(security("--threshold=1").code, Some(0), "nothing is that safe");
+    }
+}
+
+/// What is mended in one must be mended in the other.
+#[test]
+fn the_template_is_the_unit_but_for_the_name_of_its_cluster() {
+    let own = |line: &&str| !line.starts_with('#') && !line.starts_with("AssertPathExists=");
+    let lines: Vec<&str> = TEMPLATE.lines().filter(own).collect();
+    let unit = UNIT
+        .replace("to Graphite\n", "to Graphite, cluster %i\n")
+        .replace("slurm-graphite.toml\n", "%i.toml\n")
+        .replace("Directory=slurm-graphite\n", "Directory=slurm-graphite-%i\n");
+    assert_eq!(lines, unit.lines().filter(own).collect::<Vec<_>>());
+}
+
+/// It would be a second daemon with the same file and the same queue. A cluster may have any other name, that of a program too.
+#[test]
+fn an_instance_with_the_name_of_the_unit_is_not_started() {
     let folder = Folder::new().unwrap();
-    let path = folder.path().join("slurm-graphite.service");
-    fs::write(&path, UNIT.replace(PROGRAM, "/bin/true")).unwrap();
+    let assert = TEMPLATE.lines().find_map(|line| line.strip_prefix("AssertPathExists=")).unwrap();
+    let installed = folder.path().join("share/slurm-graphite/carbon/storage-schemas.conf");
+    fs::create_dir_all(installed.parent().unwrap()).unwrap();
+    fs::write(installed, "").unwrap();
     let analyze = find_program("systemd-analyze").unwrap();
-    let path = path.display().to_string();
-    let security = |threshold: &str| {
-        let args = ["security", "--no-pager", "--offline=yes", threshold, &path];
-        Invocation::of(&folder, &analyze, &args).unwrap().finish().unwrap()
-    };
-    // In tenths: an exposure of 2.0 at most.
-    let passed = security("--threshold=20");
-    assert_eq!(passed.code, Some(0), "{}{}", passed.stdout, passed.stderr);
-    assert_ne!(security("--threshold=1").code, Some(0), "nothing is that safe");
+    let share = format!("!{}/share/", folder.path().display());
+    for (name, is_started) in [("slurm-graphite", false), ("beta", true), ("bash", true)] {
+        let condition =
+            format!("AssertPathExists={assert}").replace("%i", name).replace("!/usr/share/", &share);
+        let args = ["condition", &condition];
+        let code = Invocation::of(&folder, &analyze, &args).unwrap().finish().unwrap().code;
+        assert_eq!(code == Some(0), is_started, "{condition}");
+    }
 }
 
 /// Its own user would need root; everything else is the shipped section.

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use sandbox::{Process, Sandbox, find_program, wait};
+use sandbox::{Process, Sandbox, TlsProxy, find_program, wait};
 
 use crate::turns::{Cost, Costs, SETTLE, TURNS, contender, in_turn, measure};
 
@@ -34,6 +34,8 @@ const MOST_CPU: f64 = 1.5;
 const MOST_DURABLE: f64 = 2.0;
 const MOST_MEMORY_KIB: f64 = 12e6 / 1024.0;
 const LEAST_GAIN: f64 = 4.0;
+/// The daemon's own, compared with what it costs without TLS.
+const MOST_TLS: f64 = 1.15;
 
 fn main() -> ExitCode {
     let Err(error) = bench() else { return ExitCode::SUCCESS };
@@ -71,6 +73,8 @@ fn bench() -> Result<()> {
 struct Tick {
     floor: Costs,
     memory: Costs,
+    /// The same over TLS, to a stunnel.
+    tls: Costs,
     durable: Costs,
     /// With a window that is full, and with what the default does once a minute.
     window: Costs,
@@ -84,24 +88,31 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
     let script = sandbox.path("fork.py");
     fs::write(&script, include_str!("fork.py"))?;
     let conf = sandbox.slurm.conf().display().to_string();
-    let [floor, memory, durable, window, fork] = in_turn([
+    let plain = format!("address = {:?}\n", sandbox.carbon.address());
+    let mut proxy = TlsProxy::new(&sandbox.folder, sandbox.carbon.pickle_port)?;
+    proxy.process.start()?;
+    let tls = format!("address = \"localhost:{}\"\ntls = true\nca_file = {:?}\n", proxy.port, proxy.ca);
+    let [floor, memory, tls, durable, window, fork] = in_turn([
         contender(|turn| {
             let name = format!("floor{turn}");
             let mut floor = Process::new(&sandbox.folder, &name, floor.clone()).env("SLURM_CONF", &conf);
             floor.spawn()?;
             measure(floor, SETTLE, READINGS)
         }),
-        contender(|turn| measure(collector(sandbox, &format!("memory{turn}"), "")?, SETTLE, READINGS)),
+        contender(|turn| {
+            measure(collector(sandbox, &format!("memory{turn}"), &plain, "")?, SETTLE, READINGS)
+        }),
+        contender(|turn| measure(collector(sandbox, &format!("tls{turn}"), &tls, "")?, SETTLE, READINGS)),
         contender(|turn| {
             let name = format!("durable{turn}");
             let dir = format!("dir = {:?}\n", sandbox.path(&name));
-            measure(collector(sandbox, &name, &dir)?, SETTLE, READINGS)
+            measure(collector(sandbox, &name, &plain, &dir)?, SETTLE, READINGS)
         }),
         contender(|turn| {
             let name = format!("window{turn}");
             let dir =
                 format!("dir = {:?}\nresend_window = \"{} s\"\n", sandbox.path(&name), WINDOW.as_secs());
-            measure(collector(sandbox, &name, &dir)?, WINDOW, READINGS)
+            measure(collector(sandbox, &name, &plain, &dir)?, WINDOW, READINGS)
         }),
         contender(|turn| {
             let name = format!("fork{turn}");
@@ -117,7 +128,7 @@ fn tick(sandbox: &Sandbox) -> Result<Tick> {
     ])?;
     let points = sandbox.carbon.paths().len();
     ensure!(points > 0, "nothing has arrived in Carbon");
-    Ok(Tick { floor, memory, durable, window, fork, points })
+    Ok(Tick { floor, memory, tls, durable, window, fork, points })
 }
 
 impl Tick {
@@ -130,7 +141,7 @@ impl Tick {
     }
 
     fn table(&self) -> String {
-        let Self { floor, memory, durable, window, fork, points } = self;
+        let Self { floor, memory, tls, durable, window, fork, points } = self;
         let row = |name: &str, costs: &Costs, figure: fn(&Cost) -> f64, kib: Option<f64>| {
             let memory = kib.map_or_else(|| "-".to_owned(), |kib| format!("{:.1} MB", mb(kib)));
             format!("| {name} | {} | {:.2} | {memory} |\n", ms(costs, figure), costs.ratio(floor, figure))
@@ -152,6 +163,7 @@ impl Tick {
                 |cost| cost.own,
                 own_kib(memory),
             ),
+            row("the same over TLS, to a stunnel in front of it", tls, |cost| cost.own, own_kib(tls)),
             row("**both together**", memory, Cost::both, Some(self.kib())),
             row(
                 "both, with the queue on disk",
@@ -175,6 +187,8 @@ impl Tick {
             durable <= MOST_DURABLE,
             "{durable:.2} times the C loop's CPU with the queue on disk, not {MOST_DURABLE}"
         );
+        let tls = self.tls.median(|cost| cost.own) / self.memory.median(|cost| cost.own);
+        ensure!(tls <= MOST_TLS, "TLS costs the daemon {tls:.2} times the CPU, not {MOST_TLS}");
         ensure!(self.gain() >= LEAST_GAIN, "only {:.1} times cheaper than forking sdiag", self.gain());
         ensure!(
             self.kib() <= MOST_MEMORY_KIB,
@@ -186,13 +200,11 @@ impl Tick {
     }
 }
 
-/// A collector that has had its first reading; `queue` are lines of that section.
-fn collector(sandbox: &Sandbox, name: &str, queue: &str) -> Result<Process> {
+/// A collector that has had its first reading; `carbon` and `queue` are lines of those sections.
+fn collector(sandbox: &Sandbox, name: &str, carbon: &str, queue: &str) -> Result<Process> {
     let config = sandbox.path(&format!("{name}.toml"));
-    let (conf, carbon) = (sandbox.slurm.conf(), sandbox.carbon.address());
-    let text = format!(
-        "interval = \"1s\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\naddress = {carbon:?}\n[queue]\n{queue}"
-    );
+    let conf = sandbox.slurm.conf();
+    let text = format!("interval = \"1s\"\n[slurm]\nconf = {conf:?}\n[[carbon]]\n{carbon}[queue]\n{queue}");
     fs::write(&config, text)?;
     let collector = sandbox.slurm_graphite(name, &["run", "--config", &config.display().to_string()])?;
     collector.line("slurmctld answers", wait::LIMIT)?;

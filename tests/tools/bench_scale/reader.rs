@@ -80,6 +80,7 @@ impl Reader {
             partitions: true,
             rows: false,
             states_only: false,
+            follow: false,
         };
         let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, options) })?;
         let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, options) })?;

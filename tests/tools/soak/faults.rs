@@ -21,7 +21,19 @@ const UNKNOWN: &str = "127.0.0.1 localhost\n";
 type Fault = fn(&mut Soak) -> Result<()>;
 
 /// All of them; each is as likely as the others.
-pub(crate) const FAULTS: &[(&str, Fault)] = &[
+pub(crate) fn faults(tls: bool) -> Vec<(&'static str, Fault)> {
+    [FAULTS, if tls { TLS_FAULTS } else { &[] }].concat()
+}
+
+/// Of the proxy that speaks TLS for Carbon.
+const TLS_FAULTS: &[(&str, Fault)] = &[
+    ("stunnel: SIGKILL", |soak| proxy_killed(soak, false)),
+    ("stunnel and Carbon: SIGKILL", |soak| proxy_killed(soak, true)),
+    ("stunnel: SIGSTOP", |soak| proxy_frozen(soak, false)),
+    ("stunnel: SIGSTOP for longer than the window, then SIGKILL", |soak| proxy_frozen(soak, true)),
+];
+
+const FAULTS: &[(&str, Fault)] = &[
     ("Carbon: SIGTERM 0.05-3 s after a write", carbon_ends),
     ("Carbon: SIGKILL", carbon_killed),
     ("Carbon: SIGTERM, back with its limits as shipped", |soak| carbon_limited(soak, false)),
@@ -107,6 +119,31 @@ fn both_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.daemon.spawn()?;
     soak.pause(0.0, 3.0);
     soak.stage.carbon.process.start()
+}
+
+fn proxy_killed(soak: &mut Soak, carbon_too: bool) -> Result<()> {
+    soak.pause(0.0, 1.0);
+    if let Some((proxy, ..)) = &mut soak.tls {
+        proxy.kill()?;
+    }
+    if carbon_too {
+        carbon_killed(soak)?;
+    }
+    soak.pause(0.0, 3.0);
+    soak.tls.iter_mut().try_for_each(|(proxy, ..)| proxy.start())
+}
+
+fn proxy_frozen(soak: &mut Soak, killed: bool) -> Result<()> {
+    if let Some((proxy, ..)) = &mut soak.tls {
+        proxy.freeze()?;
+    }
+    soak.lasts(if killed { 6.0 } else { 1.0 }, 25.0);
+    let Some((proxy, ..)) = &mut soak.tls else { return Ok(()) };
+    if !killed {
+        return proxy.thaw();
+    }
+    proxy.kill()?;
+    proxy.start()
 }
 
 fn port_refused(soak: &mut Soak) -> Result<()> {
@@ -250,7 +287,7 @@ fn away(soak: &mut Soak) {
 }
 
 fn back(soak: &mut Soak) -> Result<()> {
-    soak.forwarder = Some(Forwarder::on(soak.port, soak.stage.carbon.pickle_port)?);
+    soak.forwarder = Some(Forwarder::on(soak.port, soak.receiver())?);
     Ok(())
 }
 

@@ -1,8 +1,8 @@
 //! `make soak`: random faults in random order against one daemon and one Carbon, and not one datapoint lost or wrong.
 //!
 //! SOAK_FAULTS says how many (200), SOAK_SEED repeats a run's order and lengths. Most faults are short and some are as long
-//! as they may be; with SOAK_LONGEST all are, each kind once, in the table's order. It starts itself again in
-//! namespaces of its own, where the loopback network can be cut, a small disk filled and a name taken away.
+//! as they may be; with SOAK_LONGEST all are, each kind once, in the table's order. With SOAK_TLS the daemon speaks TLS to a stunnel
+//! in front of that Carbon, which has faults of its own. It starts itself again in namespaces of its own, where the loopback network can be cut, a small disk filled and a name taken away.
 
 #![forbid(unsafe_code)]
 
@@ -11,14 +11,16 @@ mod faults;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
-use sandbox::{Ahead, Folder, Forwarder, Plan, Stage, command, find_program, wait};
+use sandbox::tls::{Authority, stunnel};
+use sandbox::{Ahead, Folder, Forwarder, Plan, Process, Stage, command, find_program, wait};
 
-use self::faults::FAULTS;
+use self::faults::faults;
 
 /// Set for the run inside the namespaces.
 const INSIDE: &str = "SOAK_INSIDE";
@@ -38,7 +40,8 @@ fn enter() -> Result<()> {
     let seed = number("SOAK_SEED", fastrand::u64(..))?;
     let mut inside = command(&std::env::temp_dir(), &find_program("unshare")?);
     inside.args(["-rnm", "--"]).arg(std::env::current_exe()?);
-    let passed = ["SOAK_FAULTS", "SOAK_LONGEST", "SLURM_GRAPHITE_BIN", "SANDBOX_KEEP"].into_iter();
+    let passed =
+        ["SOAK_FAULTS", "SOAK_LONGEST", "SOAK_TLS", "SLURM_GRAPHITE_BIN", "SANDBOX_KEEP"].into_iter();
     inside.envs(passed.filter_map(|name| Some((name, std::env::var_os(name)?))));
     inside.env(INSIDE, "1").env("SOAK_SEED", seed.to_string()).env("TMPDIR", std::env::temp_dir());
     let status = inside.status().context("unshare")?;
@@ -52,6 +55,8 @@ struct Soak {
     /// Between the daemon and Carbon, on `port`; `None`: the port is refused.
     forwarder: Option<Forwarder>,
     port: u16,
+    /// TLS in front of Carbon, with the port that it forwards to and the file of its authority.
+    tls: Option<(Process, u16, PathBuf)>,
     /// The daemon's.
     clock: Ahead,
     /// `stall_timeout`.
@@ -79,7 +84,8 @@ impl Soak {
         shell(&folder, &format!("mount --bind {path}/hosts /etc/hosts"))?;
         shell(&folder, &format!("mount --bind {path}/switch /etc/nsswitch.conf"))?;
         carbon.process.start()?;
-        let forwarder = Forwarder::start(carbon.pickle_port)?;
+        let tls = std::env::var_os("SOAK_TLS").map(|_| tls(&folder, carbon.pickle_port)).transpose()?;
+        let forwarder = Forwarder::start(tls.as_ref().map_or(carbon.pickle_port, |(_, port, _)| *port))?;
         let port = forwarder.port;
         let clock = Ahead::new(&folder)?;
         let mut stage = Stage::with(folder, carbon)?;
@@ -90,7 +96,7 @@ impl Soak {
         say(&format!("stall_timeout = {stall}\n"))?;
         let longest = std::env::var_os("SOAK_LONGEST").is_some();
         let forwarder = Some(forwarder);
-        let mut soak = Self { stage, forwarder, port, clock, stall, random, longest, length: None };
+        let mut soak = Self { stage, forwarder, port, tls, clock, stall, random, longest, length: None };
         soak.configure()?;
         soak.stage.daemon.spawn()?;
         soak.stage.steady()?;
@@ -102,9 +108,17 @@ impl Soak {
         let mut plan = Plan::to(&format!("carbon.sandbox:{}", self.port));
         let stall = format!("\"{}\"", self.stall);
         plan.destinations = plan.destinations.replace("\"3s\"", &stall).replace("name = \"carbon\"\n", "");
+        if let Some((_, _, ca)) = &self.tls {
+            plan.destinations.push_str(&format!("tls = true\nca_file = {ca:?}\n"));
+        }
         // Shorter than many a fault: time that passes must prove nothing.
         plan.queue = "resend_window = \"5s\"\nreplay_rate = \"20000\"\n".to_owned();
         self.stage.configure(&plan)
+    }
+
+    /// What the forwarder forwards to.
+    fn receiver(&self) -> u16 {
+        self.tls.as_ref().map_or(self.stage.carbon.pickle_port, |(_, port, _)| *port)
     }
 
     /// Waits for a time between these, in seconds.
@@ -135,16 +149,26 @@ impl Soak {
     }
 }
 
+/// A running stunnel in front of the port `to`, its own, and the file of its authority.
+fn tls(folder: &Folder, to: u16) -> Result<(Process, u16, PathBuf)> {
+    let authority = Authority::new(folder, "ca")?;
+    let server = authority.issue(folder, "server", "DNS:carbon.sandbox", true)?;
+    let (mut proxy, port) = stunnel(folder, "stunnel", to, &server, "")?;
+    proxy.start()?;
+    Ok((proxy, port, authority.ca))
+}
+
 fn soak() -> Result<()> {
     let seed = number("SOAK_SEED", 0)?;
+    let table = faults(std::env::var_os("SOAK_TLS").is_some());
     let longest = std::env::var_os("SOAK_LONGEST").is_some();
-    let faults = if longest { FAULTS.len() } else { usize::try_from(number("SOAK_FAULTS", 200)?)? };
+    let faults = if longest { table.len() } else { usize::try_from(number("SOAK_FAULTS", 200)?)? };
     let kind = if longest { "of each kind the longest" } else { "mostly short, some long" };
     say(&format!("soak: {faults} faults, {kind}, SOAK_SEED={seed}, "))?;
     let mut soak = Soak::start(seed)?;
     let (start, mut by_kind) = (Instant::now(), BTreeMap::<&str, (usize, f64)>::new());
     for n in 1..=faults {
-        let chosen = if longest { FAULTS.get(n - 1) } else { soak.random.choice(FAULTS) };
+        let chosen = if longest { table.get(n - 1) } else { soak.random.choice(&table) };
         let Some(&(name, fault)) = chosen else { break };
         soak.stage.collected.look()?;
         let ticks = soak.stage.collected.counted().count();

@@ -98,9 +98,8 @@ impl Task {
         let lives_after = if is_safe { Duration::ZERO } else { LIVES_AFTER };
         if by_name {
             links.looked_up = Instant::now();
-            let (address, timeouts) = (self.to.address.clone(), self.to.timeouts);
-            links.opening =
-                Some(Box::pin(async move { lives(C::open(&address, timeouts).await?, lives_after).await }));
+            let to = self.to.clone();
+            links.opening = Some(Box::pin(async move { lives(C::open(&to).await?, lives_after).await }));
         } else {
             let open = links.current.stream.open_again();
             links.opening = Some(Box::pin(async move { lives(open.await?, lives_after).await }));
@@ -121,8 +120,14 @@ impl Task {
 
     pub(super) fn not_opened<C: Stream>(&mut self, links: &mut Links<C>, error: ConnectionError) -> Result {
         let now = Instant::now();
+        match &error {
+            // Perhaps a certificate that has expired since: it is for somebody to look at.
+            ConnectionError::Tls(_) if links.renewals_fail_since.is_none() => {
+                warn!(destination = %self.to.name, %error, "no new connection; ticks go over the last one");
+            }
+            error => debug!(destination = %self.to.name, %error, "no second connection"),
+        }
         let since = *links.renewals_fail_since.get_or_insert(now);
-        debug!(destination = %self.to.name, %error, "no second connection");
         self.budget.unasked();
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
@@ -137,7 +142,7 @@ impl Task {
             return Ok(());
         }
         self.gave_way = Some(now);
-        if is_gone {
+        if is_gone || matches!(error, ConnectionError::Tls(_)) {
             return Err(error);
         }
         warn!(destination = %self.to.name, %error, "the receiver takes no second connection, so that nothing proves that it reads; allow it two connections from this host");
@@ -185,6 +190,11 @@ impl Task {
                 self.doubt();
                 Ok(())
             }
+            Some(ConnectionError::Truncated) if !self.draining => {
+                current.stream.has_ended().map_or(Ok(()), Err)?;
+                self.truncated(&half);
+                Ok(())
+            }
             Some(ConnectionError::Closed) => {
                 // A peer that has died closes an old connection as cleanly as one that answers.
                 current.stream.has_ended().map_or(Ok(()), Err)?;
@@ -196,6 +206,7 @@ impl Task {
     }
 
     fn answered<C>(&mut self, half: &Link<C>) {
+        self.truncated = 0;
         let after = half.since.elapsed();
         // Also where nobody looked at the time: this process may have been stopped.
         if half.in_doubt || after > self.to.timeouts.stall {
@@ -206,6 +217,17 @@ impl Task {
         self.place.ledger(|ledger| ledger.answered(half.number, half.last_write, after, now));
         self.budget.answered(after, self.to.timeouts.stall);
         self.place.count(|status| status.renewals += 1);
+    }
+
+    /// An end without TLS's own: no answer, and no loss. A proxy that was killed ends like that, once.
+    fn truncated<C>(&mut self, half: &Link<C>) {
+        self.truncated += 1;
+        if self.truncated == 2 {
+            warn!(destination = %self.to.name, "the receiver closes connections without TLS's close_notify, which proves nothing, so that ticks are sent again and again; if no proxy is in between (carbon-c-relay sends none), say close_notify = false");
+        }
+        self.budget.doubted();
+        self.place.ledger(|ledger| ledger.answered_too_late(half.number));
+        self.trust();
     }
 
     /// Nothing shows that the peer reads. That is no loss.
@@ -259,7 +281,7 @@ pub(super) async fn half_closed_event<C: Stream>(
 }
 
 /// Such as "3 min 12 s".
-pub(super) fn in_words(duration: Duration) -> String {
+pub(crate) fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, seconds) => format!("{seconds} s"),

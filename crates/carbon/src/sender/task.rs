@@ -43,7 +43,7 @@ impl Task {
         while !self.draining || self.place.status().due > 0 {
             let opened = tokio::select! {
                 biased;
-                opened = C::open(&self.to.address, self.to.timeouts) => opened,
+                opened = C::open(&self.to) => opened,
                 () = self.drain.notified() => {
                     self.draining = true;
                     continue;
@@ -70,7 +70,8 @@ impl Task {
                 return warn!(%destination, %error, "nothing proves that it has read everything");
             }
             let delay = self.backoff.next_delay();
-            if is_closed_at_once && let Some(hint) = self.to.protocol.unusual_port(self.to.address.port) {
+            let hint = if is_closed_at_once { C::suspicion(&self.to).await } else { None };
+            if let Some(hint) = hint {
                 warn!(%destination, %error, due, hint, "closes every connection right after a write");
             } else if self.away_since.is_some() {
                 debug!(%destination, %error, "still away; trying again in {delay:.1?}");
@@ -118,6 +119,7 @@ impl Task {
 
     /// Everything that is not done is due again. Returns whether the protocol is doubtful since now.
     fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) -> bool {
+        self.truncated = 0;
         self.place.ledger(Ledger::lost);
         self.place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
         if let Some(since) = self.doubt_since {
@@ -128,7 +130,10 @@ impl Task {
             self.backoff.reset();
             self.closed_at_once = 0;
         } else if links.delivered.is_some()
-            && matches!(error, ConnectionError::Closed | ConnectionError::Socket(_))
+            && matches!(
+                error,
+                ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Socket(_)
+            )
         {
             self.closed_at_once += 1;
             return self.closed_at_once == CLOSED_AT_ONCE;
@@ -258,7 +263,7 @@ impl Task {
 
     /// Writes a frame, and goes on watching the half-closed connection meanwhile.
     async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, frame: &Frame) -> Result {
-        let bytes = match frame.bytes(self.to.protocol) {
+        let bytes = match frame.bytes(self.to.protocol, self.to.names) {
             Ok(bytes) => bytes,
             Err(error) => {
                 // Left in the queue it would be tried for ever.

@@ -129,7 +129,7 @@ Jobs that have ended, by final state, each counted once: slurm_jobs_finished. Re
         Paths { below: "slurm_jobs_finished.other_users.work", about: "The same.", leaves: &(ROUND, TOTAL) },
     ],
     replies: &[ReplyKind::Finished],
-    start: Start::Accounting,
+    start: Start::Finished,
 };
 
 /// What the configuration says.

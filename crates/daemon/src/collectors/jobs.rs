@@ -88,9 +88,19 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &TALLY,
         },
         Paths {
+            below: "slurm_jobs.no_qos.state.<state>",
+            about: "Jobs without a QOS, by state.",
+            leaves: &TALLY,
+        },
+        Paths {
             below: "slurm_jobs.account.<account>.state.<state>",
             about: "By account and state: `accounts = true`; off by default, for a cluster may have \
                     thousands. Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
+            leaves: &TALLY,
+        },
+        Paths {
+            below: "slurm_jobs.no_account.state.<state>",
+            about: "Jobs without an account, by state.",
             leaves: &TALLY,
         },
         Paths {

@@ -53,6 +53,7 @@ pub(super) const COLLECTOR: Collector = Collector {
             about: "GPUs by type; those without a type are in `slurm_nodes.untyped_gpu`.",
             leaves: &GPUS,
         },
+        Paths { below: "slurm_nodes.untyped_gpu", about: "GPUs without a type.", leaves: &GPUS },
         Paths {
             below: "slurm_nodes.drained",
             about: "How long nodes have been drained or draining: what nobody has looked at.",

@@ -43,6 +43,11 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &GPUS,
         },
         Paths {
+            below: "slurm_partitions.<partition>.untyped_gpu",
+            about: "Its GPUs without a type.",
+            leaves: &GPUS,
+        },
+        Paths {
             below: "slurm_partitions.<partition>",
             about: "Its jobs. One that waits in several partitions counts in each.",
             leaves: &JOBS,

@@ -1,8 +1,6 @@
 //! `slurm_rpc_stats`: slurmctld's RPC tables as sdiag prints them, and what they grew by since the last reading.
 //!
-//! Types of messages are bounded by Slurm. Users are not: they have paths only where `users` says how many, the others are
-//! one sum, and that sum and theirs are always the whole table. Interval figures are sums of rows' own growth, so that
-//! they do not jump when a user changes sides.
+//! What a row comes to is rpc_metrics.rs's.
 
 #[cfg(test)]
 #[path = "../../tests/inside/rpc_stats/tests.rs"]
@@ -11,13 +9,16 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, RpcUser, rpc_name};
+use slurm_snapshot::{Reading, Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_name};
 
 use super::{Begin, Collector, Paths, Start, TickCollector, TickOutcome};
-use crate::derive::{self, Calls, Reset, Tables};
+use crate::derive::{self, Reset, Tables};
 use crate::metric::{Metric, Points, Rollup, count};
+use crate::rpc_metrics::{self, CallsRow, Growth, MEMBERS, length};
 use crate::settings::{Setting, Value};
-use crate::user_paths::{Candidate, UserPaths};
+use crate::user_paths::UserPaths;
+
+const FAMILY: &str = "slurm_rpc_stats";
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "rpc_stats",
@@ -42,7 +43,7 @@ users. Have the rules of `slurm-graphite storage-schemas` in place first, and se
         Paths {
             below: "slurm_rpc_stats.total",
             about: "All message types of that table together.",
-            leaves: &TOTAL,
+            leaves: &(TOTAL, ROWS),
         },
         Paths {
             below: "slurm_rpc_stats.user.<user>",
@@ -96,43 +97,8 @@ struct Before {
     tables: Tables,
 }
 
-/// What the tables grew by, and in how long, s.
-struct Growth {
-    tables: Tables,
-    seconds: f64,
-}
-
-impl Growth {
-    /// Of one of the tables: its rows, and an interval without any of their calls.
-    fn of<'a, K>(
-        growth: Option<&'a Growth>,
-        table: impl Fn(&'a Tables) -> &'a BTreeMap<K, Calls>,
-    ) -> Option<(&'a BTreeMap<K, Calls>, RowGrowth)> {
-        let &Growth { ref tables, seconds } = growth?;
-        let rows = table(tables);
-        Some((rows, RowGrowth { calls: Calls::default(), all: Calls::sum(rows.values()), seconds }))
-    }
-}
-
-/// One row, or a sum of some.
-#[derive(Default)]
-struct CallsRow {
-    calls: Calls,
-    interval: Option<RowGrowth>,
-    queue: Option<RpcQueue>,
-}
-
-/// What a row grew by.
-#[derive(Clone, Copy)]
-struct RowGrowth {
-    calls: Calls,
-    /// What the whole table grew by.
-    all: Calls,
-    seconds: f64,
-}
-
-struct Total {
-    row: CallsRow,
+/// How many rows the tables have.
+struct Rows {
     types: usize,
     users: usize,
 }
@@ -169,11 +135,20 @@ impl TickCollector for RpcStats {
         let Some(rpc) = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref()) else {
             return;
         };
-        let tables = Tables::of(rpc);
+        let tables = Tables::of(&rpc.types, &rpc.users);
         let growth = self.growth(reading, &tables);
-        push_types(reading.release, rpc, &tables, growth.as_ref(), points);
+        let name = |id| type_name(id, reading.release);
+        rpc_metrics::push_types(FAMILY, name, (CALLS, TOTAL), &tables, growth.as_ref(), points);
+        let queues: BTreeMap<u16, &RpcQueue> =
+            rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
+        for (id, queue) in queues {
+            points.push(&format!("{FAMILY}.type.{}", name(id.into())), QUEUE, queue);
+        }
+        let rows = Rows { types: tables.types.len(), users: tables.users.len() };
+        points.push("slurm_rpc_stats.total", ROWS, &rows);
         if let Some(user_paths) = &mut self.user_paths {
-            push_users(user_paths, timestamp, rpc, &tables, growth.as_ref(), points);
+            let users = (rpc.users.as_slice(), &tables);
+            rpc_metrics::push_users(FAMILY, user_paths, timestamp, CALLS, users, growth.as_ref(), points);
         }
         push_pending(reading.release, rpc, points);
         self.before = Some(Before { reading: Arc::clone(reading), tables });
@@ -181,89 +156,6 @@ impl TickCollector for RpcStats {
 
     fn changed_memory(&mut self) -> Option<String> {
         self.user_paths.as_mut()?.changed_memory(self.timestamp)
-    }
-}
-
-fn push_types(
-    release: Release,
-    rpc: &RpcTables,
-    tables: &Tables,
-    growth: Option<&Growth>,
-    points: &mut Points<'_>,
-) {
-    let grown = Growth::of(growth, |tables| &tables.types);
-    let mut queues: BTreeMap<u16, &RpcQueue> =
-        rpc.types.iter().filter_map(|row| Some((row.id, row.queue.as_ref()?))).collect();
-    for (id, calls) in &tables.types {
-        let interval = grown.and_then(|(types, none)| Some(RowGrowth { calls: *types.get(id)?, ..none }));
-        let row = CallsRow { calls: *calls, interval, queue: queues.remove(id).cloned() };
-        let below = format!("slurm_rpc_stats.type.{}", type_name((*id).into(), release));
-        points.push(&below, CALLS, &row);
-        points.push(&below, QUEUE, &row);
-    }
-    let row = CallsRow {
-        calls: Calls::sum(tables.types.values()),
-        interval: grown.map(|(_, none)| RowGrowth { calls: none.all, ..none }),
-        queue: None,
-    };
-    let total = Total { row, types: tables.types.len(), users: tables.users.len() };
-    points.push("slurm_rpc_stats.total", TOTAL, &total);
-}
-
-fn push_users(
-    user_paths: &mut UserPaths,
-    now: i64,
-    rpc: &RpcTables,
-    tables: &Tables,
-    growth: Option<&Growth>,
-    points: &mut Points<'_>,
-) {
-    let grown = Growth::of(growth, |tables| &tables.users);
-    let none = grown.map(|(_, none)| none);
-    let users: BTreeMap<u32, &RpcUser> = rpc.users.iter().map(|user| (user.id, user)).collect();
-    let seconds = none.map(|none| none.seconds);
-    let candidates: Vec<(Candidate<'_>, Option<Calls>)> = users
-        .values()
-        .map(|user| {
-            let grown = grown.and_then(|(users, _)| users.get(&user.id).copied());
-            (candidate(user, grown, seconds), grown)
-        })
-        .collect();
-    let ranked: Vec<Candidate<'_>> = candidates.iter().map(|(user, _)| *user).collect();
-    user_paths.update(now, &ranked);
-
-    let mut others = CallsRow { interval: none, ..CallsRow::default() };
-    let mut without = 0_usize;
-    for (user, grown) in &candidates {
-        let (calls, grown) = (tables.users.get(&user.uid).copied().unwrap_or_default(), *grown);
-        if let Some(path) = user_paths.member(user, now) {
-            let interval = none.and_then(|none| Some(RowGrowth { calls: grown?, ..none }));
-            let row = CallsRow { calls, interval, queue: None };
-            points.push(&format!("slurm_rpc_stats.user.{path}"), CALLS, &row);
-        } else {
-            without += 1;
-            others.calls += calls;
-            if let (Some(interval), Some(grown)) = (&mut others.interval, grown) {
-                interval.calls += grown;
-            }
-        }
-    }
-    points.push("slurm_rpc_stats.others", CALLS, &others);
-    points.push("slurm_rpc_stats.others", MEMBERS, &without);
-}
-
-/// By RPC time. Who keeps a thread of slurmctld at work for a tenth of the time is heavy.
-fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Candidate<'_> {
-    let busy = |grown: Calls| {
-        let seconds = seconds.unwrap_or(f64::INFINITY);
-        std::time::Duration::from_micros(grown.time).as_secs_f64() >= seconds / 10.0
-    };
-    Candidate {
-        uid: user.id,
-        name: user.name.as_deref(),
-        looking_up: user.looking_up,
-        rank: grown.filter(|grown| grown.time > 0).map(|grown| (grown.time, grown.count)),
-        is_heavy: grown.is_some_and(busy),
     }
 }
 
@@ -286,56 +178,34 @@ fn type_name(id: u32, release: Release) -> String {
     rpc_name(id, release).map_or_else(|| format!("type_{id}"), str::to_owned)
 }
 
-#[rustfmt::skip]
-const CALLS: &[Metric<CallsRow>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |r| count(r.calls.count),
-        meaning: "RPCs served since slurmctld's start or sdiag --reset" },
-    Metric { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| count(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
-        meaning: "mean time of one of those, truncated: sdiag's ave_time" },
-    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| count(r.calls.time),
-        meaning: "time of all of those" },
-    Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
-        meaning: "RPCs served in the interval, per minute" },
-    Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
-        meaning: "mean time of an RPC of the interval; none without an RPC" },
-    Metric { leaf: "time_share", unit: "0-1", rollup: Rollup::Average, value: time_share,
-        meaning: "share of the time that slurmctld spent on all RPCs of the interval" },
-];
+const SINCE: &str = "RPCs served since slurmctld's start or sdiag --reset";
+
+const CALLS: &[Metric<CallsRow>] = &rpc_metrics::calls(
+    SINCE,
+    "mean time of one of those, truncated: sdiag's ave_time",
+    "share of the time that slurmctld spent on all RPCs of the interval",
+);
+
+const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
 #[rustfmt::skip]
-const QUEUE: &[Metric<CallsRow>] = &[
-    Metric { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.queued.into()),
+const QUEUE: &[Metric<RpcQueue>] = &[
+    Metric { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |q| Some(q.queued.into()),
         meaning: "RPCs of this type in slurmctld's RPC queue; from Slurm 24.05, where enable_rpc_queue is set, as are the next three" },
-    Metric { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |r| r.queue.as_ref().and_then(|q| count(q.dropped)),
+    Metric { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |q| count(q.dropped),
         meaning: "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset" },
-    Metric { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |r| r.queue.as_ref().map(|q| q.cycle_last.into()),
+    Metric { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |q| Some(q.cycle_last.into()),
         meaning: "RPCs served in the last cycle of the queue" },
-    Metric { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |r| r.queue.as_ref().map(|q| q.cycle_max.into()),
+    Metric { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |q| Some(q.cycle_max.into()),
         meaning: "most RPCs served in a cycle of the queue" },
 ];
 
 #[rustfmt::skip]
-const TOTAL: &[Metric<Total>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |t| count(t.row.calls.count),
-        meaning: "RPCs served since slurmctld's start or sdiag --reset" },
-    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |t| count(t.row.calls.time),
-        meaning: "time of all of those" },
-    Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: |t| calls_per_minute(&t.row),
-        meaning: "RPCs served in the interval, per minute" },
-    Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: |t| interval_mean_time(&t.row),
-        meaning: "mean time of an RPC of the interval" },
-    Metric { leaf: "busy", unit: "count", rollup: Rollup::Average, value: busy,
-        meaning: "RPC time of the interval per time: how many RPCs were being served at once, on average" },
+const ROWS: &[Metric<Rows>] = &[
     Metric { leaf: "types", unit: "count", rollup: Rollup::Average, value: |t| length(t.types),
         meaning: "rows of the table of types; at 100 it is full, and further types are counted nowhere" },
     Metric { leaf: "users", unit: "count", rollup: Rollup::Average, value: |t| length(t.users),
         meaning: "rows of the table of users; at 200 it is full, and further users are counted nowhere" },
-];
-
-#[rustfmt::skip]
-const MEMBERS: &[Metric<usize>] = &[
-    Metric { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| length(users),
-        meaning: "how many users these are" },
 ];
 
 #[rustfmt::skip]
@@ -351,29 +221,3 @@ const PENDING_TOTAL: &[Metric<Pending>] = &[
     Metric { leaf: "dumped", unit: "count", rollup: Rollup::Average, value: |p| length(p.dumped),
         meaning: "how many of them slurmctld shows with their nodes in `sdiag` and `slurm-graphite stats`: at most 25" },
 ];
-
-fn calls_per_minute(row: &CallsRow) -> Option<f64> {
-    let interval = row.interval?;
-    Some(count(interval.calls.count)? * 60.0 / interval.seconds)
-}
-
-fn interval_mean_time(row: &CallsRow) -> Option<f64> {
-    ratio(row.interval?.calls.time, row.interval?.calls.count)
-}
-
-fn time_share(row: &CallsRow) -> Option<f64> {
-    ratio(row.interval?.calls.time, row.interval?.all.time)
-}
-
-fn busy(total: &Total) -> Option<f64> {
-    let interval = total.row.interval?;
-    Some(count(interval.all.time)? / 1e6 / interval.seconds)
-}
-
-fn ratio(part: u64, whole: u64) -> Option<f64> {
-    if whole == 0 { None } else { Some(count(part)? / count(whole)?) }
-}
-
-fn length(rows: usize) -> Option<f64> {
-    u32::try_from(rows).ok().map(f64::from)
-}

@@ -3,14 +3,18 @@
 //! `✓` is well, `✗` is not and makes the exit code 1, `–` is what could not be looked at, and why. Nothing is sent
 //! but one point of a path of its own, the canary, some hundred times; the daemon's store is never opened.
 
+mod accounting;
 mod carbon_conf;
 mod delivery;
 mod ini;
+mod neighbors;
 mod read_back;
 mod rest;
 mod rules;
 mod slurm;
 mod storage;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -27,7 +31,19 @@ use crate::url::Url;
 use crate::{prefix, self_metrics};
 
 pub(super) fn check(options: &Options) -> Result<()> {
-    load(options).map_err(Into::into).and_then(|config| print(&configuration(&config)))
+    let config = load(options)?;
+    print(&configuration(&config))?;
+    let mut report = Report::default();
+    neighbors::look(&config, &mut report)?;
+    files(&config, &mut report)?;
+    report.end()
+}
+
+/// What other files the configuration names that can be looked at without a connection.
+fn files(_config: &Config, _report: &mut Report) -> Result<()> {
+    #[cfg(feature = "tls")]
+    tls::files(_config, _report)?;
+    Ok(())
 }
 
 pub(super) fn connect(
@@ -38,28 +54,26 @@ pub(super) fn connect(
     let config = load(options)?;
     print(&configuration(&config))?;
     log_errors(options, &config);
-    let report = block_on(async {
+    block_on(async {
         let mut report = Report::default();
+        neighbors::look(&config, &mut report)?;
         let reading = match &config.slurm.rest.endpoint {
             Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
             None => slurm::look(&config, &mut report).await?,
         };
+        accounting::look(&config, reading.as_ref(), &mut report).await?;
         delivery::queue(&config, &mut report)?;
+        files(&config, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
         let canary = canary(&config, reading.as_ref());
         let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
         if let Some(url) = read_back {
             let canary = canary.as_ref().filter(|_| has_read);
-            read_back::look(url, canary, &mut report).await?;
+            read_back::look(url, canary, config.has_tags_only(), &mut report).await?;
         }
-        Ok(report)
-    })?;
-    match report.wrong {
-        0 => Ok(()),
-        1 => bail!("one thing is not well; what to do is said above"),
-        many => bail!("{many} things are not well; what to do is said above"),
-    }
+        report.end()
+    })
 }
 
 fn configuration(config: &Config) -> String {
@@ -93,6 +107,15 @@ impl Report {
     /// Not looked at, and why.
     fn unknown(&mut self, text: &str) -> Result<()> {
         print(&format!("– {text}\n"))
+    }
+
+    /// An error where something is not well.
+    fn end(self) -> Result<()> {
+        match self.wrong {
+            0 => Ok(()),
+            1 => bail!("one thing is not well; what to do is said above"),
+            many => bail!("{many} things are not well; what to do is said above"),
+        }
     }
 }
 

@@ -8,12 +8,17 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use carbon::Names;
+use slurm_snapshot::{Reading, Reply, ReplyKind, Role};
 
 use super::once::Ticks;
-use super::{IMPATIENT, block_on, load, log_errors, print};
+use super::stats::whole;
+use super::{IMPATIENT, block_on, load, log_errors, print, read_or_advise};
+use crate::accounting::Plan;
 use crate::cli::Options;
-use crate::collectors::{Collector, Paths, fits};
+use crate::collectors::{Collector, Paths, Start, finished_batch, fits};
 use crate::config::Config;
+use crate::finished::{Ledger, Round, Span};
 use crate::self_metrics;
 use crate::source::Source;
 
@@ -46,26 +51,55 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
             tokio::time::sleep(BETWEEN).await;
         }
         paths.extend(batch.points().map(|point| point.path().to_owned()));
+        if is_first && let Some(plan) = Plan::of(config) {
+            let now = batch.timestamp();
+            let reading = read_or_advise(config.slurm.clone(), plan.request(now - plan.window, now)).await?;
+            whole(&reading, ReplyKind::Finished)?;
+            paths.extend(finished(plan, &reading, now, ticks.prefix()));
+        }
     }
     complete(config, &mut paths);
     Ok(paths)
 }
 
-/// Adds what a survey that tells news has points for only later, such as the waits of jobs that start between two rounds: every figure of
-/// a level that it has a path at, and of a level with a name of its own beside such.
+/// The paths of finished jobs, if there were no others than those that ended in the last `window`.
+fn finished(plan: Plan, reading: &Reading, now: i64, prefix: &str) -> Vec<String> {
+    let mut ledger = Ledger::first("", now.saturating_sub(plan.window));
+    let mut round = Round::new(now, plan.window, plan.levels);
+    if let Some(Reply::Finished(finished)) = &reading.reply {
+        round.add(finished, 0, &ledger);
+    }
+    let next = ledger.next(round, now, Span { seconds: plan.window, ids: usize::MAX });
+    ledger.adopt(next);
+    finished_batch(ledger.counts(), prefix).points().map(|point| point.path().to_owned()).collect()
+}
+
+/// Adds what is published only later. Of a survey that tells news, such as the waits of jobs that start between two rounds: every
+/// figure of a level that it has a path at, and of a level with a name of its own beside such. Of slurmdbd's statistics what a
+/// second reading brings.
 fn complete(config: &Config, paths: &mut BTreeSet<String>) {
-    let has_news = |collector: &Collector| collector.replies.iter().any(|reply| reply.row().tells_news);
-    let surveys =
-        config.collectors.enabled().filter(|(collector, _)| collector.is_survey() && has_news(collector));
-    let surveys: Vec<&Paths> =
-        surveys.flat_map(|(collector, settings)| collector.paths_with(settings)).collect();
+    let has_news = |collector: &Collector| {
+        matches!(collector.start, Start::Finished)
+            || collector.replies.iter().any(|reply| reply.row().tells_news)
+    };
+    let surveys: Vec<(&Paths, bool)> = config
+        .collectors
+        .enabled()
+        .filter(|(collector, _)| collector.is_survey())
+        .map(|(collector, settings)| (collector, settings, has_news(collector)))
+        .filter(|(collector, _, has_news)| *has_news || collector.role() == Role::Accounting)
+        .flat_map(|(collector, settings, news)| {
+            collector.paths_with(settings).iter().map(move |its| (its, news))
+        })
+        .collect();
     let mut more = BTreeSet::new();
     for path in &*paths {
         let Some((path, _)) = path.rsplit_once(".gauge-") else { continue };
         // A prefix may look like a family.
         for (prefix, below) in path.match_indices("slurm_").filter_map(|(at, _)| path.split_at_checked(at)) {
-            for documented in &surveys {
-                let Some(level) = level(documented.below, below) else { continue };
+            for (documented, has_news) in &surveys {
+                let beside = |_: &String| *has_news || fits(documented.below, below);
+                let Some(level) = level(documented.below, below).filter(beside) else { continue };
                 let leaves = documented.leaves.leaves().into_iter();
                 more.extend(leaves.map(|leaf| format!("{prefix}{level}.gauge-{}", leaf.leaf)));
             }
@@ -106,6 +140,9 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
          that it has not made yet. At the {SHIPPED_CREATES} that it is shipped with these take {minutes} min; raise it \
          until they are there, or live with that many minutes of holes.\n"
     );
+    if config.carbon.iter().any(|to| to.names != Names::Paths) {
+        text.push_str("A destination with tags gets as many.\n");
+    }
     text
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::collectors::{COLLECTORS, Paths};
 use crate::metric::{Leaf, Rollup};
-use crate::self_metrics;
+use crate::tagged::{documented, every_path};
 
 /// What slurmrestd does not tell, of all that libslurm tells: the one list, against which live tests hold the two readers.
 const OVER_REST: &str = include_str!("metrics/rest.md");
@@ -16,13 +16,17 @@ pub(super) fn document() -> String {
          Printed by `slurm-graphite metrics`; do not edit. Every path begins with the configured `prefix` \
          (`cluster` by default), and every path is public: a rename is announced under *Paths* in the changelog.\n\n\
          *Roll-up* is the `aggregationMethod` that suits the figure; config/carbon/storage-aggregation.conf has \
-         them.\n",
+         them.\n\n\
+         A destination with `tags = true` gets each point under a name with tags instead: what varies in the path is a tag, all else \
+         the name. The tag `cluster` is the prefix, without a leading `cluster.`. Of a value over 191 bytes, which graphite-web \
+         has no room for, the end is replaced by `-` and six hexadecimal digits of its own hash.\n",
     );
-    for Paths { below, about, leaves } in every_path() {
+    for paths in every_path() {
+        let (Paths { below, about, leaves }, tagged) = (paths, documented(paths));
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "\n## cluster.{below}\n\n{about}\n\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n"
+            "\n## cluster.{below}\n\n{about}\n\nWith tags: `{tagged}`\n\n| gauge- | unit | roll-up | meaning |\n|---|---|---|---|\n"
         );
         for Leaf { leaf, unit, rollup, meaning } in leaves.leaves() {
             let rollup = match rollup {
@@ -41,10 +45,6 @@ pub(super) fn document() -> String {
         }
     }
     text
-}
-
-fn every_path() -> impl Iterator<Item = &'static Paths> {
-    COLLECTORS.iter().flat_map(|collector| collector.paths).chain(self_metrics::PATHS)
 }
 
 #[cfg(test)]
@@ -75,29 +75,37 @@ mod tests {
 
     #[test]
     fn carbon_rolls_every_figure_up_as_it_says() {
-        let rules = include_str!("../../../../config/carbon/storage-aggregation.conf");
+        let rules = aggregations(include_str!("../../../../config/carbon/storage-aggregation.conf"));
         for paths in every_path() {
             let below = paths.below.replace(['<', '>'], "");
             for Leaf { leaf, rollup, .. } in paths.leaves.leaves() {
                 for prefix in ["cluster", "cluster.sandbox"] {
                     let path = format!("{prefix}.{below}.gauge-{leaf}");
-                    assert_eq!(aggregation(rules, &path), Some(rollup), "{path}");
+                    for name in [crate::tagged::tagged(&path), path] {
+                        assert_eq!(aggregation(&rules, &name), Some(rollup), "{name}");
+                    }
                 }
             }
         }
     }
 
-    /// The first rule whose pattern is found in `path`, as Carbon reads them.
-    fn aggregation(rules: &str, path: &str) -> Option<Rollup> {
-        rules.split("\n[").skip(1).find_map(|rule| {
-            let value = |key: &str| rule.lines().find_map(|l| l.strip_prefix(&format!("{key} = ")));
-            let pattern = regex::Regex::new(value("pattern").unwrap()).unwrap();
-            pattern.is_match(path).then(|| match value("aggregationMethod").unwrap() {
+    /// Patterns and what they say, in order.
+    fn aggregations(rules: &str) -> Vec<(regex::Regex, Rollup)> {
+        let rule = |rule: &str| {
+            let value = |key: &str| rule.lines().find_map(|l| l.strip_prefix(&format!("{key} = "))).unwrap();
+            let rollup = match value("aggregationMethod") {
                 "average" => Rollup::Average,
                 "last" => Rollup::Last,
                 "max" => Rollup::Max,
                 other => panic!("{other}"),
-            })
-        })
+            };
+            (regex::Regex::new(value("pattern")).unwrap(), rollup)
+        };
+        rules.split("\n[").skip(1).map(rule).collect()
+    }
+
+    /// The first rule whose pattern is found in `path`, as Carbon reads them.
+    fn aggregation(rules: &[(regex::Regex, Rollup)], path: &str) -> Option<Rollup> {
+        rules.iter().find(|(pattern, _)| pattern.is_match(path)).map(|(_, rollup)| *rollup)
     }
 }

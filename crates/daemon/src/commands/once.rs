@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use carbon::{Batch, Queue, Sender};
-use slurm_snapshot::{Reading, ReplyKind, Request};
+use slurm_snapshot::{Reading, ReplyKind, Request, Role};
 
 use super::{block_on, load_what_is_readable, log_errors, no_cluster, note, print, read_or_advise, slot};
+use crate::accounting::Plan;
 use crate::cli::Options;
 use crate::collecting::{Collecting, Due};
 use crate::collectors::TickOutcome;
-use crate::config::{Collectors, Config};
+use crate::config::{Collectors, Config, Slurm};
 use crate::prefix;
 use crate::source::recording;
 use crate::survey::Survey;
@@ -34,6 +35,11 @@ pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
         let mut batch = ticks.batch(*reading)?;
         ticks.survey(&mut batch).await;
         print_lines(&batch)?;
+        if Plan::of(&config).is_some() {
+            note(
+                "finished jobs are counted by the daemon alone; `stats --jobs --finished` has those of the last hour",
+            );
+        }
         if is_unsent {
             note("printed, and not sent: add --config FILE or --carbon HOST:PORT to send it");
         }
@@ -63,11 +69,21 @@ impl<'a> Ticks<'a> {
 
     /// Adds what the collectors of the cluster itself have to say, whenever they would be due.
     pub(super) async fn survey(&mut self, batch: &mut Batch) {
-        let Some(needs) = self.collecting.needs() else { return };
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
-        let survey = Survey::start(&self.config.slurm, max_duty, max_threads);
-        let done = survey.all(batch.timestamp(), needs).await;
-        self.collecting.collect_survey(Due::Always, &done, batch.timestamp(), &self.prefix, batch);
+        // Whoever answers, as for the statistics.
+        let slurm = Slurm { follow: false, ..self.config.slurm.clone() };
+        for role in [Role::Surveys, Role::Accounting] {
+            let Some(needs) = self.collecting.needs(role) else { continue };
+            let survey = Survey::start(&slurm, max_duty, max_threads);
+            let (done, failures) = survey.all(batch.timestamp(), needs).await;
+            failures.iter().for_each(|failure| note(failure));
+            self.collecting.collect_survey(Due::Always, &done, batch.timestamp(), &self.prefix, batch);
+        }
+    }
+
+    /// What the paths of the last reading begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// The tick of the next reading.

@@ -4,6 +4,7 @@
 //! destination's queue, and the ticks go on whatever those do.
 
 mod accounting;
+mod following;
 mod reload;
 mod signals;
 mod status;
@@ -14,11 +15,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use carbon::{Batch, Destination, Queue, Sender};
-use slurm_snapshot::{ReplyKind, Request};
+use slurm_snapshot::{Reply, ReplyKind, Request, Role};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, trace, warn};
 
 use self::accounting::{accounted, kept, start_accounting};
+use self::following::{pinged, waited};
 use self::reload::Loading;
 use self::signals::{Signals, StopSignals, or_stop};
 use self::status::SlurmctldSeen;
@@ -31,6 +33,7 @@ use crate::collecting::Collecting;
 use crate::collector_memory::Memories;
 use crate::collectors::TickOutcome;
 use crate::config::Config;
+use crate::follow::Follow;
 use crate::grid::{Grid, Tick};
 use crate::notify::Notify;
 use crate::prefix;
@@ -61,7 +64,9 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
                 daemon.woken();
             }
             DaemonEvent::Answered(outcome) => daemon.answered(outcome),
-            DaemonEvent::Surveyed(outcome) => daemon.surveyed(outcome),
+            DaemonEvent::Pinged(outcome) => daemon.pinged(outcome)?,
+            DaemonEvent::Waited => daemon.waited(),
+            DaemonEvent::Surveyed(role, outcome) => daemon.surveyed(role, outcome),
             DaemonEvent::Accounted(outcome) => daemon.accounted(outcome),
             DaemonEvent::CountsKept => daemon.counts_kept(),
             DaemonEvent::StatusAsked(asker) => asker.answer(&daemon.status()),
@@ -75,7 +80,9 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
 enum DaemonEvent {
     Woken(std::io::Result<()>),
     Answered(Outcome),
-    Surveyed(Outcome),
+    Pinged(Outcome),
+    Waited,
+    Surveyed(Role, Outcome),
     Accounted(Outcome),
     CountsKept,
     StatusAsked(Asker),
@@ -91,8 +98,12 @@ struct Daemon {
     /// When systemd's watchdog must be fed at the latest, Unix time.
     feed: Option<Duration>,
     source: Source,
+    /// Where figures are published only if the active slurmctld runs here.
+    follow: Option<Follow>,
     /// For the collectors that want more than the statistics; `None` where there is none.
     survey: Option<Survey>,
+    /// For those that need slurmdbd's own statistics. Its reader is that of finished jobs.
+    dbd_survey: Option<Survey>,
     /// For finished jobs; `None` where they are not counted.
     accounting: Option<Accounting>,
     collecting: Collecting,
@@ -130,6 +141,7 @@ enum LoggedState {
     Nothing,
     Up,
     Down,
+    Standby,
 }
 
 impl Daemon {
@@ -143,6 +155,8 @@ impl Daemon {
         let memories = Memories::new(config.queue.dir.clone());
         memories.read(config.collectors.remembering()).await;
         let collecting = Collecting::start(config.interval, &config.collectors, |name| memories.recall(name));
+        let dbd_survey = start_survey(&config, &collecting, Role::Accounting, None);
+        let shared = dbd_survey.as_ref().map(|survey| survey.source().share());
         info!(
             interval = config.interval,
             prefix = %config.prefix,
@@ -155,8 +169,10 @@ impl Daemon {
             feed: Some(Duration::ZERO),
             grid: Grid::new(config.interval, clock::now()),
             source: Source::start(config.slurm.clone(), START_DEADLINE),
-            survey: start_survey(&config, &collecting),
-            accounting: start_accounting(&config),
+            follow: Follow::start(&config.slurm),
+            survey: start_survey(&config, &collecting, Role::Surveys, None),
+            dbd_survey,
+            accounting: start_accounting(&config, shared),
             collecting,
             memories,
             queue,
@@ -185,10 +201,14 @@ impl Daemon {
         let next = self.grid.next();
         let moment = self.feed.map_or(next, |feed| next.min(feed));
         let ticket = self.accounting.as_ref().and_then(Accounting::ticket);
+        let waits_until = self.follow.as_ref().and_then(Follow::deadline);
         tokio::select! {
             woken = self.alarm.at(moment) => DaemonEvent::Woken(woken),
             outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
-            outcome = surveyed(self.survey.as_mut()) => DaemonEvent::Surveyed(outcome),
+            () = waited(waits_until), if waits_until.is_some() => DaemonEvent::Waited,
+            outcome = pinged(self.follow.as_mut()) => DaemonEvent::Pinged(outcome),
+            outcome = surveyed(self.survey.as_mut()) => DaemonEvent::Surveyed(Role::Surveys, outcome),
+            outcome = surveyed(self.dbd_survey.as_mut()) => DaemonEvent::Surveyed(Role::Accounting, outcome),
             outcome = accounted(self.accounting.as_mut()) => DaemonEvent::Accounted(outcome),
             () = kept(&self.queue, ticket), if ticket.is_some() => DaemonEvent::CountsKept,
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
@@ -228,11 +248,20 @@ impl Daemon {
             }
             self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
             self.emit(tick.timestamp, TickOutcome::Failed);
-        } else if self.source.ask(Request::new(ReplyKind::Statistics, self.collecting.options())) {
-            self.asked = true;
-            self.pending = Some(tick.timestamp);
+        } else {
+            self.begin(tick.timestamp);
         }
         self.tell_status();
+    }
+
+    /// Asks slurmctld for a tick.
+    fn ask(&mut self, timestamp: i64) {
+        let mut options = self.collecting.options();
+        options.follow = self.follow.is_some();
+        if self.source.ask(Request::new(ReplyKind::Statistics, options)) {
+            self.asked = true;
+            self.pending = Some(timestamp);
+        }
     }
 
     /// slurm.conf may be replaced by another cluster's: nothing that was seen of the old one goes under the new name.
@@ -277,6 +306,9 @@ impl Daemon {
         self.asked = false;
         self.expiry.note(&outcome, unix_now());
         self.slurmctld.note(&outcome, unix_now());
+        if outcome.as_ref().is_ok_and(|reading| reading.reply == Some(Reply::Standby)) {
+            return self.answered_standby(outcome.ok().and_then(|reading| reading.cluster));
+        }
         match &outcome {
             Ok(_) => self.health.readings_ok += 1,
             Err(_) => self.health.readings_failed += 1,
@@ -316,7 +348,7 @@ impl Daemon {
         let reading = outcome.reading();
         self.health.ticks_run += 1;
         self.health.slurmctld_up = match outcome {
-            TickOutcome::GivenUp => None,
+            TickOutcome::GivenUp | TickOutcome::Standby => None,
             _ => Some(reading.is_some()),
         };
         self.health.reading_duration = reading.map(|reading| reading.elapsed);
@@ -329,9 +361,12 @@ impl Daemon {
         }
         let prefix = self.config.prefix.fill(self.cluster.as_deref(), &self.host);
         self.log_nameless(prefix.is_none());
+        let is_published = self.follow_outcome(&outcome);
         let Some(prefix) = prefix else { return };
         let mut batch = Batch::new(timestamp);
-        self.collecting.collect(timestamp, &outcome, &prefix, &mut batch);
+        if is_published {
+            self.collecting.collect(timestamp, &outcome, &prefix, &mut batch);
+        }
         let destinations: Vec<(String, DestinationMetrics)> = self
             .senders
             .iter()
@@ -340,30 +375,42 @@ impl Daemon {
             })
             .collect();
         let queue = self.queue.status();
-        let replies = self.survey.iter().flat_map(Survey::counters);
+        let replies = self.survey.iter().chain(&self.dbd_survey).flat_map(Survey::counters);
         let replies = replies.chain(self.accounting.iter().map(Accounting::counters));
         self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
         if !matches!(outcome, TickOutcome::GivenUp) {
             let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
-            self.begin_survey(timestamp, statistics.map(|statistics| statistics.server_thread_count));
+            if is_published {
+                self.begin_surveys(timestamp, statistics.map(|statistics| statistics.server_thread_count));
+            }
             let backlog = statistics.map(|statistics| statistics.dbd_agent_queue_size);
-            self.begin_accounting(timestamp, backlog.map(u64::from));
+            // Without either, what others publish is not known.
+            if is_published || matches!(outcome, TickOutcome::Standby) {
+                self.begin_accounting(timestamp, backlog.map(u64::from), is_published);
+            }
         }
     }
 
     /// Readers started again by the present sources.
     fn restarts(&self) -> u64 {
         let second = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
-        let third = self.accounting.as_ref().map_or(0, Accounting::restarts);
-        self.source.restarts().saturating_add(second).saturating_add(third)
+        let third = self.dbd_source().map_or(0, Source::restarts);
+        let pings = self.follow.as_ref().map_or(0, |follow| follow.source().restarts());
+        [second, third, pings].into_iter().fold(self.source.restarts(), u64::saturating_add)
+    }
+
+    /// The reader of slurmdbd, where there is one.
+    fn dbd_source(&self) -> Option<&Source> {
+        let of_finished = self.accounting.as_ref().map(Accounting::source);
+        of_finished.or_else(|| self.dbd_survey.as_ref().map(Survey::source))
     }
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
     async fn stop(self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
-        drop((self.source, self.survey, self.accounting, self.status_socket));
+        drop((self.source, self.follow, self.survey, self.dbd_survey, self.accounting, self.status_socket));
         self.queue.publish();
         let mut drains = JoinSet::new();
         for (to, sender) in self.senders {

@@ -1,17 +1,19 @@
 //! `stats`: what sdiag prints, in its words and order, names resolved; as a recording with `--json`. With `--jobs`: whose
-//! jobs run and wait. With `--fairshare`: what sshare prints.
+//! jobs run and wait, or have ended. With `--fairshare`: what sshare prints.
 
 mod compared;
 mod document;
 mod fairshare;
+mod finished;
 mod jobs;
 
 use anyhow::{Context, Result, bail};
-use slurm_snapshot::{Answer, Reading, ReplyKind, ReplyOptions, Request};
+use slurm_snapshot::{Answer, Reading, ReplyKind, ReplyOptions, Request, Role};
 
 pub(super) use self::compared::{Compared, RankedRow, Served};
 pub(super) use self::document::document;
 pub(super) use self::fairshare::fairshare;
+pub(super) use self::finished::finished;
 pub(super) use self::jobs::jobs;
 use super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
 use crate::cli::Options;
@@ -38,13 +40,14 @@ pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
     print(&document(&reading, None))
 }
 
-/// Refuses a reply of which slurmctld may keep some from this user.
-fn whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
+/// Refuses a reply of which some may be kept from this user.
+pub(super) fn whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
     let visibility = reading.visibility.as_ref().context("slurmctld did not say what PrivateData hides")?;
+    let file = if kind.row().role == Role::Accounting { "slurmdbd.conf" } else { "slurm.conf" };
     match kind.row().private.iter().find(|word| visibility.may_hide(word)) {
         None => Ok(()),
         Some(word) => bail!(
-            "PrivateData={word} in slurm.conf keeps what is other users' from this user, and a part must not look like the \
+            "PrivateData={word} in {file} may keep what is other users' from this user, and a part must not look like the \
              whole.\n{HIDDEN_REMEDY}"
         ),
     }

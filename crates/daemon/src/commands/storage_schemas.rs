@@ -69,12 +69,12 @@ fn retentions(mut archives: Vec<(u32, &str)>) -> String {
     archives.join(",")
 }
 
-/// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both forms.
+/// `cluster` also lets `cluster.{cluster}` through, so that one rule serves both. A name with tags begins with the family.
 fn pattern(prefix: &str) -> String {
     let any = "[^.]+";
     let fixed = prefix.replace('.', r"\.").replace("{cluster}", any).replace("{host}", any);
     let optional = if prefix.contains("{cluster}") { "" } else { r"(\.[^.]+)?" };
-    format!(r"^{fixed}{optional}\.slurm_")
+    format!(r"^({fixed}{optional}\.)?slurm_")
 }
 
 fn step(seconds: u32) -> String {
@@ -100,8 +100,8 @@ mod tests {
             let text = document(&Config { interval, ..Config::default() });
             let rules: Vec<Vec<u32>> =
                 text.lines().filter_map(|line| line.strip_prefix("retentions = ")).map(steps_of).collect();
-            assert_eq!(rules.len(), 5);
-            assert_eq!((rules[0][0], rules[4][0]), (interval, interval));
+            assert_eq!(rules.len(), 6);
+            assert_eq!((rules[0][0], rules[5][0]), (interval, interval));
             for steps in rules {
                 assert!(steps[0] % interval == 0 && steps[0] < 60 + interval.max(2), "{text}");
                 assert!(steps.windows(2).all(|pair| pair[1] > pair[0] && pair[1] % pair[0] == 0), "{text}");
@@ -137,6 +137,7 @@ mod tests {
             "retentions = 2m:1d,6m:30d"
         );
         assert_eq!(found("cluster.slurm_sched_stats.gauge-x"), "retentions = 10s:1d,5m:90d,1h:3y");
+        assert_eq!(found("slurm_jobs.total.jobs;cluster=cluster"), "retentions = 2m:1d,6m:90d,1h:3y");
     }
 
     /// The first rule that a path matches.
@@ -153,6 +154,8 @@ mod tests {
         let is_users = |path| first(&text, path).unwrap().starts_with("slurm_graphite_users]");
         assert!(is_users("cluster.slurm_rpc_stats.user.ann.gauge-count"));
         assert!(is_users("cluster.sandbox.slurm_rpc_stats.user.ann.gauge-count"));
+        assert!(is_users("slurm_rpc_stats.user.count;cluster=sandbox;user=ann"));
+        assert!(!is_users("slurm_rpc_stats.others.count;cluster=sandbox"));
         assert!(!is_users("cluster.slurm_rpc_stats.others.gauge-count"));
         assert!(!is_users("cluster.slurm_sched_stats.gauge-x"));
     }
@@ -163,6 +166,7 @@ mod tests {
         assert!(matches("cluster", "cluster.slurm_sched_stats.gauge-x"));
         assert!(matches("cluster", "cluster.sandbox.slurm_graphite.node1.gauge-x"));
         assert!(matches("hpc.{cluster}", "hpc.sandbox.slurm_sched_stats.gauge-x"));
+        assert!(matches("hpc.{cluster}", "slurm_sched_stats.x;cluster=hpc.sandbox"));
         assert!(!matches("cluster", "clusters.slurm_sched_stats.gauge-x"));
         assert!(!matches("a.b", "a_b.slurm_sched_stats.gauge-x"));
     }

@@ -59,7 +59,7 @@ impl Collectors {
 
     /// What finished jobs are counted with, where they are: also every how many seconds, where there is a tick every `tick`.
     pub(crate) fn finished(&self, tick: u32) -> Option<(u32, FinishedSettings)> {
-        let is_it = |collector: &Collector| matches!(collector.start, Start::Accounting);
+        let is_it = |collector: &Collector| matches!(collector.start, Start::Finished);
         let (_, settings) = self.enabled().find(|(collector, _)| is_it(collector))?;
         Some((settings.interval(tick), FinishedSettings::of(settings)))
     }

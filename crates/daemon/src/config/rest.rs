@@ -99,6 +99,8 @@ mod tests {
             ("rest = \"http://h\"\ntoken_file = \"/t\"", "in the clear"),
             ("rest = \"h:6820\"", "line 2: slurm.rest: "),
             ("rest = \"unix:/s\"\nconf = \"/c\"", "excludes slurm.conf"),
+            ("rest = \"unix:/s\"\nfollow = \"slurmctld\"", "slurm.follow: excludes slurm.rest"),
+            ("follow = \"me\"", "line 2: slurm.follow: \"me\" is not \"slurmctld\""),
             ("rest = \"https://h\"", "slurm.token_file: is missing"),
             ("token_file = \"/t\"", "slurm.rest: is missing"),
             ("rest = \"unix:/s\"\nca_file = \"/c\"", "https:// alone"),

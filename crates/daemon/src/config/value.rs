@@ -61,6 +61,10 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if path.is_absolute() { Ok(path) } else { Err(format!("{text:?} is not an absolute path")) }
 }
 
+pub(super) fn text(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
+
 pub(super) fn destination_name(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
 }
@@ -71,6 +75,10 @@ pub(super) fn protocol_name(text: &str) -> Result<Protocol, String> {
         "plaintext" => Ok(Protocol::Plaintext),
         _ => Err(format!("{text:?} is neither \"pickle\" nor \"plaintext\"")),
     }
+}
+
+pub(super) fn follow(text: &str) -> Result<bool, String> {
+    if text == "slurmctld" { Ok(true) } else { Err(format!("{text:?} is not \"slurmctld\"")) }
 }
 
 pub(super) fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilter, String> {

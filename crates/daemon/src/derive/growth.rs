@@ -1,13 +1,13 @@
-//! What slurmctld's RPC tables grew by between two readings: exact, or nothing at all.
+//! What RPC tables grew by between two readings: exact, or nothing at all.
 //!
-//! slurmctld never takes a row out of a table and never lets it shrink, except when it empties all of them: rows that are
+//! Neither slurmctld nor slurmdbd ever takes a row out of a table or lets it shrink, except when it empties all of them: rows that are
 //! gone or smaller mean that two tables do not belong together, whatever else the readings say. A count, which is a
 //! `u32` there, may pass its end.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
-use slurm_snapshot::RpcTables;
+use slurm_snapshot::{RpcType, RpcUser};
 
 /// RPCs, and the time spent on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,9 +50,9 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub(crate) fn of(tables: &RpcTables) -> Self {
-        let types = tables.types.iter().map(|row| (row.id, row.count, row.time));
-        let users = tables.users.iter().map(|row| (row.id, row.count, row.time));
+    pub(crate) fn of(types: &[RpcType], users: &[RpcUser]) -> Self {
+        let types = types.iter().map(|row| (row.id, row.count, row.time));
+        let users = users.iter().map(|row| (row.id, row.count, row.time));
         Self { types: table(types), users: table(users) }
     }
 

@@ -43,15 +43,23 @@ pub(crate) enum Reset {
 /// clusters or releases, or where a clock was set meanwhile.
 pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
     let (old, new) = statistics(before, now)?;
+    let seconds = seconds_between(before, now, interval)?;
+    // What was read within the second of a reset could not tell another reset in that same second.
+    let settled = old.req_time_start > 0 && old.req_time != old.req_time_start;
+    let usable = settled && agrees(seconds, before, now, old, new);
+    usable.then(|| Span { seconds, reset: began_anew(old, new) })
+}
+
+/// The real time between two readings, s; `None` where they are more than three intervals apart or nearly at once, of two
+/// clusters or releases, or where this host's clock was set meanwhile.
+pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) -> Option<f64> {
     let wall = now.time - before.time;
     let seconds = now.uptime.zip(before.uptime).map_or(wall, |(now, before)| now - before);
     let tick = f64::from(interval);
     let near = seconds > 0.0 && (tick * NEAREST..=tick * FARTHEST + 1.0).contains(&seconds);
-    let unset = (wall - seconds).abs() < slack(seconds) && agrees(seconds, before, now, old, new);
-    // What was read within the second of a reset could not tell another reset in that same second.
-    let settled = old.req_time_start > 0 && old.req_time != old.req_time_start;
-    let usable = near && unset && settled && before.release == now.release;
-    usable.then(|| Span { seconds, reset: began_anew(old, new) })
+    let unset = (wall - seconds).abs() < slack(seconds);
+    let usable = near && unset && before.release == now.release && !is_another(before, now);
+    usable.then_some(seconds)
 }
 
 /// The statistics of the reading before, and the seconds since, where they are a [`Span`] and nothing began anew within it.
@@ -72,8 +80,12 @@ pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
 
 /// Both statistics, where they may be compared.
 fn statistics<'a>(before: &'a Reading, now: &'a Reading) -> Option<(&'a Statistics, &'a Statistics)> {
-    let another = matches!((&before.cluster, &now.cluster), (Some(old), Some(new)) if old != new);
-    before.statistics.as_ref().zip(now.statistics.as_ref()).filter(|_| !another)
+    before.statistics.as_ref().zip(now.statistics.as_ref()).filter(|_| !is_another(before, now))
+}
+
+/// Whether they are of two clusters.
+fn is_another(before: &Reading, now: &Reading) -> bool {
+    matches!((&before.cluster, &now.cluster), (Some(old), Some(new)) if old != new)
 }
 
 /// How far two clocks may differ over so many seconds.

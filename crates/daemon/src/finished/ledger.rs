@@ -77,6 +77,8 @@ pub(crate) struct Next {
     emptied: Vec<i64>,
     /// Whether the floor has moved because there are too many ids.
     pub(crate) is_short: bool,
+    /// Whether it is of a round that is not published.
+    pub(crate) is_silent: bool,
 }
 
 /// How much is remembered.
@@ -205,6 +207,14 @@ impl Ledger {
             floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
         }
         let bound = self.seen.floor_for(span.ids, &round.ids);
+        let late_total = old.late_total.saturating_add(round.reading.late_jobs);
+        let is_silent = round.is_silent;
+        // What was published last stays, in case the queue has lost it.
+        let (slot, figures, reading) = if is_silent {
+            (old.slot, old.round.clone(), old.reading)
+        } else {
+            (slot, figures, round.reading)
+        };
         let recent = unsettled.iter().cloned().chain([round.ids]).collect();
         let counts = Counts {
             version: VERSION,
@@ -216,11 +226,12 @@ impl Ledger {
             slot,
             totals,
             round: figures,
-            reading: round.reading,
-            late_total: old.late_total.saturating_add(round.reading.late_jobs),
+            reading,
+            late_total,
             recent,
         };
-        Next { is_short: bound.is_some_and(|bound| bound > floor), counts, incomplete, hours, emptied }
+        let is_short = bound.is_some_and(|bound| bound > floor);
+        Next { is_short, is_silent, counts, incomplete, hours, emptied }
     }
 
     /// The records of a commit, by name.

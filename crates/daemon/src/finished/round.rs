@@ -82,6 +82,8 @@ pub(crate) struct Round {
     pub(crate) reading: Reading,
     /// Whether everything since the floor has been read.
     pub(crate) is_complete: bool,
+    /// Its jobs are in the totals, and another host's daemon publishes what they add.
+    pub(crate) is_silent: bool,
     figures: BTreeMap<String, Growing>,
     /// By the hour of their end.
     pub(super) ids: BTreeMap<i64, Vec<u64>>,

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use slurm_snapshot::{Answer, PROTOCOL, Release, Request, WRONG_LIBRARY};
+use slurm_snapshot::{Answer, PROTOCOL, Release, Reply, Request, WRONG_LIBRARY};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
@@ -165,7 +165,10 @@ impl Process {
         };
         match answer? {
             Answer::Reading(reading) if reading.id == request.id => {
-                self.stderr.dedup.forget();
+                // Pings that failed are an answer too, and libslurm says of each why.
+                if !matches!(&reading.reply, Some(Reply::Ahead(ahead)) if ahead.answers.is_none()) {
+                    self.stderr.dedup.forget();
+                }
                 Ok(Answer::Reading(reading))
             }
             Answer::Failure(failure) if failure.id == request.id => Ok(Answer::Failure(failure)),

@@ -7,6 +7,7 @@ use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 use tracing::{info, warn};
 
 use super::duty::DutyLimit;
+use crate::replies::ReplyCounters;
 use crate::source::Outcome;
 
 /// What a failure may count for at most: at a duty of 5 % it is asked again after ten minutes.
@@ -16,23 +17,6 @@ const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
     `sacctmgr modify user NAME set adminlevel=operator`.";
 
-/// How one kind of reply is doing; counters run since the daemon's start.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ReplyCounters {
-    /// µs of the last reading.
-    pub(crate) duration: Option<u64>,
-    pub(crate) readings_ok: u64,
-    pub(crate) readings_failed: u64,
-    /// Of the good ones, those that said that nothing had changed.
-    pub(crate) readings_unchanged: u64,
-    pub(crate) skipped_duty: u64,
-    pub(crate) skipped_busy: u64,
-    pub(crate) skipped_round: u64,
-    pub(crate) readings_late: u64,
-    /// Whether slurmctld may keep some of it from us, so that none of it is published.
-    pub(crate) hidden: bool,
-}
-
 /// One kind of reply: when it may come, what it was last, how it is doing.
 #[derive(Debug, Default)]
 pub(super) struct ReplyState {
@@ -40,6 +24,8 @@ pub(super) struct ReplyState {
     /// The last full reply that was published.
     pub(super) kept: Option<Arc<Reading>>,
     pub(super) counters: ReplyCounters,
+    /// Why there was no reading the last time, and what to do.
+    pub(super) failure: Option<String>,
     logged: LoggedReply,
 }
 
@@ -78,21 +64,24 @@ impl ReplyState {
                 self.counters.duration = None;
                 // A controller that comes back may be another, with other moments.
                 self.kept = None;
+                self.failure = Some(format!("{error}. {}", error.advice()));
                 if self.logged != LoggedReply::Failed {
-                    warn!(reply = kind.name(), %error, "no reading; trying again when it is due");
+                    let advice = error.advice();
+                    warn!(reply = kind.name(), %error, "no reading; trying again when it is due. {advice}");
                 }
                 self.logged = LoggedReply::Failed;
                 return None;
             }
         };
         one_more(&mut self.counters.readings_ok);
-        self.counters.duration = Some(reading.elapsed);
+        (self.counters.duration, self.failure) = (Some(reading.elapsed), None);
         let logged = self.hide(kind, options, &mut reading);
         if logged != self.logged {
             log(kind, logged, &reading);
             self.logged = logged;
         }
         if logged == LoggedReply::Unknown || (logged == LoggedReply::Hidden && is_hidden(kind, &reading)) {
+            self.failure = Some(format!("PrivateData may hide some of it from this user. {HIDDEN_REMEDY}"));
             return None;
         }
         if !matches!(reading.reply, Some(Reply::Unchanged)) {

@@ -443,3 +443,39 @@ fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
     assert_eq!(again.counts(), ledger.counts());
     assert_eq!(again.ids(), ledger.ids());
 }
+
+/// One host's daemon before, at and after a hand-over: slurmdbd tells all of them the same jobs.
+#[test]
+fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_publishes() {
+    let mut ledger = Ledger::first("c", START);
+    let mut told = Vec::new();
+    let mut round = |now: i64, jobs: u64, is_silent: bool| {
+        for _ in 0..jobs {
+            let id = u64::try_from(told.len()).unwrap() + 1;
+            told.push(FinishedJob {
+                id,
+                end: now - 1,
+                state: 3,
+                tasks: 1,
+                partition: 0,
+                ..FinishedJob::default()
+            });
+        }
+        let mut round = Round::new(now, HOUR, Levels::default());
+        (round.is_silent, round.is_complete) = (is_silent, true);
+        round.add(&finished(&told), 0, &ledger);
+        let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
+        assert_eq!(next.is_silent, is_silent);
+        ledger.adopt(next);
+        let counts = ledger.counts();
+        let added = counts.round.get("total").map_or(0, |figures| figures.sums.jobs());
+        (counts.slot, added, counts.totals["total"].jobs())
+    };
+    let slot = |minutes| (START.div_euclid(EVERY) + minutes) * EVERY;
+    assert_eq!(round(START + 60, 3, true), (0, 0, 3), "nothing was ever published");
+    assert_eq!(round(START + 120, 2, true), (0, 0, 5));
+    assert_eq!(round(START + 180, 4, false), (slot(3), 4, 9), "those that are first seen now");
+    // It waits again: the queue may still need what it has published last.
+    assert_eq!(round(START + 240, 7, true), (slot(3), 4, 16));
+    assert_eq!(round(START + 300, 1, false), (slot(5), 1, 17));
+}

@@ -24,6 +24,10 @@ struct Script {
     resets: u32,
     loaded: u32,
     asked_for_rpc: Vec<bool>,
+    /// What this host's own slurmctld says to its next question; nothing else is well.
+    own: Vec<i32>,
+    is_alone: bool,
+    has_answered: Vec<bool>,
 }
 
 fn refusal(call: &'static str) -> CallError {
@@ -33,12 +37,25 @@ fn refusal(call: &'static str) -> CallError {
 impl Rpcs for Script {
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
         self.asked_for_rpc.push(rpc);
+        if let Some(errno) = self.own.pop_if(|_| self.is_alone) {
+            return Err(CallError { call: "slurm_get_statistics", errno, text: String::new() });
+        }
         if !self.statistics.is_empty() && !self.statistics.remove(0) {
             return Err(refusal("slurm_get_statistics"));
         }
         let user = |id| RpcUser { id, ..RpcUser::default() };
         let tables = RpcTables { users: vec![user(0), user(u32::MAX - 7)], ..RpcTables::default() };
         Ok(Statistics { rpc: rpc.then_some(tables), ..Statistics::default() })
+    }
+
+    fn begin_own(&mut self) -> Result<(), CallError> {
+        self.is_alone = true;
+        Ok(())
+    }
+
+    fn end_own(&mut self, has_answered: bool) {
+        self.is_alone = false;
+        self.has_answered.push(has_answered);
     }
 
     fn reset(&mut self) -> Result<(), CallError> {
@@ -232,4 +249,29 @@ fn a_name_service_that_never_answers_holds_up_no_answer() {
     serve_with(&mut script, hung, HELLO, input.as_bytes(), &mut output).unwrap();
     let text = String::from_utf8(output).unwrap();
     assert_eq!(text.matches("\"looking_up\":true").count(), 6, "{text}");
+}
+
+/// It is an answer, and no failure over which a reader would be replaced.
+#[test]
+fn a_backup_that_waits_has_said_so_and_is_asked_only_where_that_was_asked_for() {
+    let own_cluster = Some("sandbox");
+    let mut script = Script { own: vec![1800, 2027], own_cluster, ..Script::default() };
+    let own = "{\"statistics\":{\"id\":1,\"options\":{\"follow\":true}}}\n";
+    let (answers, _) = answers(&mut script, &format!("{own}{{\"statistics\":{{\"id\":1}}}}\n{own}{own}"));
+    let [
+        _,
+        Answer::Reading(standby),
+        Answer::Reading(anybody),
+        Answer::Failure(down),
+        Answer::Reading(active),
+    ] = answers.as_slice()
+    else {
+        panic!("{answers:?}")
+    };
+    assert_eq!((&standby.statistics, &standby.reply), (&None, &Some(Reply::Standby)));
+    assert_eq!(cluster(&answers[1]), own_cluster);
+    assert!(anybody.statistics.is_some() && active.statistics.is_some());
+    assert_eq!(down.errno, 1800);
+    // What has answered with figures needs no look whether it is there.
+    assert_eq!(script.has_answered, [false, false, true]);
 }

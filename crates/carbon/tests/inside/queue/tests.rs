@@ -14,7 +14,7 @@ use super::*;
 use crate::connection::Timeouts;
 use crate::sender::{self, Sender};
 use crate::store::{Restored, StoreError, Summary};
-use crate::wire::Protocol;
+use crate::wire::{Names, Protocol};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const NAMES: [&str; 1] = ["a"];
@@ -53,8 +53,10 @@ async fn destination() -> (TcpListener, sender::Destination) {
         name: "a".into(),
         address: listener.local_addr().unwrap().to_string().parse().unwrap(),
         protocol: Protocol::Plaintext,
+        names: Names::Paths,
         timeouts: Timeouts::default(),
         replay_rate: None,
+        tls: None,
         reconnect_every: None,
     };
     (listener, to)

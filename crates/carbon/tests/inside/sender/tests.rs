@@ -23,8 +23,10 @@ fn destination() -> Destination {
         name: "a".into(),
         address: "carbon:2003".parse().unwrap(),
         protocol: Protocol::Plaintext,
+        names: Names::Paths,
         timeouts: Timeouts::default(),
         replay_rate: None,
+        tls: None,
         reconnect_every: None,
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::address::Address;
 use crate::connection::{ConnectionError, Stream, Timeouts};
+use crate::sender::Destination;
 
 /// The simulated receiver looks at its connections this often.
 pub(super) const STEP: Duration = Duration::from_millis(250);
@@ -374,8 +374,8 @@ impl SimulatedStream {
 }
 
 impl Stream for SimulatedStream {
-    async fn open(_: &Address, timeouts: Timeouts) -> Result<Self, ConnectionError> {
-        Self::to(world(|world| world.name), timeouts).await
+    async fn open(to: &Destination) -> Result<Self, ConnectionError> {
+        Self::to(world(|world| world.name), to.timeouts).await
     }
 
     fn open_again(&self) -> impl Future<Output = Result<Self, ConnectionError>> + Send + use<> {

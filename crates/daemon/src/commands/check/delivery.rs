@@ -39,11 +39,21 @@ pub(super) async fn carbons(config: &Config, canary: Option<&Batch>, report: &mu
 }
 
 async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -> Result<bool> {
-    let passed = match Connection::open(&to.address, to.timeouts).await {
-        Ok(connection) => tokio::time::timeout(to.timeouts.connect + REFUSAL, send(connection, to, canary))
-            .await
-            .unwrap_or(Err(ConnectionError::Unread(to.timeouts.connect))),
-        Err(error) => Err(error),
+    let passed = match &to.tls {
+        None => match Connection::open(to).await {
+            Ok(connection) => within_time(connection, to, canary).await,
+            Err(error) => Err(error),
+        },
+        #[cfg(feature = "tls")]
+        Some(_) => match carbon::TlsConnection::open(to).await {
+            Ok(connection) => {
+                super::tls::connected(&connection, to, report)?;
+                within_time(connection, to, canary).await
+            }
+            Err(error) => Err(error),
+        },
+        #[cfg(not(feature = "tls"))]
+        Some(never) => match *never {},
     };
     let what = if canary.is_some() { "connections and points" } else { "connections" };
     let (error, advice) = match passed {
@@ -74,6 +84,18 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             error.to_string(),
             "Allow two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon makes the next before it closes the last.",
         ),
+        Err(error @ ConnectionError::Tls(_)) => (
+            error.to_string(),
+            "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates.",
+        ),
+        Err(error @ ConnectionError::Truncated) => (
+            error.to_string(),
+            "Its answer proves nothing so. Where it is no proxy (carbon-c-relay has no close_notify), say close_notify = false.",
+        ),
+        Err(_) if speaks_tls(to).await => (
+            "the port speaks TLS, and this destination does not".to_owned(),
+            "Say tls = true in its [[carbon]] table, with ca_file if its certificate is of an authority of your own.",
+        ),
         Err(error) => (
             format!("takes connections, and closes them at once: {error}"),
             "Is that the port of `protocol` (pickle 2004, plaintext 2003), and MAX_RECEIVER_CONNECTIONS not reached?",
@@ -83,16 +105,37 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     Ok(false)
 }
 
+#[cfg(feature = "tls")]
+async fn speaks_tls(to: &Destination) -> bool {
+    to.tls.is_none() && carbon::speaks_tls(&to.address).await
+}
+
+#[cfg(not(feature = "tls"))]
+async fn speaks_tls(_: &Destination) -> bool {
+    false
+}
+
+async fn within_time<C: Stream>(
+    connection: C,
+    to: &Destination,
+    canary: Option<&Batch>,
+) -> Result<(), ConnectionError> {
+    let patience = to.timeouts.connect;
+    tokio::time::timeout(patience + REFUSAL, send(connection, to, canary))
+        .await
+        .unwrap_or(Err(ConnectionError::Unread(patience)))
+}
+
 /// The canary, where there is one, and the proof that it was read: the receiver closes the connection in answer to our
 /// half-close, and another connection to it stands.
-async fn send(
-    connection: Connection,
+async fn send<C: Stream>(
+    connection: C,
     to: &Destination,
     canary: Option<&Batch>,
 ) -> Result<(), ConnectionError> {
     // A point that was made here can be encoded.
     for frame in canary.and_then(|canary| carbon::frames(canary).ok()).into_iter().flatten() {
-        connection.write(&frame.bytes(to.protocol).unwrap_or_default()).await?;
+        connection.write(&frame.bytes(to.protocol, to.names).unwrap_or_default()).await?;
     }
     // A receiver keeps a connection whose bytes it understands.
     if let Ok(error) = tokio::time::timeout(REFUSAL, connection.ended()).await {
@@ -115,13 +158,13 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
             "queue: in memory, for there is no queue.dir: what Carbon has not had is lost when the daemon ends",
         );
     };
-    let name = dir.display();
+    let (name, file) = (dir.display(), config.file.as_deref());
     let user =
         if is_root() { "root, who may write anywhere (check as the daemon's user)" } else { "this user" };
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {
-            report.good(&format!("queue: {name} is not there yet; {user} can make it{}", unit(dir)))
+            report.good(&format!("queue: {name} is not there yet; {user} can make it{}", unit(dir, file)))
         } else {
             report.wrong(
                 &format!("queue: {name} is not there, and this user cannot make it"),
@@ -138,7 +181,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     let Some(free) = free(dir) else {
         return report.good(&format!(
             "queue: {name} can be written to by {user}; its free space is not known{}",
-            unit(dir)
+            unit(dir, file)
         ));
     };
     let most = config.queue.limits.max_bytes;
@@ -149,12 +192,14 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
             "Lower queue.max_bytes or make room: on a full disk the daemon goes on from memory.",
         );
     }
-    report.good(&format!("queue: {name} can be written to by {user}; {room}{}", unit(dir)))
+    report.good(&format!("queue: {name} can be written to by {user}; {room}{}", unit(dir, file)))
 }
 
-/// What the systemd unit wants besides: this program was not started by it.
-fn unit(dir: &Path) -> String {
-    if dir.starts_with(STATE) {
+/// What the systemd unit wants besides: this program was not started by it. `file` is the configuration, whose name is that of
+/// an instance of the template unit.
+fn unit(dir: &Path, file: Option<&Path>) -> String {
+    let instance = file.and_then(Path::file_stem).map(|name| format!("{STATE}-{}", name.display()));
+    if dir.starts_with(STATE) || instance.is_some_and(|state| dir.starts_with(state)) {
         return String::new();
     }
     format!("; the systemd unit may only with ReadWritePaths={} in a drop-in", dir.display())
@@ -205,9 +250,11 @@ mod tests {
 
     #[test]
     fn a_folder_that_the_unit_protects_is_said() {
-        assert_eq!(unit(Path::new("/var/lib/slurm-graphite/queue")), "");
-        assert!(
-            unit(Path::new("/var/lib/slurm-graphite2")).contains("ReadWritePaths=/var/lib/slurm-graphite2")
-        );
+        let of = |dir: &str| unit(Path::new(dir), Some(Path::new("/etc/slurm-graphite/beta.toml")));
+        assert_eq!(of("/var/lib/slurm-graphite/queue"), "");
+        assert_eq!(of("/var/lib/slurm-graphite-beta"), "");
+        for other in ["/var/lib/slurm-graphite2", "/var/lib/slurm-graphite-alpha"] {
+            assert!(of(other).contains(&format!("ReadWritePaths={other}")));
+        }
     }
 }

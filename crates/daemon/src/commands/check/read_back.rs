@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Report;
+use crate::tagged::tagged;
 use crate::url::Url;
 
 /// carbon-cache makes a new file within a second or two, unless it has much else to do.
@@ -21,12 +22,18 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// Far over an answer of one series of ten minutes.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-/// Asks until the canary is there.
-pub(super) async fn look(url: &Url, canary: Option<&Batch>, report: &mut Report) -> Result<()> {
+/// Asks until the canary is there, under its path or, `with_tags`, under its name with tags.
+pub(super) async fn look(
+    url: &Url,
+    canary: Option<&Batch>,
+    with_tags: bool,
+    report: &mut Report,
+) -> Result<()> {
     let Some((canary, point)) = canary.and_then(|canary| Some((canary, canary.points().next()?))) else {
         return report.unknown("read back: not asked, for no Carbon has read the point");
     };
-    let (path, value) = (point.path(), point.value());
+    let value = point.value();
+    let path = &if with_tags { by_tags(&tagged(point.path())) } else { point.path().to_owned() };
     let start = Instant::now();
     let mut last = anyhow!("it was not asked");
     while start.elapsed() < PATIENCE {
@@ -69,6 +76,12 @@ async fn ask(url: &Url, path: &str, timestamp: i64) -> Result<Vec<f64>> {
     values(&answer)
 }
 
+/// The target that a name with tags is.
+fn by_tags(tagged: &str) -> String {
+    let tags = tagged.split(';').map(|tag| format!("'{tag}'")).collect::<Vec<_>>().join(",");
+    format!("seriesByTag({})", tags.replacen('\'', "'name=", 1))
+}
+
 /// The values in an answer of /render: `[{"datapoints": [[value, time], …]}]`.
 fn values(answer: &[u8]) -> Result<Vec<f64>> {
     let text = String::from_utf8_lossy(answer);
@@ -86,6 +99,14 @@ fn values(answer: &[u8]) -> Result<Vec<f64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_with_tags_is_asked_for_by_all_of_them() {
+        assert_eq!(
+            by_tags("slurm_graphite.check;cluster=a;host=b"),
+            "seriesByTag('name=slurm_graphite.check','cluster=a','host=b')"
+        );
+    }
 
     #[test]
     fn what_graphite_web_says_is_understood_or_said() {

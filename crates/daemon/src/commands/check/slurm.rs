@@ -16,6 +16,7 @@ use super::Report;
 use crate::commands::once::Ticks;
 use crate::commands::read_once;
 use crate::config::Config;
+use crate::follow::{Follow, ahead_of};
 use crate::source::{SourceError, conf};
 
 /// Where munged listens when slurm.conf says nothing else.
@@ -76,12 +77,35 @@ pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<
                 "slurmctld: cluster {cluster} answers in {} ms",
                 milliseconds(reading.elapsed)
             ))?;
+            if config.slurm.follow {
+                follow(config, report).await?;
+            }
             Ok(Some(*reading))
         }
         Err(error) => {
             failed(&error, &conf, munge.as_ref(), report)?;
             Ok(None)
         }
+    }
+}
+
+/// Whether this host is one of SlurmctldHost.
+async fn follow(config: &Config, report: &mut Report) -> Result<()> {
+    let Some((ahead, _)) = ahead_of(read_once(config.slurm.clone(), Follow::request()).await) else {
+        return report.unknown("follow: the reader does not tell which controller this host is");
+    };
+    let name = |index: Option<u32>| ahead.hosts.get(usize::try_from(index?).ok()?);
+    match (name(ahead.own), name(ahead.answers)) {
+        (None, _) => {
+            let problems = config.not_a_controller(&ahead.hosts).to_string();
+            report.wrong(&problems, "`scontrol show config | grep SlurmctldHost` and `hostname` show both.")
+        }
+        (Some(own), None) => {
+            report.good(&format!("follow: this host is {own}, and none before it in SlurmctldHost answers"))
+        }
+        (Some(own), Some(other)) => report.good(&format!(
+            "follow: this host is {own}; {other} comes before it in SlurmctldHost, and answers"
+        )),
     }
 }
 

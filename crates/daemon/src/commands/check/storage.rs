@@ -14,9 +14,10 @@ use super::{Report, dry_tick};
 use crate::collectors::{Paths, fits};
 use crate::config::Config;
 use crate::metric::Rollup;
+use crate::tagged::tagged;
 use crate::{prefix, self_metrics};
 
-/// What would be sent, by path.
+/// What would be sent, by path, or by name with tags where no destination gets paths.
 type Series = BTreeMap<String, Sent>;
 
 /// How one path is sent.
@@ -85,7 +86,10 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
         let rollup = rollup.unwrap_or(Rollup::Average);
         series.insert(point.path().to_owned(), Sent { rollup, every: config.interval, is_exact: true });
     }
-    Some(series)
+    Some(match config.has_tags_only() {
+        true => series.into_iter().map(|(path, sent)| (tagged(&path), sent)).collect(),
+        false => series,
+    })
 }
 
 /// How the documentation rolls `path` up, if it is one of these.
@@ -247,6 +251,12 @@ fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Re
     if limit.is_infinite() {
         return report.good(&format!("{title}: new series are made without a limit"));
     }
+    if config.has_tags_only() {
+        let count = exact(series).count();
+        return report.unknown(&format!(
+            "{title}: {limit} new series a minute; whether these {count} are there is not looked at, because the files of series with tags are named by hashes"
+        ));
+    }
     let whisper = caches().find_map(|section| section.get("local_data_dir")).map(Path::new);
     let new = match whisper.filter(|whisper| whisper.is_dir() && place.is_carbons) {
         Some(whisper) => exact(series)
@@ -294,8 +304,11 @@ mod tests {
     fn the_shipped_aggregation_fits_every_prefix_and_nobody_else() {
         let text = include_str!("../../../../../config/carbon/storage-aggregation.conf");
         let rules = rules::aggregations(text).unwrap();
-        for prefix in ["cluster", "standby", "hpc.{host}"] {
-            let config = Config::of(&format!("prefix = {prefix:?}"));
+        let with_tags = "[[carbon]]\naddress = \"a:2004\"\ntags = true\n";
+        for (prefix, more) in
+            [("cluster", ""), ("standby", ""), ("hpc.{host}", ""), ("hpc.{host}", with_tags)]
+        {
+            let config = Config::of(&format!("prefix = {prefix:?}\n{more}"));
             for (path, sent) in &series(&config, None).unwrap() {
                 let rule = rules::first(&rules, path).unwrap();
                 assert!(rule.name.is_some() && rule.says == Some(sent.rollup), "{path}");
@@ -328,6 +341,7 @@ mod tests {
             format!("interval = \"10s\"\nprefix = \"hpc.{{host}}\"\n{}", on(&SURVEYS, "")),
             format!("interval = \"2m\"\n{}", on(&SURVEYS, "")),
             on(&["jobs"], "interval = \"10m\"\n") + &on(&["nodes"], ""),
+            users.clone() + "[[carbon]]\naddress = \"a:2004\"\ntags = true\n",
             users,
         ];
         alone.chain(several).map(|toml| Config::of(&toml)).collect()

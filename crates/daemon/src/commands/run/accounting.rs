@@ -6,17 +6,13 @@ use super::{Daemon, unix_now};
 use crate::accounting::{Accounting, Plan};
 use crate::collectors::finished_batch;
 use crate::config::Config;
-use crate::source::Outcome;
-
-/// Of `max_bytes`, the part that ids may take.
-const PART: u64 = 8;
-
-/// Bytes of an id in the log.
-const ID: u64 = 8;
+use crate::source::{Outcome, Source};
+use crate::survey::patient;
 
 impl Daemon {
-    /// A round, where one is due at this tick. `backlog`: records that slurmctld could not tell slurmdbd.
-    pub(super) fn begin_accounting(&mut self, timestamp: i64, backlog: Option<u64>) {
+    /// A round, where one is due at this tick, which is published only where it `counts`. `backlog`: records that slurmctld could
+    /// not tell slurmdbd.
+    pub(super) fn begin_accounting(&mut self, timestamp: i64, backlog: Option<u64>, counts: bool) {
         let Some(accounting) = &mut self.accounting else { return };
         // Counts are a cluster's, and their batch needs a prefix.
         let Some(cluster) = self.cluster.clone() else { return };
@@ -30,7 +26,7 @@ impl Daemon {
         if let Some(backlog) = backlog {
             accounting.note_backlog(backlog, now);
         }
-        accounting.begin(timestamp, now);
+        accounting.begin(timestamp, now, counts);
     }
 
     /// slurmdbd has answered, or has not.
@@ -44,8 +40,7 @@ impl Daemon {
 
     /// What a round has counted is on disk, and its batch may be sent.
     pub(super) fn counts_kept(&mut self) {
-        if let Some(accounting) = &mut self.accounting {
-            accounting.kept();
+        if self.accounting.as_mut().is_some_and(Accounting::kept) {
             self.publish_finished();
         }
     }
@@ -64,17 +59,10 @@ impl Daemon {
     }
 }
 
-/// A reader of slurmdbd, where finished jobs are counted.
-pub(super) fn start_accounting(config: &Config) -> Option<Accounting> {
-    plan(config).map(|plan| Accounting::start(&config.slurm, plan))
-}
-
-/// What the configuration says of finished jobs.
-pub(super) fn plan(config: &Config) -> Option<Plan> {
-    let (every, finished) = config.collectors.finished(config.interval)?;
-    let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID).unwrap_or(usize::MAX);
-    let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
-    Some(Plan { every, window, catch_up, levels: finished.levels, most_ids })
+/// Where finished jobs are counted; `source` is the reader of slurmdbd, where that runs already.
+pub(super) fn start_accounting(config: &Config, source: Option<Source>) -> Option<Accounting> {
+    let plan = Plan::of(config)?;
+    Some(Accounting::new(source.unwrap_or_else(|| patient(&config.slurm)), plan, config.slurm.follow))
 }
 
 /// The outcome of what slurmdbd was asked last; never, where it is not asked.

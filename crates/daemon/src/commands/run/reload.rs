@@ -3,18 +3,22 @@
 use std::collections::BTreeMap;
 
 use carbon::Sender;
+use slurm_snapshot::Role;
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
-use super::accounting::{plan, start_accounting};
+use super::accounting::start_accounting;
 use super::{Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, load, names, start_survey};
+use crate::accounting::Plan;
 use crate::cli::Options;
 use crate::clock;
 use crate::collectors::TickOutcome;
 use crate::config::{Config, Problems};
+use crate::follow::Follow;
 use crate::grid::Grid;
 use crate::source::Source;
 use crate::source::rest::Expiry;
+use crate::survey::{Survey, patient};
 use crate::telemetry::Logging;
 
 /// What reading it has come to.
@@ -94,13 +98,19 @@ impl Daemon {
             self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
             self.expiry = Expiry::default();
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
+            self.follow = Follow::start(&config.slurm);
+            (self.health.standby, self.health.handover) = (None, None);
         }
         if config.queue.dir != self.config.queue.dir {
             warn!("queue.dir changes with the next start of the daemon");
         }
         self.change_destinations(&config);
+        let third = self.dbd_source().map_or(0, Source::restarts);
         self.change_collecting(&config);
         self.change_accounting(&config);
+        if config.slurm != self.config.slurm || self.dbd_source().is_none() {
+            self.restarts_before = self.restarts_before.saturating_add(third);
+        }
         self.config = config;
         info!(interval = self.config.interval, prefix = %self.config.prefix, "the new configuration is in use");
     }
@@ -115,29 +125,35 @@ impl Daemon {
         self.collecting =
             std::mem::take(&mut self.collecting).restart(new.interval, &new.collectors, stays, recall);
         let before = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
-        let survey = self.survey.take().filter(|_| !is_another && self.collecting.needs().is_some());
-        if let Some(mut survey) = survey {
+        let changed = |survey: Option<Survey>, role, source: Option<Source>| {
+            let stays = !is_another && self.collecting.needs(role).is_some();
+            let Some(mut survey) = survey.filter(|_| stays) else {
+                return start_survey(new, &self.collecting, role, source.filter(|_| !is_another));
+            };
             if all_anew || new.collectors != old.collectors {
                 survey.reconfigure(new.collectors.max_duty, new.collectors.max_threads);
             }
-            self.survey = Some(survey);
-        } else {
+            Some(survey)
+        };
+        let of_finished = self.accounting.as_ref().map(|accounting| accounting.source().share());
+        self.survey = changed(self.survey.take(), Role::Surveys, None);
+        self.dbd_survey = changed(self.dbd_survey.take(), Role::Accounting, of_finished);
+        if is_another || self.survey.is_none() {
             self.restarts_before = self.restarts_before.saturating_add(before);
-            self.survey = start_survey(new, &self.collecting);
         }
     }
 
     /// What has been counted of finished jobs stays.
     fn change_accounting(&mut self, config: &Config) {
-        let slurm = (config.slurm != self.config.slurm).then_some(&config.slurm);
-        match (plan(config), &mut self.accounting) {
-            (Some(plan), Some(accounting)) => accounting.reconfigure(slurm, plan),
-            (Some(_), None) => self.accounting = start_accounting(config),
-            (None, Some(accounting)) => {
-                self.restarts_before = self.restarts_before.saturating_add(accounting.restarts());
-                self.accounting = None;
+        let shared = self.dbd_survey.as_ref().map(|survey| survey.source().share());
+        let is_another = config.slurm != self.config.slurm;
+        match (Plan::of(config), &mut self.accounting) {
+            (Some(plan), Some(accounting)) => {
+                let source = is_another.then(|| shared.unwrap_or_else(|| patient(&config.slurm)));
+                accounting.reconfigure(source, plan);
             }
-            (None, None) => {}
+            (Some(_), None) => self.accounting = start_accounting(config, shared),
+            (None, _) => self.accounting = None,
         }
     }
 

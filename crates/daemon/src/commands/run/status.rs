@@ -11,13 +11,23 @@ pub(super) struct SlurmctldSeen(SlurmctldEntry);
 impl SlurmctldSeen {
     pub(super) fn note(&mut self, outcome: &Outcome, now: i64) {
         let seen = &mut self.0;
-        if seen.answers != Some(outcome.is_ok()) {
+        if seen.answers != Some(outcome.is_ok()) || seen.standby {
             (seen.answers, seen.since) = (Some(outcome.is_ok()), Some(now));
         }
+        seen.standby = false;
         match outcome {
             Ok(_) => (seen.error, seen.last_answer) = (None, Some(now)),
             Err(error) => seen.error = Some(error.to_string()),
         }
+    }
+
+    /// It waits as a backup.
+    pub(super) fn note_standby(&mut self, now: i64) {
+        let seen = &mut self.0;
+        if !seen.standby {
+            *seen = SlurmctldEntry { standby: true, answers: Some(true), since: Some(now), ..seen.clone() };
+        }
+        (seen.error, seen.last_answer) = (None, Some(now));
     }
 }
 
@@ -30,6 +40,7 @@ impl Daemon {
                 LoggedState::Nothing => "waiting for the first reading",
                 LoggedState::Up => "slurmctld answers",
                 LoggedState::Down => "slurmctld does not answer",
+                LoggedState::Standby => "standby: this host's slurmctld is a backup",
             };
             let destinations =
                 senders.iter().map(|(to, sender)| destination_words(&to.name, &sender.status()));
@@ -104,7 +115,10 @@ impl Daemon {
             restarts: source.restarts(),
         };
         let surveys = self.survey.as_ref().map(|survey| entry("surveys", survey.source()));
-        std::iter::once(entry("statistics", &self.source)).chain(surveys).collect()
+        let pings = self.follow.as_ref().map(|follow| entry("pings", follow.source()));
+        let accounting = self.dbd_source().map(|source| entry("accounting", source));
+        let statistics = std::iter::once(entry("statistics", &self.source));
+        statistics.chain(pings).chain(surveys).chain(accounting).collect()
     }
 }
 

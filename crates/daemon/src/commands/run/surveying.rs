@@ -1,27 +1,42 @@
-//! The survey's part in the daemon's loop.
+//! The surveys' part in the daemon's loop.
 
 use carbon::Batch;
+use slurm_snapshot::Role;
 
 use super::Daemon;
 use crate::clock;
 use crate::collecting::{Collecting, Due};
 use crate::config::{Collectors, Config};
-use crate::source::Outcome;
-use crate::survey::{RoundResult, Survey};
+use crate::source::{Outcome, Source};
+use crate::survey::{RoundResult, Survey, patient};
 
 impl Daemon {
-    /// A round of the survey, where one is due; after the tick's own reading, which tells how busy slurmctld is.
-    pub(super) fn begin_survey(&mut self, timestamp: i64, threads: Option<u32>) {
-        let due = self.collecting.survey(Due::At(timestamp));
-        let Some(survey) = self.survey.as_mut().filter(|_| !due.is_empty()) else { return };
-        let Some(needs) = self.collecting.needs() else { return };
+    /// A round of each survey, where one is due; after the tick's own reading, which tells how busy slurmctld is.
+    pub(super) fn begin_surveys(&mut self, timestamp: i64, threads: Option<u32>) {
+        self.begin_survey(Role::Surveys, timestamp, threads);
+        // slurmctld is not asked.
+        self.begin_survey(Role::Accounting, timestamp, Some(0));
+    }
+
+    fn begin_survey(&mut self, role: Role, timestamp: i64, threads: Option<u32>) {
+        let due = self.collecting.survey(role, Due::At(timestamp));
+        let needs = self.collecting.needs(role).filter(|_| !due.is_empty());
+        let (Some(needs), Some(survey)) = (needs, self.survey_mut(role)) else { return };
         let done = survey.begin(timestamp, &due, &needs, threads, clock::now());
         self.emit_survey(done);
     }
 
-    pub(super) fn surveyed(&mut self, outcome: Outcome) {
-        let done = self.survey.as_mut().and_then(|survey| survey.answered(outcome, clock::now()));
+    pub(super) fn surveyed(&mut self, role: Role, outcome: Outcome) {
+        let done = self.survey_mut(role).and_then(|survey| survey.answered(outcome, clock::now()));
         self.emit_survey(done);
+    }
+
+    const fn survey_mut(&mut self, role: Role) -> Option<&mut Survey> {
+        match role {
+            Role::Surveys => self.survey.as_mut(),
+            Role::Accounting => self.dbd_survey.as_mut(),
+            Role::Statistics => None,
+        }
     }
 
     /// Makes a batch of its own of what a survey has found out: the tick's own has long been sent.
@@ -38,10 +53,16 @@ impl Daemon {
     }
 }
 
-/// A survey, where a collector needs one.
-pub(super) fn start_survey(config: &Config, collecting: &Collecting) -> Option<Survey> {
+/// A survey of this role, where a collector needs one; `source` is its reader, where that runs already.
+pub(super) fn start_survey(
+    config: &Config,
+    collecting: &Collecting,
+    role: Role,
+    source: Option<Source>,
+) -> Option<Survey> {
     let Collectors { max_duty, max_threads, .. } = config.collectors;
-    collecting.needs().map(|_| Survey::start(&config.slurm, max_duty, max_threads))
+    collecting.needs(role)?;
+    Some(Survey::with(source.unwrap_or_else(|| patient(&config.slurm)), max_duty, max_threads))
 }
 
 /// The outcome of what a survey asked last; never, where there is none.

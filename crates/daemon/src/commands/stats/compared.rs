@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{Reading, Release, RpcUser, Statistics, rpc_name};
+use slurm_snapshot::{Reading, Release, RpcTables, RpcUser, Statistics, rpc_name};
 
 use crate::derive::{self, Calls, Interval, Tables};
 
@@ -39,7 +39,7 @@ impl<'a> Compared<'a> {
         let new = now.statistics.as_ref()?;
         let interval = Interval::new(old, new, now.release, seconds);
         let tables = old.rpc.as_ref().zip(new.rpc.as_ref());
-        let grown = tables.and_then(|(old, new)| Tables::of(new).since(&Tables::of(old)));
+        let grown = tables.and_then(|(old, new)| tables_of(new).since(&tables_of(old)));
         Some(Self { before: old, now, interval, grown })
     }
 
@@ -62,7 +62,7 @@ impl Served {
     /// All that the tables of a first reading have.
     pub(in crate::commands) fn all(reading: &Reading) -> Self {
         let rpc = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref());
-        rpc.map_or_else(Self::default, |rpc| Self::new(reading, &Tables::of(rpc), None))
+        rpc.map_or_else(Self::default, |rpc| Self::new(reading, &tables_of(rpc), None))
     }
 
     fn new(reading: &Reading, tables: &Tables, interval: Option<Interval>) -> Self {
@@ -76,6 +76,10 @@ impl Served {
             users: ranked(&tables.users, interval, user_name),
         }
     }
+}
+
+fn tables_of(rpc: &RpcTables) -> Tables {
+    Tables::of(&rpc.types, &rpc.users)
 }
 
 fn ranked<K: Copy + Into<u32>>(
@@ -116,7 +120,7 @@ pub(in crate::commands) fn user_name(user: &RpcUser) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slurm_snapshot::{RpcTables, RpcType};
+    use slurm_snapshot::RpcType;
 
     fn reading(moment: u32, types: &[(u16, u32, u64)], users: &[(u32, u32, u64)]) -> Reading {
         let types = types.iter().map(|&(id, count, time)| RpcType { id, count, time, queue: None }).collect();

@@ -12,7 +12,7 @@ use crate::cli::{By, Options};
 use crate::derive::seconds_since;
 
 /// More rows than this are a number.
-const MOST_ROWS: usize = 20;
+pub(super) const MOST_ROWS: usize = 20;
 
 pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
     let config = load_what_is_readable(options)?;
@@ -26,7 +26,7 @@ pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result
 }
 
 impl By {
-    const fn word(self) -> &'static str {
+    pub(super) const fn word(self) -> &'static str {
         match self {
             Self::User => "user",
             Self::Account => "account",
@@ -36,7 +36,7 @@ impl By {
         }
     }
 
-    fn options(self) -> ReplyOptions {
+    pub(super) fn options(self) -> ReplyOptions {
         ReplyOptions {
             users: self == Self::User,
             accounts: self == Self::Account,
@@ -180,7 +180,7 @@ fn amount(bytes: u64) -> String {
 }
 
 /// As squeue prints times: `1-02:03:04`, `02:03:04`, `03:04`.
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     let (days, hours, minutes, rest) =
         (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     match (days, hours) {

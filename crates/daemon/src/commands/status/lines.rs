@@ -93,6 +93,10 @@ fn slurmctld(entry: &SlurmctldEntry, started: i64, judge: Judge) -> (Mark, Strin
             let text = "but does not tell the cluster's name, which the prefix needs: nothing is sent";
             (judge.mark(since), format!("answers {}, {text}", judge.since(since)))
         }
+        Some(true) if entry.standby => (
+            Mark::Well,
+            format!("standby {}{cluster}: a controller before this host's is active", judge.since(since)),
+        ),
         Some(true) => (Mark::Well, format!("answers {}{cluster}", judge.since(since))),
         Some(false) => {
             let error = entry.error.as_deref().unwrap_or_default();

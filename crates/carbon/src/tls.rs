@@ -1,0 +1,224 @@
+//! TLS to a destination: its settings, and what the files hold that they name. A file that changes is read again before the
+//! next connection; one that cannot be used leaves the last good ones in use.
+//!
+//! Knows nothing of ticks. Files are read in a thread of their own: a file system that hangs holds up no tick.
+
+mod certificate;
+mod connection;
+mod explain;
+mod probe;
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::RootCertStore;
+use rustls::client::{ClientConfig, Resumption};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tracing::{info, warn};
+
+pub use self::certificate::{Certificate, certificates};
+pub use self::connection::TlsConnection;
+pub use self::probe::speaks_tls;
+use crate::address::Address;
+use crate::connection::{ConnectionError, Result};
+
+/// Sessions that can be resumed: one server gives two or more at a time.
+const SESSIONS: usize = 8;
+
+/// How a destination is spoken to by TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The certificate authorities that are trusted; `None`: the system's.
+    pub ca_file: Option<PathBuf>,
+    /// The client's certificate with those between it and its authority, and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name that the server's certificate must have; `None`: the address's.
+    pub server_name: Option<String>,
+    /// Whether only TLS's own end of a connection counts as an answer, and not that of TCP alone.
+    pub close_notify: bool,
+}
+
+/// TLS with these settings; clones share what was read of the files.
+#[derive(Clone)]
+pub struct Tls(Arc<Shared>);
+
+struct Shared {
+    settings: TlsSettings,
+    name: ServerName<'static>,
+    files: Mutex<Files>,
+}
+
+/// What was read.
+#[derive(Default)]
+struct Files {
+    client: Option<Arc<ClientConfig>>,
+    /// Of each file, when it was last read.
+    seen: Vec<Option<Stamp>>,
+    /// A handshake has failed since: they are read again although they look the same.
+    doubted: bool,
+}
+
+/// By what a file that has changed is known: inode, bytes, modification time.
+type Stamp = (u64, u64, i64, i64);
+
+impl Tls {
+    /// TLS to `address`.
+    ///
+    /// # Errors
+    /// The name is none that a certificate can have.
+    pub fn new(settings: TlsSettings, address: &Address) -> Result<Self, TlsNameError> {
+        let name = settings.server_name.as_ref().unwrap_or(&address.host);
+        let name = ServerName::try_from(name.clone()).map_err(|_| TlsNameError(name.clone()))?;
+        Ok(Self(Arc::new(Shared { settings, name, files: Mutex::default() })))
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn settings(&self) -> &TlsSettings {
+        &self.0.settings
+    }
+
+    /// Whether the client's certificate and its key can be used, where there is one.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub fn check_identity(&self) -> Result<(), String> {
+        self.0.settings.client(RootCertStore::empty()).map(drop)
+    }
+
+    /// What the next connection needs.
+    async fn client(&self) -> Result<Arc<ClientConfig>> {
+        let shared = Arc::clone(&self.0);
+        let read = tokio::task::spawn_blocking(move || shared.read()).await;
+        read.unwrap_or_else(|error| Err(error.to_string())).map_err(ConnectionError::Tls)
+    }
+
+    /// A handshake failed: perhaps something is new that no file shows.
+    fn doubt(&self) {
+        self.0.files.lock().unwrap_or_else(PoisonError::into_inner).doubted = true;
+    }
+}
+
+impl Shared {
+    fn read(&self) -> Result<Arc<ClientConfig>, String> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen: Vec<_> = self.settings.files().map(stamp).collect();
+        let is_new = files.seen != seen;
+        if let (Some(client), false, false) = (&files.client, is_new, files.doubted) {
+            return Ok(Arc::clone(client));
+        }
+        // Taken before: what changes meanwhile is read again.
+        files.seen = seen;
+        let loaded = self.settings.roots().and_then(|roots| self.settings.client(roots));
+        match (loaded, &files.client) {
+            (Ok(client), last) => {
+                if is_new && last.is_some() {
+                    info!(server = %self.name.to_str(), "TLS: the files have changed, and are in use");
+                }
+                let client = Arc::new(client);
+                (files.client, files.doubted) = (Some(Arc::clone(&client)), false);
+                Ok(client)
+            }
+            (Err(error), None) => Err(error),
+            (Err(error), Some(last)) => {
+                if is_new {
+                    warn!(%error, "TLS: the files have changed, and cannot be used; the last good ones stay in use");
+                }
+                Ok(Arc::clone(last))
+            }
+        }
+    }
+}
+
+impl TlsSettings {
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.ca_file.iter().chain(identity).map(PathBuf::as_path)
+    }
+
+    fn client(&self, roots: RootCertStore) -> Result<ClientConfig, String> {
+        let builder = builder(roots)?;
+        let mut client = match &self.identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = read_certificates(certificate)?;
+                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
+                    pem::Error::NoItemsFound => {
+                        format!("{}: no private key is in it that needs no password", key.display())
+                    }
+                    other => in_file(key, &other),
+                })?;
+                builder
+                    .with_client_auth_cert(chain, private)
+                    .map_err(|error| format!("{} and {}: {error}", certificate.display(), key.display()))?
+            }
+        };
+        client.resumption = Resumption::in_memory_sessions(SESSIONS);
+        Ok(client)
+    }
+
+    fn roots(&self) -> Result<RootCertStore, String> {
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = &self.ca_file {
+            for certificate in read_certificates(path)? {
+                roots.add(certificate).map_err(|error| in_file(path, &error))?;
+            }
+        } else {
+            // Some systems have certificates that nobody can read.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(
+                    "this host has no certificate authorities; name the file of one with ca_file".into()
+                );
+            }
+        }
+        Ok(roots)
+    }
+}
+
+type Builder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;
+
+fn builder(roots: RootCertStore) -> Result<Builder, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(roots))
+}
+
+/// Every certificate of a file in PEM.
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let found: Vec<_> = read.map_err(|error| in_file(path, &error))?;
+    if found.is_empty() { Err(in_file(path, &"no certificate is in it")) } else { Ok(found) }
+}
+
+fn in_file(path: &Path, error: &dyn fmt::Display) -> String {
+    format!("{}: {error}", path.display())
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let found = path.metadata().ok()?;
+    Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+}
+
+/// A name that no certificate can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no name that a certificate can have; write a host's name or IP address")]
+pub struct TlsNameError(String);
+
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.settings == other.0.settings && self.0.name == other.0.name
+    }
+}
+
+impl Eq for Tls {}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tls").field(&self.0.settings).finish()
+    }
+}

@@ -1,0 +1,276 @@
+//! A TLS connection to Carbon: rustls over [`Connection`], whose errors, time-outs and reset it keeps.
+//!
+//! Our end is TLS's close_notify and a half-close behind it. The answer is the peer's close_notify, and then its end of the
+//! connection. An end without close_notify is [`ConnectionError::Truncated`]: a proxy whose timer fires makes one, and a kernel
+//! whose program has died.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustls::{ClientConnection, ProtocolVersion};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::certificate::{self, Certificate};
+use super::{Tls, explain};
+use crate::connection::{Connection, ConnectionError, Result, Stream};
+use crate::sender::Destination;
+
+/// With TLS 1.3 a server that refuses our certificate, or that we have none, says so behind our handshake. Most send
+/// something there where they accept it.
+const REFUSES_WITHIN: Duration = Duration::from_millis(100);
+
+/// A TLS connection.
+pub struct TlsConnection {
+    tcp: Connection,
+    tls: Tls,
+    session: Mutex<Session>,
+}
+
+struct Session {
+    rustls: ClientConnection,
+    end: End,
+    /// The peer's close_notify has come.
+    notified: bool,
+}
+
+/// How far our end of the connection is closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    /// close_notify is written, or waits in rustls for our kernel.
+    Notified,
+    HalfClosed,
+}
+
+impl TlsConnection {
+    async fn over(tcp: Connection, tls: Tls) -> Result<Self> {
+        let client = tls.client().await?;
+        let name = tls.0.name.clone();
+        let rustls = ClientConnection::new(client, name).map_err(|error| explain::error(&error, &tls))?;
+        let session = Mutex::new(Session { rustls, end: End::Open, notified: false });
+        let connection = Self { tcp, tls, session };
+        let patience = connection.tcp.timeouts().connect;
+        let done = timeout(patience, connection.handshake()).await;
+        let done = done.unwrap_or_else(|_| Err(explain::silence(connection.peer(), patience)));
+        if done.is_err() {
+            connection.tls.doubt();
+        }
+        done.map(|()| connection)
+    }
+
+    async fn handshake(&self) -> Result {
+        while self.session().rustls.is_handshaking() {
+            self.flush(&mut self.session())?;
+            if self.session().rustls.is_handshaking() {
+                self.tcp.stream().ready(self.interest()).await?;
+                self.try_read().map_err(|error| explain::handshake(error, self.peer()))?;
+            }
+        }
+        self.flush(&mut self.session())?;
+        if self.session().rustls.protocol_version() != Some(ProtocolVersion::TLSv1_3) {
+            return Ok(());
+        }
+        let refusal = async {
+            loop {
+                self.tcp.stream().readable().await?;
+                if self.read_some()? {
+                    return Ok(());
+                }
+            }
+        };
+        timeout(REFUSES_WITHIN, refusal).await.unwrap_or(Ok(()))
+    }
+
+    /// Such as "TLS 1.3".
+    #[must_use]
+    pub fn version(&self) -> &'static str {
+        match self.session().rustls.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => "TLS 1.2",
+            Some(ProtocolVersion::TLSv1_3) => "TLS 1.3",
+            _ => "TLS",
+        }
+    }
+
+    /// The server's certificate, and those that it sent with it.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<Certificate> {
+        let session = self.session();
+        let chain = session.rustls.peer_certificates().unwrap_or_default();
+        chain.iter().filter_map(|der| certificate::parse(der)).collect()
+    }
+
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn interest(&self) -> Interest {
+        let waits = self.session().rustls.wants_write();
+        if waits { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE }
+    }
+
+    /// Hands our kernel what it takes of what rustls has; true: nothing is left.
+    fn flush(&self, session: &mut Session) -> Result<bool> {
+        while session.rustls.wants_write() {
+            match session.rustls.write_tls(&mut Kernel(self.tcp.stream())) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error.into()),
+                _ => {}
+            }
+        }
+        if session.end == End::Notified {
+            session.end = End::HalfClosed;
+            SockRef::from(self.tcp.stream()).shutdown(Shutdown::Write)?;
+        }
+        Ok(true)
+    }
+
+    fn try_read(&self) -> Result {
+        self.read_some().map(drop)
+    }
+
+    /// Reads what is there and throws it away; whether something was.
+    fn read_some(&self) -> Result<bool> {
+        let mut session = self.session();
+        if !session.notified {
+            match session.rustls.read_tls(&mut Kernel(self.tcp.stream())) {
+                Ok(0) if session.rustls.is_handshaking() => return Err(ConnectionError::Closed),
+                // SO_ERROR and what is unacknowledged say more, where the kernel closed over unread bytes.
+                Ok(0) => return Err(self.bare_end()),
+                Ok(_) => {}
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+                {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let processed = session.rustls.process_new_packets();
+            // An alert is worth sending also where all is over.
+            let flushed = self.flush(&mut session);
+            session.notified =
+                processed.map_err(|error| explain::error(&error, &self.tls))?.peer_has_closed();
+            flushed?;
+            let mut ignored = [0_u8; 512];
+            while session.rustls.reader().read(&mut ignored).is_ok_and(|read| read > 0) {}
+        }
+        match (session.notified, session.end) {
+            (false, _) => Ok(true),
+            // Not asked for.
+            (true, End::Open) => Err(ConnectionError::Closed),
+            // Our own end may still be on its way: it carries nothing.
+            (true, _) => self.tcp.try_read_behind(1).map(|()| true),
+        }
+    }
+
+    /// The end of the connection without TLS's.
+    fn bare_end(&self) -> ConnectionError {
+        match self.tcp.end(0) {
+            ConnectionError::Closed if self.tls.settings().close_notify => ConnectionError::Truncated,
+            end => end,
+        }
+    }
+}
+
+impl Stream for TlsConnection {
+    async fn open(to: &Destination) -> Result<Self> {
+        let tls = to.tls.clone().ok_or_else(|| ConnectionError::Tls("it has no settings".into()))?;
+        Self::over(Connection::open(to).await?, tls).await
+    }
+
+    fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
+        let (tcp, tls) = (self.tcp.open_again(), self.tls.clone());
+        async move { Self::over(tcp.await?, tls).await }
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.tcp.peer()
+    }
+
+    async fn write(&self, frame: &[u8]) -> Result {
+        let mut rest = frame;
+        self.tcp.begin_frame();
+        while !rest.is_empty() {
+            let taken = self.session().rustls.writer().write(rest)?;
+            rest = rest.get(taken..).unwrap_or_default();
+            while !self.flush(&mut self.session())? {
+                self.tcp.progress(|| self.try_read()).await?;
+            }
+        }
+        self.tcp.end_frame();
+        Ok(())
+    }
+
+    fn half_close(&self) -> Result {
+        // What the peer has closed before can be no answer.
+        while self.read_some()? {}
+        let mut session = self.session();
+        session.rustls.send_close_notify();
+        session.end = End::Notified;
+        self.flush(&mut session).map(drop)
+    }
+
+    async fn ended(&self) -> ConnectionError {
+        loop {
+            let ready = self.tcp.stream().ready(self.interest()).await;
+            if let Err(error) = ready {
+                return error.into();
+            }
+            let flushed = self.flush(&mut self.session());
+            if let Err(error) = flushed.and_then(|_| self.try_read()) {
+                return error;
+            }
+        }
+    }
+
+    fn has_ended(&self) -> Option<ConnectionError> {
+        self.try_read().err()
+    }
+
+    fn unacked(&self) -> Result<u64> {
+        self.tcp.unacked()
+    }
+}
+
+impl Drop for TlsConnection {
+    /// A proxy passes a connection without TLS's end on as a reset, and bytes before it may be lost with it.
+    fn drop(&mut self) {
+        let mut session = self.session();
+        if session.end == End::Open && !self.tcp.is_within_a_frame() && !session.rustls.is_handshaking() {
+            session.rustls.send_close_notify();
+            // It is over either way.
+            let _ = self.flush(&mut session);
+        }
+    }
+}
+
+/// Our kernel's end of the connection, as rustls wants it.
+struct Kernel<'a>(&'a TcpStream);
+
+impl Read for Kernel<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(buffer)
+    }
+}
+
+impl Write for Kernel<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/inside/tls.rs"]
+mod tests;

@@ -1,0 +1,106 @@
+//! Why there is no TLS connection, in the words of the settings that change it.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustls::{AlertDescription, CertificateError, Error};
+
+use super::Tls;
+use crate::connection::ConnectionError;
+use crate::sender::in_words;
+
+/// An error of rustls.
+pub(super) fn error(error: &Error, tls: &Tls) -> ConnectionError {
+    ConnectionError::Tls(match error {
+        Error::InvalidCertificate(error) => certificate(error, tls),
+        Error::AlertReceived(alert) => refusal(*alert, tls),
+        Error::InvalidMessage(_) => format!("what answers is not TLS ({error}); is it a plain port?"),
+        other => other.to_string(),
+    })
+}
+
+/// What ended the connection before the handshake was over.
+pub(super) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionError {
+    let is_closed = match &error {
+        ConnectionError::Closed => true,
+        ConnectionError::Socket(error) => {
+            matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::Other)
+        }
+        _ => false,
+    };
+    if is_closed {
+        let text =
+            format!("{peer} closed the connection instead of answering a TLS hello; is it a plain port?");
+        return ConnectionError::Tls(text);
+    }
+    error
+}
+
+pub(super) fn silence(peer: SocketAddr, patience: Duration) -> ConnectionError {
+    let seconds = patience.as_secs_f64();
+    ConnectionError::Tls(format!(
+        "{peer} took the connection, and did not answer TLS's hello within {seconds} s; is it a plain port?"
+    ))
+}
+
+fn certificate(error: &CertificateError, tls: &Tls) -> String {
+    let text = match error {
+        // Another authority of the same name makes a bad signature.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => match &tls.settings().ca_file {
+            Some(file) => format!("is not signed by an authority of ca_file ({})", file.display()),
+            None => "is not signed by an authority that this host trusts; name its file with ca_file".to_owned(),
+        },
+        CertificateError::ExpiredContext { time, not_after } => {
+            let since = time.as_secs().saturating_sub(not_after.as_secs());
+            format!("expired {} ago", in_words(Duration::from_secs(since)))
+        }
+        CertificateError::NotValidYetContext { time, not_before } => {
+            let until = not_before.as_secs().saturating_sub(time.as_secs());
+            format!("is not valid for another {}; is a clock wrong?", in_words(Duration::from_secs(until)))
+        }
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let name = expected.to_str();
+            format!("is for {} and not for {name}; server_name says which is expected", names(presented))
+        }
+        other if other.to_string().contains("CaUsedAsEndEntity") => {
+            "is that of an authority (CA:TRUE), which no server may use; make one for the server, signed by it".to_owned()
+        }
+        other => format!("cannot be accepted: {other}"),
+    };
+    format!("the server's certificate {text}")
+}
+
+/// rustls has them as `DnsName("carbon.example.org")`.
+fn names(presented: &[String]) -> String {
+    let name = |text: &String| text.split('"').nth(1).map_or_else(|| text.clone(), str::to_owned);
+    match presented {
+        [] => "no name".to_owned(),
+        names => names.iter().map(name).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// What a server says before it closes. OpenSSL says "handshake failure" where TLS 1.2 lacks a certificate.
+fn refusal(alert: AlertDescription, tls: &Tls) -> String {
+    use AlertDescription as Alert;
+    match (alert, &tls.settings().identity) {
+        (Alert::CertificateRequired | Alert::NoCertificate | Alert::HandshakeFailure, None) => {
+            format!(
+                "the server refuses a client without a certificate ({alert:?}); say cert_file and key_file"
+            )
+        }
+        (
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::CertificateRequired
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::DecryptError,
+            Some((file, _)),
+        ) => format!("the server refuses the certificate of cert_file ({}): {alert:?}", file.display()),
+        _ => format!("the server refuses the connection: {alert:?}"),
+    }
+}

@@ -1,0 +1,37 @@
+//! Whether a port speaks TLS, where a destination without `tls` is closed again and again.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::{ClientConnection, RootCertStore};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::builder;
+use crate::address::Address;
+
+/// A server answers a hello at once.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// TLS's first bytes of an answer: a handshake or an alert, and the major version.
+const ANSWERS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
+
+/// Whether what listens there answers TLS's hello. No certificate is looked at.
+pub async fn speaks_tls(address: &Address) -> bool {
+    timeout(PATIENCE, asks(address))
+        .await
+        .is_ok_and(|answer| answer.is_ok_and(|answer| ANSWERS.contains(&answer)))
+}
+
+async fn asks(address: &Address) -> io::Result<[u8; 2]> {
+    let client = builder(RootCertStore::empty()).map_err(io::Error::other)?.with_no_client_auth();
+    let name = address.host.clone().try_into().map_err(io::Error::other)?;
+    let mut session = ClientConnection::new(Arc::new(client), name).map_err(io::Error::other)?;
+    let (mut hello, mut answer) = (Vec::new(), [0; 2]);
+    session.write_tls(&mut hello)?;
+    let mut stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
+    stream.write_all(&hello).await?;
+    stream.read_exact(&mut answer).await?;
+    Ok(answer)
+}

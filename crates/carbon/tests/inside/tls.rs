@@ -1,0 +1,185 @@
+//! What a TLS connection's end proves, against a server of rustls that ends as it is told to.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::{JoinHandle, spawn};
+
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::*;
+use crate::connection::Timeouts;
+use crate::tls::TlsSettings;
+use crate::wire::{Names, Protocol};
+
+type Server = StreamOwned<ServerConnection, TcpStream>;
+
+/// A port whose first connection `serve` serves, and the destination for it.
+fn server<T: Send + 'static>(
+    folder: &tempfile::TempDir,
+    close_notify: bool,
+    serve: impl FnOnce(Server) -> T + Send + 'static,
+) -> (Destination, JoinHandle<T>) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let ca_file = folder.path().join("ca.pem");
+    std::fs::write(&ca_file, made.cert.pem()).unwrap();
+    let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("localhost:{}", listener.local_addr().unwrap().port()).parse().unwrap();
+    let settings = TlsSettings { ca_file: Some(ca_file), identity: None, server_name: None, close_notify };
+    let tls = Tls::new(settings, &address).unwrap();
+    let served = spawn(move || {
+        let mut tcp = listener.accept().unwrap().0;
+        let mut tls = ServerConnection::new(Arc::new(config)).unwrap();
+        while tls.is_handshaking() {
+            tls.complete_io(&mut tcp).unwrap();
+        }
+        serve(StreamOwned::new(tls, tcp))
+    });
+    let timeouts = Timeouts { connect: Duration::from_secs(2), ..Timeouts::default() };
+    let protocol = Protocol::Plaintext;
+    let (name, tls) = ("test".into(), Some(tls));
+    (
+        Destination {
+            name,
+            address,
+            protocol,
+            names: Names::Paths,
+            timeouts,
+            tls,
+            replay_rate: None,
+            reconnect_every: None,
+        },
+        served,
+    )
+}
+
+async fn end(connection: &TlsConnection) -> ConnectionError {
+    timeout(Duration::from_secs(5), connection.ended()).await.unwrap()
+}
+
+/// Reads up to TLS's own end, and answers it or only closes.
+fn read_all(mut server: Server, notifies: bool) -> Vec<u8> {
+    let mut read = Vec::new();
+    server.read_to_end(&mut read).unwrap();
+    if notifies {
+        server.conn.send_close_notify();
+        server.flush().unwrap();
+    }
+    read
+}
+
+#[tokio::test]
+async fn the_answer_is_tls_own_end_after_everything_was_read_and_not_that_of_tcp_alone() {
+    for (close_notify, notifies) in [(true, true), (true, false), (false, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let (to, served) = server(&folder, close_notify, move |server| read_all(server, notifies));
+        let connection = TlsConnection::open(&to).await.unwrap();
+        connection.write(b"frame").await.unwrap();
+        assert!(connection.has_ended().is_none());
+        connection.half_close().unwrap();
+        let end = end(&connection).await;
+        assert_eq!(matches!(end, ConnectionError::Closed), notifies || !close_notify, "{end}");
+        assert_eq!(matches!(end, ConnectionError::Truncated), close_notify && !notifies, "{end}");
+        assert_eq!(served.join().unwrap(), b"frame");
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_came_before_ours_is_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (told, tell) = std::sync::mpsc::channel();
+    let (to, _served) = server(&folder, true, move |mut server| {
+        server.conn.send_close_notify();
+        server.flush().unwrap();
+        told.send(()).unwrap();
+        let mut rest = Vec::new();
+        let _read = server.sock.read_to_end(&mut rest);
+    });
+    let connection = TlsConnection::open(&to).await.unwrap();
+    tell.recv().unwrap();
+    while connection.has_ended().is_none() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(matches!(connection.half_close(), Err(ConnectionError::Closed)));
+    assert!(matches!(connection.has_ended(), Some(ConnectionError::Closed)));
+}
+
+#[tokio::test]
+async fn an_end_with_bytes_unread_is_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let (to, served) = server(&folder, false, move |mut server| {
+        told.recv().unwrap();
+        server.conn.send_close_notify();
+        server.flush().unwrap();
+    });
+    let connection = TlsConnection::open(&to).await.unwrap();
+    connection.write(b"frame").await.unwrap();
+    connection.half_close().unwrap();
+    tell.send(()).unwrap();
+    served.join().unwrap();
+    let end = end(&connection).await;
+    assert!(matches!(end, ConnectionError::Socket(_)), "{end}");
+}
+
+#[tokio::test]
+async fn a_frame_that_was_cut_off_ends_in_a_reset_and_a_whole_one_in_tls_own_end() {
+    for whole in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (to, served) = server(&folder, true, move |mut server| {
+            told.recv().unwrap();
+            server.read_to_end(&mut Vec::new())
+        });
+        let connection = TlsConnection::open(&to).await.unwrap();
+        let frame = vec![b'1'; if whole { 10 } else { 64 << 20 }];
+        let written = timeout(Duration::from_millis(200), connection.write(&frame)).await;
+        assert_eq!(written.is_ok(), whole);
+        drop(connection);
+        tell.send(()).unwrap();
+        let read = served.join().unwrap();
+        assert_eq!(read.is_ok(), whole, "{read:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_frame_arrives_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let (to, served) = server(&folder, true, |server| read_all(server, true));
+    let connection = TlsConnection::open(&to).await.unwrap();
+    let frame: Vec<u8> = (0..4_000_000_u32).map(|n| n.to_le_bytes()[n as usize % 4]).collect();
+    connection.write(&frame).await.unwrap();
+    connection.half_close().unwrap();
+    assert!(matches!(end(&connection).await, ConnectionError::Closed));
+    assert!(served.join().unwrap() == frame);
+}
+
+#[tokio::test]
+async fn a_port_that_answers_no_hello_is_said_to_be_a_plain_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut to, _) = server(&folder, true, drop);
+    for closes in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        to.address = format!("127.0.0.1:{}", listener.local_addr().unwrap().port()).parse().unwrap();
+        to.timeouts.connect = Duration::from_millis(300);
+        let accepted = spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            if closes {
+                let _read = stream.read(&mut [0; 64]);
+                let _closed = stream.shutdown(Shutdown::Both);
+            }
+            stream
+        });
+        let error = TlsConnection::open(&to).await.err().unwrap().to_string();
+        assert!(error.ends_with("is it a plain port?"), "{error}");
+        drop(accepted.join());
+    }
+}

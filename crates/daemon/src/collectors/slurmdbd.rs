@@ -1,0 +1,269 @@
+//! `slurm_slurmdbd`: slurmdbd's statistics of itself, as `sacctmgr show stats` prints them. A slurmdbd that is slow makes
+//! slurmctld slow.
+
+use std::sync::Arc;
+
+use carbon::path;
+use slurm_snapshot::{
+    DbdStatistics, Reading, Reply, ReplyKind, ReplyOptions, Rollup as DbdRollup, dbd_rpc_name,
+};
+
+use super::{Begin, Collector, Paths, Start, SurveyCollector};
+use crate::derive::{self, Tables, seconds_since};
+use crate::metric::{Metric, Points, Rollup, count};
+use crate::replies::SurveyReplies;
+use crate::rpc_metrics::{self, CallsRow, Growth, MEMBERS};
+use crate::settings::{Setting, Value};
+use crate::user_paths::UserPaths;
+
+const FAMILY: &str = "slurm_slurmdbd";
+
+pub(super) const COLLECTOR: Collector = Collector {
+    name: "slurmdbd",
+    comment: "\
+slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd tells them to administrators only:
+`sacctmgr modify user NAME set adminlevel=admin`, or run the daemon as SlurmUser.",
+    settings: &[Setting {
+        key: "users",
+        default: Value::Users(0),
+        comment: "The first so many users by RPC time of an interval get paths of their own, as in rpc_stats; 0 for none, at most 200.",
+    }],
+    paths: &[
+        Paths {
+            below: "slurm_slurmdbd.type.<type>",
+            about: "The RPCs that slurmdbd has served, by message type, as `sacctmgr show stats` has them, for instance \
+                    `slurm_slurmdbd.type.DBD_STEP_COMPLETE`: `[collectors.slurmdbd]`, off by default. A type that this program does \
+                    not know is `type_NUMBER`. They are those of all clusters that slurmdbd serves, and the reader's own questions \
+                    are among them (`DBD_GET_STATS`). slurmdbd tells them to SlurmUser, to root, and to users with \
+                    `AdminLevel=Admin`; an operator is refused. The figures *of the interval* are the growth between two readings; \
+                    across a restart of slurmdbd or `sacctmgr clear stats` there are none. Where the mean of `DBD_SEND_MULT_MSG`, `DBD_JOB_COMPLETE` or `DBD_STEP_COMPLETE` grows, look at the database: its disk, \
+                    `innodb_buffer_pool_size`, a purge or a backup.",
+            leaves: &CALLS,
+        },
+        Paths {
+            below: "slurm_slurmdbd.total",
+            about: "All message types together.",
+            leaves: &TOTAL,
+        },
+        Paths {
+            below: "slurm_slurmdbd.user.<user>",
+            about: "The same by user: only where `users` in `[collectors.slurmdbd]` is more than 0, and bounded as in \
+                    `slurm_rpc_stats.user.<user>`. Who runs `sacct` or `sreport` too often is found here.",
+            leaves: &CALLS,
+        },
+        Paths {
+            below: "slurm_slurmdbd.others",
+            about: "Every user without a path of his own.",
+            leaves: &(CALLS, MEMBERS),
+        },
+        Paths {
+            below: "slurm_slurmdbd.rollup.<period>",
+            about: "The roll-ups of this cluster, by `hour`, `day` and `month`: slurmdbd adds up the usage of the period that is over, \
+                    for `sreport`, once an hour. Since slurmdbd's start or `sacctmgr clear stats`; a period that was not rolled up \
+                    since has `age` alone. slurmdbd counts a roll-up that has failed as one that was made: its log has the error.",
+            leaves: &ROLLUP,
+        },
+    ],
+    replies: &[ReplyKind::Slurmdbd],
+    start: Start::Survey(|begin| Box::new(Slurmdbd::new(begin))),
+};
+
+struct Slurmdbd {
+    /// Seconds between two rounds.
+    interval: u32,
+    before: Option<Before>,
+    /// `None` where no user is wanted.
+    user_paths: Option<UserPaths>,
+    timestamp: i64,
+}
+
+/// The last reading.
+struct Before {
+    reading: Arc<Reading>,
+    since: i64,
+    tables: Tables,
+}
+
+/// The roll-ups of one period, and how long ago the last one's period ended, s.
+struct Period {
+    rollup: DbdRollup,
+    age: Option<u64>,
+}
+
+const SINCE: &str = "RPCs served since slurmdbd's start or sacctmgr clear stats";
+
+const CALLS: &[Metric<CallsRow>] = &rpc_metrics::calls(
+    SINCE,
+    "mean time of one of those, truncated: sacctmgr's ave_time",
+    "share of the time that slurmdbd spent on all RPCs of the interval",
+);
+
+const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
+
+#[rustfmt::skip]
+const ROLLUP: &[Metric<Period>] = &[
+    Metric { leaf: "last_cycle", unit: "µs", rollup: Rollup::Average, value: |p| p.rollup.last.and_then(count),
+        meaning: "how long the last one took; none before the second one" },
+    Metric { leaf: "max_cycle", unit: "µs", rollup: Rollup::Max, value: |p| p.rollup.max.and_then(count),
+        meaning: "how long the longest one took; none before the second one" },
+    Metric { leaf: "mean_cycle", unit: "µs", rollup: Rollup::Average, value: |p| p.rollup.total.and_then(|total| count(total / p.rollup.count.max(1))),
+        meaning: "sacctmgr's mean, truncated: `total_time` over `total_cycles`" },
+    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |p| p.rollup.total.and_then(count),
+        meaning: "how long all took" },
+    Metric { leaf: "total_cycles", unit: "count", rollup: Rollup::Last, value: |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(count),
+        meaning: "how many there were; none before the second one: slurmdbd does not count the first, though `total_time` has it" },
+    Metric { leaf: "age", unit: "s", rollup: Rollup::Max, value: |p| p.age.and_then(count),
+        meaning: "since the end of the last hour, day or month that is rolled up. Of `hour` normal is up to an hour; more than two: \
+                  slurmdbd or its database hangs, see slurmdbd's log" },
+];
+
+impl SurveyCollector for Slurmdbd {
+    fn options(&self) -> ReplyOptions {
+        ReplyOptions { users: self.user_paths.is_some(), ..ReplyOptions::default() }
+    }
+
+    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
+        self.timestamp = timestamp;
+        let Some(reading) = replies.reading(ReplyKind::Slurmdbd) else { return };
+        let Some(Reply::Slurmdbd(statistics)) = &reading.reply else { return };
+        let DbdStatistics { since, types, users, rollups } = &**statistics;
+        let tables = Tables::of(types, users);
+        let growth = self.growth(reading, *since, &tables);
+        rpc_metrics::push_types(FAMILY, type_name, (CALLS, TOTAL), &tables, growth.as_ref(), points);
+        if let Some(user_paths) = &mut self.user_paths {
+            let users = (users.as_slice(), &tables);
+            rpc_metrics::push_users(FAMILY, user_paths, timestamp, CALLS, users, growth.as_ref(), points);
+        }
+        for (period, rollup) in rollups {
+            let age = rollup.end.map(|end| seconds_since(end, whole_seconds(reading.time)));
+            let below = format!("{FAMILY}.rollup.{}", path::component(period));
+            points.push(&below, ROLLUP, &Period { rollup: rollup.clone(), age });
+        }
+        self.before = Some(Before { reading: Arc::clone(reading), since: *since, tables });
+    }
+
+    fn changed_memory(&mut self) -> Option<String> {
+        self.user_paths.as_mut()?.changed_memory(self.timestamp)
+    }
+}
+
+impl Slurmdbd {
+    fn new(Begin { interval, settings, memory }: &Begin<'_>) -> Self {
+        let users = settings.users().filter(|users| *users > 0);
+        Self {
+            interval: settings.interval(*interval),
+            before: None,
+            user_paths: users.map(|users| UserPaths::new(users, *memory)),
+            timestamp: 0,
+        }
+    }
+
+    /// What has grown since the last reading, unless slurmdbd began to count anew meanwhile.
+    fn growth(&self, reading: &Reading, since: i64, tables: &Tables) -> Option<Growth> {
+        let before = self.before.as_ref().filter(|before| before.since == since)?;
+        let seconds = derive::seconds_between(&before.reading, reading, self.interval)?;
+        Some(Growth { tables: tables.since(&before.tables)?, seconds })
+    }
+}
+
+fn type_name(id: u32) -> String {
+    dbd_rpc_name(id).map_or_else(|| format!("type_{id}"), str::to_owned)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
+const fn whole_seconds(time: f64) -> i64 {
+    time as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use carbon::Batch;
+    use slurm_snapshot::{RpcType, RpcUser};
+
+    use super::super::started;
+    use super::*;
+
+    const START: i64 = 1_700_000_000;
+
+    fn statistics(since: i64, count: u32) -> DbdStatistics {
+        let user = |id, name: &str| RpcUser {
+            id,
+            name: Some(name.to_owned()),
+            count,
+            time: u64::from(count) * 10,
+            ..RpcUser::default()
+        };
+        DbdStatistics {
+            since,
+            types: vec![
+                RpcType { id: 1489, count, time: u64::from(count) * 15, queue: None },
+                RpcType { id: 1999, count: 1, time: 5, queue: None },
+            ],
+            users: vec![user(7, "ann"), user(8, "bob")],
+            ..DbdStatistics::default()
+        }
+    }
+
+    fn round(collector: &mut dyn SurveyCollector, minute: u32, reply: DbdStatistics) -> Vec<String> {
+        let reading = Reading {
+            time: f64::from(minute) * 60.0 + 1_700_000_000.5,
+            reply: Some(Reply::Slurmdbd(Box::new(reply))),
+            ..Reading::default()
+        };
+        let mut replies = SurveyReplies::default();
+        replies.insert(ReplyKind::Slurmdbd, Arc::new(reading));
+        let timestamp = START + i64::from(minute) * 60;
+        let mut batch = Batch::new(timestamp);
+        collector.collect(timestamp, &replies, &mut Points::new("c", &mut batch));
+        let lines = carbon::lines(&batch);
+        lines.lines().map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+    }
+
+    fn has(lines: &[String], line: &str) -> bool {
+        let line = format!("c.slurm_slurmdbd.{line}");
+        lines.contains(&line)
+    }
+
+    #[test]
+    fn what_has_grown_is_of_the_interval_and_nothing_is_across_a_restart_of_slurmdbd() {
+        let mut collector = started(&COLLECTOR, &[]);
+        let lines = round(&mut *collector, 0, statistics(5, 10));
+        assert!(has(&lines, "type.DBD_GET_STATS.gauge-count 10"), "{lines:#?}");
+        assert!(has(&lines, "type.type_1999.gauge-mean_time 5"));
+        assert!(!lines.iter().any(|line| line.contains("calls_per_minute") || line.contains(".user.")));
+        let lines = round(&mut *collector, 1, statistics(5, 40));
+        assert!(has(&lines, "type.DBD_GET_STATS.gauge-calls_per_minute 30"), "{lines:#?}");
+        assert!(has(&lines, "type.type_1999.gauge-calls_per_minute 0"));
+        assert!(has(&lines, "total.gauge-interval_mean_time 15"));
+        let lines = round(&mut *collector, 2, statistics(6, 60));
+        assert!(has(&lines, "total.gauge-count 61"));
+        assert!(!lines.iter().any(|line| line.contains("calls_per_minute")), "it has counted anew");
+    }
+
+    #[test]
+    fn users_with_paths_and_the_others_are_the_whole_table() {
+        let mut collector = started(&COLLECTOR, &[("users", Value::Users(1))]);
+        assert!(collector.options().users);
+        round(&mut *collector, 0, statistics(5, 10));
+        let lines = round(&mut *collector, 1, statistics(5, 40));
+        assert!(has(&lines, "user.ann.gauge-count 40"), "{lines:#?}");
+        assert!(has(&lines, "others.gauge-count 40") && has(&lines, "others.gauge-members 1"));
+    }
+
+    #[test]
+    fn of_a_first_roll_up_no_figure_is_made_up_and_one_that_hangs_grows_old() {
+        let hour = DbdRollup { total: Some(700), end: Some(START - 3600), ..DbdRollup::default() };
+        let month = DbdRollup { end: Some(START - 86_400), ..DbdRollup::default() };
+        let rollups = [("hour".to_owned(), hour), ("month".to_owned(), month)].into();
+        let mut collector = started(&COLLECTOR, &[]);
+        let lines =
+            round(&mut *collector, 0, DbdStatistics { since: 5, rollups, ..DbdStatistics::default() });
+        let of = |period: &str| -> Vec<&str> {
+            let start = format!("c.slurm_slurmdbd.rollup.{period}.gauge-");
+            lines.iter().filter_map(|line| line.strip_prefix(&start)).collect()
+        };
+        assert_eq!(of("hour"), ["mean_cycle 700", "total_time 700", "age 3600"]);
+        assert_eq!(of("month"), ["age 86400"]);
+        assert_eq!(of("day"), [""; 0]);
+    }
+}

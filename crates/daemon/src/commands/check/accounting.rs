@@ -1,0 +1,73 @@
+//! slurmdbd, where a collector reads it: whether it answers, what it keeps from this user, and what the queue must hold of finished
+//! jobs.
+
+use anyhow::Result;
+use size::Size;
+use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request};
+
+use super::Report;
+use crate::accounting::{ID_BYTES, Plan};
+use crate::commands::read_once;
+use crate::config::Config;
+use crate::finished::HOUR;
+use crate::survey::HIDDEN_REMEDY;
+
+/// The lines; `reading` is what slurmctld has answered.
+pub(super) async fn look(config: &Config, reading: Option<&Reading>, report: &mut Report) -> Result<()> {
+    let plan = Plan::of(config);
+    let asks = config.collectors.survey_replies().contains(&ReplyKind::Slurmdbd);
+    if plan.is_none() && !asks {
+        return Ok(());
+    }
+    let Some(reading) = reading else {
+        return report.unknown("slurmdbd: not asked, because slurmctld did not answer");
+    };
+    if let Some(plan) = plan {
+        finished(config, plan, reading, report).await?;
+    }
+    if asks {
+        let request = Request::new(ReplyKind::Slurmdbd, ReplyOptions::default());
+        match read_once(config.slurm.clone(), request).await {
+            Ok(_) => report.good("slurmdbd: tells its statistics to this user")?,
+            Err(error) => report.wrong(&format!("slurmdbd: its statistics: {error}"), error.advice())?,
+        }
+    }
+    Ok(())
+}
+
+async fn finished(config: &Config, plan: Plan, reading: &Reading, report: &mut Report) -> Result<()> {
+    #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
+    let now = reading.time as i64;
+    let answer = read_once(config.slurm.clone(), plan.request(now.saturating_sub(HOUR), now)).await;
+    match answer.map(|reading| (reading.visibility, reading.reply)) {
+        Ok((visibility, _)) if visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) => report.wrong(
+            "slurmdbd: its PrivateData may keep jobs of others from this user: no finished job is counted",
+            HIDDEN_REMEDY,
+        ),
+        Ok((_, Some(Reply::Finished(finished)))) => ids(config, plan, &finished, report),
+        Ok(_) => {
+            report.wrong("slurmdbd: it did not answer with finished jobs", "Is the reader of this version?")
+        }
+        Err(error) => report.wrong(&format!("slurmdbd: finished jobs: {error}"), error.advice()),
+    }
+}
+
+/// Whether the queue has room for the ids of all jobs that are read again, if every hour has as many as the last one.
+fn ids(config: &Config, plan: Plan, finished: &Finished, report: &mut Report) -> Result<()> {
+    let jobs = finished.jobs.len();
+    let hours = usize::try_from(plan.kept_seconds() / HOUR).unwrap_or(usize::MAX).saturating_add(1);
+    let ids = jobs.saturating_mul(hours);
+    let size = |ids: usize| Size::from_bytes(u64::try_from(ids).unwrap_or(u64::MAX).saturating_mul(ID_BYTES));
+    let told = format!(
+        "{jobs} jobs ended in the last hour; the numbers of as many in each hour of catch_up take {}",
+        size(ids)
+    );
+    let max_bytes = Size::from_bytes(config.queue.limits.max_bytes);
+    if ids > plan.most_ids {
+        return report.wrong(
+            &format!("slurmdbd: {told}, more than {}, an eighth of queue.max_bytes", size(plan.most_ids)),
+            "Raise queue.max_bytes or lower catch_up: jobs of which slurmdbd learns very late are not counted.",
+        );
+    }
+    report.good(&format!("slurmdbd: {told} of queue.max_bytes ({max_bytes})"))
+}

@@ -1,0 +1,98 @@
+//! TLS to Carbon: whether the files that the configuration names can be used, and when each certificate expires.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Result;
+use carbon::{Certificate, Destination, TlsConnection};
+
+use super::Report;
+use crate::config::Config;
+
+/// A certificate that expires sooner is worth a word.
+const SOON: Duration = Duration::from_secs(14 * DAY);
+const DAY: u64 = 86_400;
+/// A file with more authorities than that is the system's own list.
+const MOST_NAMED: usize = 4;
+
+/// The files of every destination.
+pub(super) fn files(config: &Config, report: &mut Report) -> Result<()> {
+    for to in &config.carbon {
+        let Some(tls) = &to.tls else { continue };
+        let settings = tls.settings();
+        if let Some(path) = &settings.ca_file {
+            file("ca_file", path, to, report)?;
+        }
+        let Some((path, _)) = &settings.identity else { continue };
+        if let (true, Err(error)) = (file("cert_file", path, to, report)?, tls.check_identity()) {
+            report.wrong(
+                &format!("carbon {}: key_file: {error}", to.name),
+                "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether it can be read.
+fn file(key: &str, path: &Path, to: &Destination, report: &mut Report) -> Result<bool> {
+    let name = format!("carbon {}: {key} {}", to.name, path.display());
+    let found = carbon::certificates(path);
+    match &found {
+        Ok(found) if found.len() > MOST_NAMED => {
+            report.good(&format!("{name}: {} certificates", found.len()))
+        }
+        Ok(found) => found.iter().try_for_each(|certificate| expiry(&name, certificate, report)),
+        Err(error) => report.wrong(
+            &format!("carbon {}: {key}: {error}", to.name),
+            "It must be a file of certificates in PEM, readable by the daemon's user: check as that one.",
+        ),
+    }?;
+    Ok(found.is_ok())
+}
+
+/// What a connection shows of the server.
+pub(super) fn connected(connection: &TlsConnection, to: &Destination, report: &mut Report) -> Result<()> {
+    let name = format!("carbon {}: speaks {}", to.name, connection.version());
+    connection.certificates().iter().try_for_each(|certificate| expiry(&name, certificate, report))
+}
+
+fn expiry(name: &str, certificate: &Certificate, report: &mut Report) -> Result<()> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (text, is_soon) = expires(certificate.expires, now);
+    let text = format!("{name}: certificate {:?} {text}", certificate.subject);
+    if is_soon { report.unknown(&format!("{text}: renew it")) } else { report.good(&text) }
+}
+
+/// In words, and whether that is soon or over.
+fn expires(at: u64, now: u64) -> (String, bool) {
+    let day = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
+    let day = day.map_or_else(
+        || at.to_string(),
+        |at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d").to_string(),
+    );
+    match at.checked_sub(now) {
+        None => (format!("expired on {day}, {} days ago", (now - at) / DAY), true),
+        Some(left) => (format!("expires on {day}, in {} days", left / DAY), left < SOON.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_ends_within_two_weeks_is_worth_a_word() {
+        let now = 1_800_000_000;
+        for (at, words, is_soon) in [
+            (now + 20 * DAY, "in 20 days", false),
+            (now + 14 * DAY, "in 14 days", false),
+            (now + 14 * DAY - 1, "in 13 days", true),
+            (now, "in 0 days", true),
+            (now - 3 * DAY, "3 days ago", true),
+        ] {
+            let (text, soon) = expires(at, now);
+            assert!(text.ends_with(words) && soon == is_soon, "{text}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `[slurm] follow` in the daemon's loop: which ticks ask slurmctld, and what is published where it waits.
+
+use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::{Daemon, LoggedState, unix_now};
+use crate::collecting::Collecting;
+use crate::collectors::TickOutcome;
+use crate::config::Problems;
+use crate::follow::{Follow, Step, TickRole, ahead_of};
+use crate::source::Outcome;
+
+impl Daemon {
+    /// A tick asks slurmctld, at once or when it is known whether this host's is the active one.
+    pub(super) fn begin(&mut self, timestamp: i64) {
+        let Some(follow) = &mut self.follow else { return self.ask(timestamp) };
+        if let Some(before) = follow.give_up() {
+            self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
+            self.emit(before, TickOutcome::Failed);
+        }
+        let step = self.follow.as_mut().map(|follow| follow.begin(timestamp));
+        self.go_on(timestamp, step.unwrap_or(Step::Ask));
+    }
+
+    fn go_on(&mut self, timestamp: i64, step: Step) {
+        match step {
+            Step::Ask => self.ask(timestamp),
+            Step::Wait => {}
+            Step::Standby => {
+                self.note_standby();
+                self.emit(timestamp, TickOutcome::Standby);
+                self.tell_status();
+            }
+        }
+    }
+
+    /// The tick has waited long enough for a ping.
+    pub(super) fn waited(&mut self) {
+        if let Some(timestamp) = self.follow.as_mut().and_then(Follow::give_up) {
+            self.ask(timestamp);
+        }
+    }
+
+    /// A controller before this host's has answered, or none has. An error where this host is no controller.
+    pub(super) fn pinged(&mut self, outcome: Outcome) -> Result<(), Problems> {
+        let Some(follow) = &mut self.follow else { return Ok(()) };
+        let (ahead, cluster) = ahead_of(outcome).unzip();
+        if let Some(ahead) = ahead.as_ref().filter(|ahead| ahead.own.is_none()) {
+            return Err(self.config.not_a_controller(&ahead.hosts));
+        }
+        let waited = follow.pinged(ahead);
+        if let Some(cluster) = cluster.flatten() {
+            self.know_cluster(&cluster);
+        }
+        if let Some((timestamp, step)) = waited {
+            self.go_on(timestamp, step);
+        }
+        Ok(())
+    }
+
+    /// This host's slurmctld has said that it waits.
+    pub(super) fn answered_standby(&mut self, cluster: Option<String>) {
+        if let Some(cluster) = cluster {
+            self.know_cluster(&cluster);
+        }
+        self.note_standby();
+        if let Some(timestamp) = self.pending.take() {
+            self.emit(timestamp, TickOutcome::Standby);
+        }
+        self.tell_status();
+    }
+
+    fn note_standby(&mut self) {
+        self.slurmctld.note_standby(unix_now());
+        if self.logged != LoggedState::Standby {
+            let ahead = self.follow.as_ref().and_then(Follow::host_ahead);
+            info!(ahead, "this host's slurmctld is a backup; its daemon publishes its own figures alone");
+            self.logged = LoggedState::Standby;
+        }
+    }
+
+    /// What a tick's outcome tells of who is active; whether figures of the cluster are published.
+    pub(super) fn follow_outcome(&mut self, outcome: &TickOutcome) -> bool {
+        let Some(follow) = &mut self.follow else { return true };
+        let role = match outcome {
+            TickOutcome::Reading(_) => TickRole::Active,
+            TickOutcome::Standby => TickRole::Standby,
+            TickOutcome::Failed => TickRole::Down,
+            TickOutcome::GivenUp => return false,
+        };
+        let change = follow.note(role);
+        let is_active = role == TickRole::Active;
+        (self.health.standby, self.health.handover) = (Some(!is_active), Some(change.handover));
+        if change.handover {
+            warn!("the active slurmctld runs on this host now; its figures are published");
+            // Nothing is held against a reading from before others were active.
+            let recall = |name| self.memories.recall(name);
+            self.collecting = Collecting::start(self.config.interval, &self.config.collectors, recall);
+        }
+        if let Some(accounting) = self.accounting.as_mut().filter(|_| change.is_return) {
+            accounting.rebuild();
+        }
+        is_active
+    }
+}
+
+/// The outcome of the ping on its way; never, where there is none.
+pub(super) async fn pinged(follow: Option<&mut Follow>) -> Outcome {
+    match follow {
+        Some(follow) => follow.outcome().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the tick that waits for a ping has waited long enough; for ever, where none does.
+pub(super) async fn waited(until: Option<Instant>) {
+    match until {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,234 @@
+//! `[slurm] follow`: whether the active slurmctld runs on this host.
+//!
+//! Slurm sees to it that one controller is active, so that nothing of ours has to agree on it. This host's slurmctld is asked alone at
+//! every tick: it gives its statistics, or says that it waits. Each such question costs a line in its log while it waits, so that it is
+//! not asked while a controller before it in SlurmctldHost answers a ping. Pings have a reader of their own, for one to a host that is
+//! down or hangs takes seconds: a tick waits for [`PATIENCE`] at most, and only where the last ping was answered.
+
+use std::time::Duration;
+
+use slurm_snapshot::{Ahead, Reply, ReplyKind, ReplyOptions, Request};
+use tokio::time::Instant;
+
+use crate::config::Slurm;
+use crate::source::{Outcome, Source};
+use crate::survey::START_DEADLINE;
+
+/// How long a tick waits for a ping: far longer than a slurmctld that is well takes.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// What this host's slurmctld was when it was last known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Role {
+    #[default]
+    Unknown,
+    Active,
+    Standby,
+}
+
+/// What a tick does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Asks this host's slurmctld.
+    Ask,
+    /// Nothing: a controller before it answers.
+    Standby,
+    /// Waits for the ping.
+    Wait,
+}
+
+/// What a tick's outcome has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// This host has become the one that publishes.
+    pub(crate) handover: bool,
+    /// What others have published meanwhile is not known.
+    pub(crate) is_return: bool,
+}
+
+/// The reader that pings, and what it and this host's slurmctld have said.
+#[derive(Debug)]
+pub(crate) struct Follow {
+    source: Source,
+    /// A ping is on its way.
+    pinged: bool,
+    state: State,
+    /// The tick that waits for it, and until when.
+    waiting: Option<(i64, Instant)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ahead: Option<Ahead>,
+    role: Role,
+    failing_since: Option<Instant>,
+}
+
+impl Follow {
+    /// Starts its reader, where the configuration asks for that.
+    pub(crate) fn start(slurm: &Slurm) -> Option<Self> {
+        slurm.follow.then(|| Self {
+            source: Source::start(slurm.clone(), START_DEADLINE),
+            pinged: false,
+            state: State::default(),
+            waiting: None,
+        })
+    }
+
+    /// The request for pings.
+    pub(crate) fn request() -> Request {
+        Request::new(ReplyKind::Controllers, ReplyOptions { follow: true, ..ReplyOptions::default() })
+    }
+
+    /// A tick: what it does now.
+    pub(crate) fn begin(&mut self, timestamp: i64) -> Step {
+        let hangs = self.pinged;
+        if !hangs {
+            self.pinged = self.source.ask(Self::request());
+        }
+        if hangs || self.state.answers().is_none() {
+            return Step::Ask;
+        }
+        self.waiting = Instant::now().checked_add(PATIENCE).map(|until| (timestamp, until));
+        Step::Wait
+    }
+
+    /// The outcome of the ping on its way; waits for ever where there is none. Safe to cancel.
+    pub(crate) async fn outcome(&mut self) -> Outcome {
+        self.source.outcome().await
+    }
+
+    /// Until when a tick waits.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.waiting.map(|(_, until)| until)
+    }
+
+    /// The tick that waited has waited long enough, or is over.
+    pub(crate) fn give_up(&mut self) -> Option<i64> {
+        self.waiting.take().map(|(timestamp, _)| timestamp)
+    }
+
+    /// Takes what a ping has come to; the tick that waited for it, and what it does.
+    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, Step)> {
+        self.pinged = false;
+        match (ahead, &mut self.state.ahead) {
+            (None, Some(known)) => known.answers = None,
+            (ahead, state) => *state = ahead,
+        }
+        self.give_up().map(|timestamp| (timestamp, self.state.step()))
+    }
+
+    /// Takes what became of a tick.
+    pub(crate) fn note(&mut self, became: TickRole) -> Change {
+        self.state.note(became, Instant::now())
+    }
+
+    /// The host of the controller that is before this one and answers.
+    pub(crate) fn host_ahead(&self) -> Option<&str> {
+        let ahead = self.state.ahead.as_ref()?;
+        let index = usize::try_from(ahead.answers?).ok()?;
+        ahead.hosts.get(index).map(String::as_str)
+    }
+
+    /// Its reader.
+    pub(crate) const fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
+/// What became of a tick, as far as it tells who is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TickRole {
+    Active,
+    Standby,
+    /// Nobody before it answers, and this host's slurmctld does not either.
+    Down,
+}
+
+impl State {
+    fn answers(&self) -> Option<u32> {
+        self.ahead.as_ref().and_then(|ahead| ahead.answers)
+    }
+
+    /// The primary is active where it answers. A backup before this one may wait, as this one may, and this one be active until that
+    /// has taken over: what this one said last is then asked again.
+    fn step(&self) -> Step {
+        match (self.answers(), self.role) {
+            (None, _) | (Some(1..), Role::Active | Role::Unknown) => Step::Ask,
+            (Some(0), _) | (Some(_), Role::Standby) => Step::Standby,
+        }
+    }
+
+    fn note(&mut self, became: TickRole, now: Instant) -> Change {
+        let (before, failing_since) = (self.role, self.failing_since);
+        match became {
+            TickRole::Active => {
+                (self.role, self.failing_since) = (Role::Active, None);
+                // So long nobody else can have been active.
+                let timeout =
+                    Duration::from_secs(self.ahead.as_ref().map_or(0, |ahead| ahead.timeout).into());
+                let is_absence = failing_since.is_some_and(|since| now.duration_since(since) >= timeout);
+                let is_return = before == Role::Unknown || is_absence;
+                Change { handover: is_return || before == Role::Standby, is_return }
+            }
+            TickRole::Standby => {
+                (self.role, self.failing_since) = (Role::Standby, None);
+                Change::default()
+            }
+            TickRole::Down => {
+                self.failing_since.get_or_insert(now);
+                Change::default()
+            }
+        }
+    }
+}
+
+/// What a ping's outcome tells.
+pub(crate) fn ahead_of(outcome: Outcome) -> Option<(Ahead, Option<String>)> {
+    let reading = outcome.ok()?;
+    match reading.reply {
+        Some(Reply::Ahead(ahead)) => Some((ahead, reading.cluster)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(answers: Option<u32>, role: Role) -> State {
+        let ahead = Some(Ahead { answers, timeout: 10, ..Ahead::default() });
+        State { ahead, role, failing_since: None }
+    }
+
+    #[test]
+    fn a_backup_is_asked_only_where_nobody_before_it_answers() {
+        let step = |answers, role| state(answers, role).step();
+        assert_eq!(step(None, Role::Standby), Step::Ask);
+        assert_eq!(step(Some(0), Role::Standby), Step::Standby);
+        // The primary that was frozen and goes on: it is active, although this one has not been told yet.
+        assert_eq!(step(Some(0), Role::Active), Step::Standby);
+        // A second backup is active, and the first has come back and waits for SlurmctldTimeout.
+        assert_eq!(step(Some(1), Role::Active), Step::Ask);
+        assert_eq!(step(Some(1), Role::Unknown), Step::Ask);
+        assert_eq!(step(Some(1), Role::Standby), Step::Standby);
+    }
+
+    #[test]
+    fn a_handover_is_marked_once_and_a_slurmctld_that_was_away_for_less_than_its_timeout_is_none() {
+        let (mut state, start) = (state(None, Role::Unknown), Instant::now());
+        let mut note = |role, after| {
+            let Change { handover, is_return } = state.note(role, start + Duration::from_secs(after));
+            (handover, is_return)
+        };
+        assert_eq!(note(TickRole::Active, 0), (true, true), "it may have been another before");
+        assert_eq!(note(TickRole::Active, 1), (false, false));
+        assert_eq!(note(TickRole::Down, 2), (false, false));
+        assert_eq!(note(TickRole::Active, 11), (false, false));
+        assert_eq!(note(TickRole::Down, 12), (false, false));
+        assert_eq!(note(TickRole::Down, 21), (false, false));
+        assert_eq!(note(TickRole::Active, 22), (true, true));
+        assert_eq!(note(TickRole::Standby, 23), (false, false));
+        assert_eq!(note(TickRole::Active, 60), (true, false), "it has seen what ended while it waited");
+    }
+}

@@ -1,0 +1,83 @@
+//! A path as a name with tags, for destinations with `tags = true`.
+//!
+//! `cluster.alpha.slurm_jobs.state.running.gauge-jobs` is `slurm_jobs.state.jobs;cluster=alpha;state=running`. What varies in a path is
+//! declared with its metrics ([`Paths::below`]), and is a tag of that name; all else is the metric's name. The queue's log keeps paths,
+//! and a frame gets its names when it is sent: so only destinations with tags pay, and what an earlier run has kept has tags too.
+
+use carbon::path;
+
+use crate::collectors::{COLLECTORS, Paths, fits};
+use crate::self_metrics;
+
+/// Bytes that a tag's value may take: what graphite-web's database has room for.
+const MAX_VALUE: usize = 191;
+
+/// The tag that the prefix becomes.
+const CLUSTER: &str = "cluster";
+
+/// The name with tags of a path that this program makes, in the form in which Carbon keeps it: tags in alphabetical order.
+pub(crate) fn tagged(path: &str) -> String {
+    let Some((level, leaf)) = path.rsplit_once(".gauge-") else { return path.to_owned() };
+    let Split { prefix, below, declared } = split(level);
+    let cluster = prefix.strip_prefix("cluster.").unwrap_or(prefix);
+    let mut name = String::with_capacity(path.len().saturating_add(64));
+    let mut tags = vec![(CLUSTER, cluster)];
+    // A level that is not declared is an older version's.
+    for (component, declared) in below.split('.').zip(declared.unwrap_or(below).split('.')) {
+        match declared.strip_prefix('<').and_then(|varies| varies.strip_suffix('>')) {
+            Some(tag) => tags.push((tag, component)),
+            None => name.extend([component, "."]),
+        }
+    }
+    name.push_str(leaf);
+    tags.sort_unstable();
+    for (tag, value) in tags {
+        name.extend([";", tag, "=", &path::shortened(value, MAX_VALUE)]);
+    }
+    name
+}
+
+/// The same for the documentation: of every figure below a declared level.
+pub(crate) fn documented(paths: &Paths) -> String {
+    tagged(&format!("<cluster>.{}.gauge-<leaf>", paths.below))
+}
+
+/// A path's level, taken apart.
+struct Split<'a> {
+    prefix: &'a str,
+    below: &'a str,
+    /// As it is declared, with what varies in angle brackets.
+    declared: Option<&'static str>,
+}
+
+/// The prefix ends where the first declared level begins: a component of it may look like a family.
+fn split(level: &str) -> Split<'_> {
+    let mut splits = level.match_indices(".slurm_").filter_map(|(dot, _)| {
+        let (prefix, below) = level.split_at_checked(dot)?;
+        Some((prefix, below.strip_prefix('.')?))
+    });
+    let found = splits.clone().find_map(|(prefix, below)| {
+        let declared = every_path().map(|paths| paths.below).find(|declared| fits(declared, below));
+        declared.map(|declared| Split { prefix, below, declared: Some(declared) })
+    });
+    found.unwrap_or_else(|| {
+        let (prefix, below) = splits.next().unwrap_or((CLUSTER, level));
+        Split { prefix, below, declared: None }
+    })
+}
+
+/// Every declared level, the collectors' first.
+pub(crate) fn every_path() -> impl Iterator<Item = &'static Paths> {
+    COLLECTORS.iter().flat_map(|collector| collector.paths).chain(self_metrics::PATHS)
+}
+
+/// A path of the batch at a level that is not declared.
+pub(crate) fn undeclared(batch: &carbon::Batch) -> Option<&str> {
+    let is_declared =
+        |path: &str| path.rsplit_once(".gauge-").is_some_and(|(level, _)| split(level).declared.is_some());
+    batch.points().map(|point| point.path()).find(|path| !is_declared(path))
+}
+
+#[cfg(test)]
+#[path = "../tests/inside/tagged.rs"]
+mod tests;

@@ -1,0 +1,205 @@
+//! This host among the controllers of SlurmctldHost: which it is, whether one before it answers, and its own slurmctld asked alone.
+//!
+//! libslurm finds the active controller by asking whoever answers, and sleeps for half of SlurmctldTimeout while there is none.
+//! Where its configuration has one controller it does neither: so it has one for the time of a call. `working_cluster_rec` would
+//! lead a call there too, but then libslurm takes the key of slurmdbd, and munge's usual socket whatever AuthInfo says.
+
+use std::ffi::c_char;
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::ptr;
+use std::time::Duration;
+
+use nix::ifaddrs::getifaddrs;
+use slurm_snapshot::Ahead;
+use slurm_sys::slurm_conf_t;
+
+use crate::client::{CallError, Client, failure};
+use crate::conf;
+use crate::raw::NoReply;
+use crate::survey_calls::{change_conf, own_conf};
+
+/// How long a connection to this host itself may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// `SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR`.
+const CONNECTION_ERROR: i32 = 1800;
+
+/// SlurmctldHost, and what else of libslurm's own configuration leads to a controller.
+#[derive(Debug, Default)]
+struct Controllers {
+    /// Names and addresses, in their order.
+    hosts: Vec<(String, String)>,
+    port: u16,
+    timeout: u16,
+}
+
+impl Client {
+    /// Where this host is in SlurmctldHost; the controllers before it are pinged until one answers, the last that did first.
+    pub(crate) fn ahead(&mut self) -> Ahead {
+        let Controllers { hosts, timeout, .. } = controllers();
+        let own = own_index(&hosts);
+        let before = 0..own.unwrap_or(0);
+        let last = Some(self.own.last_ahead).filter(|last| before.contains(last));
+        let mut order = last.into_iter().chain(before.filter(|index| Some(*index) != last));
+        let answers = order.find(|index| self.ping(*index));
+        self.own.last_ahead = answers.unwrap_or(self.own.last_ahead);
+        Ahead { hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
+    }
+
+    /// Until [`Client::end_own`] only this host's own slurmctld is asked: a backup that waits answers with
+    /// `ESLURM_IN_STANDBY_MODE`, at once.
+    ///
+    /// # Errors
+    /// Nobody listens there, or this host is none of SlurmctldHost.
+    pub(crate) fn begin_own(&mut self) -> Result<(), CallError> {
+        let Controllers { hosts, port, .. } = controllers();
+        let own = own_index(&hosts).and_then(|own| usize::try_from(own).ok());
+        let found = own.and_then(|index| Some((index, hosts.into_iter().nth(index)?)));
+        let (index, (_, address)) = found.ok_or_else(not_one)?;
+        // libslurm tries a closed port again for MessageTimeout, and sleeps a second in between. Not before each call, because
+        // slurmctld has a line in its log for a connection on which nothing comes.
+        if !self.own.has_answered && !listens(&address, port) {
+            return Err(failure("SlurmctldHost", &NoReply::Errno(CONNECTION_ERROR)));
+        }
+        self.own.listed = change_conf(|conf| {
+            let listed = ListedControllers::of(conf);
+            // SAFETY: controllers() has found as many names in the list.
+            let machine = unsafe { conf.control_machine.add(index) };
+            // SAFETY: and as many addresses.
+            let address = unsafe { conf.control_addr.add(index) };
+            ListedControllers { count: 1, machine, address, virtual_address: ptr::null_mut() }.put(conf);
+            listed
+        });
+        Ok(())
+    }
+
+    /// Everybody may be asked again.
+    pub(crate) fn end_own(&mut self, has_answered: bool) {
+        self.own.has_answered = has_answered;
+        if let Some(listed) = self.own.listed.take() {
+            change_conf(|conf| listed.put(conf));
+        }
+    }
+}
+
+/// What is kept of this host between two calls.
+#[derive(Debug, Default)]
+pub(crate) struct OwnHost {
+    /// The controller before this host's that answered last.
+    last_ahead: u32,
+    /// This host's own slurmctld has answered with figures when it was last asked.
+    has_answered: bool,
+    /// The whole list, while only this host's is asked.
+    listed: Option<ListedControllers>,
+}
+
+fn listens(address: &str, port: u16) -> bool {
+    let mut addresses = (address, port).to_socket_addrs().into_iter().flatten();
+    addresses.any(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
+}
+
+/// What libslurm's own configuration says of controllers.
+#[derive(Debug)]
+struct ListedControllers {
+    count: u32,
+    machine: *mut *mut c_char,
+    address: *mut *mut c_char,
+    /// SlurmctldAddr, which goes before the others.
+    virtual_address: *mut c_char,
+}
+
+impl ListedControllers {
+    const fn of(conf: &slurm_conf_t) -> Self {
+        Self {
+            count: conf.control_cnt,
+            machine: conf.control_machine,
+            address: conf.control_addr,
+            virtual_address: conf.slurmctld_addr,
+        }
+    }
+
+    const fn put(self, conf: &mut slurm_conf_t) {
+        (conf.control_cnt, conf.control_machine) = (self.count, self.machine);
+        (conf.control_addr, conf.slurmctld_addr) = (self.address, self.virtual_address);
+    }
+}
+
+fn not_one() -> CallError {
+    CallError { call: "SlurmctldHost", errno: 0, text: "this host is none of them".to_owned() }
+}
+
+fn controllers() -> Controllers {
+    let read = |conf: &slurm_conf_t| {
+        // SAFETY: libslurm keeps as many names as it counts.
+        let names = unsafe { conf::controllers(conf) };
+        // SAFETY: and as many addresses.
+        let addresses = unsafe { conf::addresses(conf) };
+        Controllers {
+            hosts: names.into_iter().zip(addresses).collect(),
+            port: u16::try_from(conf.slurmctld_port).unwrap_or_default(),
+            timeout: conf.slurmctld_timeout,
+        }
+    };
+    own_conf(read).unwrap_or_default()
+}
+
+fn own_index(hosts: &[(String, String)]) -> Option<u32> {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    index_of(&name, hosts, has_address)
+}
+
+/// By name as slurmctld finds itself, the short one or the whole, and else by address. Several names with commas are one virtual
+/// address: which host has it is for others to say.
+fn index_of(name: &str, hosts: &[(String, String)], has: impl Fn(&str) -> bool) -> Option<u32> {
+    let short = name.split('.').next().unwrap_or_default();
+    let is_name = |host: &str| [name, short].iter().any(|own| own.eq_ignore_ascii_case(host));
+    let single = || (0..).zip(hosts).filter(|(_, (host, _))| !host.contains(','));
+    let by_name = single().find(|(_, (host, _))| is_name(host));
+    by_name.or_else(|| single().find(|(_, (_, address))| has(address))).map(|(index, _)| index)
+}
+
+/// Whether an interface of this host has an address of `host`. Every host has those of loopback.
+fn has_address(host: &str) -> bool {
+    let Ok(own) = getifaddrs() else { return false };
+    let ip = |address: nix::sys::socket::SockaddrStorage| -> Option<IpAddr> {
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    };
+    let own: Vec<IpAddr> = own.filter_map(|interface| interface.address.and_then(ip)).collect();
+    let mut addresses = (host, 0).to_socket_addrs().into_iter().flatten().map(|address| address.ip());
+    addresses.any(|address| !address.is_loopback() && own.contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index(name: &str, hosts: &[&str]) -> Option<u32> {
+        let hosts: Vec<_> = hosts.iter().map(|host| ((*host).to_owned(), format!("{host}-ib"))).collect();
+        index_of(name, &hosts, |address| address == "other-ib")
+    }
+
+    #[test]
+    fn a_host_is_found_by_its_short_and_its_full_name_and_else_by_its_address() {
+        let hosts = ["ctla", "ctlb.example.org", "CTLC", "other"];
+        assert_eq!(index("ctla.example.org", &hosts), Some(0));
+        assert_eq!(index("ctlb.example.org", &hosts), Some(1));
+        assert_eq!(index("ctlc", &hosts), Some(2));
+        assert_eq!(index("login", &hosts), Some(3));
+        assert_eq!(index("login", &hosts[..3]), None);
+        // slurmctld does not run there either.
+        assert_eq!(index("ctlb", &hosts[..3]), None);
+    }
+
+    #[test]
+    fn hosts_behind_one_virtual_address_are_none_of_them() {
+        assert_eq!(index("ctla", &["ctla,ctlb"]), None);
+        assert_eq!(index("ctla", &["other,ctla"]), None);
+    }
+
+    #[test]
+    fn loopback_is_every_hosts() {
+        assert!(!has_address("127.0.0.1") && !has_address("localhost"));
+        assert!(!has_address("192.0.2.1"));
+    }
+}

@@ -1,0 +1,139 @@
+//! `[slurm] follow`: a daemon on the host of each of two controllers, of which one publishes: that where the active slurmctld runs.
+#![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
+
+mod accounting;
+mod long;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::Result;
+use sandbox::pair::Pair;
+use sandbox::{Folder, FollowingDaemon, now};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Surveys follow too.
+const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
+                          [collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
+
+/// Two slurmctlds with a daemon each; nothing is started but munged. `None` where host names of one's own are not allowed.
+fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
+    let Some(mut pair) = Pair::new(folder)? else {
+        println!("SKIPPED: two controllers on one host need a host name each: root, or user namespaces");
+        return Ok(None);
+    };
+    pair.slurm.munged.start()?;
+    let daemons =
+        [FollowingDaemon::new(folder, 0, COLLECTORS)?, FollowingDaemon::new(folder, 1, COLLECTORS)?];
+    Ok(Some((pair, daemons)))
+}
+
+/// Slots of both, and those that had to be somebody's: each is near a hand-over, one for each.
+fn written_twice(daemons: &mut [FollowingDaemon; 2]) -> BTreeSet<u64> {
+    let [one, other] = daemons;
+    let twice: BTreeSet<u64> = one.slots().intersection(&other.slots()).copied().collect();
+    let handovers: BTreeSet<u64> = one.handovers().union(&other.handovers()).copied().collect();
+    for at in &twice {
+        assert!(
+            handovers.range(at - 1..=at + 1).next().is_some(),
+            "{at} is of both; hand-overs: {handovers:?}"
+        );
+    }
+    assert!(twice.len() <= handovers.len(), "{twice:?}, {handovers:?}");
+    twice
+}
+
+#[test]
+fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms() {
+    let folder = Folder::new().unwrap();
+    let Some((mut pair, mut daemons)) = hosts(&folder).unwrap() else { return };
+    pair.primary.start().unwrap();
+    pair.backup.start().unwrap();
+    let start = now();
+    daemons.iter_mut().for_each(|daemon| daemon.process.spawn().unwrap());
+    daemons[0].is(true, 3, start, LIMIT).unwrap();
+    daemons[1].is(false, 3, start, LIMIT).unwrap();
+    let refusals =
+        || pair.backup.lines().iter().filter(|line| line.contains("while in standby mode")).count();
+    let refused = refusals();
+    assert!(refused <= 2, "{refused} lines in the log of a backup that need not be asked");
+
+    // Its kernel takes pings, and none is answered.
+    let frozen = now();
+    pair.primary.freeze().unwrap();
+    pair.backup.line("Running as primary controller", LIMIT).unwrap();
+    let over = now();
+    let first_slot = daemons[1].is(true, 3, frozen, LIMIT).unwrap();
+    let first = first_slot as f64;
+    println!("taken over {:.1} s after the end, published {:.1} s later", over - frozen, first - over);
+    pair.primary.kill().unwrap();
+
+    let back = now();
+    pair.primary.start().unwrap();
+    let up = now();
+    let again_slot = daemons[0].is(true, 3, back, LIMIT).unwrap();
+    let again = again_slot as f64;
+    daemons[1].is(false, 3, up, LIMIT).unwrap();
+    println!("the primary was up after {:.1} s, published {:.1} s later", up - back, again - up);
+
+    for daemon in &mut daemons {
+        daemon.check().unwrap();
+        assert_eq!(daemon.recorded().twice(), [""; 0]);
+    }
+    let twice = written_twice(&mut daemons);
+    let [one, other] = &mut daemons;
+    println!("{} and {} slots, {} of both", one.slots().len(), other.slots().len(), twice.len());
+    assert_eq!(other.handovers(), [first_slot].into());
+    assert!(one.handovers().contains(&again_slot), "{:?}", one.handovers());
+    // Slurm's own gaps, and an interval, and what a busy machine takes.
+    let slack = 1.0 + 2.0;
+    assert!(first <= over + slack, "{:.1} s after the takeover", first - over);
+    assert!(again <= up + slack, "{:.1} s after the return", again - up);
+    let published: BTreeSet<u64> = one.slots().union(&other.slots()).copied().collect();
+    let last = *published.last().unwrap();
+    let missing =
+        (*published.first().unwrap()..last).filter(|at| !published.contains(at)).map(|at| at as f64);
+    for at in missing {
+        let is_slurms = (frozen - 1.0..first).contains(&at) || (back - 1.0..again).contains(&at);
+        assert!(is_slurms, "{at}: frozen {frozen}, first {first}, back {back}, again {again}");
+    }
+    // A ping that hangs delays no tick of the one that waits for it.
+    let ticks = other.recorded().own("standby");
+    let (start, end) = (*ticks.keys().next().unwrap(), *ticks.keys().next_back().unwrap());
+    assert_eq!(ticks.len() as u64, end - start + 1, "{:?}", ticks.keys());
+    for (index, daemon) in daemons.iter_mut().enumerate() {
+        assert!(!daemon.recorded().below("cluster.slurm_nodes.").is_empty(), "no survey of {index}");
+    }
+    for mut daemon in daemons {
+        assert!(daemon.process.stop().unwrap().status.success());
+    }
+    pair.primary.stop().unwrap();
+    pair.backup.stop().unwrap();
+}
+
+/// systemd does not start it again (RestartPreventExitStatus=78).
+#[test]
+fn a_host_that_is_none_of_slurmctldhost_ends_with_78_and_what_to_write() {
+    let folder = Folder::new().unwrap();
+    let Some((pair, [mut daemon, _])) = hosts(&folder).unwrap() else { return };
+    for (hosts, words) in [
+        ("SlurmctldHost=login1(127.0.0.1)\nSlurmctldHost=login2(127.0.0.2)\n", "(login1, login2)"),
+        // One address that moves: which host has it, its cluster manager knows.
+        ("SlurmctldHost=ctl1,ctl2(127.0.0.1)\n", "what moves it must start and stop this daemon"),
+    ] {
+        let text = fs::read_to_string(pair.slurm.conf()).unwrap();
+        let others = text.lines().filter(|line| !line.starts_with("SlurmctldHost="));
+        fs::write(pair.slurm.conf(), others.map(|line| format!("{line}\n")).collect::<String>() + hosts)
+            .unwrap();
+        daemon.process.spawn().unwrap();
+        let ended = daemon.process.wait(LIMIT).unwrap();
+        assert_eq!(ended.status.code(), Some(78));
+        let said = daemon.process.lines().join("\n");
+        assert!(
+            said.contains("slurm.follow: this host, ctl1, is none of SlurmctldHost") && said.contains(words),
+            "{said}"
+        );
+    }
+}

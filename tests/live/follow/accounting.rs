@@ -1,0 +1,138 @@
+//! Finished jobs at a hand-over: slurmdbd tells every host's daemon all of them, and each is in the rounds of one.
+//!
+//! One slurmctld is enough: the daemon's slurm.conf has a primary before it, whose pings a forwarder answers, or nobody.
+
+use std::fs;
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::Result;
+use sandbox::pair::has_own_names;
+use sandbox::{Accounting, Folder, FollowingDaemon, now, wait};
+
+use super::LIMIT;
+
+/// A primary that answers pings as long as it lives, at another address of this host.
+struct Primary {
+    port: u16,
+    is_over: Arc<AtomicBool>,
+}
+
+const ADDRESS: &str = "127.0.0.9";
+
+impl Primary {
+    fn start(port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((ADDRESS, port))?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                thread::spawn(move || forward(&stream, &TcpStream::connect(("127.0.0.1", port))?));
+            }
+        });
+        Ok(Self { port, is_over })
+    }
+}
+
+impl Drop for Primary {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // The listener ends with the next connection.
+        drop(TcpStream::connect((ADDRESS, self.port)));
+    }
+}
+
+fn forward(one: &TcpStream, other: &TcpStream) -> io::Result<()> {
+    let (mut from, mut to) = (one.try_clone()?, other.try_clone()?);
+    let there = thread::spawn(move || {
+        io::copy(&mut from, &mut to)?;
+        to.shutdown(Shutdown::Write)
+    });
+    io::copy(&mut { other }, &mut { one })?;
+    one.shutdown(Shutdown::Write)?;
+    there.join().unwrap_or(Ok(()))
+}
+
+/// The newest sum since the first start, and the sum of what all rounds have added.
+fn jobs(daemon: &mut FollowingDaemon) -> (f64, f64) {
+    let work = "cluster.slurm_jobs_finished.total.work.gauge-jobs";
+    let total = daemon.recorded().series(&format!("{work}_total"));
+    (total.last_key_value().map_or(0.0, |(_, jobs)| *jobs), daemon.recorded().series(work).values().sum())
+}
+
+/// Jobs that have ended, as slurmdbd knows them.
+fn end(accounting: &Accounting, jobs: usize, all: usize) -> Result<()> {
+    for _ in 0..jobs {
+        accounting.slurm.submit(&["--output=/dev/null", "--wrap", "true"])?;
+    }
+    wait::until("their end in slurmdbd", LIMIT, || {
+        let states = accounting.slurm.run("sacct", &["-n", "-X", "-a", "-o", "State", "-S", "now-1hour"]);
+        states.is_ok_and(|states| states.matches("COMPLETED").count() == all)
+    })?;
+    Ok(())
+}
+
+/// Two whole rounds of reading slurmdbd.
+fn two_rounds(daemon: &mut FollowingDaemon) {
+    let rounds = |daemon: &mut FollowingDaemon| {
+        daemon.recorded().reply("finished", "readings_ok").last_key_value().map_or(0.0, |(_, count)| *count)
+    };
+    let before = rounds(daemon);
+    wait::until("two rounds", LIMIT, || rounds(daemon) >= before + 2.0).unwrap();
+}
+
+#[test]
+fn what_ended_while_others_were_active_is_in_the_totals_and_in_no_round() {
+    let folder = Folder::new().unwrap();
+    if !has_own_names(&folder).unwrap() {
+        println!("SKIPPED: a host name of its own needs root, or user namespaces");
+        return;
+    }
+    let accounting = Accounting::start(&folder).unwrap();
+    let path = folder.path();
+    fs::create_dir(path.join("run")).unwrap();
+    fs::write(path.join("hosts"), format!("127.0.0.1 localhost\n{ADDRESS} ghost\n")).unwrap();
+    let conf = fs::read_to_string(accounting.slurm.conf()).unwrap();
+    let own = "SlurmctldHost=localhost(127.0.0.1)\n";
+    let both = conf.replace(own, &format!("SlurmctldHost=ghost({ADDRESS})\n{own}"));
+    assert_ne!(conf, both);
+    fs::write(path.join("two.conf"), both).unwrap();
+    let collectors = "[collectors.finished]\nenabled = true\ninterval = \"1s\"\n";
+    let mut daemon = FollowingDaemon::on(&folder, "localhost", "two.conf", collectors).unwrap();
+
+    let primary = Primary::start(accounting.slurm.slurmctld_port).unwrap();
+    daemon.process.spawn().unwrap();
+    daemon.is(false, 2, 0.0, LIMIT).unwrap();
+    two_rounds(&mut daemon);
+    end(&accounting, 3, 3).unwrap();
+    two_rounds(&mut daemon);
+    assert_eq!(daemon.recorded().below("cluster.slurm_jobs_finished"), [""; 0]);
+
+    let over = now();
+    drop(primary);
+    daemon.is(true, 2, over, LIMIT).unwrap();
+    let all = |daemon: &mut FollowingDaemon, total: f64| {
+        wait::until("the jobs", LIMIT, || jobs(daemon).0 == total).unwrap();
+        two_rounds(daemon);
+        jobs(daemon)
+    };
+    assert_eq!(all(&mut daemon, 3.0), (3.0, 0.0), "they were another's");
+    end(&accounting, 2, 5).unwrap();
+    assert_eq!(all(&mut daemon, 5.0), (5.0, 2.0));
+
+    // It may have been another's again: it cannot know.
+    daemon.process.stop().unwrap();
+    end(&accounting, 4, 9).unwrap();
+    daemon.process.spawn().unwrap();
+    assert_eq!(all(&mut daemon, 9.0), (9.0, 2.0));
+    end(&accounting, 1, 10).unwrap();
+    assert_eq!(all(&mut daemon, 10.0), (10.0, 3.0));
+    daemon.check().unwrap();
+    daemon.process.stop().unwrap();
+}

@@ -1,0 +1,244 @@
+//! Kills, stops, freezes and returns of either slurmctld and either daemon, one after the other: every slot in which an active
+//! slurmctld had a daemon at its side is published, and by one.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use sandbox::pair::Pair;
+use sandbox::{Folder, FollowingDaemon, Process, now, wait};
+
+use super::{hosts, written_twice};
+
+/// How long a slurmctld is active, or a daemon up, before a slot must be published: an interval, and what a busy machine takes.
+const SETTLES: f64 = 1.0 + 2.0;
+
+const NAMES: [&str; 4] = ["primary", "backup", "the primary's daemon", "the backup's daemon"];
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Kill,
+    Stop,
+    Freeze,
+}
+
+/// The first faults: after each the backup has taken over when the primary comes back. One that was frozen believes that it still
+/// is the active one.
+const ALWAYS: [(usize, Kind, f64); 3] =
+    [(0, Kind::Freeze, 24.0), (0, Kind::Kill, 18.0), (0, Kind::Freeze, 17.0)];
+
+/// From when to when something was so, Unix seconds; the last one is open.
+type Spans = Vec<(f64, f64)>;
+
+struct Hosts {
+    pair: Pair,
+    daemons: [FollowingDaemon; 2],
+    /// In which each slurmctld was active, and each daemon up.
+    active: [Spans; 2],
+    up: [Spans; 2],
+    /// Lines of each slurmctld's log that have been read.
+    read: [usize; 2],
+}
+
+fn second() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn open(spans: &mut Spans) {
+    if spans.last().is_none_or(|(_, end)| end.is_finite()) {
+        spans.push((now(), f64::INFINITY));
+    }
+}
+
+fn close(spans: &mut Spans) {
+    if let Some((_, end)) = spans.last_mut().filter(|(_, end)| end.is_infinite()) {
+        *end = now();
+    }
+}
+
+impl Hosts {
+    /// What the slurmctlds have said since.
+    fn look(&mut self) {
+        for (index, slurmctld) in [&self.pair.primary, &self.pair.backup].into_iter().enumerate() {
+            let lines = slurmctld.lines();
+            for line in &lines[self.read[index]..] {
+                if line.contains("Running as primary controller") {
+                    open(&mut self.active[index]);
+                } else if ["RPC: REQUEST_CONTROL", "in background mode"]
+                    .iter()
+                    .any(|words| line.contains(words))
+                {
+                    close(&mut self.active[index]);
+                }
+            }
+            self.read[index] = lines.len();
+        }
+    }
+
+    fn until(&mut self, what: &str, limit: f64, mut is_so: impl FnMut(&mut Self) -> bool) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs_f64(limit);
+        loop {
+            self.look();
+            if is_so(self) {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "{what} took longer than {limit} s");
+            wait::pause(Duration::from_millis(50));
+        }
+    }
+
+    fn pause(&mut self, seconds: f64) {
+        let end = now() + seconds;
+        // It ends by itself.
+        let _ = self.until("a pause", seconds + 60.0, |_| now() >= end);
+    }
+
+    fn process(&mut self, target: usize) -> &mut Process {
+        match target {
+            0 => &mut self.pair.primary,
+            1 => &mut self.pair.backup,
+            daemon => &mut self.daemons[daemon - 2].process,
+        }
+    }
+
+    fn spans(&mut self, target: usize) -> &mut Spans {
+        if target < 2 { &mut self.active[target] } else { &mut self.up[target - 2] }
+    }
+
+    fn fault(&mut self, target: usize, kind: Kind, seconds: f64) -> Result<()> {
+        self.look();
+        let was_active = self.spans(target).last().is_some_and(|(_, end)| end.is_infinite());
+        // Before it: it may have an effect at once.
+        close(self.spans(target));
+        match kind {
+            Kind::Kill => drop(self.process(target).kill()?),
+            Kind::Stop => drop(self.process(target).stop()?),
+            Kind::Freeze => self.process(target).freeze()?,
+        }
+        self.look();
+        close(self.spans(target));
+        self.pause(seconds);
+        if matches!(kind, Kind::Freeze) {
+            self.process(target).thaw()?;
+            if was_active || target >= 2 {
+                open(self.spans(target));
+            }
+        } else {
+            self.process(target).spawn()?;
+            if target >= 2 {
+                open(self.spans(target));
+            }
+        }
+        Ok(())
+    }
+
+    /// The primary publishes again, and the backup waits.
+    fn settled(&mut self) -> Result<()> {
+        let since = second();
+        self.until("the return to the primary", 120.0, |hosts| {
+            let mut are = hosts.daemons.iter_mut().zip([0.0, 1.0]).map(|(daemon, expected)| {
+                let standby = daemon.recorded().own("standby");
+                standby.range(since + 1..).rev().take(3).filter(|(_, value)| **value == expected).count() == 3
+            });
+            are.all(|is| is)
+        })
+    }
+
+    /// Slots that had to be published and were not, of how many.
+    fn missing(&mut self, from: u64, to: u64) -> (Vec<u64>, usize) {
+        let slots = [self.daemons[0].slots(), self.daemons[1].slots()];
+        let covers = |spans: &Spans, at: f64| {
+            spans.iter().any(|(start, end)| start + SETTLES <= at && at + 1.0 <= *end)
+        };
+        let must = |at: &u64| {
+            (0..2).any(|host| [&self.active, &self.up].iter().all(|its| covers(&its[host], *at as f64)))
+        };
+        let due: Vec<u64> = (from..to).filter(must).collect();
+        let missing =
+            due.iter().filter(|at| !slots.iter().any(|slots| slots.contains(at))).copied().collect();
+        (missing, due.len())
+    }
+}
+
+/// The longest from when a slurmctld became active, with a daemon that was up, to the first slot of that.
+fn latest(hosts: &mut Hosts) -> f64 {
+    let slots = hosts.daemons.each_mut().map(FollowingDaemon::slots);
+    let spans = hosts.active.iter().zip(&hosts.up).zip(&slots);
+    let mut latest: f64 = 0.0;
+    for ((active, up), slots) in spans {
+        for (start, end) in active.iter().skip(1) {
+            let is_up = up.iter().any(|(from, to)| from + SETTLES <= *start && start + SETTLES <= *to);
+            let first = slots.iter().map(|at| *at as f64).find(|at| at >= start && at <= end);
+            if let Some(first) = first.filter(|_| is_up && start + SETTLES <= *end) {
+                latest = latest.max(first - start);
+            }
+        }
+    }
+    latest
+}
+
+/// Every tick that a daemon has made has arrived, those of one that was killed too: they are numbered from its start.
+fn nothing_is_lost(daemon: &mut FollowingDaemon) -> usize {
+    let ticks = daemon.recorded().own("ticks_run");
+    let mut before = 0.0;
+    for (at, run) in &ticks {
+        assert!(*run == before + 1.0 || *run == 1.0, "tick {run} at {at} comes behind {before}");
+        before = *run;
+    }
+    ticks.len()
+}
+
+fn faults(seed: u64, count: usize) -> Result<()> {
+    let folder = Folder::new()?;
+    let Some((mut pair, mut daemons)) = hosts(&folder)? else { return Ok(()) };
+    let mut random = fastrand::Rng::with_seed(seed);
+    pair.primary.start()?;
+    pair.backup.start()?;
+    daemons.iter_mut().try_for_each(|daemon| daemon.process.spawn())?;
+    let mut hosts = Hosts { pair, daemons, active: Default::default(), up: Default::default(), read: [0; 2] };
+    hosts.up.iter_mut().for_each(open);
+    hosts.settled()?;
+    let (from, mut by_kind) = (second(), BTreeMap::<String, usize>::new());
+    for number in 1..=count {
+        let (target, kind) = (random.usize(0..4), [Kind::Kill, Kind::Stop, Kind::Freeze][random.usize(0..3)]);
+        // SlurmctldTimeout is 10 s: some are over before the backup takes over, and some long after.
+        let seconds = 1.0 + random.f64() * 24.0;
+        let (target, kind, seconds) = ALWAYS.get(number - 1).copied().unwrap_or((target, kind, seconds));
+        let what = format!("{kind:?} {}", NAMES[target]);
+        println!("{number:3} {what}, {seconds:.1} s");
+        hosts.fault(target, kind, seconds).with_context(|| what.clone())?;
+        hosts.settled().with_context(|| what.clone())?;
+        hosts.pause(4.0);
+        *by_kind.entry(what).or_default() += 1;
+    }
+    let to = second() - 2;
+    for daemon in &mut hosts.daemons {
+        daemon.check()?;
+    }
+    let twice = written_twice(&mut hosts.daemons).len();
+    let (missing, due) = hosts.missing(from, to);
+    let handovers: usize = hosts.daemons.iter_mut().map(|daemon| daemon.handovers().len()).sum();
+    let ticks: Vec<usize> = hosts.daemons.iter_mut().map(nothing_is_lost).collect();
+    println!(
+        "{count} faults {by_kind:?}; {} s, {due} slots had to be published, {} were not; {handovers} hand-overs, {twice} slots of \
+         both; at most {:.1} s from a takeover or a return to the first slot; ticks of each daemon {ticks:?}, none lost",
+        to - from,
+        missing.len(),
+        latest(&mut hosts)
+    );
+    ensure!(missing.is_empty(), "{missing:?}; active {:?}, up {:?}", hosts.active, hosts.up);
+    ensure!(due as f64 > 0.3 * (to - from) as f64, "only {due} slots were looked at");
+    Ok(())
+}
+
+/// `make ha-long` runs it; with `SOAK_SEED=` it repeats one.
+#[test]
+#[ignore = "takes some minutes: make ha-long"]
+fn twenty_kills_stops_freezes_and_returns() {
+    let seed = std::env::var("SOAK_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| fastrand::u64(..));
+    let count = std::env::var("SOAK_FAULTS").ok().and_then(|count| count.parse().ok()).unwrap_or(20);
+    faults(seed, count).with_context(|| format!("SOAK_SEED={seed}")).unwrap();
+}

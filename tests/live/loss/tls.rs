@@ -1,0 +1,252 @@
+//! TLS to Carbon: what is lost when the receiver or the proxy in front of it fails, what is no answer, and what is said where
+//! the two ends do not fit.
+//!
+//! carbon-c-relay reads lines over TLS itself; stunnel stands in front of carbon-cache, for pickle.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::tls::{Authority, Identity, stunnel};
+use sandbox::{Invocation, Plan, Process, Relay, Stage, destination, now, wait};
+
+use super::side_by_side;
+use super::sizes::Size;
+
+/// Renewals every second, each a question.
+const WINDOW: &str = "resend_window = \"4s\"\n";
+const THREE_WINDOWS: Duration = Duration::from_secs(13);
+
+#[test]
+fn what_fails_behind_tls_costs_nothing() {
+    side_by_side(&[
+        ("carbon-c-relay reads lines over TLS, and is killed", c_relay),
+        ("stunnel in front of carbon-cache, with client certificates: both are killed", killed),
+        ("carbon-cache hangs behind stunnel, and is killed", || {
+            hung("", |stage, _| stage.carbon.process.freeze())
+        }),
+        ("the same, and stunnel's own timer answers for it", || {
+            hung("TIMEOUTclose = 1\n", |stage, _| stage.carbon.process.freeze())
+        }),
+        ("stunnel hangs, and is killed", || hung("", |_, proxy| proxy.freeze())),
+    ]);
+}
+
+#[test]
+fn certificates_that_change_are_read_again_and_a_bad_file_leaves_the_last_good_one_in_use() {
+    side_by_side(&[("files change", files_change)]);
+}
+
+#[test]
+fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() {
+    side_by_side(&[("eight destinations", unfit)]);
+}
+
+/// A `[[carbon]]` table that speaks TLS to this host's port.
+fn table(name: &str, port: u16, ca: &Path) -> String {
+    let table = destination(name, &format!("localhost:{port}"));
+    format!("{table}connect_timeout = \"2s\"\ntls = true\nca_file = {ca:?}\n")
+}
+
+fn client(identity: &Identity) -> String {
+    format!("cert_file = {:?}\nkey_file = {:?}\n", identity.certificate, identity.key)
+}
+
+/// A stage whose daemon speaks to a started stunnel in front of its Carbon.
+fn behind(more: &str) -> Result<(Stage, Process, Authority)> {
+    let stage = Stage::new(&Options::default())?;
+    let authority = Authority::new(&stage.folder, "ca")?;
+    let server = authority.issue(&stage.folder, "server", "DNS:localhost", true)?;
+    let (mut proxy, port) = stunnel(&stage.folder, "stunnel", stage.carbon.pickle_port, &server, more)?;
+    proxy.start()?;
+    let mut plan = Size::Small.plan(&stage, "")?;
+    plan.destinations = table("carbon", port, &authority.ca);
+    plan.queue = WINDOW.to_owned();
+    stage.configure(&plan)?;
+    Ok((stage, proxy, authority))
+}
+
+/// Adds keys to the last table.
+fn add(stage: &Stage, keys: &str) -> Result<()> {
+    let file = stage.folder.path().join("daemon.toml");
+    let text = fs::read_to_string(&file)?;
+    Ok(fs::write(&file, text + keys)?)
+}
+
+fn c_relay() -> Result<String> {
+    let mut stage = Stage::new(&Options::default())?;
+    let authority = Authority::new(&stage.folder, "ca")?;
+    let server = authority.issue(&stage.folder, "server", "DNS:localhost", true)?;
+    let transport = format!("transport plain ssl {}", server.in_one_file()?.display());
+    let mut relay = Relay::c_over(&stage.folder, &[&stage.carbon], &transport)?;
+    let mut plan = Plan::to("");
+    plan.destinations =
+        table("carbon", relay.port, &authority.ca) + "protocol = \"plaintext\"\nclose_notify = false\n";
+    plan.queue = WINDOW.to_owned();
+    stage.configure(&plan)?;
+    stage.daemon.spawn()?;
+    stage.ticks(3)?;
+    let answered = stage.until(".carbon.carbon.gauge-renewals", |renewals| renewals >= 2.0)?;
+    let since = now();
+    relay.process.kill()?;
+    stage.ticks(2)?;
+    relay.process.start()?;
+    stage.connected(since)?;
+    stage.ticks(2)?;
+    Ok(format!("{}, {answered} answers", stage.finish()?.clean()?))
+}
+
+fn killed() -> Result<String> {
+    let (mut stage, mut proxy, authority) = behind("verifyChain = yes\nCAfile = ca.pem\n")?;
+    add(&stage, &client(&authority.issue(&stage.folder, "client", "DNS:client", true)?))?;
+    stage.daemon.spawn()?;
+    stage.steady()?;
+    for carbon_too in [false, true] {
+        let since = now();
+        proxy.kill()?;
+        if carbon_too {
+            stage.carbon.process.kill()?;
+            stage.carbon.process.start()?;
+        }
+        stage.ticks(1)?;
+        proxy.start()?;
+        stage.connected(since)?;
+        stage.ticks(1)?;
+    }
+    let since = now();
+    stage.carbon.process.kill()?;
+    // The proxy takes connections, and closes them.
+    stage.ticks(3)?;
+    stage.carbon.process.start()?;
+    stage.connected(since)?;
+    stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks == 0.0)?;
+    Ok(stage.finish()?.clean()?.to_string())
+}
+
+/// Its kernel takes what is written; with the program that is gone.
+fn hung(more: &str, freeze: fn(&mut Stage, &mut Process) -> Result<()>) -> Result<String> {
+    let (mut stage, mut proxy, _authority) = behind(more)?;
+    stage.daemon.spawn()?;
+    stage.steady()?;
+    freeze(&mut stage, &mut proxy)?;
+    wait::pause(THREE_WINDOWS);
+    let since = now();
+    proxy.kill()?;
+    stage.carbon.process.kill()?;
+    stage.carbon.process.start()?;
+    proxy.start()?;
+    stage.connected(since)?;
+    stage.ticks(1)?;
+    let said = stage.collected.said(0.0, "say close_notify = false");
+    ensure!(said != more.is_empty(), "an end without close_notify was said: {said}");
+    Ok(stage.finish()?.clean()?.to_string())
+}
+
+fn files_change() -> Result<String> {
+    const CHANGED: &str = "the files have changed, and are in use";
+    const BAD: &str = "the files have changed, and cannot be used";
+    let (mut stage, _proxy, authority) = behind("verifyChain = yes\nCAfile = ca.pem\n")?;
+    let identity = authority.issue(&stage.folder, "client", "DNS:client", true)?;
+    let next = authority.issue(&stage.folder, "next", "DNS:client", true)?;
+    add(&stage, &client(&identity))?;
+    stage.daemon.spawn()?;
+    stage.steady()?;
+    let since = now();
+    // Of the two one is new before the other, and for a while they do not fit.
+    fs::copy(&next.certificate, &identity.certificate)?;
+    let said = stage.said(since, BAD)?;
+    ensure!(said.level == "WARN" && said.line.contains("client.pem and "), "{}", said.line);
+    stage.ticks(3)?;
+    ensure!(
+        !stage.collected.said(since, "away; ticks are kept"),
+        "a file that cannot be used cost the connection"
+    );
+    fs::copy(&next.key, &identity.key)?;
+    stage.said(since, CHANGED)?;
+    let bad = stage.collected.entries().iter().filter(|entry| entry.line.contains(BAD)).count();
+    ensure!(bad == 1, "said {bad} times");
+    // And what is new is what counts: an authority that has not signed the server's certificate.
+    let other = Authority::new(&stage.folder, "other")?;
+    let good = fs::read(&authority.ca)?;
+    let since = now();
+    fs::copy(&other.ca, &authority.ca)?;
+    let said = stage.said(since, "is not signed by an authority of ca_file")?;
+    ensure!(said.line.contains("ticks go over the last one"), "{}", said.line);
+    fs::write(&authority.ca, good)?;
+    let answers = stage.counter(".carbon.carbon.gauge-renewals")?;
+    stage.until(".carbon.carbon.gauge-renewals", |renewals| renewals > answers)?;
+    ensure!(!stage.collected.said(0.0, "away; ticks are kept"), "a connection was lost");
+    Ok(stage.finish()?.clean()?.to_string())
+}
+
+fn unfit() -> Result<String> {
+    let (mut stage, _proxy, authority) = behind("")?;
+    let folder = &stage.folder;
+    let server = authority.issue(folder, "server", "DNS:localhost", true)?;
+    let expired = authority.issue(folder, "expired", "DNS:localhost", false)?;
+    let other = Authority::new(folder, "other")?;
+    let to = stage.carbon.pickle_port;
+    let (mut strict, strict_port) =
+        stunnel(folder, "strict", to, &server, "verifyChain = yes\nCAfile = ca.pem\n")?;
+    let (mut old, old_port) = stunnel(folder, "old", to, &expired, "")?;
+    strict.start()?;
+    old.start()?;
+    let good = fs::read_to_string(folder.path().join("daemon.toml"))?;
+    let port =
+        good.split_once("localhost:").context("a port")?.1.split('"').next().context("a port")?.parse()?;
+    let ca = &authority.ca;
+    let stranger = client(&other.issue(folder, "stranger", "DNS:client", true)?);
+    let plain = |port: u16| destination("plain-to-tls", &format!("localhost:{port}"));
+    let cases = [
+        (table("wrong-ca", port, &other.ca), "is not signed by an authority of ca_file ("),
+        (table("expired", old_port, ca), "the server's certificate expired 5"),
+        (
+            table("wrong-name", port, ca) + "server_name = \"carbon.example.org\"\n",
+            "is for localhost and not for carbon.example.org",
+        ),
+        (table("no-client", strict_port, ca), "refuses a client without a certificate"),
+        (table("stranger", strict_port, ca) + &stranger, "refuses the certificate of cert_file"),
+        (plain(port), "the port speaks TLS, and this destination"),
+        (table("tls-to-pickle", to, ca), "is it a plain port?"),
+        (
+            table("tls-to-lines", stage.carbon.line_port, ca) + "protocol = \"plaintext\"\n",
+            "is it a plain port?",
+        ),
+    ];
+    let names: Vec<String> =
+        cases.iter().filter_map(|(table, _)| Some(table.split('"').nth(1)?.to_owned())).collect();
+    add(&stage, &cases.iter().map(|(table, _)| table.as_str()).collect::<String>())?;
+    stage.daemon.spawn()?;
+    let file = stage.folder.path().join("daemon.toml").display().to_string();
+    let checked = Invocation::new(&stage.folder, &["check", "--connect", "--config", &file])?.finish()?;
+    for (name, (_, words)) in names.iter().zip(&cases) {
+        let wrong = checked.stdout.lines().filter(|line| line.starts_with(&format!("✗ carbon {name}: ")));
+        let lines: Vec<&str> = wrong.collect();
+        ensure!(lines.len() == 1 && lines.concat().contains(words), "check on {name}: {}", checked.stdout);
+        stage.said(0.0, words)?;
+        let waiting = stage.until(&format!(".carbon.{name}.gauge-queue_ticks"), |ticks| ticks >= 3.0)?;
+        ensure!(waiting >= 3.0, "{name} keeps {waiting} ticks");
+        let quoted = format!("\"{name}\"");
+        let news =
+            stage.collected.entries().iter().filter(|entry| entry.is_news() && entry.line.contains(&quoted));
+        let news: Vec<&str> = news.map(|entry| entry.line.as_str()).collect();
+        let clear = news.iter().filter(|line| line.contains(words)).count();
+        // Without TLS it is a connection and then a close, until the port is looked at.
+        ensure!(clear == 1 && news.len() <= 1 + 2 * usize::from(name == "plain-to-tls"), "{name}: {news:#?}");
+    }
+    for line in [
+        "✓ carbon carbon: speaks TLS 1.3: certificate \"CN=server\" expires on ",
+        "✓ carbon carbon: accepts ",
+    ] {
+        ensure!(checked.stdout.contains(line), "{line}: {}", checked.stdout);
+    }
+    // The right authority in the file, and what was kept is sent.
+    let since = now();
+    fs::copy(&authority.ca, &other.ca)?;
+    let back = stage.said(since, "back after ")?;
+    ensure!(back.line.contains("\"wrong-ca\""), "{}", back.line);
+    stage.until(".carbon.wrong-ca.gauge-queue_ticks", |ticks| ticks == 0.0)?;
+    Ok(format!("{} kept their ticks, and one has sent them", names.len()))
+}

@@ -1,0 +1,199 @@
+//! Every point under its path in one Carbon, and under its name with tags in another and in VictoriaMetrics: the same points, and the
+//! names that docs/metrics.md gives them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::{
+    Carbon, Folder, GraphiteWeb, Invocation, Sandbox, VictoriaMetrics, daemon, destination, free_port, wait,
+};
+
+/// Longer than anything here should take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const COLLECTORS: &str = "\
+[collectors.rpc_stats]
+users = 5
+[collectors.jobs]
+enabled = true
+interval = \"1s\"
+accounts = true
+users = 5
+[collectors.nodes]
+enabled = true
+interval = \"1s\"
+each = true
+[collectors.partitions]
+enabled = true
+interval = \"1s\"
+[collectors.controllers]
+enabled = true
+interval = \"1s\"
+";
+
+/// Values by Unix second.
+type Points = BTreeMap<u64, f64>;
+
+#[test]
+fn each_point_is_under_its_path_and_under_its_name_with_tags() {
+    let sandbox = Sandbox::start().unwrap();
+    let options = Options {
+        schemas: schemas(&sandbox.folder).unwrap(),
+        graphite_web: Some(free_port().unwrap()),
+        ..Options::default()
+    };
+    let mut carbon = Carbon::spawn(&sandbox.folder, "tagged", &options).unwrap();
+    let mut web = GraphiteWeb::spawn(&sandbox.folder, &carbon).unwrap();
+    let mut victoria = VictoriaMetrics::spawn(&sandbox.folder, "victoria").unwrap();
+    for process in [&mut carbon.process, &mut web.process, &mut victoria.process] {
+        process.wait_ready().unwrap();
+    }
+    let names = Names::documented(&sandbox.folder).unwrap();
+    collect(&sandbox, &carbon, &victoria, || {
+        let known: BTreeSet<String> =
+            web.find_by_tags("name=~slurm_").unwrap_or_default().into_iter().collect();
+        sandbox.carbon.paths().keys().all(|path| known.contains(&names.of(path).unwrap()))
+    })
+    .unwrap();
+
+    let expected = || -> Result<BTreeMap<String, Points>> {
+        let files = sandbox.carbon.paths().into_keys();
+        files.map(|path| Ok((names.of(&path)?, sandbox.carbon.series(&path)?.points))).collect()
+    };
+    // A daemon that has ended, with every tick read: what its receivers have not stored yet they soon will.
+    let mut seen = (BTreeMap::new(), BTreeMap::new());
+    let is_same = || {
+        seen = (expected().unwrap(), rendered(&web));
+        !seen.0.is_empty() && is_equal(&seen.0, &seen.1)
+    };
+    let result = wait::until("every series in graphite-web", PATIENCE, is_same);
+    assert!(result.is_ok(), "{result:?}: {}", difference(&seen.0, &seen.1));
+    let exported = victoria.export("{__name__=~\"slurm_.*\"}").unwrap();
+    assert!(is_equal(&seen.0, &exported), "{}", difference(&seen.0, &exported));
+
+    let families: BTreeSet<&str> = seen.0.keys().filter_map(|name| name.split('.').next()).collect();
+    assert!(families.len() >= 8 && seen.0.len() > 300, "{} of {families:?}", seen.0.len());
+    let selected = |tags: &str| web.render(&format!("seriesByTag({tags})"), "-5min").unwrap().len();
+    assert_eq!(selected("'name=slurm_jobs.state.jobs','cluster=sandbox','state=running'"), 1);
+    let by_label = "{__name__=\"slurm_jobs.partition.state.jobs\", cluster=\"sandbox\", state=\"running\"}";
+    assert_eq!(victoria.export(by_label).unwrap().len(), 1);
+    assert_eq!(selected("'name=slurm_partitions.state.nodes','partition=~.*','state=idle'"), 1);
+}
+
+/// Some ticks, until graphite-web knows all series, and the daemon's end, at which it says that each of the three has read everything.
+fn collect(
+    sandbox: &Sandbox,
+    carbon: &Carbon,
+    victoria: &VictoriaMetrics,
+    known: impl Fn() -> bool,
+) -> Result<()> {
+    sandbox.slurm.submit(&["--wrap", "true"])?;
+    let destinations = [
+        destination("paths", &sandbox.carbon.address()),
+        destination("tags", &carbon.address()) + "tags = true\n",
+        destination("victoria", &victoria.address()) + "tags = true\nprotocol = \"plaintext\"\n",
+    ];
+    let conf = sandbox.slurm.conf().display().to_string();
+    let toml = format!(
+        "prefix = \"cluster.{{cluster}}\"\n[slurm]\nconf = \"{conf}\"\n{}{COLLECTORS}",
+        destinations.concat()
+    );
+    let mut daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
+    let jobs = "cluster.sandbox.slurm_jobs.state.completed.gauge-jobs";
+    wait::until("ticks with a job that has ended", PATIENCE, || {
+        sandbox.carbon.series(jobs).is_ok()
+            && sandbox
+                .carbon
+                .series("cluster.sandbox.slurm_health.gauge-seconds_since_reading")
+                .is_ok_and(|of| of.points.len() > 4)
+    })?;
+    wait::until("every series in graphite-web's database", PATIENCE, known)?;
+    daemon.stop()?;
+    let log = std::fs::read_to_string(daemon.log())?;
+    ensure!(log.matches(sandbox::ALL_READ).count() == 3, "not every destination has read everything: {log}");
+    Ok(())
+}
+
+/// Our own rules, with less to keep: a series that none of them fits gets Carbon's default, a point a minute.
+fn schemas(folder: &Folder) -> Result<String> {
+    let printed =
+        Invocation::new(folder, &["storage-schemas", "--prefix", "cluster.{cluster}"])?.finish()?.stdout;
+    let lines = printed.lines().map(|line| match line.split_once('=') {
+        Some(("retentions ", _)) => "retentions = 1s:1h\n".to_owned(),
+        _ => format!("{line}\n"),
+    });
+    Ok(lines.collect())
+}
+
+fn rendered(web: &GraphiteWeb) -> BTreeMap<String, Points> {
+    let series = web.render("seriesByTag('name=~slurm_')", "-3min").unwrap_or_default();
+    series
+        .into_iter()
+        .map(|one| {
+            let points = one.points.into_iter().filter_map(|(at, value)| Some((at, value?)));
+            (one.name, points.collect())
+        })
+        .collect()
+}
+
+/// JSON's readers and writers may change a number's last digit.
+fn is_equal(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Points>) -> bool {
+    expected.keys().eq(found.keys())
+        && expected.values().zip(found.values()).all(|(one, other)| are_equal(one, other))
+}
+
+fn are_equal(one: &Points, other: &Points) -> bool {
+    let mut values = one.values().zip(other.values());
+    one.keys().eq(other.keys()) && values.all(|(one, other)| (one - other).abs() <= one.abs() * 1e-12)
+}
+
+fn difference(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Points>) -> String {
+    let missing: Vec<_> = expected.keys().filter(|name| !found.contains_key(*name)).take(5).collect();
+    let more: Vec<_> = found.keys().filter(|name| !expected.contains_key(*name)).take(5).collect();
+    let other = expected
+        .iter()
+        .find(|(name, points)| found.get(*name).is_some_and(|found| !are_equal(points, found)));
+    let other = other.map(|(name, points)| (name, points, found.get(name)));
+    format!(
+        "of {} series missing {missing:#?}, not expected {more:#?}, other points {other:#?}",
+        expected.len()
+    )
+}
+
+/// Paths and names as docs/metrics.md has them, with what varies in angle brackets.
+struct Names(Vec<(Vec<String>, String)>);
+
+impl Names {
+    fn documented(folder: &Folder) -> Result<Self> {
+        let printed = Invocation::new(folder, &["metrics"])?.finish()?.stdout;
+        let (mut names, mut path) = (Vec::new(), None);
+        for line in printed.lines() {
+            if let Some(below) = line.strip_prefix("## cluster.") {
+                path = Some(below.split('.').map(str::to_owned).collect());
+            } else if let Some(name) = line.strip_prefix("With tags: `") {
+                names.push((
+                    path.take().context("a name without a path")?,
+                    name.trim_end_matches('`').to_owned(),
+                ));
+            }
+        }
+        Ok(Self(names))
+    }
+
+    fn of(&self, path: &str) -> Result<String> {
+        let below = path.strip_prefix("cluster.sandbox.").with_context(|| path.to_owned())?;
+        let (level, leaf) = below.split_once(".gauge-").with_context(|| path.to_owned())?;
+        let given: Vec<&str> = level.split('.').collect();
+        let fits = |(documented, _): &&(Vec<String>, String)| {
+            let mut pairs = documented.iter().zip(&given);
+            documented.len() == given.len()
+                && pairs.all(|(word, given)| word.starts_with('<') || word == given)
+        };
+        let (documented, name) =
+            self.0.iter().find(fits).with_context(|| format!("{path} is not documented"))?;
+        let name = name.replace("<leaf>", leaf).replace("<cluster>", "sandbox");
+        Ok(documented.iter().zip(given).fold(name, |name, (word, given)| name.replace(word, given)))
+    }
+}

@@ -1,0 +1,109 @@
+//! A daemon on the host of each of two controllers, at a tick a second, and everything that each sends.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::pair::{NAMES, on_host};
+use crate::{Folder, Manner, Process, Recorded, Sink, slurm_graphite, wait};
+
+/// A daemon that follows slurmctld.
+#[derive(Debug)]
+pub struct FollowingDaemon {
+    /// The daemon itself.
+    pub process: Process,
+    sink: Sink,
+    recorded: Recorded,
+}
+
+impl FollowingDaemon {
+    /// That on the host of the controller `index`, not started. `more` goes behind the configuration.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn new(folder: &Folder, index: usize, more: &str) -> Result<Self> {
+        Self::on(folder, NAMES.get(index).copied().unwrap_or_default(), "slurm.conf", more)
+    }
+
+    /// That on the host of this name, by another slurm.conf of the folder, which has its `hosts` and a folder `run`.
+    ///
+    /// # Errors
+    /// There is no `slurm-graphite`.
+    pub fn on(folder: &Folder, host: &str, conf: &str, more: &str) -> Result<Self> {
+        let sink = Sink::start(Manner::Record)?;
+        let name = format!("daemon-{host}");
+        let home = folder.path().display();
+        let file = folder.path().join(format!("{name}.toml"));
+        let toml = format!(
+            "interval = \"1s\"\n[slurm]\nconf = \"{home}/{conf}\"\nfollow = \"slurmctld\"\n[log]\nlevel = \"debug\"\n\
+             [queue]\ndir = \"{home}/queue-{host}\"\n[[carbon]]\nname = \"sink\"\nprotocol = \"plaintext\"\n\
+             address = \"{}\"\n{more}",
+            sink.address()
+        );
+        fs::write(&file, toml)?;
+        let process =
+            on_host(folder, &name, host)?.args([slurm_graphite()?]).args(["run", "--config"]).args([file]);
+        Ok(Self { process, sink, recorded: Recorded::default() })
+    }
+
+    /// Everything sent so far.
+    pub fn recorded(&mut self) -> &Recorded {
+        self.sink.read(|bytes| self.recorded.take(bytes));
+        &self.recorded
+    }
+
+    /// Waits for `ticks` of its own ticks after the moment `since` in which it was the one that publishes, or was not; returns the
+    /// timestamp of the first.
+    ///
+    /// # Errors
+    /// They do not come within `limit`.
+    pub fn is(&mut self, publishes: bool, ticks: usize, since: f64, limit: Duration) -> Result<u64> {
+        let what = format!("{ticks} ticks that are published: {publishes}");
+        wait::until_some(&what, limit, || {
+            let standby = self.recorded().own("standby").into_iter().filter(|(at, _)| *at as f64 > since);
+            let such: Vec<u64> =
+                standby.filter(|(_, value)| (*value < 0.5) == publishes).map(|(at, _)| at).collect();
+            such.first().copied().filter(|_| such.len() >= ticks)
+        })
+    }
+
+    /// Slots with slurmctld's statistics.
+    pub fn slots(&mut self) -> BTreeSet<u64> {
+        self.recorded().statistics("jobs_submitted").into_keys().collect()
+    }
+
+    /// Slots in which it became the one that publishes.
+    pub fn handovers(&mut self) -> BTreeSet<u64> {
+        self.recorded()
+            .own("handover")
+            .into_iter()
+            .filter(|(_, value)| *value > 0.5)
+            .map(|(at, _)| at)
+            .collect()
+    }
+
+    /// That figures of the cluster are in slots that it says are its own, and in no others.
+    ///
+    /// # Errors
+    /// It is not so.
+    pub fn check(&mut self) -> Result<()> {
+        let recorded = self.recorded();
+        let standby = recorded.own("standby");
+        for (path, values) in recorded.slurm() {
+            for at in values.keys() {
+                ensure!(
+                    standby.get(at).is_some_and(|value| *value < 0.5),
+                    "{path} at {at}: {:?}",
+                    standby.get(at)
+                );
+            }
+        }
+        let slots = recorded.statistics("jobs_submitted");
+        for (at, value) in &standby {
+            ensure!((*value < 0.5) == slots.contains_key(at), "standby is {value} at {at}");
+        }
+        Ok(())
+    }
+}

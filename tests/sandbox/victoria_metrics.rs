@@ -1,0 +1,135 @@
+//! VictoriaMetrics with a listener for Graphite's plaintext protocol, and vmagent in front of several.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::http::{self, encoded};
+use crate::{Folder, Process, find_program, free_port, proc};
+
+/// One of Debian's.
+#[derive(Debug)]
+pub struct VictoriaMetrics {
+    /// The program.
+    pub process: Process,
+    /// The port of the plaintext protocol.
+    pub line_port: u16,
+    /// The port of its API.
+    pub http_port: u16,
+}
+
+/// Points by timestamp, Unix seconds.
+type PointsBySecond = BTreeMap<u64, f64>;
+
+impl VictoriaMetrics {
+    /// Starts Debian's without waiting for it.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn spawn(folder: &Folder, name: &str) -> Result<Self> {
+        Self::of(folder, name, &find_program("victoria-metrics")?, &[])
+    }
+
+    /// The same, of this program, with further flags.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn of(folder: &Folder, name: &str, program: &Path, more: &[&str]) -> Result<Self> {
+        let (line_port, http_port) = (free_port()?, free_port()?);
+        let data = folder.path().join(name);
+        let mut process = Process::new(folder, name, program.to_owned())
+            .args([
+                format!("-storageDataPath={}", data.display()),
+                format!("-httpListenAddr=127.0.0.1:{http_port}"),
+                format!("-graphiteListenAddr=127.0.0.1:{line_port}"),
+            ])
+            .args(["-memory.allowedBytes=64MB", "-search.latencyOffset=0s"])
+            .args(more.iter().copied())
+            .ready(move || [line_port, http_port].into_iter().all(proc::listening));
+        process.spawn()?;
+        Ok(Self { process, line_port, http_port })
+    }
+
+    /// `127.0.0.1:PORT` of the plaintext protocol.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.line_port)
+    }
+
+    /// What it has of the series that this selects, as Graphite writes their names, with tags in alphabetical order.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn export(&self, selector: &str) -> Result<BTreeMap<String, PointsBySecond>> {
+        // What was read a moment ago is not yet seen by a query.
+        http::ask(self.http_port, "GET", "/internal/force_flush", "")?;
+        let lines =
+            http::ask(self.http_port, "GET", &format!("/api/v1/export?match[]={}", encoded(selector)), "")?;
+        let lines = String::from_utf8(lines)?;
+        let mut all = BTreeMap::new();
+        for line in lines.lines() {
+            let (name, points) =
+                series(&serde_json::from_str(line)?).with_context(|| format!("not a series: {line}"))?;
+            all.entry(name).or_insert_with(PointsBySecond::new).extend(points);
+        }
+        Ok(all)
+    }
+}
+
+/// vmagent, sharding what it gets by Graphite's plaintext protocol over several [`VictoriaMetrics`].
+#[derive(Debug)]
+pub struct Vmagent {
+    /// The program.
+    pub process: Process,
+    /// The port of the plaintext protocol.
+    pub line_port: u16,
+}
+
+impl Vmagent {
+    /// Started, with a queue for each store in the folder.
+    ///
+    /// # Errors
+    /// It is not installed, or does not come up.
+    pub fn start(folder: &Folder, program: &Path, stores: &[VictoriaMetrics]) -> Result<Self> {
+        let (line_port, http_port) = (free_port()?, free_port()?);
+        let urls = stores
+            .iter()
+            .map(|store| format!("-remoteWrite.url=http://127.0.0.1:{}/api/v1/write", store.http_port));
+        let mut process = Process::new(folder, "vmagent", program.to_owned())
+            .args([
+                format!("-httpListenAddr=127.0.0.1:{http_port}"),
+                format!("-graphiteListenAddr=127.0.0.1:{line_port}"),
+                format!("-remoteWrite.tmpDataPath={}", folder.path().join("vmagent").display()),
+            ])
+            .args(["-remoteWrite.shardByURL", "-memory.allowedBytes=256MB"])
+            .args(urls)
+            .ready(move || proc::listening(line_port));
+        process.start()?;
+        Ok(Self { process, line_port })
+    }
+
+    /// `127.0.0.1:PORT` of the plaintext protocol.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.line_port)
+    }
+}
+
+fn series(line: &Value) -> Option<(String, PointsBySecond)> {
+    let labels: BTreeMap<&str, &str> = line
+        .get("metric")?
+        .as_object()?
+        .iter()
+        .map(|(name, value)| Some((name.as_str(), value.as_str()?)))
+        .collect::<Option<_>>()?;
+    let mut name = (*labels.get("__name__")?).to_owned();
+    for (label, value) in labels.iter().filter(|(label, _)| **label != "__name__") {
+        name.extend([";", label, "=", value]);
+    }
+    let seconds = line.get("timestamps")?.as_array()?.iter().map(|time| Some(time.as_u64()? / 1000));
+    let values = line.get("values")?.as_array()?.iter().map(Value::as_f64);
+    let points = seconds.zip(values).map(|(second, value)| Some((second?, value?))).collect::<Option<_>>()?;
+    Some((name, points))
+}

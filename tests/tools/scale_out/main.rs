@@ -1,0 +1,106 @@
+//! `make scale-out`: 100,000 points a tick through a relay over three stores, of which one is stopped and one is killed in the middle
+//! of a tick; and every target of the dashboards and alert rules on graphite-web and on VictoriaMetrics.
+//!
+//! The queue and the sender run in this process: slurmctld gives no tick of 100,000 points.
+
+#![forbid(unsafe_code)]
+
+mod faults;
+mod feed;
+mod stores;
+mod targets;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use carbon::Protocol;
+use sandbox::{Folder, GraphiteWeb, Relay, Vmagent};
+
+use self::faults::Relaying;
+use self::feed::{Feed, Runtime};
+use self::stores::{Caches, Victorias};
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let all = ["c-relay", "relay", "vmagent", "targets"].map(str::to_owned);
+    let result = if wanted.is_empty() { each(&all) } else { each(&wanted) };
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    // Nobody is left to be told when stderr is closed.
+    let _told = writeln!(std::io::stderr(), "\nscale-out: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn each(names: &[String]) -> Result<()> {
+    for name in names {
+        match name.as_str() {
+            "c-relay" => c_relay(),
+            "relay" => relay(),
+            "vmagent" => vmagent(),
+            "targets" => targets::compare(),
+            other => bail!("there is no {other:?}: c-relay, relay, vmagent, targets"),
+        }
+        .with_context(|| name.clone())?;
+    }
+    Ok(())
+}
+
+fn c_relay() -> Result<()> {
+    let folder = Folder::new()?;
+    let caches = Caches::start(&folder)?;
+    let webs: Vec<GraphiteWeb> = caches
+        .all
+        .iter()
+        .enumerate()
+        .map(|(index, cache)| GraphiteWeb::spawn_named(&folder, &format!("web{index}"), cache))
+        .collect::<Result<_>>()?;
+    let web = GraphiteWeb::over(&folder, "web", &webs.iter().collect::<Vec<_>>())?;
+    let relay = Relay::c(&folder, &caches.all.iter().collect::<Vec<_>>())?;
+    let runtime = Runtime::start()?;
+    let feed = Feed::start(&runtime, &relay.address(), Protocol::Plaintext)?;
+    Relaying {
+        name: "carbon-c-relay, carbon_ch over three carbon-caches",
+        stores: caches,
+        relay: relay.process,
+        feed,
+    }
+    .play(|stored| feed::read_through(&web, stored))
+}
+
+fn relay() -> Result<()> {
+    let folder = Folder::new()?;
+    let caches = Caches::start(&folder)?;
+    let relay = Relay::carbon(&folder, &caches.all.iter().collect::<Vec<_>>())?;
+    let runtime = Runtime::start()?;
+    let feed = Feed::start(&runtime, &relay.address(), Protocol::Pickle)?;
+    Relaying {
+        name: "carbon-relay by pickle over three carbon-caches",
+        stores: caches,
+        relay: relay.process,
+        feed,
+    }
+    .play(|_| Ok(()))
+}
+
+fn vmagent() -> Result<()> {
+    let folder = Folder::new()?;
+    let stores = Victorias::start(&folder)?;
+    let agent = Vmagent::start(&folder, &victoria("vmagent")?, &stores.all)?;
+    let runtime = Runtime::start()?;
+    let feed = Feed::start(&runtime, &agent.address(), Protocol::Plaintext)?;
+    Relaying { name: "vmagent over three VictoriaMetrics", stores, relay: agent.process, feed }
+        .play(|_| Ok(()))
+}
+
+/// A program of the VictoriaMetrics that run.sh has unpacked; the installed one may be too old.
+fn victoria(name: &str) -> Result<PathBuf> {
+    let folder = std::env::var_os("VICTORIA").context("VICTORIA names no folder: run `make scale-out`")?;
+    Ok(PathBuf::from(folder).join(name))
+}
+
+/// A line of the report.
+fn say(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).context("writing to stdout")
+}

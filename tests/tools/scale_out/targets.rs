@@ -1,0 +1,232 @@
+//! Every target of the dashboards and alert rules on graphite-web and on VictoriaMetrics, over the same points, which are made up for
+//! every path of docs/metrics.md: the same series with the same values, or a reason why not.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use sandbox::carbon::Options;
+use sandbox::grafana::{Variables, replaced};
+use sandbox::graphite_web::{find, render};
+use sandbox::{
+    Carbon, Dashboard, Folder, GraphiteWeb, Rendered, VictoriaMetrics, command, now, slurm_graphite, wait,
+};
+use serde_json::Value;
+
+use super::{say, victoria};
+
+/// Seconds between two points, and how many there are.
+const STEP: u64 = 30;
+const COUNT: u64 = 120;
+/// The time that is asked for, up to the newest point.
+const ASKED: u64 = 45 * 60;
+
+/// Targets that differ, by a part of them, and why.
+const DIFFERENT: &[(&str, &str)] = &[];
+
+pub(crate) fn compare() -> Result<()> {
+    let folder = Folder::new()?;
+    let options =
+        Options { schemas: format!("[all]\npattern = .*\nretentions = {STEP}s:6h\n"), ..Options::default() };
+    let carbon = Carbon::start(&folder, "carbon", &options)?;
+    let mut web = GraphiteWeb::spawn(&folder, &carbon)?;
+    let step = format!("-search.graphiteStorageStep={STEP}s");
+    let mut other = VictoriaMetrics::of(&folder, "victoria", &victoria("victoria-metrics")?, &[&step])?;
+    web.process.wait_ready()?;
+    other.process.wait_ready()?;
+    let newest = invent(&folder, &carbon, &other)?;
+
+    let shipped = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/grafana"));
+    let (mut asked, mut empty, mut different, mut in_alerts) = (0, 0, Vec::new(), Vec::new());
+    let mut look = |whose: &str, target: &str, window: u64| -> Result<bool> {
+        asked += 1;
+        let times = format!("from={}&until={newest}", newest - window);
+        let ours = render(web.port, target, &times).with_context(|| target.to_owned())?;
+        let theirs = render(other.http_port, target, &times);
+        empty += usize::from(ours.iter().all(|one| one.values().next().is_none()));
+        let why = match theirs {
+            Ok(theirs) => difference(target, &ours, &theirs, (newest - window, newest)),
+            Err(error) => Some(format!("{error:#}").lines().next().unwrap_or_default().to_owned()),
+        };
+        if let Some(why) = &why {
+            different.push(format!("{whose}: {target}\n    {why}"));
+        }
+        Ok(why.is_some())
+    };
+    for dashboard in Dashboard::all(shipped)? {
+        let given = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
+        let variables = dashboard.variables(&given, |query| find(web.port, query))?;
+        let theirs = dashboard.variables(&given, |query| find(other.http_port, query))?;
+        ensure!(variables == theirs, "variables of {}: {variables:?} and {theirs:?}", dashboard.name);
+        let panels = dashboard.panels().into_iter();
+        let targets = panels
+            .flat_map(|panel| panel.targets.into_iter().map(move |target| (panel.title.clone(), target)));
+        for (title, target) in targets.chain(dashboard.annotations()) {
+            look(&format!("{}, {title:?}", dashboard.name), &replaced(&target, &variables)?, ASKED)?;
+        }
+    }
+    for (title, target, window) in alerts(&folder, &shipped.join("alerting/slurm-graphite.yaml"))? {
+        if look(&format!("alert {title:?}"), &target, window)? {
+            in_alerts.push(title);
+        }
+    }
+    let (unknown, known): (Vec<_>, Vec<_>) =
+        different.iter().partition(|one| !DIFFERENT.iter().any(|(part, _)| one.contains(part)));
+    say(&format!(
+        "\n## Targets on graphite-web and VictoriaMetrics\n\n{asked} asked, {empty} without a point, {} differ as known, {} otherwise\n",
+        known.len(),
+        unknown.len()
+    ))?;
+    for one in unknown.iter().chain(&known) {
+        say(&format!("- {one}\n"))?;
+    }
+    ensure!(in_alerts.is_empty(), "alert rules that differ: {in_alerts:?}");
+    ensure!(unknown.is_empty(), "targets that differ, and nobody knows why");
+    Ok(())
+}
+
+/// Points of every documented path, two for each thing that varies, in both; returns the newest one's time.
+fn invent(folder: &Folder, carbon: &Carbon, victoria: &VictoriaMetrics) -> Result<u64> {
+    let output = command(folder.path(), &slurm_graphite()?).arg("metrics").output()?;
+    let mut paths = documented(&String::from_utf8(output.stdout)?);
+    // The two declarations of a level may share it.
+    paths.sort();
+    paths.dedup();
+    let newest = newest_slot() - 2 * STEP;
+    let mut lines = String::new();
+    for (index, path) in (0_u64..).zip(&paths) {
+        for number in (0..COUNT).filter(|number| index % 3 != 0 || number % 17 != 5) {
+            // Waves, and counters that begin anew once.
+            let value = if index % 2 == 0 {
+                (index * 7 + number * 13) % 101
+            } else {
+                (number % 70) * (index % 9 + 1)
+            };
+            writeln!(lines, "{path} {value} {}", newest - (COUNT - 1 - number) * STEP)?;
+        }
+    }
+    for port in [carbon.line_port, victoria.line_port] {
+        TcpStream::connect(("127.0.0.1", port))?.write_all(lines.as_bytes())?;
+    }
+    wait::until("every path in both", Duration::from_secs(120), || {
+        let has = |path: &String| carbon.series(path).is_ok_and(|series| series.points.contains_key(&newest));
+        paths.iter().all(has) && victoria.export("{__graphite__=\"cluster.*.*\"}").is_ok()
+    })?;
+    Ok(newest)
+}
+
+fn documented(text: &str) -> Vec<String> {
+    let (mut level, mut paths) = (String::new(), Vec::new());
+    for line in text.lines() {
+        if let Some(heading) = line.strip_prefix("## cluster.") {
+            heading.clone_into(&mut level);
+        } else if let Some((leaf, _)) = line.strip_prefix("| `").and_then(|rest| rest.split_once("` | "))
+            && !level.is_empty()
+        {
+            paths.extend(filled(&format!("cluster.{level}.gauge-{leaf}")));
+        } else if line.starts_with("## ") {
+            level.clear();
+        }
+    }
+    paths
+}
+
+/// States and the like by the words that targets have, everything else as `alpha` and `beta`.
+fn filled(path: &str) -> Vec<String> {
+    let Some((before, rest)) = path.split_once('<') else { return vec![path.to_owned()] };
+    let Some((what, after)) = rest.split_once('>') else { return vec![path.to_owned()] };
+    let names: &[&str] = match (what, before.contains("slurm_nodes.") || before.contains("slurm_partitions."))
+    {
+        ("state", true) => &["idle", "allocated", "mixed", "down", "drained", "fail"],
+        ("state", false) => {
+            &["pending", "running", "completed", "failed", "timeout", "cancelled", "completing"]
+        }
+        ("flag", _) => &["drain", "not_responding", "maintenance", "reserved"],
+        ("reason", _) => &["end", "timeout", "Priority", "Resources", "Dependency", "PartitionDown"],
+        ("tres", _) => &["cpu", "mem", "gres_gpu"],
+        ("reply", _) => &["jobs", "nodes", "accounting"],
+        _ => &["alpha", "beta"],
+    };
+    names.iter().flat_map(|name| filled(&format!("{before}{name}{after}"))).collect()
+}
+
+/// Points by time, without those that are missing.
+type Points = BTreeMap<u64, f64>;
+
+/// What is not the same about two answers, if anything. A name that no alias has made is a function's own text, of which there are two
+/// spellings: what is alone needs none.
+fn difference(target: &str, ours: &[Rendered], theirs: &[Rendered], times: (u64, u64)) -> Option<String> {
+    let (ours, theirs) = (sorted(ours, times), sorted(theirs, times));
+    let names =
+        |all: &[(String, Points)]| -> Vec<String> { all.iter().map(|(name, _)| name.clone()).collect() };
+    let is_named = target.contains("alias") || ours.len() != 1;
+    if ours.len() != theirs.len() || is_named && names(&ours) != names(&theirs) {
+        let first = |all| names(all).into_iter().take(3).collect::<Vec<_>>();
+        return Some(format!("other series: {:?} and {:?}", first(&ours), first(&theirs)));
+    }
+    ours.iter().zip(&theirs).find_map(|((name, ours), (_, theirs))| {
+        // graphite-web rounds what is per second to six digits.
+        let is_same = |at: &u64| match (ours.get(at), theirs.get(at)) {
+            (Some(one), Some(other)) => (one - other).abs() <= one.abs() * 1e-9 + 1e-5,
+            _ => false,
+        };
+        let all: BTreeSet<&u64> = ours.keys().chain(theirs.keys()).collect();
+        let other: Vec<&&u64> = all.iter().filter(|at| !is_same(at)).collect();
+        let at = other.first()?;
+        let (count, values) = (other.len(), [ours.get(at), theirs.get(at)]);
+        let after = at.saturating_sub(times.0);
+        Some(format!("{name}: {count} of {} values, {after} s after the first {values:?}", all.len()))
+    })
+}
+
+/// By name and values, because curves may share a name. The two disagree about the ends of a time: a point that is missing at its beginning is
+/// filled by VictoriaMetrics from before it.
+fn sorted(all: &[Rendered], (from, until): (u64, u64)) -> Vec<(String, Points)> {
+    let is_inside = |at: u64| at > from + 2 * STEP && at < until;
+    let mut all: Vec<(String, Points)> = all
+        .iter()
+        .map(|one| {
+            let points = one.points.iter().filter(|(at, _)| is_inside(*at));
+            let points = points.filter_map(|(at, value)| Some((*at, (*value)?))).collect();
+            (one.name.replace(' ', ""), points)
+        })
+        .filter(|(_, points): &(String, Points)| !points.is_empty())
+        .collect();
+    let values = |points: &Points| points.values().map(|value| (value * 1e3).round()).collect::<Vec<f64>>();
+    all.sort_by(|(one, a), (other, b)| {
+        one.cmp(other).then_with(|| values(a).partial_cmp(&values(b)).unwrap_or(Ordering::Equal))
+    });
+    all
+}
+
+/// Title, target and window of each alert rule.
+fn alerts(folder: &Folder, file: &Path) -> Result<Vec<(String, String, u64)>> {
+    let code = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
+    let output =
+        command(folder.path(), Path::new("/usr/bin/python3")).args(["-c", code]).arg(file).output()?;
+    let all: Value = serde_json::from_slice(&output.stdout).context("no rules")?;
+    let groups = all.get("groups").and_then(Value::as_array).into_iter().flatten();
+    let rules = groups.flat_map(|group| group.get("rules").and_then(Value::as_array).into_iter().flatten());
+    rules
+        .map(|rule| {
+            let text = |pointer: &str| {
+                rule.pointer(pointer).and_then(Value::as_str).with_context(|| pointer.to_owned())
+            };
+            let window = rule
+                .pointer("/data/0/relativeTimeRange/from")
+                .and_then(Value::as_u64)
+                .context("no window")?;
+            Ok((text("/title")?.to_owned(), text("/data/0/model/target")?.to_owned(), window))
+        })
+        .collect()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "Unix seconds")]
+fn newest_slot() -> u64 {
+    now() as u64 / STEP * STEP
+}
