@@ -163,12 +163,13 @@ fn counted_once(seed: u64, size: Size) -> Result<()> {
     let is_short = size.faults == FAULTS;
     let only_ends_the_daemon = |fault: &usize| is_short && fault % FAULTS < 3;
     faults.sort_by_key(only_ends_the_daemon);
+    let least = size.jobs.div_ceil(size.faults * 2);
     for fault in faults {
         if only_ends_the_daemon(&fault) {
             cast.end(&stage.accounting)?;
         }
-        cast.submit(&stage.accounting, &mut random, size.jobs / size.faults / 2)?;
-        stage.strike(fault % FAULTS, &mut cast, &mut random, size.jobs / size.faults / 2)?;
+        cast.submit(&stage.accounting, &mut random, least)?;
+        stage.strike(fault % FAULTS, &mut cast, &mut random, least)?;
     }
     stage.revive()?;
     cast.end(&stage.accounting)?;
