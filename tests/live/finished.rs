@@ -123,9 +123,15 @@ impl Stage {
 fn ended(accounting: &Accounting) -> Result<Truth> {
     // A job that was queued again starts after two minutes, and may then run until its time limit.
     wait::until("the end of all jobs", MINUTE * 6, || {
-        let left = accounting.slurm.run("squeue", &["-h", "-a", "-t", "all", "-o", "%T"]);
-        let open = ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED"];
-        left.is_ok_and(|left| !left.lines().any(|state| open.contains(&state)))
+        let left = accounting.slurm.run("squeue", &["-h", "-a", "-t", "all", "-o", "%T %r %A"]);
+        left.is_ok_and(|left| {
+            // slurmctld may hold what was queued again while it was about to start.
+            for held in left.lines().filter_map(|line| line.strip_prefix("PENDING JobHeldAdmin ")) {
+                let _cancelled_meanwhile = accounting.slurm.run("scancel", &[held]);
+            }
+            let open = ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED"];
+            !left.lines().any(|line| open.iter().any(|state| line.starts_with(state)))
+        })
     })
     .with_context(|| accounting.slurm.run("squeue", &["-a"]).unwrap_or_default())?;
     wait::until("slurmctld's news in slurmdbd", MINUTE, || {
@@ -161,12 +167,13 @@ fn counted_once(seed: u64, size: Size) -> Result<()> {
     let is_short = size.faults == FAULTS;
     let only_ends_the_daemon = |fault: &usize| is_short && fault % FAULTS < 3;
     faults.sort_by_key(only_ends_the_daemon);
+    let least = size.jobs.div_ceil(size.faults * 2);
     for fault in faults {
         if only_ends_the_daemon(&fault) {
             cast.end(&stage.accounting)?;
         }
-        cast.submit(&stage.accounting, &mut random, size.jobs / size.faults / 2)?;
-        stage.strike(fault % FAULTS, &mut cast, &mut random, size.jobs / size.faults / 2)?;
+        cast.submit(&stage.accounting, &mut random, least)?;
+        stage.strike(fault % FAULTS, &mut cast, &mut random, least)?;
     }
     stage.revive()?;
     cast.end(&stage.accounting)?;

@@ -2,6 +2,7 @@
 //!
 //! slurmctld packs two numbers for "none" and "no limit" into each kind of number, floats included; those are `None` here.
 
+use slurm_snapshot::tres::whole;
 use slurm_snapshot::{Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits};
 use slurm_sys::{
     assoc_mgr_info_msg_t, slurmdb_assoc_rec_t, slurmdb_assoc_usage, slurmdb_qos_rec_t, slurmdb_qos_usage_t,
@@ -230,15 +231,6 @@ fn value(value: f64) -> Option<f64> {
     const NO_VAL64: f64 = 18_446_744_073_709_551_614.0;
     let is_none = value == f64::from(NO_VAL) || value == f64::from(u32::MAX) || value >= NO_VAL64;
     (value.is_finite() && !is_none).then_some(value)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a float is cut to the range of u64"
-)]
-const fn whole(value: f64) -> u64 {
-    value as u64
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Memory in the texts that Slurm has for TRES: `cpu=2,mem=2.50G,node=1`, as scontrol prints ReqTRES and AllocTRES.
+//! Memory in the texts that Slurm has for TRES: `cpu=2,mem=2.50G,node=1`, as scontrol prints ReqTRES and AllocTRES; and usage as it prints it.
 //!
 //! Pure. Any text gives MiB or [`Unparsed`], which the caller counts. slurmctld counts memory in MiB and writes it in the
 //! greatest unit that keeps it whole or a half.
@@ -42,6 +42,17 @@ fn digits(text: &[u8]) -> Option<u64> {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         number.checked_mul(10)?.checked_add(digit)
     })
+}
+
+/// Usage, which is a float because it decays, as Slurm prints it: without its fraction.
+#[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float is cut to the range of u64"
+)]
+pub const fn whole(usage: f64) -> u64 {
+    usage as u64
 }
 
 #[cfg(test)]

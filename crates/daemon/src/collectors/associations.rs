@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use carbon::path;
+use slurm_snapshot::tres::whole;
 use slurm_snapshot::{
     Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, SharesRaw, TresUse, UseAndLimits,
 };
@@ -314,15 +315,6 @@ impl Tres {
 /// Seconds.
 fn minutes(minutes: Option<u32>) -> Option<f64> {
     minutes.map(|minutes| f64::from(minutes) * 60.0)
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a float is cut to the range of u64"
-)]
-const fn whole(value: f64) -> u64 {
-    value as u64
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod world;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -42,6 +43,13 @@ fn tick(timestamp: i64, points: u32) -> Batch {
     let mut batch = Batch::new(timestamp);
     batch.push("w".into(), points.into());
     batch
+}
+
+async fn push_each(queue: &Queue, ticks: RangeInclusive<i64>, pause: Duration) {
+    for timestamp in ticks {
+        queue.push(&tick(timestamp, 137));
+        sleep(pause).await;
+    }
 }
 
 /// A backlog of 30 minutes, and live ticks every 30 s until everything is stored. Returns how long that took.
@@ -251,10 +259,7 @@ async fn a_peer_that_closes_what_is_idle_gets_each_tick_at_most_three_times() {
     let _receiver = world::begin(&[kind]);
     let queue = queue(WINDOW);
     let sender = start(&queue);
-    for n in 1..=60 {
-        queue.push(&tick(n, 137));
-        sleep(seconds(60)).await;
-    }
+    push_each(&queue, 1..=60, seconds(60)).await;
     let status = sender.status();
     sender.stop();
     assert!(world::writes().values().all(|writes| *writes <= 3), "{:?}", world::writes());
@@ -266,10 +271,7 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
     let _receiver = world::begin(&[Kind::default()]);
     let queue = queue(WINDOW);
     let sender = start(&queue);
-    for n in 1..=100 {
-        queue.push(&tick(n, 137));
-        sleep(seconds(30)).await;
-    }
+    push_each(&queue, 1..=100, seconds(30)).await;
     let status = sender.status();
     assert_eq!((status.connects, status.resent, status.due), (1, 0, 0));
     assert!((20..30).contains(&status.held) && status.renewals >= 45, "once a minute: {status:?}");
@@ -290,10 +292,7 @@ async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing
     let queue = queue(WINDOW);
     (1..=20).for_each(|n| queue.push(&tick(n, 137)));
     let sender = start(&queue);
-    for n in 21..=200 {
-        queue.push(&tick(n, 137));
-        sleep(seconds(30)).await;
-    }
+    push_each(&queue, 21..=200, seconds(30)).await;
     let status = sender.status();
     assert_eq!((world::stored().len(), status.renewals, status.held), (200, 0, 200));
     // Nine times in this hour and a half. The receiver may refuse a first try, as long as it has not seen the old one's end.
@@ -353,10 +352,7 @@ async fn a_receiver_that_is_always_slow_to_answer_gets_its_backlog() {
     let queue = queue(WINDOW);
     (1..=20).for_each(|n| queue.push(&tick(n, 137)));
     let sender = start(&queue);
-    for n in 21..=200 {
-        queue.push(&tick(n, 137));
-        sleep(seconds(30)).await;
-    }
+    push_each(&queue, 21..=200, seconds(30)).await;
     assert_eq!(world::stored().len(), 200);
     sender.stop();
 }
