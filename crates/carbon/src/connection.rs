@@ -15,89 +15,11 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use crate::sender::Destination;
+use crate::connection_error::{ConnectionError, Result};
+use crate::destination::{Destination, Timeouts};
 
 /// Little may hide in our own kernel: what is there is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
-
-/// How long each step may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// Looking the name up, and then connecting to each of its addresses.
-    pub connect: Duration,
-    /// How soon the peer must answer a half-close.
-    pub stall: Duration,
-    /// How long a peer may read nothing, or not answer a half-close, before its connection is given up.
-    pub pause: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(10),
-            stall: Duration::from_secs(30),
-            pause: Duration::from_secs(600),
-        }
-    }
-}
-
-/// Why there is no connection (any more).
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectionError {
-    /// The name has no address, or the resolver did not answer.
-    #[error("looking up {0}: {reason}", reason = reason(.1))]
-    Lookup(String, #[source] io::Error),
-    /// No address of the name took the connection: the last one, and its reason.
-    #[error("connecting to {0}: {1}")]
-    Connect(SocketAddr, #[source] io::Error),
-    /// The peer closed it.
-    #[error("the peer closed the connection")]
-    Closed,
-    /// Nothing showed for the pause time-out that the peer reads.
-    #[error("nothing showed for {} s that the peer reads", .0.as_secs_f64())]
-    Unread(Duration),
-    /// The name has another address now.
-    #[error("the name has another address now")]
-    Moved,
-    /// TLS did not come about, or has failed; with what to look at.
-    #[error("TLS: {0}")]
-    Tls(String),
-    /// The peer's end of the connection came without TLS's own, which proves nothing.
-    #[error("the peer closed the connection without TLS's close_notify")]
-    Truncated,
-    /// No second connection could be made for a long time: this one was closed to make the next.
-    #[error("no second connection could be made: {0}")]
-    Alone(String),
-    /// Another error of the socket.
-    #[error(transparent)]
-    Socket(#[from] io::Error),
-}
-
-impl ConnectionError {
-    /// What an administrator looks at first; `None` where a restart of the receiver is the usual reason.
-    #[must_use]
-    pub const fn advice(&self) -> Option<&'static str> {
-        match self {
-            Self::Lookup(..) => Some("Does the name resolve on this host? Try `getent hosts` with it."),
-            Self::Connect(..) => Some("Is carbon-cache running, and is its port open to this host?"),
-            Self::Unread(_) => Some("Is carbon-cache stopped, or is its cache full (USE_FLOW_CONTROL)?"),
-            Self::Alone(_) => {
-                Some("Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS).")
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The resolver's reason, without its own word for "looking up".
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.strip_prefix("failed to lookup address information: ").map_or(text.clone(), str::to_owned)
-}
-
-/// What a connection is asked to do.
-pub(crate) type Result<T = (), E = ConnectionError> = std::result::Result<T, E>;
 
 /// A connection to a receiver: [`Connection`], or one that a test imitates.
 pub trait Stream: Sized + Send + Sync + 'static {

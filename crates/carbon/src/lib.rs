@@ -9,6 +9,9 @@ mod address;
 mod backoff;
 mod budget;
 mod connection;
+mod connection_error;
+mod destination;
+mod duration;
 mod ledger;
 pub mod path;
 mod point;
@@ -18,15 +21,22 @@ mod sender;
 mod store;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
+#[cfg(feature = "tls")]
+mod tls_connection;
 mod wire;
 
 pub use address::{Address, AddressError};
 pub use backoff::Backoff;
-pub use connection::{Connection, ConnectionError, Stream, Timeouts};
+pub use connection::{Connection, Stream};
+pub use connection_error::ConnectionError;
+pub use destination::{Destination, Timeouts};
+pub use duration::in_words;
 pub use point::{Batch, Point};
 pub use queue::{Dropped, LEAST_FILE_BYTES, Limits, Queue, QueueLocked, QueueStatus, Status};
-pub use sender::{Destination, Sender, in_words};
+pub use sender::Sender;
 pub use tls::Tls;
 #[cfg(feature = "tls")]
-pub use tls::{Certificate, TlsConnection, TlsNameError, TlsSettings, certificates, speaks_tls};
+pub use tls::{Certificate, TlsNameError, TlsSettings, certificates, speaks_tls};
+#[cfg(feature = "tls")]
+pub use tls_connection::TlsConnection;
 pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Names, Protocol, WireError, frames, lines};

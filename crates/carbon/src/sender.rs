@@ -6,8 +6,6 @@
 mod renewal;
 mod task;
 
-pub use self::renewal::in_words;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,38 +13,15 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::address::Address;
 use crate::backoff::Backoff;
 use crate::budget::Budget;
-use crate::connection::{Connection, Stream, Timeouts};
+use crate::connection::{Connection, Stream};
+use crate::destination::Destination;
 use crate::ledger::Ledger;
 use crate::queue::{Place, Queue, Status};
 use crate::rate::Rate;
-use crate::tls::Tls;
 #[cfg(feature = "tls")]
-use crate::tls::TlsConnection;
-use crate::wire::{Names, Protocol};
-
-/// Where batches go, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destination {
-    /// What it is called in logs and metrics, and where its place in the queue is kept.
-    pub name: String,
-    /// Looked up when a connection is lost or cannot be made.
-    pub address: Address,
-    /// What the peer reads.
-    pub protocol: Protocol,
-    /// What the points are called there.
-    pub names: Names,
-    /// Of the connection.
-    pub timeouts: Timeouts,
-    /// `None`: bytes go over TCP as they are.
-    pub tls: Option<Tls>,
-    /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.
-    pub replay_rate: Option<u32>,
-    /// The name is looked up again at this age, for load balancers; `None`: only after a failed connection.
-    pub reconnect_every: Option<Duration>,
-}
+use crate::tls_connection::TlsConnection;
 
 /// The task: one destination and what is known of it.
 struct Task {

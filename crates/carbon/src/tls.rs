@@ -3,9 +3,8 @@
 //!
 //! Knows nothing of ticks. Files are read in a thread of their own: a file system that hangs holds up no tick.
 
-mod certificate;
-mod connection;
-mod explain;
+pub(crate) mod certificate;
+pub(crate) mod explain;
 mod probe;
 
 use std::fmt;
@@ -24,10 +23,9 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 pub use self::certificate::{Certificate, certificates};
-pub use self::connection::TlsConnection;
 pub use self::probe::speaks_tls;
 use crate::address::Address;
-use crate::connection::{ConnectionError, Result};
+use crate::connection_error::{ConnectionError, Result};
 
 /// Sessions that can be resumed: one server gives two or more at a time.
 const SESSIONS: usize = 8;
@@ -99,8 +97,13 @@ impl Tls {
         self.0.settings.client(RootCertStore::empty()).map(drop)
     }
 
+    /// What the receiver's certificate must have.
+    pub(crate) fn name(&self) -> ServerName<'static> {
+        self.0.name.clone()
+    }
+
     /// What the next connection needs.
-    async fn client(&self, patience: Duration) -> Result<Arc<ClientConfig>> {
+    pub(crate) async fn client(&self, patience: Duration) -> Result<Arc<ClientConfig>> {
         let shared = Arc::clone(&self.0);
         let read = timeout(patience, tokio::task::spawn_blocking(move || shared.read())).await;
         let read = read.map_or_else(
@@ -111,7 +114,7 @@ impl Tls {
     }
 
     /// A handshake failed: perhaps something is new that no file shows.
-    fn doubt(&self) {
+    pub(crate) fn doubt(&self) {
         self.0.is_doubted.store(true, Ordering::Relaxed);
     }
 }

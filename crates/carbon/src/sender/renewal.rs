@@ -10,7 +10,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use super::Task;
-use crate::connection::{ConnectionError, Result, Stream, Timeouts};
+use crate::connection::Stream;
+use crate::connection_error::{ConnectionError, Result};
+use crate::destination::Timeouts;
+use crate::duration::in_words;
 
 /// A connection is renewed at this age, or sooner.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
@@ -277,16 +280,5 @@ pub(super) async fn half_closed_event<C: Stream>(
         biased;
         end = half.stream.ended() => Some(end),
         () = sleep_until(half.since + patience) => None,
-    }
-}
-
-/// Such as "3 min 12 s".
-#[must_use]
-pub fn in_words(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds} s"),
-        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
-        (hours, minutes, _) => format!("{hours} h {minutes} min"),
     }
 }

@@ -10,9 +10,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
 use super::Task;
-use super::renewal::{Link, Links, half_closed_event, in_words, opened};
+use super::renewal::{Link, Links, half_closed_event, opened};
 use crate::budget::Budget;
-use crate::connection::{ConnectionError, Result, Stream};
+use crate::connection::Stream;
+use crate::connection_error::{ConnectionError, Result};
+use crate::duration::in_words;
 use crate::ledger::Ledger;
 use crate::queue::{Loaded, Turn};
 use crate::wire::Frame;

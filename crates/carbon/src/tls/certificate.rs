@@ -25,7 +25,7 @@ pub fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
 }
 
 /// `None`: rustls reads it, and the parser does not.
-pub(super) fn parse(der: &CertificateDer<'_>) -> Option<Certificate> {
+pub(crate) fn parse(der: &CertificateDer<'_>) -> Option<Certificate> {
     let certificate = x509_cert::Certificate::from_der(der).ok()?;
     let certificate = certificate.tbs_certificate();
     let expires = certificate.validity().not_after.to_unix_duration().as_secs();

@@ -7,11 +7,11 @@ use std::time::Duration;
 use rustls::{AlertDescription, CertificateError, Error};
 
 use super::Tls;
-use crate::connection::ConnectionError;
-use crate::sender::in_words;
+use crate::connection_error::ConnectionError;
+use crate::duration::in_words;
 
 /// An error of rustls.
-pub(super) fn error(error: &Error, tls: &Tls) -> ConnectionError {
+pub(crate) fn error(error: &Error, tls: &Tls) -> ConnectionError {
     ConnectionError::Tls(match error {
         Error::InvalidCertificate(error) => certificate(error, tls),
         Error::AlertReceived(alert) => refusal(*alert, tls),
@@ -21,7 +21,7 @@ pub(super) fn error(error: &Error, tls: &Tls) -> ConnectionError {
 }
 
 /// What ended the connection before the handshake was over.
-pub(super) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionError {
+pub(crate) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionError {
     let is_closed = match &error {
         ConnectionError::Closed => true,
         ConnectionError::Socket(error) => {
@@ -37,7 +37,7 @@ pub(super) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionE
     error
 }
 
-pub(super) fn silence(peer: SocketAddr, patience: Duration) -> ConnectionError {
+pub(crate) fn silence(peer: SocketAddr, patience: Duration) -> ConnectionError {
     let seconds = patience.as_secs_f64();
     ConnectionError::Tls(format!(
         "{peer} took the connection, and did not answer TLS's hello within {seconds} s; is it a plain port?"

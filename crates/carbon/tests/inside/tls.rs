@@ -9,7 +9,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::*;
-use crate::connection::Timeouts;
+use crate::destination::Timeouts;
 use crate::tls::TlsSettings;
 use crate::wire::{Names, Protocol};
 

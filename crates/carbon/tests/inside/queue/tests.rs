@@ -11,8 +11,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::connection::Timeouts;
-use crate::sender::{self, Sender};
+use crate::destination::Timeouts;
+use crate::sender::Sender;
 use crate::store::{Restored, StoreError, Summary};
 use crate::wire::{Names, Protocol};
 
@@ -47,9 +47,9 @@ fn batch(timestamp: i64) -> Batch {
 }
 
 /// A Carbon, and the way to it.
-async fn destination() -> (TcpListener, sender::Destination) {
+async fn destination() -> (TcpListener, crate::Destination) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let to = sender::Destination {
+    let to = crate::Destination {
         name: "a".into(),
         address: listener.local_addr().unwrap().to_string().parse().unwrap(),
         protocol: Protocol::Plaintext,

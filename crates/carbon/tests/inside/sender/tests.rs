@@ -9,8 +9,10 @@ use tokio::time::{Instant, sleep};
 
 use self::world::{Kind, Order, Process, SimulatedStream};
 use super::*;
+use crate::destination::Timeouts;
 use crate::point::Batch;
 use crate::queue::{Dropped, Limits};
+use crate::wire::{Names, Protocol};
 
 const WINDOW: Duration = Duration::from_secs(600);
 

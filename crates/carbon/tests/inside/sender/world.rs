@@ -11,7 +11,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::connection::{ConnectionError, Stream, Timeouts};
+use crate::connection::Stream;
+use crate::connection_error::ConnectionError;
+use crate::destination::Timeouts;
 use crate::sender::Destination;
 
 /// The simulated receiver looks at its connections this often.

@@ -15,10 +15,10 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::certificate::{self, Certificate};
-use super::{Tls, explain};
-use crate::connection::{Connection, ConnectionError, Result, Stream};
-use crate::sender::Destination;
+use crate::connection::{Connection, Stream};
+use crate::connection_error::{ConnectionError, Result};
+use crate::destination::Destination;
+use crate::tls::{Certificate, Tls, certificate, explain};
 
 /// With TLS 1.3 a server that refuses our certificate, or that we have none, says so behind our handshake. Most send
 /// something there where they accept it.
@@ -51,7 +51,7 @@ impl TlsConnection {
     async fn over(tcp: Connection, tls: Tls) -> Result<Self> {
         let patience = tcp.timeouts().connect;
         let client = tls.client(patience).await?;
-        let name = tls.0.name.clone();
+        let name = tls.name();
         let rustls = ClientConnection::new(client, name).map_err(|error| explain::error(&error, &tls))?;
         let session = Mutex::new(Session { rustls, end: End::Open, notified: false });
         let connection = Self { tcp, tls, session };
@@ -272,5 +272,5 @@ impl Write for Kernel<'_> {
 }
 
 #[cfg(test)]
-#[path = "../../tests/inside/tls.rs"]
+#[path = "../tests/inside/tls.rs"]
 mod tests;
