@@ -13,7 +13,7 @@ use slurm_snapshot::Statistics;
 use slurm_sys::{slurm_conf_t, stats_info_request_msg_t, stats_info_response_msg_t};
 
 use crate::conf::{self, Conf};
-use crate::own_host::OwnHost;
+use crate::listed_controllers::OwnHost;
 use crate::raw::{Freed, NoReply, RawReply, SUCCESS, last_errno, text};
 use crate::stats;
 

@@ -17,6 +17,7 @@ mod finished_ctld;
 mod fold;
 mod job;
 mod jobs;
+mod listed_controllers;
 mod lists;
 mod long_double;
 mod names;

@@ -4,7 +4,6 @@
 //! Where its configuration has one controller it does neither: so it has one for the time of a call. `working_cluster_rec` would
 //! lead a call there too, but then libslurm takes the key of slurmdbd, and munge's usual socket whatever AuthInfo says.
 
-use std::ffi::c_char;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::ptr;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use slurm_sys::slurm_conf_t;
 
 use crate::client::{CallError, Client, failure};
 use crate::conf;
+use crate::listed_controllers::ListedControllers;
 use crate::raw::NoReply;
 use crate::survey_calls::{change_conf, own_conf};
 
@@ -82,46 +82,9 @@ impl Client {
     }
 }
 
-/// What is kept of this host between two calls.
-#[derive(Debug, Default)]
-pub(crate) struct OwnHost {
-    /// The controller before this host's that answered last.
-    last_ahead: u32,
-    /// This host's own slurmctld has answered with figures when it was last asked.
-    has_answered: bool,
-    /// The whole list, while only this host's is asked.
-    listed: Option<ListedControllers>,
-}
-
 fn listens(address: &str, port: u16) -> bool {
     let mut addresses = (address, port).to_socket_addrs().into_iter().flatten();
     addresses.any(|address| TcpStream::connect_timeout(&address, PATIENCE).is_ok())
-}
-
-/// What libslurm's own configuration says of controllers.
-#[derive(Debug)]
-struct ListedControllers {
-    count: u32,
-    machine: *mut *mut c_char,
-    address: *mut *mut c_char,
-    /// SlurmctldAddr, which goes before the others.
-    virtual_address: *mut c_char,
-}
-
-impl ListedControllers {
-    const fn of(conf: &slurm_conf_t) -> Self {
-        Self {
-            count: conf.control_cnt,
-            machine: conf.control_machine,
-            address: conf.control_addr,
-            virtual_address: conf.slurmctld_addr,
-        }
-    }
-
-    const fn put(self, conf: &mut slurm_conf_t) {
-        (conf.control_cnt, conf.control_machine) = (self.count, self.machine);
-        (conf.control_addr, conf.slurmctld_addr) = (self.address, self.virtual_address);
-    }
 }
 
 fn not_one() -> CallError {
