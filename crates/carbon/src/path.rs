@@ -1,6 +1,6 @@
 //! Metric paths that every Carbon takes as they are meant.
 //!
-//! Carbon checks nothing: `..` walks its folders, a component is empty or a space makes odd files, a component
+//! Carbon checks nothing: `..` walks its folders, an empty component or a space makes odd files, a component
 //! over 255 bytes loses the point. A legal path is therefore made of components of `[A-Za-z0-9_-]`, none empty,
 //! each at most [`MAX_COMPONENT`] bytes, [`MAX_PATH`] bytes in all.
 

@@ -64,7 +64,7 @@ struct Files {
     seen: Vec<Option<Stamp>>,
 }
 
-/// By what a file that has changed is known: inode, bytes, modification time.
+/// By what a file that has changed is known: inode, bytes, and when that or its permissions changed.
 type Stamp = (u64, u64, i64, i64);
 
 impl Tls {
@@ -171,7 +171,7 @@ impl TlsSettings {
                 let chain = read_certificates(certificate)?;
                 let private = PrivateKeyDer::from_pem_file(key).map_err(|error| match error {
                     pem::Error::NoItemsFound => {
-                        format!("{}: no private key is in it that needs no password", key.display())
+                        format!("{}: it has no private key without a password", key.display())
                     }
                     other => in_file(key, &other),
                 })?;
@@ -224,12 +224,12 @@ fn in_file(path: &Path, error: &dyn fmt::Display) -> String {
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let found = path.metadata().ok()?;
-    Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+    Some((found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
 }
 
 /// A name that no certificate can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name that a certificate can have; write a host's name or IP address")]
+#[error("{0:?} is not a name that a certificate can have; write a host's name or IP address")]
 pub struct TlsNameError(String);
 
 impl PartialEq for Tls {

@@ -177,7 +177,7 @@ impl Accounting {
             let rest = exact_f64(took) / 1e6 / sparing.max_duty;
             if sparing.is_busy {
                 return one_more(&mut self.counters.skipped_busy);
-            } else if exact_f64(seconds_since(asked, now)) < rest {
+            } else if now >= asked && exact_f64(seconds_since(asked, now)) < rest {
                 return one_more(&mut self.counters.skipped_duty);
             }
         }
@@ -342,8 +342,16 @@ impl Accounting {
     }
 
     /// Another host's daemon may have counted what has ended: everything since the floor is marked as seen first.
-    pub(crate) const fn rebuild(&mut self) {
-        (self.rebuilds, self.catch_up) = (true, true);
+    pub(crate) fn rebuild(&mut self) {
+        // A round under way does not know of it, and would end it.
+        (self.work, self.rebuilds, self.catch_up) = (None, true, true);
+    }
+
+    /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
+    pub(crate) const fn hush(&mut self) {
+        if let Some(work) = &mut self.work {
+            work.round.is_silent = true;
+        }
     }
 
     /// What has been counted.

@@ -108,6 +108,11 @@ impl Follow {
         self.waiting.take().map(|(timestamp, _)| timestamp)
     }
 
+    /// Whether this host has been found among the controllers.
+    pub(crate) fn knows_its_host(&self) -> bool {
+        self.state.ahead.as_ref().is_some_and(|ahead| ahead.own.is_some())
+    }
+
     /// Takes what a ping has come to; the tick that waited for it, and what it does.
     pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, Step)> {
         self.pinged = false;

@@ -70,9 +70,9 @@ impl Client {
 
 /// Whether libslurm's own configuration names one.
 fn has_slurmdbd() -> bool {
-    // SAFETY: a string with its NUL, or NULL.
-    let storage = own_conf(|conf| unsafe { text(conf.accounting_storage_type) }).flatten();
-    storage.is_none_or(|storage| storage.contains("slurmdbd"))
+    // SAFETY: a string with its NUL, or NULL, which is "none" from 24.11 on.
+    let storage = own_conf(|conf| unsafe { text(conf.accounting_storage_type) });
+    storage.is_none_or(|storage| storage.is_some_and(|storage| storage.contains("slurmdbd")))
 }
 
 /// What has failed where slurm.conf names no slurmdbd.

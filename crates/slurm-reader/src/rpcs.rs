@@ -12,12 +12,12 @@ pub trait Rpcs {
     /// # Errors
     /// The call failed.
     fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError>;
-    /// See [`Client::begin_own`].
+    /// See `Client::begin_own`.
     ///
     /// # Errors
     /// Nobody listens there, or this host is none of SlurmctldHost.
     fn begin_own(&mut self) -> Result<(), CallError>;
-    /// See [`Client::end_own`].
+    /// See `Client::end_own`.
     fn end_own(&mut self, has_answered: bool);
     /// See [`Client::reset`].
     ///

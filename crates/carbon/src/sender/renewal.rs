@@ -219,18 +219,22 @@ impl Task {
         let now = Instant::now();
         self.place.ledger(|ledger| ledger.answered(half.number, half.last_write, after, now));
         self.budget.answered(after, self.to.timeouts.stall);
-        self.place.count(|status| status.renewals += 1);
+        self.place.count(|status| (status.renewals, status.in_doubt) = (status.renewals + 1, false));
     }
 
     /// An end without TLS's own: no answer, and no loss. A proxy that was killed ends like that, once.
     fn truncated<C>(&mut self, half: &Link<C>) {
         self.truncated += 1;
         if self.truncated == 2 {
-            warn!(destination = %self.to.name, "the receiver closes connections without TLS's close_notify, which proves nothing, so that ticks are sent again and again; if no proxy is in between (carbon-c-relay sends none), say close_notify = false");
+            warn!(destination = %self.to.name, "the receiver closes connections without TLS's close_notify, which proves nothing, so that ticks are sent again and again; if no proxy is in between (carbon-c-relay sends none), set close_notify = false");
         }
         self.budget.doubted();
         self.place.ledger(|ledger| ledger.answered_too_late(half.number));
-        self.trust();
+        // The next half-close asks again; until an answer comes, nothing shows that it reads.
+        self.place.count(|status| status.in_doubt = true);
+        if self.doubt_since.take().is_some() {
+            self.place.ledger(|ledger| ledger.doubt_ended(Instant::now()));
+        }
     }
 
     /// Nothing shows that the peer reads. That is no loss.

@@ -59,8 +59,10 @@ impl Task {
                     let mut links = self.connected(stream);
                     let Err(error) = self.serve(&mut links).await else { return };
                     if !self.draining {
-                        closed_idle = Some(links.idle())
-                            .filter(|&idle| idle >= IDLE_LEAST && matches!(error, ConnectionError::Closed));
+                        closed_idle = Some(links.idle()).filter(|&idle| {
+                            idle >= IDLE_LEAST
+                                && matches!(error, ConnectionError::Closed | ConnectionError::Truncated)
+                        });
                         is_closed_at_once = self.lost(&links, &error);
                     }
                     error

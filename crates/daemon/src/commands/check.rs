@@ -41,7 +41,7 @@ pub(super) fn check(options: &Options) -> Result<()> {
         report
             .unknown("carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004")?;
     }
-    neighbors::look(&config, &mut report)?;
+    neighbors::look(&config, false, &mut report)?;
     files(&config, &mut report)?;
     report.end()
 }
@@ -63,7 +63,7 @@ pub(super) fn connect(
     log_errors(options, &config);
     block_on(async {
         let mut report = Report::default();
-        neighbors::look(&config, &mut report)?;
+        neighbors::look(&config, true, &mut report)?;
         let reading = match &config.slurm.rest.endpoint {
             Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
             None => slurm::look(&config, &mut report).await?,

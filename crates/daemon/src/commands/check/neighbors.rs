@@ -9,7 +9,8 @@ use super::Report;
 use crate::config::{Config, ConfigFile, Flags, default_paths};
 
 /// A line for each thing that this configuration shares with another. Those of other folders are trials.
-pub(super) fn look(config: &Config, report: &mut Report) -> Result<()> {
+/// Only a problem where `connects`: a file that is not in use must not stop a reload, which checks its own file first.
+pub(super) fn look(config: &Config, connects: bool, report: &mut Report) -> Result<()> {
     let Some(file) = &config.file else { return Ok(()) };
     let is_default = |folder: &&Path| default_paths().iter().any(|path| path.parent() == Some(*folder));
     let Some(folder) = file.parent().filter(is_default) else { return Ok(()) };
@@ -19,7 +20,8 @@ pub(super) fn look(config: &Config, report: &mut Report) -> Result<()> {
         match read.and_then(|text| Config::load(text, &Flags::default())) {
             Ok(other) => {
                 for (text, advice) in shared(config, &other) {
-                    report.wrong(&format!("configuration: {name} has the same {text}"), advice)?;
+                    let text = format!("configuration: {name} has the same {text}");
+                    if connects { report.wrong(&text, advice)? } else { report.costs(&text, advice)? }
                 }
             }
             Err(_) => report.unknown(&format!("configuration: {name} is not compared: it has problems"))?,
@@ -50,7 +52,7 @@ fn shared(config: &Config, other: &Config) -> Vec<(String, &'static str)> {
     if config.prefix == other.prefix && !is_told_apart {
         shared.push((
             format!("prefix, {}", config.prefix),
-            "Two daemons would write the same paths: prefix = \"cluster.{cluster}\", with an slurm.conf for each.",
+            "Two daemons would write the same paths: prefix = \"cluster.{cluster}\", with a slurm.conf for each.",
         ));
     }
     shared

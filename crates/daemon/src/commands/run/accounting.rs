@@ -28,7 +28,8 @@ impl Daemon {
             accounting.note_backlog(statistics.dbd_agent_queue_size.into(), now);
         }
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
-        let is_busy = statistics.is_none_or(|statistics| statistics.server_thread_count > max_threads);
+        // A standby has no statistics, and marks jobs as seen all the same.
+        let is_busy = statistics.map_or(counts, |statistics| statistics.server_thread_count > max_threads);
         accounting.begin(timestamp, now, counts, Sparing { max_duty, is_busy });
     }
 

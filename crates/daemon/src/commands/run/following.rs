@@ -45,10 +45,12 @@ impl Daemon {
     pub(super) fn pinged(&mut self, outcome: Outcome) -> Result<(), Problems> {
         let Some(follow) = &mut self.follow else { return Ok(()) };
         let (ahead, cluster) = ahead_of(outcome).unzip();
-        if let Some(ahead) = ahead.as_ref().filter(|ahead| ahead.own.is_none()) {
+        // A host that was found once is not looked up in vain for good: an address may be away for a moment.
+        let is_known = follow.knows_its_host();
+        if let Some(ahead) = ahead.as_ref().filter(|ahead| ahead.own.is_none() && !is_known) {
             return Err(self.config.not_a_controller(&ahead.hosts));
         }
-        let waited = follow.pinged(ahead);
+        let waited = follow.pinged(ahead.filter(|ahead| ahead.own.is_some()));
         if let Some(cluster) = cluster.flatten() {
             self.know_cluster(&cluster);
         }
@@ -97,8 +99,12 @@ impl Daemon {
             let recall = |name| self.memories.recall(name);
             self.collecting = Collecting::start(self.config.interval, &self.config.collectors, recall);
         }
-        if let Some(accounting) = self.accounting.as_mut().filter(|_| change.is_return) {
-            accounting.rebuild();
+        if let Some(accounting) = &mut self.accounting {
+            if change.is_return {
+                accounting.rebuild();
+            } else if role == TickRole::Standby {
+                accounting.hush();
+            }
         }
         is_active
     }

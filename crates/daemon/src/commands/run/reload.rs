@@ -107,7 +107,9 @@ impl Daemon {
             // Another cluster, perhaps: nothing goes under the old one's name.
             (self.cluster, self.logged, self.outage) = (None, LoggedState::Nothing, None);
             self.slurmctld = SlurmctldSeen::default();
-            self.restarts_before = self.restarts_before.saturating_add(self.source.restarts());
+            let pings = self.follow.as_ref().map_or(0, |follow| follow.source().restarts());
+            let before = self.source.restarts().saturating_add(pings);
+            self.restarts_before = self.restarts_before.saturating_add(before);
             self.expiry = Expiry::default();
             self.source = Source::start(config.slurm.clone(), START_DEADLINE);
             self.follow = Follow::start(&config.slurm);
