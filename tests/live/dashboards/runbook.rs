@@ -11,7 +11,7 @@ use super::dashboards;
 use super::rules::shipped_rules;
 
 /// Metrics with a threshold in their meaning that no rule watches, and why.
-const UNWATCHED: [(&str, &str); 8] = [
+const UNWATCHED: [(&str, &str); 9] = [
     (
         "agent_queue_per_minute",
         "the rule watches agent_queue_size, which goes on telling when the queue grows no more",
@@ -21,6 +21,10 @@ const UNWATCHED: [(&str, &str); 8] = [
     ("dbd_agent_queue_per_minute", "the rule watches dbd_agent_queue_size"),
     ("level_fs", "that an account has had its share is no fault"),
     ("main_cycles_per_minute", "main_cycles is watched"),
+    (
+        "reload_refused",
+        "the old configuration stays in use, and `status` and the log say what is wrong with the new one",
+    ),
     ("seconds_since_reading", "up is watched"),
     ("unparsed", "a figure is incomplete, and nothing is broken; the log tells it"),
 ];

@@ -139,7 +139,7 @@ fn hung(more: &str, freeze: fn(&mut Stage, &mut Process) -> Result<()>) -> Resul
     proxy.start()?;
     stage.connected(since)?;
     stage.ticks(1)?;
-    let said = stage.collected.said(0.0, "say close_notify = false");
+    let said = stage.collected.said(0.0, "set close_notify = false");
     ensure!(said != more.is_empty(), "an end without close_notify was said: {said}");
     Ok(stage.finish()?.clean()?.to_string())
 }

@@ -95,7 +95,7 @@ mod tests {
             ("tls = true\nca_file = \"c\"", "carbon.ca_file: \"c\" is not an absolute path"),
             ("tls = true\ncert_file = \"/c\"", "carbon.key_file: is missing"),
             ("tls = true\nkey_file = \"/c\"", "carbon.cert_file: is missing"),
-            ("tls = true\nserver_name = \"a b\"", "carbon.server_name: \"a b\" is no name"),
+            ("tls = true\nserver_name = \"a b\"", "carbon.server_name: \"a b\" is not a name"),
             ("ca_file = \"/c\"", "carbon.ca_file: needs tls = true"),
             ("tls = false\nclose_notify = false", "carbon.close_notify: needs tls = true"),
         ] {

@@ -212,7 +212,7 @@ async fn an_end_before_the_file_has_been_read_does_not_say_that_everything_is_co
         let left = sender.drain(PATIENCE).await;
         assert_eq!(reads.await.unwrap().unwrap() > 0, read);
         assert_eq!((left.due, left.unread, left.is_complete()), (0, 0, read));
-        assert_eq!(!left.to_string().contains("not opened"), read, "{left}");
+        assert_eq!(!left.to_string().contains("could not be read"), read, "{left}");
         if let Some(disk) = disk.take() {
             disk.answers_again();
             until(&queue, |state| state.restored).await;

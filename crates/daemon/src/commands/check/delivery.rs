@@ -89,7 +89,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         ),
         Err(error @ ConnectionError::Truncated) => (
             error.to_string(),
-            "Its answer proves nothing so. Where it is no proxy (carbon-c-relay has no close_notify), say close_notify = false.",
+            "Without close_notify its answer proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false.",
         ),
         Err(_) if speaks_tls(to).await => (
             "the port speaks TLS, and this destination does not".to_owned(),
