@@ -240,7 +240,6 @@ impl Accounting {
         // The round was given up meanwhile.
         let work = self.work.as_mut()?;
         let asked_at = work.round.moment;
-        let who = if self.cost_to_slurmctld.is_some() { "slurmctld" } else { "slurmdbd" };
         let ledger = self.ledger.as_ref()?;
         let took = outcome.as_ref().ok().map(|reading| reading.elapsed);
         let finished = match outcome.map(|reading| of(*reading, &ledger.counts().cluster)) {
@@ -263,12 +262,18 @@ impl Accounting {
                 one_more(&mut self.counters.readings_failed);
                 self.counters.duration = None;
                 if !matches!(self.logged, LoggedState::Failed(_)) {
+                    let who = match (self.logged, self.cost_to_slurmctld) {
+                        (LoggedState::Good, Some(_)) => "slurmctld",
+                        (LoggedState::Good, None) => "slurmdbd",
+                        _ => "the source of finished jobs",
+                    };
                     warn!(%error, "{who} does not answer; finished jobs are counted when it answers again");
                     self.logged = LoggedState::Failed(Instant::now());
                 }
                 return self.end(false, now);
             }
         };
+        let who = if finished.min_job_age.is_some() { "slurmctld" } else { "slurmdbd" };
         one_more(&mut self.counters.readings_ok);
         (self.counters.duration, self.counters.hidden) = (took, false);
         work.round.add(&finished, took.unwrap_or(0), ledger);

@@ -69,7 +69,7 @@ pub(crate) enum Command {
         /// What --jobs counts by
         #[arg(long, value_name = "WHAT", requires = "jobs", default_value = "user")]
         by: By,
-        /// With --jobs: those that ended in the last hour, and how. slurmdbd is asked, and not slurmctld
+        /// With --jobs: those that ended in the last hour, and how. Needs slurmdbd
         #[arg(long, requires = "jobs")]
         finished: bool,
         /// Shares and usage of accounts and users, as `sshare -al` prints them

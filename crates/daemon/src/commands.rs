@@ -33,10 +33,10 @@ use crate::config::{Config, ConfigFile, Problems, Slurm};
 use crate::source::{Source, SourceError};
 use crate::telemetry::Logging;
 
-/// libslurm looks for a configuration for up to a minute; somebody who waits at a terminal is told sooner.
+/// libslurm looks for a configuration for up to a minute; a user at a terminal gets an answer sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
 
-/// After so long somebody who waits is told for what.
+/// After this time a command that still waits says what it waits for.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
 /// Carries a command out.
@@ -123,7 +123,7 @@ async fn read_once(slurm: Slurm, request: Request) -> Result<Box<Reading>, Sourc
     source.outcome().await
 }
 
-/// The same, with what to do about a failure, and a sign of life for somebody who waits.
+/// The same, with what to do about a failure, and a line that says what it waits for.
 async fn read_or_advise(slurm: Slurm, request: Request) -> Result<Box<Reading>> {
     let mut reading = pin!(read_once(slurm, request));
     let outcome = match timeout(SIGN_OF_LIFE, &mut reading).await {

@@ -1,5 +1,5 @@
-//! Rules, docs/runbook.md and the thresholds of docs/metrics.md hang together: a page for each rule, a rule for each page, and whoever reads
-//! of a threshold knows that something watches it.
+//! Rules, docs/runbook.md and the thresholds of docs/metrics.md hang together: a page for each rule, a rule for each page, and something
+//! watches each threshold that a reader finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,20 +11,19 @@ use super::dashboards;
 use super::rules::shipped_rules;
 
 /// Metrics with a threshold in their meaning that no rule watches, and why.
-const UNWATCHED: [(&str, &str); 9] = [
+const UNWATCHED: [(&str, &str); 11] = [
     (
         "agent_queue_per_minute",
         "the rule watches agent_queue_size, which goes on telling when the queue grows no more",
     ),
     ("bf_busy_fraction", "usual on a large cluster; the Scheduler dashboard draws the threshold"),
     ("bf_coverage", "usual on a large cluster; the Scheduler dashboard has the curve"),
+    ("bf_last_cycle_when", "bf_last_cycle_age is the same as an age"),
+    ("count", "pending_total.count is agent_queue_size, by type; why cycles end is a matter of tuning"),
     ("dbd_agent_queue_per_minute", "the rule watches dbd_agent_queue_size"),
+    ("jobs_started_per_minute", "that the queue grows is the users' business"),
     ("level_fs", "that an account has had its share is no fault"),
     ("main_cycles_per_minute", "main_cycles is watched"),
-    (
-        "reload_refused",
-        "the old configuration stays in use, and `status` and the log say what is wrong with the new one",
-    ),
     ("seconds_since_reading", "up is watched"),
     ("unparsed", "a figure is incomplete, and nothing is broken; the log tells it"),
 ];
@@ -117,7 +116,7 @@ fn every_threshold_that_is_documented_is_watched() {
             }
         }
     }
-    assert!(seen.len() > 15, "{seen:?}");
+    assert!(seen.len() > 20, "{seen:?}");
     assert_eq!(unwatched, UNWATCHED.map(|(leaf, _)| leaf.to_owned()).into(), "of {seen:?}");
 }
 
@@ -129,7 +128,16 @@ fn has_threshold(meaning: &str) -> bool {
             .any(|(at, _)| meaning[at + word.len()..].starts_with(|letter: char| letter.is_ascii_digit()))
     };
     ["above ", "below ", "at "].into_iter().any(before_digit)
-        || ["Alert", "Warn", "growing means", "not 0 means", "means that"]
-            .iter()
-            .any(|word| meaning.contains(word))
+        || [
+            "Alert",
+            "Warn",
+            "growing means",
+            "not 0 means",
+            "means that",
+            "if it was",
+            "if it grows",
+            "if it stays",
+        ]
+        .iter()
+        .any(|word| meaning.contains(word))
 }

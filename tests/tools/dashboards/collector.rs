@@ -147,6 +147,10 @@ fn upkeep() -> Row {
                 .curve("too small", "maxSeries($prefix.slurm_graphite.$host.queue.gauge-window_short)")
                 .min(0.0)
                 .colour("too small", "orange"),
+            series("Refused reload", "1 while the configuration that was last reloaded has an error, so that the one before stays in use.")
+                .curve("refused", "maxSeries($prefix.slurm_graphite.$host.gauge-reload_refused)")
+                .min(0.0)
+                .colour("refused", "orange"),
             series(
                 "Hosts on standby",
                 "With [slurm] follow: 0 on the host of the active slurmctld, which publishes its figures, 1 on the others.",

@@ -1,4 +1,4 @@
-//! What a TLS connection's end proves, against a server of rustls that ends as it is told to.
+//! What the end of a TLS connection proves. The server is rustls', and each test says how it ends the connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};

@@ -129,7 +129,7 @@ struct JobsCollector {
     states_seen: SeenStates,
     /// Of users: whose time as a member is up has his jobs among the others', and no zeroes.
     user_states_seen: SeenStates,
-    /// `None` where no user is wanted.
+    /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
     timestamp: i64,
     /// That of the last round: the same reply again tells of no new start.

@@ -87,7 +87,7 @@ stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users.
 struct RpcStats {
     interval: u32,
     before: Option<Before>,
-    /// `None` where no user is wanted.
+    /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
     timestamp: i64,
 }

@@ -72,7 +72,7 @@ struct Slurmdbd {
     /// Seconds between two rounds.
     interval: u32,
     before: Option<Before>,
-    /// `None` where no user is wanted.
+    /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
     timestamp: i64,
 }
@@ -158,7 +158,7 @@ impl Slurmdbd {
         }
     }
 
-    /// What has grown since the last reading, unless slurmdbd began to count anew meanwhile.
+    /// What has grown since the last reading; `None` if slurmdbd has reset its counters since then.
     fn growth(&self, reading: &Reading, since: i64, tables: &Tables) -> Option<Growth> {
         let before = self.before.as_ref().filter(|before| before.since == since)?;
         let seconds = derive::seconds_between(&before.reading, reading, self.interval)?;
@@ -237,7 +237,7 @@ mod tests {
         assert!(has(&lines, "total.gauge-interval_mean_time 15"));
         let lines = round(&mut *collector, 2, statistics(6, 60));
         assert!(has(&lines, "total.gauge-count 61"));
-        assert!(!lines.iter().any(|line| line.contains("calls_per_minute")), "it has counted anew");
+        assert!(!lines.iter().any(|line| line.contains("calls_per_minute")), "its counters were reset");
     }
 
     #[test]

@@ -74,9 +74,9 @@ fn finished(plan: Plan, reading: &Reading, now: i64, prefix: &str) -> Vec<String
     finished_batch(ledger.counts(), prefix).points().map(|point| point.path().to_owned()).collect()
 }
 
-/// Adds what is published only later. Of a survey that tells news, such as the waits of jobs that start between two rounds: every
-/// figure of a level that it has a path at, and of a level with a name of its own beside such. Of slurmdbd's statistics what a
-/// second reading brings.
+/// Adds what is published only later. A survey of jobs gets all figures of each level that it already has a path at, such as the
+/// waits of jobs that start between two rounds, and of the fixed levels next to it (`waiting` next to `total`). slurmdbd's statistics
+/// get what needs a second reading.
 fn complete(config: &Config, paths: &mut BTreeSet<String>) {
     let has_news = |collector: &Collector| {
         matches!(collector.start, Start::Finished)

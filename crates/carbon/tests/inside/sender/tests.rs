@@ -294,11 +294,16 @@ async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing
     let queue = queue(WINDOW);
     (1..=20).for_each(|n| queue.push(&tick(n, 137)));
     let sender = start(&queue);
-    push_each(&queue, 21..=200, seconds(30)).await;
+    let (mut given_up, mut connects) = (0, sender.status().connects);
+    for n in 21..=200 {
+        push_each(&queue, n..=n, seconds(30)).await;
+        // The receiver may refuse a first try, as long as it has not seen the old one's end.
+        let before = std::mem::replace(&mut connects, sender.status().connects);
+        given_up += u32::from(connects > before);
+    }
     let status = sender.status();
     assert_eq!((world::stored().len(), status.renewals, status.held), (200, 0, 200));
-    // Nine times in this hour and a half. The receiver may refuse a first try, as long as it has not seen the old one's end.
-    assert!(status.connects <= 20, "given up once in resend_window at most: {status:?}");
+    assert!(given_up <= 10, "given up once in resend_window at most, {given_up} times: {status:?}");
     sender.stop();
 }
 

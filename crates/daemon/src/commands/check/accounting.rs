@@ -41,7 +41,7 @@ async fn finished(config: &Config, plan: Plan, reading: &Reading, report: &mut R
     let answer = read_once(config.slurm.clone(), plan.request(now.saturating_sub(HOUR), now)).await;
     match answer.map(|reading| (reading.visibility, reading.reply)) {
         Ok((visibility, _)) if visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) => report.wrong(
-            "slurmdbd: its PrivateData may keep jobs of others from this user: no finished job is counted",
+            "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",
             HIDDEN_REMEDY,
         ),
         Ok((_, Some(Reply::Finished(finished)))) => match finished.min_job_age {
@@ -51,11 +51,11 @@ async fn finished(config: &Config, plan: Plan, reading: &Reading, report: &mut R
         Ok(_) => {
             report.wrong("slurmdbd: it did not answer with finished jobs", "Is the reader of this version?")
         }
-        Err(error) => report.wrong(&format!("slurmdbd: finished jobs: {error}"), error.advice()),
+        Err(error) => report.wrong(&format!("finished jobs: {error}"), error.advice()),
     }
 }
 
-/// Whether slurmctld keeps its own records for long enough.
+/// Whether slurmctld keeps jobs longer than two rounds.
 fn of_slurmctld(plan: Plan, min_job_age: u32, report: &mut Report) -> Result<()> {
     let every = plan.every;
     let told = format!("finished jobs: no slurmdbd; slurmctld keeps a job for MinJobAge, {min_job_age} s");

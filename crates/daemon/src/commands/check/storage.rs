@@ -60,13 +60,18 @@ pub(in crate::commands) fn paths(config: &Config, reading: &Reading) -> Vec<Stri
     exact(&series).map(|(path, _)| path.clone()).collect()
 }
 
+/// A level for what has no path of its own (`other_users`, `no_qos`) comes with those that have, which are off by default.
+fn is_of_the_rest(below: &str) -> bool {
+    below.split('.').any(|component| component.starts_with("other_") || component.starts_with("no_"))
+}
+
 /// What a tick holds, and what the documentation says a later one may. `None` without the cluster's name.
 fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
     let host = prefix::host();
     let prefix = config.prefix.fill(reading.and_then(|reading| reading.cluster.as_deref()), &host)?;
     let mut series = Series::new();
     let mut add_every = |paths: &Paths, below: &str, every: u32| {
-        let is_exact = !below.contains('<');
+        let is_exact = !below.contains('<') && !is_of_the_rest(below);
         for leaf in paths.leaves.leaves() {
             let path = format!("{prefix}.{below}.gauge-{}", leaf.leaf).replace(['<', '>'], "");
             series.insert(path, Sent { rollup: leaf.rollup, every, is_exact });

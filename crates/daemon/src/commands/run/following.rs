@@ -98,6 +98,9 @@ impl Daemon {
             // Nothing is held against a reading from before others were active.
             let recall = |name| self.memories.recall(name);
             self.collecting = Collecting::start(self.config.interval, &self.config.collectors, recall);
+            if let Some(survey) = &mut self.survey {
+                survey.reconfigure(self.config.collectors.max_duty, self.config.collectors.max_threads);
+            }
         }
         if let Some(accounting) = &mut self.accounting {
             if change.is_return {
