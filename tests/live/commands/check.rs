@@ -64,6 +64,10 @@ fn two_files_of_one_host_with_one_prefix_or_one_queue_are_found() {
     let same = check(&alpha);
     let line = format!("– configuration: {beta} has the same prefix, one\n");
     assert!(same.code == Some(0) && same.stdout.contains(&line), "{}", same.stdout);
+    // A reload checks its own file first, so a file that no daemon uses must not stop it.
+    let connected = run(&folder, &["check", "--connect", "--config", &alpha]).unwrap();
+    let line = format!("✗ configuration: {beta} has the same prefix, one\n");
+    assert!(connected.code == Some(1) && connected.stdout.contains(&line), "{}", connected.stdout);
     file("beta.toml", "two", "q1");
     let same = check(&beta);
     let line = format!("– configuration: {alpha} has the same queue.dir, ");

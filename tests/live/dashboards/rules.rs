@@ -64,6 +64,7 @@ const TOKEN: &str = "slurm_graphite.head.gauge-token_expires_in";
 const UNDURABLE: &str = "slurm_graphite.head.queue.gauge-undurable";
 const SHORT: &str = "slurm_graphite.head.queue.gauge-window_short";
 const SKIPPED: &str = "slurm_graphite.head.gauge-ticks_skipped";
+const REFUSED: &str = "slurm_graphite.head.gauge-reload_refused";
 const HIDDEN: &str = "slurm_graphite.head.reply.jobs.gauge-hidden";
 const STANDBY: [&str; 2] = ["slurm_graphite.head.gauge-standby", "slurm_graphite.backup.gauge-standby"];
 const PENDING: &str = "slurm_sched_stats.gauge-jobs_pending";
@@ -134,6 +135,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (UNDURABLE, &|_| Some(4.0)),
         (SHORT, &zero),
         (SKIPPED, &|ago| Some(if ago < 300.0 { 9.0 } else { 7.0 })),
+        (REFUSED, &zero),
         (HIDDEN, &zero),
         (STANDBY[0], &zero),
         (STANDBY[1], &one),
@@ -174,6 +176,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (UNDURABLE, &|ago| Some(if ago < 300.0 { 5.0 } else { 4.0 })),
         (SHORT, &one),
         (SKIPPED, &|ago| Some(if ago < 300.0 { 9.0 } else { 2.0 })),
+        (REFUSED, &one),
         (HIDDEN, &one),
         (STANDBY[0], &one),
         (STANDBY[1], &one),

@@ -4,24 +4,24 @@
 //! destination's queue, and the ticks go on whatever those do.
 
 mod accounting;
+mod emitting;
 mod following;
 mod reload;
 mod signals;
 mod status;
 mod surveying;
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use carbon::{Batch, Destination, Queue, Sender, in_words};
-use slurm_snapshot::{Reply, ReplyKind, Request, Role};
+use carbon::{Destination, Queue, Sender};
+use slurm_snapshot::{ReplyKind, Request, Role};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
-use tracing::{debug, error, info, trace, warn};
+use tracing::{error, info, warn};
 
 use self::accounting::{accounted, kept, start_accounting};
+use self::emitting::Outage;
 use self::following::{pinged, waited};
 use self::reload::{Loading, RefusedReload};
 use self::signals::{Signals, StopSignals, or_stop};
@@ -39,7 +39,7 @@ use crate::follow::Follow;
 use crate::grid::{Grid, Tick};
 use crate::notify::Notify;
 use crate::prefix;
-use crate::self_metrics::{DestinationMetrics, SelfMetrics};
+use crate::self_metrics::SelfMetrics;
 use crate::source::rest::Expiry;
 use crate::source::{Outcome, Source};
 use crate::status_socket::{Asker, StatusSocket};
@@ -148,12 +148,6 @@ enum LoggedState {
     Up,
     Down,
     Standby,
-}
-
-/// Ticks in a row without a reading.
-struct Outage {
-    since: Instant,
-    ticks: u64,
 }
 
 impl Daemon {
@@ -280,142 +274,6 @@ impl Daemon {
         }
     }
 
-    /// slurm.conf may be replaced by another cluster's: nothing that was seen of the old one goes under the new name.
-    fn know_cluster(&mut self, cluster: &str) {
-        if self.cluster.as_deref() == Some(cluster) {
-            return;
-        }
-        if let Some(old) = self.cluster.replace(cluster.to_owned()) {
-            warn!(old, new = cluster, "slurm.conf now names another cluster; all collectors start again");
-            self.collecting = Collecting::start(self.config.interval, &self.config.collectors, |_| None);
-        }
-    }
-
-    fn log_nameless(&mut self, nameless: bool) {
-        if nameless && !self.logged_nameless {
-            warn!(
-                prefix = %self.config.prefix,
-                "the prefix needs the cluster's name, which is not known yet: nothing is sent until slurmctld has told it"
-            );
-        } else if !nameless && self.logged_nameless {
-            info!(cluster = self.cluster.as_deref(), "the cluster's name is known; points are sent now");
-        }
-        self.logged_nameless = nameless;
-    }
-
-    /// Hands a batch to the queue, and to every destination with it.
-    fn keep(&mut self, batch: &Batch) {
-        self.memories.save(self.collecting.changed_memories());
-        if batch.points().len() == 0 {
-            return;
-        }
-        self.trace_batch(batch);
-        self.queue.push(batch);
-    }
-
-    /// The record of what was collected, which a test holds against what has arrived.
-    fn trace_batch(&self, batch: &Batch) {
-        trace!(timestamp = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
-    }
-
-    fn answered(&mut self, outcome: Outcome) {
-        self.asked = false;
-        self.expiry.note(&outcome, unix_now());
-        self.slurmctld.note(&outcome, unix_now());
-        if outcome.as_ref().is_ok_and(|reading| reading.reply == Some(Reply::Standby)) {
-            return self.answered_standby(outcome.ok().and_then(|reading| reading.cluster));
-        }
-        match &outcome {
-            Ok(_) => self.health.readings_ok += 1,
-            Err(_) => self.health.readings_failed += 1,
-        }
-        match &outcome {
-            Ok(reading) if self.logged != LoggedState::Up => {
-                let outage = self.outage.take().filter(|_| self.logged == LoggedState::Down);
-                let again = outage.map_or_else(String::new, |outage| outage.to_string());
-                info!(
-                    elapsed_us = reading.elapsed,
-                    cluster = reading.cluster.as_deref(),
-                    "slurmctld answers{again}"
-                );
-                self.logged = LoggedState::Up;
-            }
-            Err(error) if self.logged != LoggedState::Down => {
-                warn!(%error, hint = error.advice(), "no reading; trying at every tick");
-                self.logged = LoggedState::Down;
-                self.outage.get_or_insert_with(Outage::begin);
-            }
-            Err(error) => debug!(%error, "no reading"),
-            Ok(_) => {}
-        }
-        match (self.pending.take(), outcome) {
-            (Some(timestamp), outcome) => self.emit(
-                timestamp,
-                outcome.map_or(TickOutcome::Failed, |reading| TickOutcome::Reading(reading.into())),
-            ),
-            (None, Ok(_)) => {
-                self.health.ticks_late += 1;
-                debug!("a reading came after its tick and is discarded");
-            }
-            (None, Err(_)) => {}
-        }
-        self.tell_status();
-    }
-
-    /// Makes the tick's batch and hands it to every destination: without a reading it has the daemon's own figures.
-    fn emit(&mut self, timestamp: i64, outcome: TickOutcome) {
-        let reading = outcome.reading();
-        match outcome {
-            TickOutcome::Failed => self.outage.get_or_insert_with(Outage::begin).ticks += 1,
-            TickOutcome::Reading(_) | TickOutcome::Standby => self.outage = None,
-            TickOutcome::GivenUp => {}
-        }
-        self.health.ticks_run += 1;
-        self.health.slurmctld_up = match outcome {
-            TickOutcome::GivenUp | TickOutcome::Standby => None,
-            _ => Some(reading.is_some()),
-        };
-        self.health.reading_duration = reading.map(|reading| reading.elapsed);
-        self.health.reader_restarts = self.restarts_before.saturating_add(self.restarts());
-        self.health.token_expires_in = self.expiry.left(unix_now());
-        let second_reader = self.survey.as_ref().and_then(|survey| survey.source().pid());
-        self.health.look_at_memory(self.source.pid(), second_reader);
-        if let Some(cluster) = reading.and_then(|reading| reading.cluster.as_ref()) {
-            self.know_cluster(cluster);
-        }
-        let prefix = self.config.prefix.fill(self.cluster.as_deref(), &self.host);
-        self.log_nameless(prefix.is_none());
-        let is_published = self.follow_outcome(&outcome);
-        let Some(prefix) = prefix else { return };
-        let mut batch = Batch::new(timestamp);
-        if is_published {
-            self.collecting.collect(timestamp, &outcome, &prefix, &mut batch);
-        }
-        let destinations: Vec<(String, DestinationMetrics)> = self
-            .senders
-            .iter()
-            .map(|(to, sender)| {
-                (to.name.clone(), DestinationMetrics { status: sender.status(), now: timestamp })
-            })
-            .collect();
-        let queue = self.queue.status();
-        let replies = self.survey.iter().chain(&self.dbd_survey).flat_map(Survey::counters);
-        let replies = replies.chain(self.accounting.iter().map(Accounting::counters));
-        self.health.points(&prefix, &self.host, &queue, &destinations, replies, &mut batch);
-        self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
-        self.keep(&batch);
-        if !matches!(outcome, TickOutcome::GivenUp) {
-            let statistics = outcome.reading().and_then(|reading| reading.statistics.as_ref());
-            if is_published {
-                self.begin_surveys(timestamp, statistics.map(|statistics| statistics.server_thread_count));
-            }
-            // Without either, what others publish is not known.
-            if is_published || matches!(outcome, TickOutcome::Standby) {
-                self.begin_accounting(timestamp, statistics, is_published);
-            }
-        }
-    }
-
     /// Readers started again by the present sources.
     fn restarts(&self) -> u64 {
         let second = self.survey.as_ref().map_or(0, |survey| survey.source().restarts());
@@ -455,19 +313,6 @@ impl Daemon {
         let kept = self.queue.close().await;
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
-    }
-}
-
-impl Outage {
-    fn begin() -> Self {
-        Self { since: Instant::now(), ticks: 0 }
-    }
-}
-
-impl fmt::Display for Outage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ticks = if self.ticks == 1 { "tick" } else { "ticks" };
-        write!(f, " again after {}; {} {ticks} without a reading", in_words(self.since.elapsed()), self.ticks)
     }
 }
 

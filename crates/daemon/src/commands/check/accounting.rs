@@ -51,7 +51,7 @@ async fn finished(config: &Config, plan: Plan, reading: &Reading, report: &mut R
         Ok(_) => {
             report.wrong("slurmdbd: it did not answer with finished jobs", "Is the reader of this version?")
         }
-        Err(error) => report.wrong(&format!("finished jobs: {error}"), error.advice()),
+        Err(error) => report.wrong(&format!("slurmdbd: finished jobs: {error}"), error.advice()),
     }
 }
 
