@@ -113,6 +113,8 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         let help = run(&folder, args).unwrap();
         assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{args:?}");
         assert!(help.stdout.contains("slurm-graphite"), "{}", help.stdout);
-        assert!(help.stdout.lines().all(|line| line.chars().count() <= 100), "{}", help.stdout);
+        // `--version` names the readers' paths, which are as long as this checkout's folder.
+        let narrow = help.stdout.lines().all(|line| line.chars().count() <= 100);
+        assert!(narrow || args == ["--version"], "{}", help.stdout);
     }
 }
