@@ -255,7 +255,7 @@ mod tests {
             name: "test".into(),
             address: address.parse().unwrap(),
             protocol: crate::wire::Protocol::Plaintext,
-            names: crate::Names::Paths,
+            names: crate::MetricNames::Paths,
             timeouts,
             tls: None,
             replay_rate: None,

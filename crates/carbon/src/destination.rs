@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::tls::Tls;
-use crate::wire::{Names, Protocol};
+use crate::wire::{MetricNames, Protocol};
 
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Destination {
     /// What the peer reads.
     pub protocol: Protocol,
     /// What the points are called there.
-    pub names: Names,
+    pub names: MetricNames,
     /// Of the connection.
     pub timeouts: Timeouts,
     /// `None`: bytes go over TCP as they are.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use carbon::{Batch, Destination, Limits, Names, Protocol, Queue, Sender, Timeouts};
+use carbon::{Batch, Destination, Limits, MetricNames, Protocol, Queue, Sender, Timeouts};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
@@ -21,7 +21,7 @@ fn destination(address: &str) -> Destination {
         name: "test".into(),
         address: address.parse().unwrap(),
         protocol: Protocol::Plaintext,
-        names: Names::Paths,
+        names: MetricNames::Paths,
         timeouts: Timeouts {
             connect: Duration::from_secs(2),
             stall: Duration::from_secs(2),

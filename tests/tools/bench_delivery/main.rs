@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use carbon::{Batch, Destination, Limits, Names, Protocol, Queue, Sender, Timeouts};
+use carbon::{Batch, Destination, Limits, MetricNames, Protocol, Queue, Sender, Timeouts};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use sandbox::{Carbon, Folder, wait};
@@ -280,7 +280,7 @@ fn destination(address: &str) -> Result<Destination> {
         name: "bench".into(),
         address: address.parse()?,
         protocol: Protocol::Pickle,
-        names: Names::Paths,
+        names: MetricNames::Paths,
         timeouts: Timeouts::default(),
         replay_rate: Some(u32::MAX),
         tls: None,

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use carbon::{Batch, Destination, Limits, Names, Protocol, Queue, Sender, Status, Timeouts};
+use carbon::{Batch, Destination, Limits, MetricNames, Protocol, Queue, Sender, Status, Timeouts};
 use sandbox::{GraphiteWeb, now, wait};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -62,7 +62,7 @@ impl Feed {
             name: "scale".into(),
             address: address.parse()?,
             protocol,
-            names: Names::Paths,
+            names: MetricNames::Paths,
             tls: None,
             timeouts: Timeouts::default(),
             replay_rate: Some(u32::MAX),

@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::*;
 use crate::destination::Timeouts;
 use crate::tls::TlsSettings;
-use crate::wire::{Names, Protocol};
+use crate::wire::{MetricNames, Protocol};
 
 type Server = StreamOwned<ServerConnection, TcpStream>;
 
@@ -51,7 +51,7 @@ fn server<T: Send + 'static>(
             name,
             address,
             protocol,
-            names: Names::Paths,
+            names: MetricNames::Paths,
             timeouts,
             tls,
             replay_rate: None,

@@ -170,14 +170,14 @@ const QOS: &[Metric<QosUse>] = &[
 
 /// A TRES, and what it is counted in.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tres {
+struct TresValues {
     of: TresUse,
     /// Bytes are published, and Slurm counts MiB.
     is_memory: bool,
 }
 
 #[rustfmt::skip]
-const TRES: &[Metric<Tres>] = &[
+const TRES: &[Metric<TresValues>] = &[
     Metric { leaf: "used", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(Some(t.of.used)),
         meaning: "what running jobs have allocated" },
     Metric { leaf: "grp_tres", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.grp),
@@ -199,7 +199,7 @@ const TRES: &[Metric<Tres>] = &[
 ];
 
 #[rustfmt::skip]
-const QOS_TRES: &[Metric<Tres>] = &[
+const QOS_TRES: &[Metric<TresValues>] = &[
     Metric { leaf: "max_tres_per_user", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_user),
         meaning: "MaxTRESPU: what each user may have" },
     Metric { leaf: "max_tres_per_account", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_account),
@@ -295,17 +295,17 @@ fn push(points: &mut Points<'_>, tres_seen: &mut SeenStates, level: &str, associ
 }
 
 /// By a name that makes a component as it is: `gres/gpu` is `gres_gpu`, unless another is called that.
-fn tres(of: &UseAndLimits) -> BTreeMap<String, Tres> {
+fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
     let mut tres = BTreeMap::new();
     for (name, of) in &of.tres {
         let plain = name.replace(['/', ':'], "_");
         let name = if tres.contains_key(&plain) { name.clone() } else { plain };
-        tres.insert(name.clone(), Tres { of: *of, is_memory: name == "mem" });
+        tres.insert(name.clone(), TresValues { of: *of, is_memory: name == "mem" });
     }
     tres
 }
 
-impl Tres {
+impl TresValues {
     fn amount(&self, amount: Option<u64>) -> Option<f64> {
         let unit = if self.is_memory { 1 << 20 } else { 1 };
         amount.and_then(|amount| count(amount.saturating_mul(unit)))

@@ -152,7 +152,7 @@ impl FinishedSettings {
 }
 
 /// Jobs in one state.
-struct Jobs {
+struct StateCount {
     round: u64,
     total: u64,
 }
@@ -168,7 +168,7 @@ pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
         for ((_, state), (round, total)) in
             FINAL_STATES.iter().zip(round.sums.states.iter().zip(total.states))
         {
-            points.push(&format!("{below}.state.{state}"), STATE, &Jobs { round: *round, total });
+            points.push(&format!("{below}.state.{state}"), STATE, &StateCount { round: *round, total });
         }
         points.push(&format!("{below}.work"), ROUND, &round);
         points.push(&format!("{below}.work"), TOTAL, total);
@@ -200,7 +200,7 @@ const READING: &[Metric<Counts>] = &[
 ];
 
 #[rustfmt::skip]
-const STATE: &[Metric<Jobs>] = &[
+const STATE: &[Metric<StateCount>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(j.round),
         meaning: "jobs that this round has counted" },
     Metric { leaf: "jobs_total", unit: "count", rollup: Rollup::Last, value: |j| count(j.total),

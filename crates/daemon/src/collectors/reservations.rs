@@ -30,13 +30,13 @@ pub(super) const COLLECTOR: Collector = Collector {
 struct ReservationsCollector;
 
 /// Some reservations at one moment.
-struct Seen {
+struct ReservationsNow {
     reservations: Vec<Reservation>,
     now: i64,
 }
 
 #[rustfmt::skip]
-const METRICS: &[Metric<Seen>] = &[
+const METRICS: &[Metric<ReservationsNow>] = &[
     Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| count(s.reservations.len().try_into().unwrap_or(u64::MAX)),
         meaning: "reservations, at most 1,000" },
     Metric { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().fold(0, |sum, _| sum + 1)),
@@ -56,12 +56,16 @@ impl SurveyCollector for ReservationsCollector {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
         let now = timestamp;
         let maint = all.reservations.iter().filter(|reservation| reservation.maint).cloned().collect();
-        points.push("slurm_reservations.all", METRICS, &Seen { reservations: all.reservations.clone(), now });
-        points.push("slurm_reservations.maint", METRICS, &Seen { reservations: maint, now });
+        points.push(
+            "slurm_reservations.all",
+            METRICS,
+            &ReservationsNow { reservations: all.reservations.clone(), now },
+        );
+        points.push("slurm_reservations.maint", METRICS, &ReservationsNow { reservations: maint, now });
     }
 }
 
-impl Seen {
+impl ReservationsNow {
     fn active(&self) -> impl Iterator<Item = &Reservation> {
         self.reservations.iter().filter(|reservation| {
             let begun = reservation.start_time.is_some_and(|start| start <= self.now);

@@ -4,9 +4,7 @@
 use std::sync::Arc;
 
 use carbon::path;
-use slurm_snapshot::{
-    DbdStatistics, Reading, Reply, ReplyKind, ReplyOptions, Rollup as DbdRollup, dbd_rpc_name,
-};
+use slurm_snapshot::{DbdRollup, DbdStatistics, Reading, Reply, ReplyKind, ReplyOptions, dbd_rpc_name};
 
 use super::{Begin, Collector, Paths, Start, SurveyCollector};
 use crate::derive::{self, Tables, seconds_since};

@@ -15,7 +15,7 @@ const OVER_REST: &str = include_str!("metrics/rest.md");
 
 /// One metric, as `--format tsv` and `json` print it.
 #[derive(Serialize)]
-struct Row {
+struct MetricRow {
     path: String,
     unit: &'static str,
     rollup: Rollup,
@@ -37,7 +37,7 @@ pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String
     table(found, format)
 }
 
-fn table(rows: Vec<Row>, format: MetricsFormat) -> Result<String> {
+fn table(rows: Vec<MetricRow>, format: MetricsFormat) -> Result<String> {
     if format == MetricsFormat::Json {
         return Ok(serde_json::to_string(&rows)? + "\n");
     }
@@ -51,11 +51,11 @@ fn table(rows: Vec<Row>, format: MetricsFormat) -> Result<String> {
     Ok(std::iter::once(head).chain(lines).collect())
 }
 
-fn rows(is_wanted: impl Fn(&Row) -> bool) -> Vec<Row> {
+fn rows(is_wanted: impl Fn(&MetricRow) -> bool) -> Vec<MetricRow> {
     let of = |paths: &'static Paths| {
         let row = |Leaf { leaf, unit, rollup, meaning }: Leaf| {
             let path = format!("cluster.{}.gauge-{leaf}", paths.below);
-            Row { path, unit, rollup, meaning }
+            MetricRow { path, unit, rollup, meaning }
         };
         paths.leaves.leaves().into_iter().map(row)
     };

@@ -117,7 +117,9 @@ fn prefix() -> impl Strategy<Value = String> {
     const TEMPLATES: &[&str] =
         &["cluster", "cluster.{cluster}", "hpc.{cluster}.{host}", "a_long-one.{cluster}"];
     (proptest::sample::select(TEMPLATES), any::<String>(), any::<String>()).prop_map(
-        |(template, cluster, host)| template.parse::<Prefix>().unwrap().fill(Some(&cluster), &host).unwrap(),
+        |(template, cluster, host)| {
+            template.parse::<Prefix>().unwrap().expand(Some(&cluster), &host).unwrap()
+        },
     )
 }
 

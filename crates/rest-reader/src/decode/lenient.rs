@@ -67,13 +67,13 @@ impl Number {
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reads)
+        deserializer.deserialize_any(ReadsNumber)
     }
 }
 
-struct Reads;
+struct ReadsNumber;
 
-impl<'de> Visitor<'de> for Reads {
+impl<'de> Visitor<'de> for ReadsNumber {
     type Value = Number;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use super::object::{Members, each};
 use super::wrong;
 
 /// What items are added to.
-pub(crate) trait List {
+pub(crate) trait ListAnswer {
     /// What the list is called in the answer.
     const NAME: &'static str;
     type Item: Members + Default;
@@ -38,7 +38,7 @@ impl<L> Listed<L> {
     }
 }
 
-impl<L: List> Members for Listed<L> {
+impl<L: ListAnswer> Members for Listed<L> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         if name == L::NAME {
             if mem::replace(&mut self.is_there, true) {
