@@ -27,6 +27,23 @@ pub struct Destination {
     pub reconnect_every: Option<Duration>,
 }
 
+impl Destination {
+    /// One that speaks pickle over TCP, with everything else as it is by default.
+    #[must_use]
+    pub fn new(name: impl Into<String>, address: Address) -> Self {
+        Self {
+            name: name.into(),
+            address,
+            protocol: Protocol::default(),
+            names: MetricNames::default(),
+            timeouts: Timeouts::default(),
+            tls: None,
+            replay_rate: None,
+            reconnect_every: None,
+        }
+    }
+}
+
 /// How long each step may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {

@@ -15,8 +15,8 @@ use crate::tagged::undeclared;
 /// The collectors of a configuration.
 #[derive(Default)]
 pub(crate) struct Collecting {
-    ticks: Vec<Running<dyn TickCollector>>,
-    surveys: Vec<Running<dyn SurveyCollector>>,
+    ticks: Vec<Running<TickCollector>>,
+    surveys: Vec<Running<SurveyCollector>>,
 }
 
 /// A collector at work.
@@ -118,7 +118,7 @@ impl Collecting {
         self.of(role).map(Running::needs).reduce(|all, needs| all.and(&needs))
     }
 
-    fn of(&self, role: Role) -> impl Iterator<Item = &Running<dyn SurveyCollector>> {
+    fn of(&self, role: Role) -> impl Iterator<Item = &Running<SurveyCollector>> {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
@@ -130,7 +130,7 @@ impl Collecting {
     }
 }
 
-impl Running<dyn SurveyCollector> {
+impl Running<SurveyCollector> {
     fn needs(&self) -> Needs {
         Needs { replies: self.replies.clone(), options: self.collector.options() }
     }

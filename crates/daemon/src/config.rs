@@ -289,16 +289,9 @@ impl Config {
                         problem("carbon", format!("{address} is given twice"));
                     }
                     Ok(address) => {
-                        self.carbon.push(Destination {
-                            name: address.to_string(),
-                            address,
-                            protocol: Protocol::default(),
-                            names: MetricNames::default(),
-                            timeouts: Timeouts::default(),
-                            tls: None,
-                            replay_rate: self.queue.replay_rate,
-                            reconnect_every: None,
-                        });
+                        let replay_rate = self.queue.replay_rate;
+                        let to = Destination::new(address.to_string(), address);
+                        self.carbon.push(Destination { replay_rate, ..to });
                     }
                     Err(error) => problem("carbon", error.to_string()),
                 }

@@ -1,5 +1,6 @@
 //! `metrics`: every path with its unit and meaning; docs/metrics.md is what this command prints.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use anyhow::{Result, bail};
@@ -19,7 +20,7 @@ struct MetricRow {
     path: String,
     unit: &'static str,
     rollup: Rollup,
-    meaning: &'static str,
+    meaning: Cow<'static, str>,
 }
 
 /// All metrics, or those with `filter` in their path or meaning.
@@ -30,7 +31,8 @@ pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String
             _ => table(rows(|_| true), format),
         };
     };
-    let found = rows(|row| [&row.path, row.meaning].iter().any(|text| text.to_lowercase().contains(&filter)));
+    let found =
+        rows(|row| [&*row.path, &row.meaning].iter().any(|text| text.to_lowercase().contains(&filter)));
     if found.is_empty() {
         bail!("no metric has {filter:?} in its path or meaning");
     }
@@ -47,7 +49,7 @@ fn table(rows: Vec<MetricRow>, format: MetricsFormat) -> Result<String> {
     };
     let rule = if format == MetricsFormat::Markdown { "|---|---|---|---|\n" } else { "" };
     let head = line(["path", "unit", "roll-up", "meaning"]) + rule;
-    let lines = rows.iter().map(|row| line([&row.path, row.unit, row.rollup.as_str(), row.meaning]));
+    let lines = rows.iter().map(|row| line([&row.path, row.unit, row.rollup.as_str(), &row.meaning]));
     Ok(std::iter::once(head).chain(lines).collect())
 }
 

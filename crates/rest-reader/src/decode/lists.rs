@@ -22,8 +22,8 @@ impl ListAnswer for Licenses {
         Ok(())
     }
 
-    fn last_update(&mut self) -> Option<&mut i64> {
-        Some(&mut self.last_update)
+    fn end(&mut self, last_update: i64) {
+        self.last_update = last_update;
     }
 }
 
@@ -60,8 +60,8 @@ impl ListAnswer for Reservations {
         Ok(())
     }
 
-    fn last_update(&mut self) -> Option<&mut i64> {
-        Some(&mut self.last_update)
+    fn end(&mut self, last_update: i64) {
+        self.last_update = last_update;
     }
 }
 

@@ -190,11 +190,8 @@ impl ListAnswer for NodesAnswer {
         Ok(())
     }
 
-    fn last_update(&mut self) -> Option<&mut i64> {
-        Some(&mut self.nodes.last_update)
-    }
-
-    fn end(&mut self) {
+    fn end(&mut self, last_update: i64) {
+        self.nodes.last_update = last_update;
         self.nodes.drain_since.sort_unstable();
         self.nodes.down_since.sort_unstable();
     }

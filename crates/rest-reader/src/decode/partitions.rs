@@ -37,8 +37,8 @@ impl ListAnswer for Partitions {
         Ok(())
     }
 
-    fn last_update(&mut self) -> Option<&mut i64> {
-        Some(&mut self.last_update)
+    fn end(&mut self, last_update: i64) {
+        self.last_update = last_update;
     }
 }
 

@@ -11,10 +11,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::destination::Timeouts;
 use crate::sender::Sender;
 use crate::store::{Restored, StoreError, Summary};
-use crate::wire::{MetricNames, Protocol};
+use crate::wire::Protocol;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const NAMES: [&str; 1] = ["a"];
@@ -49,16 +48,8 @@ fn batch(timestamp: i64) -> Batch {
 /// A Carbon, and the way to it.
 async fn destination() -> (TcpListener, crate::Destination) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let to = crate::Destination {
-        name: "a".into(),
-        address: listener.local_addr().unwrap().to_string().parse().unwrap(),
-        protocol: Protocol::Plaintext,
-        names: MetricNames::Paths,
-        timeouts: Timeouts::default(),
-        replay_rate: None,
-        tls: None,
-        reconnect_every: None,
-    };
+    let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    let to = crate::Destination { protocol: Protocol::Plaintext, ..crate::Destination::new("a", address) };
     (listener, to)
 }
 

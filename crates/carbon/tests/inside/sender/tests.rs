@@ -9,10 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use self::world::{Order, ReceiverKind, ReceiverState, SimulatedStream};
 use super::*;
-use crate::destination::Timeouts;
 use crate::point::Batch;
 use crate::queue::{Dropped, Limits};
-use crate::wire::{MetricNames, Protocol};
+use crate::wire::Protocol;
 
 const WINDOW: Duration = Duration::from_secs(600);
 
@@ -21,16 +20,7 @@ fn seconds(n: u64) -> Duration {
 }
 
 fn destination() -> Destination {
-    Destination {
-        name: "a".into(),
-        address: "carbon:2003".parse().unwrap(),
-        protocol: Protocol::Plaintext,
-        names: MetricNames::Paths,
-        timeouts: Timeouts::default(),
-        replay_rate: None,
-        tls: None,
-        reconnect_every: None,
-    }
+    Destination { protocol: Protocol::Plaintext, ..Destination::new("a", "carbon:2003".parse().unwrap()) }
 }
 
 fn queue(resend_window: Duration) -> Queue {
