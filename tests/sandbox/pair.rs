@@ -48,9 +48,22 @@ impl Pair {
             // One that starts ends the one whose id is in the file.
             .replace(&pid, &run.join("slurmctld.pid").display().to_string());
         fs::write(slurm.conf(), format!("{text}SlurmctldTimeout={SLURMCTLD_TIMEOUT}\n"))?;
+        for (name, line) in NAMES.iter().zip(double.lines()) {
+            // With one second libslurm does not try again.
+            let alone = text.replace(double, &format!("{line}\nMessageTimeout=1\n"));
+            fs::write(path.join(format!("{name}.conf")), alone)?;
+        }
         let controller = |name: &'static str| controller(folder, &slurm, name);
         let (primary, backup) = (controller(NAMES[0])?, controller(NAMES[1])?);
         Ok(Some(Self { primary, backup, slurm }))
+    }
+
+    /// Whether the slurmctld of this host, asked alone, gives its statistics.
+    #[must_use]
+    pub fn is_active(&self, index: usize) -> bool {
+        let name = NAMES.get(index).copied().unwrap_or_default();
+        let alone = self.slurm.conf().with_file_name(format!("{name}.conf"));
+        self.slurm.run("env", &[&format!("SLURM_CONF={}", alone.display()), "sdiag"]).is_ok()
     }
 }
 

@@ -80,8 +80,42 @@ pub struct Connection {
     unfinished: AtomicBool,
 }
 
+/// What the first address of the name gives that gives anything, in the resolver's order.
+///
+/// # Errors
+/// The name cannot be looked up, or no address gives anything: what one said that takes connections, or the last.
+pub(crate) async fn open_first<C, F: Future<Output = Result<C>>>(
+    to: &Destination,
+    open: impl Fn(SocketAddr) -> F,
+) -> Result<C> {
+    let address = &to.address;
+    let lookup_error = |source| ConnectionError::Lookup(address.host.clone(), source);
+    let addresses = timeout(to.timeouts.connect, lookup_host((address.host.as_str(), address.port)))
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        .map_err(lookup_error)?;
+    let nothing = lookup_error(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    first_of(addresses, open).await.unwrap_or(Err(nothing))
+}
+
+async fn first_of<C, F: Future<Output = Result<C>>>(
+    addresses: impl Iterator<Item = SocketAddr>,
+    open: impl Fn(SocketAddr) -> F,
+) -> Option<Result<C>> {
+    let mut told: Option<ConnectionError> = None;
+    for peer in addresses {
+        match open(peer).await {
+            Ok(connection) => return Some(Ok(connection)),
+            // It says more than that nothing listens at another.
+            Err(_) if told.as_ref().is_some_and(|told| !matches!(told, ConnectionError::Connect(..))) => {}
+            Err(error) => told = Some(error),
+        }
+    }
+    told.map(Err)
+}
+
 impl Connection {
-    async fn to(peer: SocketAddr, timeouts: Timeouts) -> Result<Self> {
+    pub(crate) async fn to(peer: SocketAddr, timeouts: Timeouts) -> Result<Self> {
         let stream = timeout(timeouts.connect, TcpStream::connect(peer))
             .await
             .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
@@ -157,20 +191,7 @@ impl Connection {
 
 impl Stream for Connection {
     async fn open(to: &Destination) -> Result<Self> {
-        let (address, timeouts) = (&to.address, to.timeouts);
-        let lookup_error = |source| ConnectionError::Lookup(address.host.clone(), source);
-        let addresses = timeout(timeouts.connect, lookup_host((address.host.as_str(), address.port)))
-            .await
-            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-            .map_err(lookup_error)?;
-        let mut last = lookup_error(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-        for peer in addresses {
-            match Self::to(peer, timeouts).await {
-                Ok(connection) => return Ok(connection),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        open_first(to, |peer| Self::to(peer, to.timeouts)).await
     }
 
     fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
@@ -335,6 +356,24 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("localhost:{}", listener.local_addr().unwrap().port());
         Connection::open(&destination(&address, Timeouts::default())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn of_several_addresses_the_first_that_is_of_use_is_taken_and_else_what_one_said_that_listens() {
+        let peers: Vec<SocketAddr> = (1..4).map(|port| ([127, 0, 0, 1], port).into()).collect();
+        let open = |good: u16| {
+            let one = move |peer: SocketAddr| async move {
+                match peer.port() {
+                    port if port == good => Ok(port),
+                    2 => Err(ConnectionError::Tls("another name".into())),
+                    _ => Err(ConnectionError::Connect(peer, io::ErrorKind::ConnectionRefused.into())),
+                }
+            };
+            first_of(peers.clone().into_iter(), one)
+        };
+        assert!(matches!(open(3).await, Some(Ok(3))), "behind one with another certificate");
+        assert!(matches!(open(9).await, Some(Err(ConnectionError::Tls(_)))));
+        assert!(first_of(std::iter::empty(), |_| async { Ok(()) }).await.is_none());
     }
 
     #[tokio::test]

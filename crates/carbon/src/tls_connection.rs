@@ -15,9 +15,9 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::connection::{Connection, Stream};
+use crate::connection::{Connection, Stream, open_first};
 use crate::connection_error::{ConnectionError, Result};
-use crate::destination::Destination;
+use crate::destination::{Destination, Timeouts};
 use crate::tls::{Certificate, Tls, certificate, explain};
 
 /// With TLS 1.3 a server that refuses our certificate, or that we have none, says so behind our handshake. Most send
@@ -48,6 +48,10 @@ enum OwnEnd {
 }
 
 impl TlsConnection {
+    async fn to(peer: SocketAddr, timeouts: Timeouts, tls: Tls) -> Result<Self> {
+        Self::over(Connection::to(peer, timeouts).await?, tls).await
+    }
+
     async fn over(tcp: Connection, tls: Tls) -> Result<Self> {
         let patience = tcp.timeouts().connect;
         let client = tls.client(patience).await?;
@@ -179,7 +183,7 @@ impl TlsConnection {
 impl Stream for TlsConnection {
     async fn open(to: &Destination) -> Result<Self> {
         let tls = to.tls.clone().ok_or_else(|| ConnectionError::Tls("it has no settings".into()))?;
-        Self::over(Connection::open(to).await?, tls).await
+        open_first(to, |peer| Self::to(peer, to.timeouts, tls.clone())).await
     }
 
     fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<> {

@@ -55,13 +55,16 @@ pub(crate) struct Follow {
     state: FollowState,
     /// The tick that waits for it, and until when.
     waiting: Option<(i64, Instant)>,
+    /// The tick that came while the answer to another was awaited.
+    deferred: Option<i64>,
 }
 
 #[derive(Debug, Default)]
 struct FollowState {
     ahead: Option<Ahead>,
     role: FollowRole,
-    failing_since: Option<Instant>,
+    /// When that was.
+    known_at: Option<Instant>,
 }
 
 impl Follow {
@@ -72,6 +75,7 @@ impl Follow {
             pinged: false,
             state: FollowState::default(),
             waiting: None,
+            deferred: None,
         })
     }
 
@@ -91,6 +95,16 @@ impl Follow {
         }
         self.waiting = Instant::now().checked_add(PATIENCE).map(|until| (timestamp, until));
         FollowStep::Wait
+    }
+
+    /// Keeps a tick for later; the one that was kept before, whose slot is over.
+    pub(crate) const fn defer(&mut self, timestamp: i64) -> Option<i64> {
+        self.deferred.replace(timestamp)
+    }
+
+    /// The tick that was kept.
+    pub(crate) const fn deferred(&mut self) -> Option<i64> {
+        self.deferred.take()
     }
 
     /// The outcome of the ping on its way; waits for ever where there is none. Safe to cancel.
@@ -123,9 +137,9 @@ impl Follow {
         self.give_up().map(|timestamp| (timestamp, self.state.step()))
     }
 
-    /// Takes what became of a tick.
-    pub(crate) fn note(&mut self, became: TickRole) -> Change {
-        self.state.note(became, Instant::now())
+    /// Takes what became of a tick; one comes each `interval`.
+    pub(crate) fn note(&mut self, became: TickRole, interval: Duration) -> Change {
+        self.state.note(became, Instant::now(), interval)
     }
 
     /// The host of the controller that is before this one and answers.
@@ -164,26 +178,26 @@ impl FollowState {
         }
     }
 
-    fn note(&mut self, became: TickRole, now: Instant) -> Change {
-        let (before, failing_since) = (self.role, self.failing_since);
+    fn note(&mut self, became: TickRole, now: Instant, interval: Duration) -> Change {
+        let (before, known_at) = (self.role, self.known_at);
+        if became != TickRole::Down {
+            self.known_at = Some(now);
+        }
         match became {
             TickRole::Active => {
-                (self.role, self.failing_since) = (FollowRole::Active, None);
-                // So long nobody else can have been active.
+                self.role = FollowRole::Active;
+                // So long nobody else can have been active. It does not matter what was away: slurmctld, or this daemon.
                 let timeout =
                     Duration::from_secs(self.ahead.as_ref().map_or(0, |ahead| ahead.timeout).into());
-                let is_absence = failing_since.is_some_and(|since| now.duration_since(since) >= timeout);
+                let is_absence = known_at.is_some_and(|at| now.duration_since(at) >= timeout + interval);
                 let is_return = before == FollowRole::Unknown || is_absence;
                 Change { handover: is_return || before == FollowRole::Standby, is_return }
             }
             TickRole::Standby => {
-                (self.role, self.failing_since) = (FollowRole::Standby, None);
+                self.role = FollowRole::Standby;
                 Change::default()
             }
-            TickRole::Down => {
-                self.failing_since.get_or_insert(now);
-                Change::default()
-            }
+            TickRole::Down => Change::default(),
         }
     }
 }
@@ -203,7 +217,7 @@ mod tests {
 
     fn state(answers: Option<u32>, role: FollowRole) -> FollowState {
         let ahead = Some(Ahead { answers, timeout: 10, ..Ahead::default() });
-        FollowState { ahead, role, failing_since: None }
+        FollowState { ahead, role, known_at: None }
     }
 
     #[test]
@@ -223,7 +237,8 @@ mod tests {
     fn a_handover_is_marked_once_and_a_slurmctld_that_was_away_for_less_than_its_timeout_is_none() {
         let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
         let mut note = |role, after| {
-            let Change { handover, is_return } = state.note(role, start + Duration::from_secs(after));
+            let Change { handover, is_return } =
+                state.note(role, start + Duration::from_secs(after), Duration::from_secs(1));
             (handover, is_return)
         };
         assert_eq!(note(TickRole::Active, 0), (true, true), "it may have been another before");
@@ -234,6 +249,23 @@ mod tests {
         assert_eq!(note(TickRole::Down, 21), (false, false));
         assert_eq!(note(TickRole::Active, 22), (true, true));
         assert_eq!(note(TickRole::Standby, 23), (false, false));
+        assert_eq!(note(TickRole::Standby, 59), (false, false));
         assert_eq!(note(TickRole::Active, 60), (true, false), "it has seen what ended while it waited");
+        assert_eq!(note(TickRole::Active, 70), (false, false));
+    }
+
+    #[test]
+    fn a_daemon_that_was_itself_frozen_does_not_know_what_others_published() {
+        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
+        let mut note = |role, after| {
+            let Change { handover, is_return } =
+                state.note(role, start + Duration::from_secs(after), Duration::from_secs(1));
+            (handover, is_return)
+        };
+        assert_eq!(note(TickRole::Active, 0), (true, true));
+        assert_eq!(note(TickRole::Active, 10), (false, false), "for too short a time for a backup");
+        assert_eq!(note(TickRole::Active, 21), (true, true));
+        assert_eq!(note(TickRole::Standby, 22), (false, false));
+        assert_eq!(note(TickRole::Active, 60), (true, true));
     }
 }

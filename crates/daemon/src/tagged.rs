@@ -12,16 +12,17 @@ use crate::self_metrics;
 /// Bytes that a tag's value may take: what graphite-web's database has room for.
 const MAX_VALUE: usize = 191;
 
-/// The tag that the prefix becomes.
+/// The tag that the prefix becomes, and the default prefix.
 const CLUSTER: &str = "cluster";
+/// The tag that a prefix becomes too where it is neither the default nor below it.
+const PREFIX: &str = "prefix";
 
 /// The name with tags of a path that this program makes, in the form in which Carbon keeps it: tags in alphabetical order.
 pub(crate) fn tagged(path: &str) -> String {
     let Some((level, leaf)) = path.rsplit_once(".gauge-") else { return path.to_owned() };
     let Split { prefix, below, declared } = split(level);
-    let cluster = prefix.strip_prefix("cluster.").unwrap_or(prefix);
     let mut name = String::with_capacity(path.len().saturating_add(64));
-    let mut tags = vec![(CLUSTER, cluster)];
+    let mut tags = cluster_tags(prefix);
     // A level that is not declared is an older version's.
     for (component, declared) in below.split('.').zip(declared.unwrap_or(below).split('.')) {
         match declared.strip_prefix('<').and_then(|varies| varies.strip_suffix('>')) {
@@ -35,6 +36,16 @@ pub(crate) fn tagged(path: &str) -> String {
         name.extend([";", tag, "=", &path::shortened(value, MAX_VALUE)]);
     }
     name
+}
+
+/// The tags that the prefix becomes. `hpc` and `cluster.hpc` are two prefixes: the first has a tag more.
+fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
+    let is_below = |prefix: &str| prefix.split('.').next() == Some(CLUSTER);
+    match prefix.strip_prefix("cluster.") {
+        Some(cluster) if !is_below(cluster) => vec![(CLUSTER, cluster)],
+        None if prefix == CLUSTER => vec![(CLUSTER, prefix)],
+        _ => vec![(CLUSTER, prefix), (PREFIX, prefix)],
+    }
 }
 
 /// The same for the documentation: of every figure below a declared level.

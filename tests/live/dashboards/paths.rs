@@ -46,25 +46,9 @@ pub(crate) fn paths(target: &str) -> BTreeSet<String> {
     if chosen.is_empty() { paths_behind(target, "*.*.") } else { chosen }
 }
 
-/// A target with the templates of `applyByNode` in place of it: `%` is its path up to the node that is counted from the end.
-fn without_templates(target: &str) -> String {
-    let mut parts = target.split("applyByNode(");
-    let mut result = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let mut arguments = part.splitn(3, ", ");
-        let path = arguments.next().unwrap_or_default();
-        let node: usize = arguments.next().and_then(|node| node.strip_prefix('-')?.parse().ok()).unwrap_or(1);
-        let nodes: Vec<&str> = path.split('.').collect();
-        let base = nodes[..nodes.len().saturating_sub(node - 1)].join(".");
-        let (template, rest) = arguments.next().and_then(|rest| rest.split_once("')")).unwrap_or_default();
-        result += &format!("{}){rest}", template.replace('%', &base));
-    }
-    result
-}
-
 /// Every path of a target behind `prefix`, with `{a,b}` taken apart.
 pub(crate) fn paths_behind(target: &str, prefix: &str) -> BTreeSet<String> {
-    let (mut found, target) = (BTreeSet::new(), without_templates(target));
+    let mut found = BTreeSet::new();
     for (start, _) in target.match_indices(prefix) {
         let (mut end, mut inside) = (start + prefix.len(), false);
         for letter in target[end..].chars() {
@@ -92,6 +76,4 @@ fn expanded(pattern: &str) -> Vec<String> {
 fn paths_are_found_in_functions_and_braces() {
     let found = paths("sum(a($prefix.x.$host.gauge-{a,b_c}), b($prefix.y.*.gauge-z, 'w'))");
     assert_eq!(Vec::from_iter(found), ["x.$host.gauge-a", "x.$host.gauge-b_c", "y.*.gauge-z"]);
-    let found = paths("max(applyByNode($prefix.x.*.y.gauge-a, -3, 'f(%.y.gauge-b, %.gauge-c)'), 1)");
-    assert_eq!(Vec::from_iter(found), ["x.*.gauge-c", "x.*.y.gauge-b"]);
 }

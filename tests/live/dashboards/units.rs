@@ -34,15 +34,15 @@ const CHANGING: [(&str, &str); 6] = [
     ("timeFunction", "s"),
 ];
 /// Functions that give the unit that they are given.
-const KEEPING: [&str; 21] = [
+const KEEPING: [&str; 24] = [
     "alias",
     "aliasByNode",
     "aliasSub",
-    "applyByNode",
     "consolidateBy",
     "diffSeries",
     "exclude",
     "group",
+    "groupByNode",
     "highestAverage",
     "highestCurrent",
     "highestMax",
@@ -51,8 +51,11 @@ const KEEPING: [&str; 21] = [
     "maxSeries",
     "minSeries",
     "movingSum",
-    "multiplySeries",
     "nonNegativeDerivative",
+    "offset",
+    "removeAboveValue",
+    "removeBelowValue",
+    "removeEmptySeries",
     "sortByName",
     "sumSeries",
     "summarize",
@@ -115,7 +118,7 @@ fn without_guards(target: &str) -> String {
         let end = inside.map_or(left.len(), |(at, _)| start + at + 1);
         left.replace_range(start..end, "1");
     }
-    left
+    left.replace("scale(1, ", "group(1, ")
 }
 
 /// The names before brackets, from the outside.

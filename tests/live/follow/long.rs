@@ -1,5 +1,8 @@
 //! Kills, stops, freezes and returns of either slurmctld and either daemon, one after the other: every slot in which an active
 //! slurmctld had a daemon at its side is published, and by one.
+//!
+//! A slurmctld is active from the moment on in which it has answered sdiag, which asks it alone. So each gap is Slurm's own, and less than an
+//! interval. A daemon is up when its reader is.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,9 +12,6 @@ use sandbox::pair::Pair;
 use sandbox::{Folder, FollowingDaemon, Process, now, wait};
 
 use super::{hosts, written_twice};
-
-/// How long a slurmctld is active, or a daemon up, before a slot must be published: an interval, and what a busy machine takes.
-const SETTLES: f64 = 1.0 + 2.0;
 
 const NAMES: [&str; 4] = ["primary", "backup", "the primary's daemon", "the backup's daemon"];
 
@@ -36,8 +36,10 @@ struct Hosts {
     /// In which each slurmctld was active, and each daemon up.
     active: [Spans; 2],
     up: [Spans; 2],
-    /// Lines of each slurmctld's log that have been read.
-    read: [usize; 2],
+    /// Slurmctlds and daemons that are about to be so.
+    awaited: [bool; 4],
+    /// Lines of each one's log that have been read.
+    read: [usize; 4],
 }
 
 fn second() -> u64 {
@@ -57,22 +59,38 @@ fn close(spans: &mut Spans) {
 }
 
 impl Hosts {
-    /// What the slurmctlds have said since.
+    /// What has become of them since.
     fn look(&mut self) {
-        for (index, slurmctld) in [&self.pair.primary, &self.pair.backup].into_iter().enumerate() {
-            let lines = slurmctld.lines();
-            for line in &lines[self.read[index]..] {
-                if line.contains("Running as primary controller") {
-                    open(&mut self.active[index]);
-                } else if ["RPC: REQUEST_CONTROL", "in background mode"]
-                    .iter()
-                    .any(|words| line.contains(words))
-                {
-                    close(&mut self.active[index]);
+        for target in 0..4 {
+            if target >= 2 && !self.awaited[target] {
+                continue;
+            }
+            let lines = self.process(target).lines();
+            for line in &lines[self.read[target]..] {
+                let says = |words: &[&str]| words.iter().any(|words| line.contains(words));
+                if target >= 2 && says(&["reader started"]) {
+                    self.begins(target);
+                } else if says(&["Running as primary controller"]) {
+                    self.awaited[target] = true;
+                } else if says(&["RPC: REQUEST_CONTROL", "in background mode"]) {
+                    self.ends(target);
                 }
             }
-            self.read[index] = lines.len();
+            self.read[target] = lines.len();
+            if target < 2 && self.awaited[target] && self.pair.is_active(target) {
+                self.begins(target);
+            }
         }
+    }
+
+    fn begins(&mut self, target: usize) {
+        self.awaited[target] = false;
+        open(self.spans(target));
+    }
+
+    fn ends(&mut self, target: usize) {
+        self.awaited[target] = false;
+        close(self.spans(target));
     }
 
     fn until(&mut self, what: &str, limit: f64, mut is_so: impl FnMut(&mut Self) -> bool) -> Result<()> {
@@ -109,25 +127,28 @@ impl Hosts {
         self.look();
         let was_active = self.spans(target).last().is_some_and(|(_, end)| end.is_infinite());
         // Before it: it may have an effect at once.
-        close(self.spans(target));
+        self.ends(target);
         match kind {
             Kind::Kill => drop(self.process(target).kill()?),
             Kind::Stop => drop(self.process(target).stop()?),
             Kind::Freeze => self.process(target).freeze()?,
         }
         self.look();
-        close(self.spans(target));
+        self.ends(target);
         self.pause(seconds);
-        if matches!(kind, Kind::Freeze) {
-            self.process(target).thaw()?;
-            if was_active || target >= 2 {
-                open(self.spans(target));
-            }
-        } else {
-            self.process(target).spawn()?;
-            if target >= 2 {
-                open(self.spans(target));
-            }
+        if target >= 2 {
+            self.read[target] = self.process(target).lines().len();
+        }
+        match kind {
+            Kind::Freeze => self.process(target).thaw()?,
+            Kind::Kill | Kind::Stop => self.process(target).spawn()?,
+        }
+        match (kind, target) {
+            (Kind::Freeze, 2..) => self.begins(target),
+            // What its log says of the others' answers comes later.
+            (Kind::Freeze, _) => self.awaited[target] = was_active,
+            (_, 2..) => self.awaited[target] = true,
+            _ => {}
         }
         Ok(())
     }
@@ -147,9 +168,8 @@ impl Hosts {
     /// Slots that had to be published and were not, of how many.
     fn missing(&mut self, from: u64, to: u64) -> (Vec<u64>, usize) {
         let slots = [self.daemons[0].slots(), self.daemons[1].slots()];
-        let covers = |spans: &Spans, at: f64| {
-            spans.iter().any(|(start, end)| start + SETTLES <= at && at + 1.0 <= *end)
-        };
+        let covers =
+            |spans: &Spans, at: f64| spans.iter().any(|(start, end)| *start <= at && at + 1.0 <= *end);
         let must = |at: &u64| {
             (0..2).any(|host| [&self.active, &self.up].iter().all(|its| covers(&its[host], *at as f64)))
         };
@@ -160,18 +180,17 @@ impl Hosts {
     }
 }
 
-/// The longest from when a slurmctld became active, with a daemon that was up, to the first slot of that.
+/// The longest from when a slurmctld was active and its daemon up to the first slot of that.
 fn latest(hosts: &mut Hosts) -> f64 {
     let slots = hosts.daemons.each_mut().map(FollowingDaemon::slots);
-    let spans = hosts.active.iter().zip(&hosts.up).zip(&slots);
     let mut latest: f64 = 0.0;
-    for ((active, up), slots) in spans {
-        for (start, end) in active.iter().skip(1) {
-            let is_up = up.iter().any(|(from, to)| from + SETTLES <= *start && start + SETTLES <= *to);
-            let first = slots.iter().map(|at| *at as f64).find(|at| at >= start && at <= end);
-            if let Some(first) = first.filter(|_| is_up && start + SETTLES <= *end) {
-                latest = latest.max(first - start);
-            }
+    for (host, slots) in slots.iter().enumerate() {
+        for (active, up) in
+            hosts.active[host].iter().flat_map(|one| hosts.up[host].iter().map(move |up| (one, up)))
+        {
+            let (start, end) = (active.0.max(up.0), active.1.min(up.1));
+            let first = slots.iter().map(|at| *at as f64).find(|at| (start..=end).contains(at));
+            latest = first.map_or(latest, |first| latest.max(first - start));
         }
     }
     latest
@@ -195,8 +214,8 @@ fn faults(seed: u64, count: usize) -> Result<()> {
     pair.primary.start()?;
     pair.backup.start()?;
     daemons.iter_mut().try_for_each(|daemon| daemon.process.spawn())?;
-    let mut hosts = Hosts { pair, daemons, active: Default::default(), up: Default::default(), read: [0; 2] };
-    hosts.up.iter_mut().for_each(open);
+    let (active, up) = Default::default();
+    let mut hosts = Hosts { pair, daemons, active, up, awaited: [false, false, true, true], read: [0; 4] };
     hosts.settled()?;
     let (from, mut by_kind) = (second(), BTreeMap::<String, usize>::new());
     for number in 1..=count {

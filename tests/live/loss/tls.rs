@@ -44,6 +44,40 @@ fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() {
     side_by_side(&[("eight destinations", unfit)]);
 }
 
+/// Without the cluster's name there is no point to send, to which a TLS port would object.
+#[test]
+fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_point_to_send() {
+    let (stage, _proxy, authority) = behind("").unwrap();
+    let expired = authority.issue(&stage.folder, "expired", "DNS:client", false).unwrap();
+    let port = port_of(&stage).unwrap();
+    let tables = table("tls", port, &authority.ca) + &client(&expired);
+    let plain =
+        destination("plain", &format!("localhost:{port}")) + &destination("carbon", &stage.carbon.address());
+    let file = stage.folder.path().join("check.toml");
+    let text = format!("prefix = \"{{cluster}}\"\n[slurm]\nreader = \"/nowhere\"\n{tables}{plain}");
+    fs::write(&file, text).unwrap();
+    let check = |args: &[&str]| {
+        let file = file.display().to_string();
+        let args = [&["check"], args, &["--config", &file]].concat();
+        Invocation::new(&stage.folder, &args).unwrap().finish().unwrap().stdout
+    };
+    let expiry = format!(
+        "carbon tls: cert_file {}: certificate \"CN=expired\" has expired, on 2020-0",
+        expired.certificate.display()
+    );
+    // A reload, which checks its file, makes it no worse.
+    assert!(check(&[]).contains(&format!("– {expiry}")));
+    let checked = check(&["--connect"]);
+    for line in [
+        &format!("✗ {expiry}"),
+        "✗ carbon plain: the port speaks TLS, and this destination does not\n",
+        "✓ carbon carbon: accepts connections and reads\n",
+        "✓ carbon tls: accepts connections and reads\n",
+    ] {
+        assert!(checked.contains(line), "{line}: {checked}");
+    }
+}
+
 /// A `[[carbon]]` table that speaks TLS to this host's port.
 fn table(name: &str, port: u16, ca: &Path) -> String {
     let table = destination(name, &format!("localhost:{port}"));
@@ -66,6 +100,13 @@ fn behind(more: &str) -> Result<(Stage, Process, Authority)> {
     plan.queue = WINDOW.to_owned();
     stage.configure(&plan)?;
     Ok((stage, proxy, authority))
+}
+
+/// Of the stunnel that the daemon's configuration names.
+fn port_of(stage: &Stage) -> Result<u16> {
+    let text = fs::read_to_string(stage.folder.path().join("daemon.toml"))?;
+    let port = text.split_once("localhost:").and_then(|(_, rest)| rest.split('"').next());
+    Ok(port.context("a port")?.parse()?)
 }
 
 /// Adds keys to the last table.
@@ -193,9 +234,7 @@ fn unfit() -> Result<String> {
     let (mut old, old_port) = stunnel(folder, "old", to, &expired, "")?;
     strict.start()?;
     old.start()?;
-    let good = fs::read_to_string(folder.path().join("daemon.toml"))?;
-    let port =
-        good.split_once("localhost:").context("a port")?.1.split('"').next().context("a port")?.parse()?;
+    let port = port_of(&stage)?;
     let ca = &authority.ca;
     let stranger = client(&other.issue(folder, "stranger", "DNS:client", true)?);
     let plain = |port: u16| destination("plain-to-tls", &format!("localhost:{port}"));

@@ -46,9 +46,15 @@ struct Rule {
     nothing: &'static str,
 }
 
-/// The first series where the second is at least `least`, and 0 elsewhere.
-fn where_at_least(series: &str, guard: &str, least: f64) -> String {
-    format!("multiplySeries({series}, isNonNull(removeBelowValue({guard}, {least})))")
+/// The series where each guard is at least what stands with it, 0 elsewhere, and nothing where the series has no point. Not by
+/// `multiplySeries`: where a factor has no point, graphite-web has none, and VictoriaMetrics the other factor.
+fn where_at_least(series: &str, guards: &[(&str, f64)]) -> String {
+    let all: Vec<String> = guards
+        .iter()
+        .map(|(guard, least)| format!("isNonNull(removeBelowValue({guard}, {least}))"))
+        .collect();
+    let all = all.join(", ");
+    format!("sumSeries(group(scale({series}, 0), divideSeries({series}, minSeries(group({all})))))")
 }
 
 /// How much counters grew in each interval. Where a point is missing, the one before it serves.

@@ -154,7 +154,7 @@ fn partitions() -> Row {
                 "As a part of the partition's CPUs. Nodes in several partitions count in each.",
             )
             .each(
-                "applyByNode($prefix.slurm_partitions.$partition.gauge-cpus_total, -2, 'asPercent(%.gauge-cpus_allocated, %.gauge-cpus_total)')",
+                "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
             )
             .unit("percent")
             .min(0.0)

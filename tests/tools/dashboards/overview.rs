@@ -22,8 +22,10 @@ pub(crate) fn age_of_data() -> Panel {
     )
     .curve(
         "age",
-        "maxSeries(group(diffSeries(timeFunction('now', 1), keepLastValue($prefix.slurm_sched_stats.gauge-req_time)), \
-         scale(keepLastValue($prefix.slurm_sched_stats.gauge-req_time), 0)))",
+        // By minutes, which is a step that both have: VictoriaMetrics subtracts only where there is a point.
+        "maxSeries(group(diffSeries(summarize(timeFunction('now', 1), '1min', 'max'), \
+         keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max'))), \
+         scale(keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max')), 0)))",
     )
     .unit("s")
     .min(0.0)
@@ -209,7 +211,7 @@ fn worst() -> Row {
                 "CPUs that jobs have, as a share of the partition's. Needs the collector partitions.",
                 "Partition",
             )
-            .each("applyByNode($prefix.slurm_partitions.*.gauge-cpus_total, -2, 'asPercent(%.gauge-cpus_allocated, %.gauge-cpus_total)')")
+            .each("asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, $prefix.slurm_partitions.*.gauge-cpus_total, -2)")
             .unit("percent")
             .max(100.0)
             .leads_to("This partition", "cluster", "partition"),

@@ -23,35 +23,45 @@ fn note() -> Row {
     )])
 }
 
+/// More than any number of jobs.
+const MARK: &str = "1000000000";
+
 /// Jobs that wait in accounts (or QOS) of which as many run as may (GrpJobs), or which have nine tenths of a TRES that they may have
-/// (GrpTRES): the most. 0 where there are no limits.
+/// (GrpTRES): the most. 0 where there are no limits, and nothing where nothing was read.
+///
+/// What waits in an account at a limit is marked by being larger. Not by `applyByNode`, for which VictoriaMetrics does not count nodes from
+/// the end, nor by `multiplySeries` (alerts.rs).
 pub(crate) fn waiting_at_limit(prefix: &str, kind: &str) -> String {
-    let waiting = "diffSeries(%.gauge-submit_jobs, %.gauge-jobs_running)";
-    let guard = |used: &str, limit: &str, share: &str| {
-        format!(
-            "multiplySeries({waiting}, isNonNull(removeBelowValue(divideSeries(%.{used}, %.{limit}), {share})))"
-        )
-    };
     let base = format!("{prefix}.slurm_associations.{kind}.*");
-    let jobs = guard("gauge-jobs_running", "gauge-grp_jobs", "1");
-    let tres = |tres: &str| {
-        let inner = guard(&format!("tres.{tres}.gauge-used"), &format!("tres.{tres}.gauge-grp_tres"), "0.9");
-        format!("applyByNode({base}.tres.{tres}.gauge-grp_tres, -4, '{inner}')")
+    let waiting =
+        format!("groupByNode(group({base}.gauge-submit_jobs, {base}.gauge-jobs_running), -2, 'diff')");
+    // Functions take no name for a path that is a number, as accounts may be: each is applied before that is all there is.
+    let marks = |share: &str, percent: u32, node: i32| {
+        format!("groupByNode(scale(isNonNull(removeBelowValue({share}, {percent})), {MARK}), {node}, 'max')")
     };
+    let tres = |tres: &str| {
+        let of = |leaf: &str| format!("{base}.tres.{tres}.gauge-{leaf}");
+        marks(&share_of(&of("used"), &of("grp_tres"), "-4"), 90, -4)
+    };
+    let jobs = share_of(&format!("{base}.gauge-jobs_running"), &format!("{base}.gauge-grp_jobs"), "-2");
+    let marks = [marks(&jobs, 100, -2), tres("cpu"), tres("node"), tres("gres_gpu")].join(", ");
     let records = format!("{prefix}.slurm_associations.total.gauge-records");
     format!(
-        "maxSeries(group(applyByNode({base}.gauge-grp_jobs, -2, '{jobs}'), {}, {}, {}, diffSeries({records}, {records})))",
-        tres("cpu"),
-        tres("node"),
-        tres("gres_gpu")
+        "maxSeries(group(offset(removeBelowValue(groupByNode(group({waiting}, groupByNode(group({marks}), 0, 'max')), 0, 'sum'), \
+         {MARK}), -{MARK}), diffSeries({records}, {records})))"
     )
 }
 
-/// What is used as a percentage of what may be, for whatever has a limit.
-fn share(of: &str, used: &str, limit: &str) -> String {
-    format!(
-        "applyByNode($prefix.slurm_associations.{of}.gauge-{limit}, -2, 'asPercent(%.gauge-{used}, %.gauge-{limit})')"
-    )
+/// What is used as a percentage of what may be, by nodes. Where there is no limit it is 0, because `asPercent` of graphite-web fails at a
+/// series that has no total; a division by that gives no point there, and infinity on VictoriaMetrics.
+fn share_of(used: &str, limit: &str, nodes: &str) -> String {
+    format!("removeAboveValue(asPercent({used}, group({limit}, scale({used}, 0)), {nodes}), 1000000000000)")
+}
+
+/// The same for whatever has a limit.
+fn share(of: &str, used: &str, limit: &str, nodes: &str) -> String {
+    let path = |leaf: &str| format!("$prefix.slurm_associations.{of}.gauge-{leaf}");
+    format!("removeEmptySeries({})", share_of(&path(used), &path(limit), nodes))
 }
 
 fn now() -> Row {
@@ -97,7 +107,7 @@ fn fairshare() -> Row {
                 .max(1.0)
                 .survey(),
             table("Usage of the share", "Usage as a part of the account's share: above 100 % it has had more.", "Account")
-                .each(&share("account.$account", "usage_norm", "shares_norm"))
+                .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
                 .unit("percent")
                 .sized(8, 9),
             table("Users with the lowest fairshare", "The factor of a user's job priority; near 0 the user's jobs wait for others'. Needs users in the collector.", "User")
@@ -114,19 +124,19 @@ fn fairshare() -> Row {
 
 fn limits() -> Row {
     let tres = |used: &str, limit: &str| {
-        format!("aliasByNode({}, -4, -2)", share("account.$account.tres.*", used, limit))
+        format!("aliasByNode({}, -4, -2)", share("account.$account.tres.*", used, limit, "-4, -2"))
     };
     row(
         "Use against limits",
         vec![
             series("Running jobs of GrpJobs", "At 100 % the account's other jobs wait for that limit.")
-                .each(&share("account.$account", "jobs_running", "grp_jobs"))
+                .each(&share("account.$account", "jobs_running", "grp_jobs", "-2"))
                 .unit("percent")
                 .min(0.0)
                 .survey()
                 .worry(90.0, 100.0),
             series("Submitted jobs of GrpSubmitJobs", "At 100 % the next sbatch is refused.")
-                .each(&share("account.$account", "submit_jobs", "grp_submit_jobs"))
+                .each(&share("account.$account", "submit_jobs", "grp_submit_jobs", "-2"))
                 .unit("percent")
                 .min(0.0)
                 .survey()
@@ -161,7 +171,7 @@ fn qos() -> Row {
                 .stacked()
                 .survey(),
             series("Running jobs of a QOS's GrpJobs", "At 100 % its other jobs wait for that limit.")
-                .each(&share("qos.$qos", "jobs_running", "grp_jobs"))
+                .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2"))
                 .unit("percent")
                 .min(0.0)
                 .survey()

@@ -123,17 +123,21 @@ impl SenderTask {
 
     pub(super) fn not_opened<C: Stream>(&mut self, links: &mut Links<C>, error: ConnectionError) -> Result {
         let now = Instant::now();
-        match &error {
+        let is_tls = matches!(error, ConnectionError::Tls(_) | ConnectionError::TlsSilence(_));
+        if is_tls && links.renewals_fail_since.is_none() {
             // Perhaps a certificate that has expired since: it is for somebody to look at.
-            ConnectionError::Tls(_) if links.renewals_fail_since.is_none() => {
-                warn!(destination = %self.to.name, %error, "no new connection; ticks go over the last one");
-            }
-            error => debug!(destination = %self.to.name, %error, "no second connection"),
+            warn!(destination = %self.to.name, %error, "no new connection; ticks go over the last one");
+        } else {
+            debug!(destination = %self.to.name, %error, "no second connection");
         }
         let since = *links.renewals_fail_since.get_or_insert(now);
         self.budget.unasked();
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
+        if matches!(error, ConnectionError::Tls(_)) {
+            // It is refused by one of the two programs, and would be without the last connection too.
+            return Ok(());
+        }
         let window = self.place.ledger(|ledger| ledger.resend_window);
         // A host that is gone refuses nothing.
         let is_refused = |source: &io::Error| source.kind() == io::ErrorKind::ConnectionRefused;
@@ -145,7 +149,7 @@ impl SenderTask {
             return Ok(());
         }
         self.gave_way = Some(now);
-        if is_gone || matches!(error, ConnectionError::Tls(_)) {
+        if is_gone || is_tls {
             return Err(error);
         }
         warn!(destination = %self.to.name, %error, "the receiver accepts no second connection, so it cannot be seen that it reads; let it accept two from this host (MAX_RECEIVER_CONNECTIONS)");

@@ -74,7 +74,16 @@ impl SenderTask {
                 return warn!(%destination, %error, "it is not known whether it has read everything");
             }
             let delay = self.backoff.next_delay();
-            let hint = if is_closed_at_once { C::suspicion(&self.to).await } else { None };
+            // To look at the port may take seconds, which a drain does not have.
+            let hint = tokio::select! {
+                biased;
+                hint = C::suspicion(&self.to), if is_closed_at_once => hint,
+                () = self.drain.notified(), if is_closed_at_once => {
+                    self.draining = true;
+                    None
+                }
+                else => None,
+            };
             if let Some(hint) = hint {
                 warn!(%destination, %error, unsent_ticks = due, hint, "closes every connection right after a write");
             } else if self.away_since.is_some() {
@@ -86,8 +95,9 @@ impl SenderTask {
             }
             self.away_since.get_or_insert(self.doubt_since.take().unwrap_or_else(Instant::now));
             tokio::select! {
-                () = sleep(delay) => {}
-                () = self.drain.notified() => self.draining = true,
+                () = sleep(delay), if !self.draining => {}
+                () = self.drain.notified(), if !self.draining => self.draining = true,
+                else => {}
             }
         }
     }

@@ -15,7 +15,9 @@ pub(crate) fn error(error: &Error, tls: &Tls) -> ConnectionError {
     ConnectionError::Tls(match error {
         Error::InvalidCertificate(error) => certificate(error, tls),
         Error::AlertReceived(alert) => refusal(*alert, tls),
-        Error::InvalidMessage(_) => format!("what answers is not TLS ({error}); is it a plain port?"),
+        Error::InvalidMessage(_) => {
+            format!("what answers does not speak TLS as it should ({error}); is it a plain port?")
+        }
         other => other.to_string(),
     })
 }
@@ -30,8 +32,7 @@ pub(crate) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionE
         _ => false,
     };
     if is_closed {
-        let text =
-            format!("{peer} closed the connection instead of answering a TLS hello; is it a plain port?");
+        let text = format!("{peer} closed the connection before TLS was agreed on; is it a plain port?");
         return ConnectionError::Tls(text);
     }
     error
@@ -39,7 +40,7 @@ pub(crate) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionE
 
 pub(crate) fn silence(peer: SocketAddr, patience: Duration) -> ConnectionError {
     let seconds = patience.as_secs_f64();
-    ConnectionError::Tls(format!(
+    ConnectionError::TlsSilence(format!(
         "{peer} took the connection, and did not answer TLS's hello within {seconds} s; is it a plain port?"
     ))
 }
@@ -48,8 +49,13 @@ fn certificate(error: &CertificateError, tls: &Tls) -> String {
     let text = match error {
         // Another authority of the same name makes a bad signature.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => match &tls.settings().ca_file {
-            Some(file) => format!("is not signed by an authority of ca_file ({})", file.display()),
-            None => "is not signed by an authority that this host trusts; name its file with ca_file".to_owned(),
+            Some(file) => format!(
+                "is not signed by an authority of ca_file ({}), or the server does not send a certificate in between",
+                file.display()
+            ),
+            None => "is not signed by an authority that this host trusts, or the server does not send a certificate in between; \
+                     an authority of your own is named with ca_file"
+                .to_owned(),
         },
         CertificateError::ExpiredContext { time, not_after } => {
             let since = time.as_secs().saturating_sub(not_after.as_secs());
@@ -84,11 +90,18 @@ fn names(presented: &[String]) -> String {
 fn refusal(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as Alert;
     match (alert, &tls.settings().identity) {
-        (Alert::CertificateRequired | Alert::NoCertificate | Alert::HandshakeFailure, None) => {
+        (Alert::CertificateRequired | Alert::NoCertificate, None) => {
             format!(
-                "the server refuses a client without a certificate ({alert:?}); say cert_file and key_file"
+                "the server refuses a client without a certificate ({alert:?}); set cert_file and key_file"
             )
         }
+        (Alert::HandshakeFailure, None) => format!(
+            "the server refuses the connection ({alert:?}), probably because it needs a client certificate; set cert_file and key_file"
+        ),
+        (Alert::AccessDenied | Alert::DecryptError, Some((file, _))) => format!(
+            "the server refuses the connection ({alert:?}), probably because of the certificate of cert_file ({})",
+            file.display()
+        ),
         (
             Alert::BadCertificate
             | Alert::UnsupportedCertificate
@@ -96,9 +109,7 @@ fn refusal(alert: AlertDescription, tls: &Tls) -> String {
             | Alert::CertificateExpired
             | Alert::CertificateUnknown
             | Alert::CertificateRequired
-            | Alert::UnknownCA
-            | Alert::AccessDenied
-            | Alert::DecryptError,
+            | Alert::UnknownCA,
             Some((file, _)),
         ) => format!("the server refuses the certificate of cert_file ({}): {alert:?}", file.display()),
         _ => format!("the server refuses the connection: {alert:?}"),

@@ -42,14 +42,14 @@ pub(super) fn check(options: &Options) -> Result<()> {
             .unknown("carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004")?;
     }
     neighbors::look(&config, false, &mut report)?;
-    files(&config, &mut report)?;
+    files(&config, false, &mut report)?;
     report.end()
 }
 
 /// What other files the configuration names that can be checked without a connection.
-fn files(_config: &Config, _report: &mut Report) -> Result<()> {
+fn files(_config: &Config, _connects: bool, _report: &mut Report) -> Result<()> {
     #[cfg(feature = "tls")]
-    tls::files(_config, _report)?;
+    tls::files(_config, _connects, _report)?;
     Ok(())
 }
 
@@ -70,7 +70,7 @@ pub(super) fn connect(
         };
         accounting::look(&config, reading.as_ref(), &mut report).await?;
         delivery::queue(&config, &mut report)?;
-        files(&config, &mut report)?;
+        files(&config, true, &mut report)?;
         // A Carbon's rules come before its canary, which is a series too.
         storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
         let canary = canary(&config, reading.as_ref());

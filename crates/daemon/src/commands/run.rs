@@ -65,7 +65,10 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
                 rung.context("waiting for the next tick")?;
                 daemon.at_alarm();
             }
-            DaemonEvent::Answered(outcome) => daemon.answered(outcome),
+            DaemonEvent::Answered(outcome) => {
+                daemon.answered(outcome);
+                daemon.begin_deferred();
+            }
             DaemonEvent::Pinged(outcome) => daemon.pinged(outcome)?,
             DaemonEvent::Waited => daemon.waited(),
             DaemonEvent::Surveyed(role, outcome) => daemon.surveyed(role, outcome),
@@ -256,8 +259,7 @@ impl Daemon {
             if let Some(timestamp) = self.pending.take() {
                 self.emit(timestamp, TickOutcome::Failed);
             }
-            self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
-            self.emit(tick.timestamp, TickOutcome::Failed);
+            self.defer(tick.timestamp);
         } else {
             self.begin(tick.timestamp);
         }

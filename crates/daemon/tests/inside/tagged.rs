@@ -15,13 +15,19 @@ fn what_varies_is_a_tag_and_all_else_the_name() {
             "slurm_sched_stats.main_last_cycle;cluster=cluster",
         ),
         ("cluster.alpha.slurm_sched_stats.gauge-x", "slurm_sched_stats.x;cluster=alpha"),
-        ("hpc.eu.slurm_jobs.state.running.gauge-jobs", "slurm_jobs.state.jobs;cluster=hpc.eu;state=running"),
+        (
+            "hpc.eu.slurm_jobs.state.running.gauge-jobs",
+            "slurm_jobs.state.jobs;cluster=hpc.eu;prefix=hpc.eu;state=running",
+        ),
         (
             "cluster.slurm_associations.user.physics.ann.tres.gres_gpu.gauge-used",
             "slurm_associations.user.tres.used;account=physics;cluster=cluster;tres=gres_gpu;user=ann",
         ),
-        ("a.slurm_graphite.node1.queue.gauge-batches", "slurm_graphite.queue.batches;cluster=a;host=node1"),
-        ("a.slurm_graphite.node1.gauge-check", "slurm_graphite.check;cluster=a;host=node1"),
+        (
+            "cluster.a.slurm_graphite.node1.queue.gauge-batches",
+            "slurm_graphite.queue.batches;cluster=a;host=node1",
+        ),
+        ("a.slurm_graphite.node1.gauge-check", "slurm_graphite.check;cluster=a;host=node1;prefix=a"),
     ] {
         assert_eq!(tagged(path), expected);
     }
@@ -30,7 +36,10 @@ fn what_varies_is_a_tag_and_all_else_the_name() {
 #[test]
 fn a_prefix_or_a_name_that_looks_like_a_family_is_none() {
     for (path, expected) in [
-        ("slurm_jobs.slurm_jobs.total.gauge-jobs", "slurm_jobs.total.jobs;cluster=slurm_jobs"),
+        (
+            "slurm_jobs.slurm_jobs.total.gauge-jobs",
+            "slurm_jobs.total.jobs;cluster=slurm_jobs;prefix=slurm_jobs",
+        ),
         ("cluster.slurm_jobs.slurm_jobs.total.gauge-jobs", "slurm_jobs.total.jobs;cluster=slurm_jobs"),
         (
             "cluster.slurm_licenses.slurm_health.gauge-used",
@@ -39,6 +48,16 @@ fn a_prefix_or_a_name_that_looks_like_a_family_is_none() {
     ] {
         assert_eq!(tagged(path), expected);
     }
+}
+
+/// Both were `cluster=x`: two daemons wrote one series.
+#[test]
+fn two_prefixes_have_no_name_in_common() {
+    let prefixes =
+        ["x", "cluster.x", "cluster", "cluster.cluster", "cluster.cluster.x", "a.x", "cluster.a.x"];
+    let names: BTreeSet<String> =
+        prefixes.iter().map(|prefix| tagged(&format!("{prefix}.slurm_health.gauge-up"))).collect();
+    assert_eq!(names.len(), prefixes.len(), "{names:?}");
 }
 
 #[test]
@@ -139,7 +158,7 @@ proptest! {
 
     #[test]
     fn distinct_paths_have_distinct_names(
-        prefixes in proptest::collection::vec(prop_oneof!["cluster", "cluster\\.[ab]", "[ab]\\.[ab]"], 2),
+        prefixes in proptest::collection::vec("(cluster\\.){0,3}(cluster|[ab]|[ab]\\.[ab])", 2),
         names in proptest::collection::vec(proptest::collection::vec("[ab.]{1,2}|x{190,193}", 4), 2),
     ) {
         let mut seen = BTreeMap::new();

@@ -50,7 +50,7 @@ pub(super) fn rules() -> Vec<Rule> {
                      node, a file system or a licence. Needs the collector finished.",
             summary: "{{ humanizePercentage .Values.B.Value }} of the jobs that ended in the last hour have failed.",
             advice: "The Jobs dashboard shows which partition; sacct -s F,NF,OOM -S now-1hour -o user,nodelist,exitcode who and where.",
-            target: where_at_least(&of_cluster(overview::FAILING), ended, 20.0),
+            target: where_at_least(&of_cluster(overview::FAILING), &[(ended, 20.0)]),
             window: 600,
             reducer: "last",
             limit: Limit::Above(0.5),

@@ -51,7 +51,7 @@ fn scheduling() -> Vec<Rule> {
     let could_run = "movingMin(cluster.slurm_sched_stats.gauge-main_last_queue_length, '10min')";
     let changes = "movingSum(sumSeries(\
                    cluster.slurm_sched_interval.gauge-jobs_{submitted,started,completed,canceled}_per_minute), '10min')";
-    let backfill = where_at_least("cluster.slurm_sched_interval.gauge-bf_last_cycle_age", could_run, 1.0);
+    let backfill = "cluster.slurm_sched_interval.gauge-bf_last_cycle_age";
     vec![
         Rule {
             name: "backfill",
@@ -65,7 +65,7 @@ fn scheduling() -> Vec<Rule> {
             summary: "Jobs that could run wait, and the last backfill cycle began {{ humanizeDuration .Values.B.Value }} ago.",
             advice: "The Scheduler dashboard shows whether the last cycle ended; max_rpc_cnt with a high RPC load stops backfill, and so does a \
                      main scheduler that is always busy.",
-            target: where_at_least(&where_at_least(&backfill, changes, 0.01), pending, 1.0),
+            target: where_at_least(backfill, &[(could_run, 1.0), (changes, 0.01), (pending, 1.0)]),
             window: 600,
             reducer: "last",
             limit: Limit::Above(600.0),

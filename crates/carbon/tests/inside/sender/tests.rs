@@ -141,6 +141,10 @@ async fn nothing_is_lost(seed: u64) {
         proxy_closes_after: random.choice([None, None, Some(seconds(35))]).unwrap(),
         ..ReceiverKind::default()
     };
+    // A timer that would make an answer worthless, and over TLS makes none.
+    let timer = random.choice([kind.proxy_closes_after, Some(seconds(2))]).unwrap();
+    let kind =
+        if random.bool() { ReceiverKind { tls: true, proxy_closes_after: timer, ..kind } } else { kind };
     let mut events = Vec::new();
     for _ in 0..random.usize(1..6) {
         let long = between(&mut random, window * 3);
@@ -359,4 +363,33 @@ async fn a_receiver_that_is_always_slow_to_answer_gets_its_backlog() {
     push_each(&queue, 21..=200, seconds(30)).await;
     assert_eq!(world::stored().len(), 200);
     sender.stop();
+}
+
+/// After ten minutes the daemon closed it, and had none.
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_expires_costs_no_connection_that_works() {
+    let _receiver = world::begin(&[ReceiverKind { tls: true, ..ReceiverKind::default() }]);
+    let queue = queue(WINDOW);
+    let sender = start(&queue);
+    push_each(&queue, 1..=10, seconds(30)).await;
+    world::expire(0);
+    push_each(&queue, 11..=200, seconds(30)).await;
+    let status = sender.status();
+    assert_eq!((world::stored().len(), status.connects, status.due), (200, 1, 0), "{status:?}");
+    sender.stop();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon() {
+    let _receiver =
+        world::begin(&[ReceiverKind { closes_idle_after: Some(Duration::ZERO), ..ReceiverKind::default() }]);
+    for wait in (0..100).map(|n| Duration::from_millis(n * 100)) {
+        let queue = queue(WINDOW);
+        let sender = start(&queue);
+        queue.push(&tick(1, 137));
+        sleep(wait).await;
+        let began = Instant::now();
+        sender.drain(seconds(60)).await;
+        assert!(began.elapsed() < world::LOOKS / 2, "after {wait:?}: {:?}", began.elapsed());
+    }
 }

@@ -25,6 +25,9 @@ thread_local! {
     static WORLD: RefCell<Network> = RefCell::new(Network::default());
 }
 
+/// How long a look at the port takes.
+pub(super) const LOOKS: Duration = Duration::from_secs(3);
+
 /// Whose turn it is among connections with something unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -56,6 +59,8 @@ pub(super) struct ReceiverKind {
     pub(super) answers_after: Duration,
     /// A proxy in front of it closes its end this long after ours, whatever has been read.
     pub(super) proxy_closes_after: Option<Duration>,
+    /// TLS's own end comes only where everything was read: not from that proxy's timer, and not from a kernel whose program has died.
+    pub(super) tls: bool,
     /// Connections that it takes at once.
     pub(super) most_connections: usize,
 }
@@ -73,6 +78,7 @@ impl Default for ReceiverKind {
             closes_idle_after: None,
             answers_after: Duration::ZERO,
             proxy_closes_after: None,
+            tls: false,
             most_connections: usize::MAX,
         }
     }
@@ -97,11 +103,14 @@ struct Receiver {
     memory: VecDeque<(i64, f64, Duration)>,
     held: f64,
     stored: BTreeSet<i64>,
+    /// It takes no new connection: a certificate has expired.
+    refuses: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionEnd {
     Closed,
+    Truncated,
     Reset,
 }
 
@@ -153,6 +162,7 @@ pub(super) fn begin(kinds: &[ReceiverKind]) -> tokio::task::JoinSet<()> {
         memory: if kind.full { [(PART, kind.cache, Duration::ZERO)].into() } else { VecDeque::new() },
         held: if kind.full { kind.cache } else { 0.0 },
         stored: BTreeSet::new(),
+        refuses: false,
     };
     world(|world| *world = Network { receivers: kinds.iter().map(receiver).collect(), ..Network::default() });
     let mut steps = tokio::task::JoinSet::new();
@@ -168,6 +178,11 @@ pub(super) fn begin(kinds: &[ReceiverKind]) -> tokio::task::JoinSet<()> {
 /// What becomes of the process of a receiver.
 pub(super) fn set(receiver: usize, process: ReceiverState) {
     world(|world| world.set(receiver, process));
+}
+
+/// Its certificate is not accepted any more.
+pub(super) fn expire(receiver: usize) {
+    world(|world| world.receivers[receiver].refuses = true);
 }
 
 /// The name leads to another receiver.
@@ -188,11 +203,13 @@ pub(super) fn writes() -> BTreeMap<i64, u32> {
 impl Network {
     fn set(&mut self, receiver: usize, process: ReceiverState) {
         let links = self.links.values_mut().filter(|link| link.receiver == receiver);
+        let bare =
+            if self.receivers[receiver].kind.tls { ConnectionEnd::Truncated } else { ConnectionEnd::Closed };
         match process {
             ReceiverState::Down => {
                 for link in links {
                     let clean = link.accepted && link.unread.is_empty();
-                    link.end(if clean { ConnectionEnd::Closed } else { ConnectionEnd::Reset });
+                    link.end(if clean { bare } else { ConnectionEnd::Reset });
                 }
             }
             // The other kernel knows of nothing after that.
@@ -257,7 +274,8 @@ impl Network {
                 let idle = it.kind.closes_idle_after.is_some_and(|after| now >= link.last_bytes + after);
                 if (link.half_closed.is_some() && done && !it.paused) || (idle && link.unread.is_empty()) {
                     // What a proxy has taken it may yet hand on; here it never does.
-                    link.end(ConnectionEnd::Closed);
+                    let is_timer = it.kind.tls && !(link.half_closed.is_some() && read);
+                    link.end(if is_timer { ConnectionEnd::Truncated } else { ConnectionEnd::Closed });
                 }
             }
         }
@@ -333,6 +351,9 @@ impl SimulatedStream {
         let waits = world(|world| {
             let waiting = world.links.values().filter(|link| link.receiver == receiver && !link.accepted);
             match world.receivers[receiver].process {
+                ReceiverState::Runs if world.receivers[receiver].refuses => {
+                    Err(ConnectionError::Tls("the server's certificate expired".into()))
+                }
                 ReceiverState::Down => Err(refused(std::io::ErrorKind::ConnectionRefused)),
                 ReceiverState::Gone => Ok(true),
                 _ => Ok(waiting.count() > BACKLOG),
@@ -370,6 +391,7 @@ impl SimulatedStream {
     fn end(&self) -> Option<ConnectionError> {
         self.link(|link| link.ended).map(|end| match end {
             ConnectionEnd::Closed => ConnectionError::Closed,
+            ConnectionEnd::Truncated => ConnectionError::Truncated,
             ConnectionEnd::Reset => ConnectionError::Socket(std::io::ErrorKind::ConnectionReset.into()),
         })
     }
@@ -445,6 +467,11 @@ impl Stream for SimulatedStream {
 
     fn unacked(&self) -> Result<u64, ConnectionError> {
         Ok(0)
+    }
+
+    async fn suspicion(_: &Destination) -> Option<&'static str> {
+        sleep(LOOKS).await;
+        None
     }
 }
 

@@ -58,6 +58,8 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     let what =
         if canary.is_some() { "accepted and read the test point" } else { "accepts connections and reads" };
     let (error, advice) = match passed {
+        // Nothing was sent to which it could object.
+        Ok(()) if canary.is_none() && speaks_tls(to).await => plain_to_tls(),
         Ok(()) => {
             let read = format!("carbon {}: {what}", to.name);
             match to.protocol.unusual_port(to.address.port) {
@@ -83,7 +85,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             error.to_string(),
             "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon opens the next before it closes the last.",
         ),
-        Err(error @ ConnectionError::Tls(_)) => (
+        Err(error @ (ConnectionError::Tls(_) | ConnectionError::TlsSilence(_))) => (
             error.to_string(),
             "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates.",
         ),
@@ -91,10 +93,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             error.to_string(),
             "Without close_notify its answer proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false.",
         ),
-        Err(_) if speaks_tls(to).await => (
-            "the port speaks TLS, and this destination does not".to_owned(),
-            "Say tls = true in its [[carbon]] table, with ca_file if its certificate is of an authority of your own.",
-        ),
+        Err(_) if speaks_tls(to).await => plain_to_tls(),
         Err(error) => (
             format!("accepts connections, but closes them at once: {error}"),
             "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",
@@ -102,6 +101,13 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
     };
     report.wrong(&format!("carbon {}: {error}", to.name), advice)?;
     Ok(false)
+}
+
+fn plain_to_tls() -> (String, &'static str) {
+    (
+        "the port speaks TLS, and this destination does not".to_owned(),
+        "Set tls = true in its [[carbon]] table, with ca_file if its certificate is of an authority of your own.",
+    )
 }
 
 #[cfg(feature = "tls")]

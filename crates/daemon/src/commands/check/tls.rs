@@ -15,16 +15,18 @@ const DAY: u64 = 86_400;
 /// A file with more authorities than that is the system's own list.
 const MOST_NAMED: usize = 4;
 
-/// The files of every destination.
-pub(super) fn files(config: &Config, report: &mut Report) -> Result<()> {
+/// The files of every destination. Only a problem where `connects`, as far as they can be read: a reload, which checks its own file
+/// first, makes nothing worse.
+pub(super) fn files(config: &Config, connects: bool, report: &mut Report) -> Result<()> {
     for to in &config.carbon {
         let Some(tls) = &to.tls else { continue };
         let settings = tls.settings();
         if let Some(path) = &settings.ca_file {
-            file("ca_file", path, to, report)?;
+            // Next to it there may be its successor.
+            file("ca_file", path, to, false, report)?;
         }
         let Some((path, _)) = &settings.identity else { continue };
-        if let (true, Err(error)) = (file("cert_file", path, to, report)?, tls.check_identity()) {
+        if let (true, Err(error)) = (file("cert_file", path, to, connects, report)?, tls.check_identity()) {
             report.wrong(
                 &format!("carbon {}: key_file: {error}", to.name),
                 "It must be the private key of cert_file in PEM, without a password, readable by the daemon's user.",
@@ -35,17 +37,18 @@ pub(super) fn files(config: &Config, report: &mut Report) -> Result<()> {
 }
 
 /// Whether it can be read.
-fn file(key: &str, path: &Path, to: &Destination, report: &mut Report) -> Result<bool> {
+fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut Report) -> Result<bool> {
     let name = format!("carbon {}: {key} {}", to.name, path.display());
     let found = carbon::certificates(path);
     match &found {
         Ok(found) if found.len() > MOST_NAMED => {
             report.good(&format!("{name}: {} certificates", found.len()))
         }
-        Ok(found) => found.iter().try_for_each(|certificate| expiry(&name, certificate, report)),
+        Ok(found) => found.iter().try_for_each(|certificate| expiry(&name, certificate, is_needed, report)),
         Err(error) => report.wrong(
             &format!("carbon {}: {key}: {error}", to.name),
-            "It must be a file of certificates in PEM, readable by the daemon's user: check as that one.",
+            "It must be a file of certificates in PEM, readable by the daemon's user: check as that one. Below /home or /root \
+             the unit needs ProtectHome=read-only in a drop-in.",
         ),
     }?;
     Ok(found.is_ok())
@@ -54,14 +57,21 @@ fn file(key: &str, path: &Path, to: &Destination, report: &mut Report) -> Result
 /// What a connection shows of the server.
 pub(super) fn connected(connection: &TlsConnection, to: &Destination, report: &mut Report) -> Result<()> {
     let name = format!("carbon {}: speaks {}", to.name, connection.version());
-    connection.certificates().iter().try_for_each(|certificate| expiry(&name, certificate, report))
+    // That of the server itself has not expired; it may send one that is not needed.
+    connection.certificates().iter().try_for_each(|certificate| expiry(&name, certificate, false, report))
 }
 
-fn expiry(name: &str, certificate: &Certificate, report: &mut Report) -> Result<()> {
+fn expiry(name: &str, certificate: &Certificate, is_needed: bool, report: &mut Report) -> Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let (text, is_soon) = expires(certificate.expires, now);
     let text = format!("{name}: certificate {:?} {text}", certificate.subject);
-    if is_soon { report.unknown(&format!("{text}: renew it")) } else { report.good(&text) }
+    if certificate.expires < now && is_needed {
+        report.wrong(&text, "Renew it: a receiver refuses a certificate that has expired.")
+    } else if is_soon {
+        report.unknown(&format!("{text}: renew it"))
+    } else {
+        report.good(&text)
+    }
 }
 
 /// In words, and whether that is soon or over.
@@ -72,7 +82,7 @@ fn expires(at: u64, now: u64) -> (String, bool) {
         |at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d").to_string(),
     );
     match at.checked_sub(now) {
-        None => (format!("expired on {day}, {} days ago", (now - at) / DAY), true),
+        None => (format!("has expired, on {day}, {} days ago", (now - at) / DAY), true),
         Some(left) => (format!("expires on {day}, in {} days", left / DAY), left < SOON.as_secs()),
     }
 }

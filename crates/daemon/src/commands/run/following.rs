@@ -1,5 +1,7 @@
 //! `[slurm] follow` in the daemon's loop: which ticks ask slurmctld, and what is published where it waits.
 
+use std::time::Duration;
+
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
@@ -20,6 +22,26 @@ impl Daemon {
         }
         let step = self.follow.as_mut().map(|follow| follow.begin(timestamp));
         self.go_on(timestamp, step.unwrap_or(FollowStep::Ask));
+    }
+
+    /// A tick while an answer is awaited. Where the daemon follows, that answer may be late because slurmctld has just taken over: libslurm
+    /// tries a closed port again after a second. So the tick is begun behind it, as long as its slot is not over.
+    pub(super) fn defer(&mut self, timestamp: i64) {
+        let skipped = match &mut self.follow {
+            Some(follow) => follow.defer(timestamp),
+            None => Some(timestamp),
+        };
+        if let Some(skipped) = skipped {
+            self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(1);
+            self.emit(skipped, TickOutcome::Failed);
+        }
+    }
+
+    /// The answer is there: the tick that came meanwhile begins.
+    pub(super) fn begin_deferred(&mut self) {
+        if let Some(timestamp) = self.follow.as_mut().and_then(Follow::deferred) {
+            self.begin(timestamp);
+        }
     }
 
     fn go_on(&mut self, timestamp: i64, step: FollowStep) {
@@ -90,7 +112,7 @@ impl Daemon {
             TickOutcome::Failed => TickRole::Down,
             TickOutcome::GivenUp => return false,
         };
-        let change = follow.note(role);
+        let change = follow.note(role, Duration::from_secs(self.config.interval.into()));
         let is_active = role == TickRole::Active;
         (self.health.standby, self.health.handover) = (Some(!is_active), Some(change.handover));
         if change.handover {

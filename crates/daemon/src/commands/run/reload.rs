@@ -94,8 +94,9 @@ impl Daemon {
             logging.change(config.log);
         }
         if (config.interval, &config.slurm) != (self.config.interval, &self.config.slurm)
-            && let Some(timestamp) =
-                self.pending.take().or_else(|| self.follow.as_mut().and_then(Follow::give_up))
+            && let Some(timestamp) = self.pending.take().or_else(|| {
+                self.follow.as_mut().and_then(|follow| follow.give_up().or_else(|| follow.deferred()))
+            })
         {
             self.emit(timestamp, TickOutcome::GivenUp);
         }
