@@ -96,10 +96,10 @@ impl<T: ?Sized> Leaves for &[Metric<T>] {
     }
 }
 
-/// Metrics of two types below one level.
-impl<A: ?Sized, B: ?Sized> Leaves for (&[Metric<A>], &[Metric<B>]) {
+/// Metrics of several types below one level.
+impl<A: Leaves, B: Leaves> Leaves for (A, B) {
     fn leaves(&self) -> Vec<Leaf> {
-        let (first, second) = (Leaves::leaves(&self.0), Leaves::leaves(&self.1));
+        let (first, second) = (self.0.leaves(), self.1.leaves());
         first.into_iter().chain(second).collect()
     }
 }
