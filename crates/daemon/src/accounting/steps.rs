@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use slurm_snapshot::{Finished, Request, Used};
 
 use super::plan::Plan;
-use crate::finished::{Ledger, Round};
+use crate::finished::{FinishedLedger, FinishedRound};
 
 /// So many jobs at once: each has a question of its own to slurmdbd's database, and any number of steps.
 const MOST_JOBS: usize = 1000;
@@ -25,7 +25,12 @@ pub(super) struct Measuring {
 
 impl Measuring {
     /// Of what was read, what `round` would count.
-    pub(super) fn of(finished: Finished, elapsed: u64, round: &Round, ledger: &Ledger) -> Self {
+    pub(super) fn of(
+        finished: Finished,
+        elapsed: u64,
+        round: &FinishedRound,
+        ledger: &FinishedLedger,
+    ) -> Self {
         let (left, since) = round.steps_of(&finished, ledger);
         Self { finished, elapsed, left, asked: Vec::new(), since }
     }
@@ -69,7 +74,8 @@ mod tests {
             .collect();
         let jobs = (0..1501).map(job).collect();
         let finished = Finished { jobs, started, ..Finished::default() };
-        let (round, ledger) = (Round::new(1000, 3600, Levels::default()), Ledger::first("c", 0));
+        let (round, ledger) =
+            (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
         let mut measuring = Measuring::of(finished, 5, &round, &ledger);
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
@@ -91,7 +97,8 @@ mod tests {
     fn an_answer_that_lacks_a_job_is_none() {
         let jobs = vec![FinishedJob { id: 9, end: 1000, state: 3, tasks: 1, ..Default::default() }];
         let finished = Finished { jobs, started: vec![(9, 4, 900)], ..Finished::default() };
-        let (round, ledger) = (Round::new(1000, 3600, Levels::default()), Ledger::first("c", 0));
+        let (round, ledger) =
+            (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
         let mut measuring = Measuring::of(finished, 5, &round, &ledger);
         assert_eq!(measuring.next(&plan(), 2000).unwrap().jobs, [4]);
         let another = Used { id: 8, cpu: 1, is_open: false };

@@ -6,7 +6,7 @@ use carbon::path;
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{Finished, FinishedJob, Used};
 
-use super::ledger::Ledger;
+use super::ledger::FinishedLedger;
 use super::seen::{end_of, hour_of};
 use super::tally::{Figures, Spread, Tally};
 
@@ -36,23 +36,24 @@ pub(crate) struct Levels {
 
 impl Levels {
     /// Each kind: how its levels begin, how many there may be, where the others are, and where those without a name are.
-    const fn kinds(self) -> [Kind; 3] {
+    const fn kinds(self) -> [LevelKind; 3] {
         [
-            Kind { own: "account.", most: self.accounts, others: "other_accounts", none: "no_account" },
-            Kind { own: "qos.", most: self.qos, others: "other_qos", none: "no_qos" },
-            Kind { own: "user.", most: self.users, others: "other_users", none: "no_user" },
+            LevelKind { own: "account.", most: self.accounts, others: "other_accounts", none: "no_account" },
+            LevelKind { own: "qos.", most: self.qos, others: "other_qos", none: "no_qos" },
+            LevelKind { own: "user.", most: self.users, others: "other_users", none: "no_user" },
         ]
     }
 
     /// Whether a level is still asked for.
     pub(super) fn has(self, level: &str) -> bool {
-        let is_its = |kind: &Kind| level.starts_with(kind.own) || [kind.others, kind.none].contains(&level);
+        let is_its =
+            |kind: &LevelKind| level.starts_with(kind.own) || [kind.others, kind.none].contains(&level);
         self.kinds().iter().find(|kind| is_its(kind)).is_none_or(|kind| kind.most > 0)
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct LevelKind {
     own: &'static str,
     most: usize,
     others: &'static str,
@@ -62,7 +63,7 @@ struct Kind {
 /// What the reading of a round was like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Reading {
+pub(crate) struct RoundReading {
     /// µs of all of its requests.
     pub(crate) elapsed: u64,
     /// Jobs that slurmdbd has told of the last `window`, counted now or before.
@@ -77,7 +78,7 @@ pub(crate) struct Reading {
 
 /// Jobs that are read and not counted yet.
 #[derive(Debug, Default)]
-pub(crate) struct Round {
+pub(crate) struct FinishedRound {
     /// When it began, Unix seconds.
     pub(crate) moment: i64,
     /// The last `window` of that.
@@ -85,7 +86,7 @@ pub(crate) struct Round {
     /// When slurmctld had something to tell slurmdbd for the last time, Unix seconds.
     pub(crate) busy: i64,
     pub(crate) levels: Levels,
-    pub(crate) reading: Reading,
+    pub(crate) reading: RoundReading,
     /// Whether everything since the floor has been read.
     pub(crate) is_complete: bool,
     /// Its jobs are in the totals, and another host's daemon publishes what they add.
@@ -123,7 +124,7 @@ impl Incomplete {
 
 /// Whether it has been counted. One that was submitted, and ended, when the hour was over in which its number was counted is another: a
 /// database that was restored from a backup gives numbers again.
-fn is_seen(job: &FinishedJob, ledger: &Ledger) -> bool {
+fn is_seen(job: &FinishedJob, ledger: &FinishedLedger) -> bool {
     ledger.seen_in(job.id).is_some_and(|hour| job.submit.min(job.end) < end_of(hour))
 }
 
@@ -135,7 +136,7 @@ struct Growing {
     runs: Vec<u64>,
 }
 
-impl Round {
+impl FinishedRound {
     /// One that begins at `moment`.
     pub(crate) fn new(moment: i64, window: i64, levels: Levels) -> Self {
         Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
@@ -143,7 +144,7 @@ impl Round {
 
     /// Of the jobs that had started those that may count in this round: by job id, and when the first of them started. What their
     /// steps have used belongs to what is added.
-    pub(crate) fn steps_of(&self, finished: &Finished, ledger: &Ledger) -> (Vec<u32>, i64) {
+    pub(crate) fn steps_of(&self, finished: &Finished, ledger: &FinishedLedger) -> (Vec<u32>, i64) {
         if finished.started.is_empty() {
             return (Vec::new(), 0);
         }
@@ -155,7 +156,7 @@ impl Round {
     }
 
     /// Takes what slurmdbd has told: jobs that the ledger has not counted, nor this round before.
-    pub(crate) fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &Ledger) {
+    pub(crate) fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &FinishedLedger) {
         let of_slurmctld = finished.min_job_age.is_some();
         self.of_slurmctld = Some(of_slurmctld);
         self.efficiency &= !of_slurmctld;
@@ -206,7 +207,7 @@ impl Round {
         }
     }
 
-    fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &Ledger) {
+    fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &FinishedLedger) {
         self.latest = self.latest.max(Some(job.end));
         if ledger.last_moment().is_some_and(|last| job.end.saturating_add(GRACE) < last) {
             self.reading.late_jobs = self.reading.late_jobs.saturating_add(tally.jobs());
@@ -230,7 +231,7 @@ impl Round {
         }
     }
 
-    fn level(&self, kind: Kind, name: &str, ledger: &Ledger) -> String {
+    fn level(&self, kind: LevelKind, name: &str, ledger: &FinishedLedger) -> String {
         if name.is_empty() {
             return kind.none.to_owned();
         }

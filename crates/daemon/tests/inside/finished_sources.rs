@@ -2,9 +2,9 @@
 
 use slurm_snapshot::{Finished, FinishedJob, Used};
 
-use crate::finished::{HOUR, Ledger, Levels, Round, Span, Tally};
+use crate::finished::{FinishedLedger, FinishedRound, HOUR, Levels, RememberedSpan, Tally};
 
-const SPAN: Span = Span { seconds: 25 * HOUR, ids: 1_000_000 };
+const SPAN: RememberedSpan = RememberedSpan { seconds: 25 * HOUR, ids: 1_000_000 };
 const START: i64 = 1_700_000_000 / HOUR * HOUR;
 
 fn job(id: u64, submit: i64, end: i64) -> FinishedJob {
@@ -12,10 +12,10 @@ fn job(id: u64, submit: i64, end: i64) -> FinishedJob {
 }
 
 /// A round that has read this; what it has counted.
-fn round(ledger: &mut Ledger, now: i64, finished: &Finished) -> Tally {
-    let total = |ledger: &Ledger| ledger.counts().totals.get("total").copied().unwrap_or_default();
+fn round(ledger: &mut FinishedLedger, now: i64, finished: &Finished) -> Tally {
+    let total = |ledger: &FinishedLedger| ledger.counts().totals.get("total").copied().unwrap_or_default();
     let before = total(ledger);
-    let mut round = Round::new(now, HOUR, Levels::default());
+    let mut round = FinishedRound::new(now, HOUR, Levels::default());
     (round.efficiency, round.is_complete) = (true, true);
     round.add(finished, 1, ledger);
     let next = ledger.next(round, ledger.slot(now, 60), SPAN);
@@ -31,19 +31,19 @@ fn told(jobs: &[FinishedJob]) -> Finished {
 
 #[test]
 fn a_number_that_a_restored_database_gives_again_is_another_job() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let old = job(7, START + 10, START + 20);
     assert_eq!(round(&mut ledger, START + 60, &told(&[old])).started, 1);
     let its_end_was_changed = job(7, START + 10, START + 5 * HOUR);
     assert_eq!(round(&mut ledger, START + 5 * HOUR, &told(&[its_end_was_changed])).started, 0);
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     round(&mut ledger, START + 60, &told(&[old]));
     let new = job(7, START + 4 * HOUR, START + 5 * HOUR);
     for counted in [1, 0, 0] {
         assert_eq!(round(&mut ledger, START + 5 * HOUR, &told(&[new])).started, counted);
     }
     // slurmctld's clock was set back while it ran.
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     for counted in [1, 0, 0] {
         let back = job(8, START + 4 * HOUR, START + 20);
         assert_eq!(round(&mut ledger, START + 60, &told(&[back])).started, counted);
@@ -52,7 +52,7 @@ fn a_number_that_a_restored_database_gives_again_is_another_job() {
 
 #[test]
 fn where_slurmdbd_takes_over_from_slurmctld_or_goes_no_job_counts_twice() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let of_slurmctld = |jobs: &[FinishedJob]| Finished { min_job_age: Some(300), ..told(jobs) };
     let ends = [START + 10, START + 70, START + 130, START + 190];
     let in_slurmdbd = ends.map(|end| job(u64::try_from(end).unwrap() % 1000, START, end));
@@ -67,10 +67,10 @@ fn where_slurmdbd_takes_over_from_slurmctld_or_goes_no_job_counts_twice() {
 
 #[test]
 fn a_job_counts_with_what_its_steps_have_used_and_waits_for_those_that_are_open() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let jobs = [job(1, START, START + 5), job(2, START, START + 5), job(3, START, START + 5)];
     let used = |id, cpu, is_open| Used { id, cpu, is_open };
-    let at = |ledger: &mut Ledger, after: i64, used: &[Used]| {
+    let at = |ledger: &mut FinishedLedger, after: i64, used: &[Used]| {
         let tally = round(ledger, START + after, &Finished { used: used.to_vec(), ..told(&jobs) });
         (tally.started, tally.cpu_used)
     };
