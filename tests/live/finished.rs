@@ -2,6 +2,7 @@
 //!
 //! The truth is what sacct and the database's own GROUP BY say, after array tasks have been expanded here.
 
+mod efficiency;
 mod hangs;
 mod jobs;
 mod sent;
@@ -46,10 +47,15 @@ fn toml(folder: &Folder, slurm: &Slurm, sink: &Sink) -> String {
 
 impl Stage {
     fn start() -> Result<Self> {
+        Self::start_with("", "")
+    }
+
+    /// With these settings of the collector too, and lines of slurm.conf.
+    fn start_with(settings: &str, slurm_conf: &str) -> Result<Self> {
         let folder = Folder::new()?;
-        let accounting = Accounting::start(&folder)?;
+        let accounting = Accounting::start_with(&folder, slurm_conf, "")?;
         let sink = Sink::start(Manner::Record)?;
-        let toml = toml(&folder, &accounting.slurm, &sink);
+        let toml = toml(&folder, &accounting.slurm, &sink) + settings;
         let daemon = sandbox::daemon::spawn_daemon(&folder, "daemon", &toml)?;
         let stage = Self { daemon, sink, accounting, _folder: folder };
         wait::until("the first round", MINUTE, || stage.sent().is_ok_and(|sent| sent.rounds() > 0))?;

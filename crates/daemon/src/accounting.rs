@@ -5,6 +5,7 @@
 //! round before that is on disk. slurmdbd may block for minutes: nothing else waits for it.
 
 mod plan;
+mod steps;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 pub(crate) use self::plan::{ID_BYTES, Plan, Sparing};
+use self::steps::Measuring;
 use crate::derive::{exact_f64, seconds_since};
 use crate::finished::{FinishedLedger, FinishedRound, HOUR, Next, RememberedSpan};
 use crate::replies::ReplyCounters;
@@ -77,6 +79,8 @@ struct RoundUnderWay {
     to: i64,
     catch_up: bool,
     has_answer: bool,
+    /// What was read last, while slurmdbd is asked for the steps of that.
+    measuring: Option<Measuring>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,8 +202,16 @@ impl Accounting {
         };
         let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
         (round.busy, round.is_silent) = (self.busy, !counts || self.rebuilds);
+        round.efficiency = self.plan.efficiency;
         let to = now.saturating_add(AHEAD);
-        self.work = Some(RoundUnderWay { round, from, to, catch_up: self.catch_up, has_answer: false });
+        self.work = Some(RoundUnderWay {
+            round,
+            from,
+            to,
+            catch_up: self.catch_up,
+            has_answer: false,
+            measuring: None,
+        });
         if self.ask() {
             self.is_behind = false;
             return;
@@ -276,7 +288,23 @@ impl Accounting {
         let who = if finished.min_job_age.is_some() { "slurmctld" } else { "slurmdbd" };
         one_more(&mut self.counters.readings_ok);
         (self.counters.duration, self.counters.hidden) = (took, false);
-        work.round.add(&finished, took.unwrap_or(0), ledger);
+        let took = took.unwrap_or(0);
+        let measuring = match work.measuring.take() {
+            Some(measuring) => measuring.with(&finished.used, took),
+            None => Some(Measuring::of(finished, took, &work.round, ledger)),
+        };
+        let Some(mut measuring) = measuring else {
+            debug!("slurmdbd has not told the steps of all jobs");
+            one_more(&mut self.counters.readings_failed);
+            return self.end(false, now);
+        };
+        if let Some(request) = measuring.next(&self.plan, now.saturating_add(AHEAD)) {
+            work.measuring = Some(measuring);
+            self.asked = self.source.ask(request);
+            return if self.asked { None } else { self.end(false, now) };
+        }
+        let (finished, elapsed) = measuring.done();
+        work.round.add(&finished, elapsed, ledger);
         let work = self.work.as_ref()?;
         let since = work.from.max(self.piece_from(work));
         let seconds = work.to.saturating_sub(since);
@@ -286,7 +314,7 @@ impl Accounting {
             let read_from = if finished.min_job_age.is_some() { work.from } else { since };
             (work.to, work.has_answer) = (read_from.saturating_sub(1), true);
         }
-        self.cost_to_slurmctld = finished.min_job_age.and(took).map(|took| (asked_at, took));
+        self.cost_to_slurmctld = finished.min_job_age.map(|_| (asked_at, took));
         match self.logged {
             LoggedAccounting::Failed(since) => {
                 let after = humantime::format_duration(Duration::from_secs(since.elapsed().as_secs()));
@@ -411,11 +439,14 @@ mod tests {
     const NOW: i64 = 1_700_000_000;
     const FREELY: Sparing = Sparing { max_duty: 1.0, is_busy: false };
 
-    fn accounting(records: BTreeMap<String, Arc<[u8]>>, now: i64) -> (Accounting, bool) {
+    pub(super) fn plan() -> Plan {
         let levels = Levels::default();
-        let plan = Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, most_ids: 1000 };
+        Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, efficiency: true, most_ids: 1000 }
+    }
+
+    fn accounting(records: BTreeMap<String, Arc<[u8]>>, now: i64) -> (Accounting, bool) {
         let slurm = SlurmSettings { reader: Some("/nonexistent".into()), ..Config::default().slurm };
-        let mut accounting = Accounting::new(patient(&slurm), plan, false);
+        let mut accounting = Accounting::new(patient(&slurm), plan(), false);
         let is_missing = accounting.open("c", now, || Some(records));
         (accounting, is_missing)
     }

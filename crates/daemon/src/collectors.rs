@@ -27,7 +27,7 @@ mod sched_interval;
 mod sched_stats;
 mod slurmdbd;
 
-pub(crate) use self::finished::{FinishedSettings, batch as finished_batch};
+pub(crate) use self::finished::{FinishedSettings, batch as finished_batch, paths as finished_paths};
 
 /// A kind of metrics that can be had or not.
 pub(crate) struct Collector {

@@ -20,6 +20,9 @@ mod finished;
 #[cfg(test)]
 #[path = "../tests/inside/finished_model.rs"]
 mod finished_model;
+#[cfg(test)]
+#[path = "../tests/inside/finished_sources.rs"]
+mod finished_sources;
 mod follow;
 #[cfg(test)]
 #[path = "../tests/inside/golden.rs"]

@@ -7,25 +7,29 @@
 #[cfg(not(slurm_ge_2605))]
 use std::ffi::c_char;
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 use nix::errno::Errno;
 use nix::unistd::{Uid, User};
-use slurm_snapshot::{FINAL_STATES, Finished, Request, Visibility};
+use slurm_snapshot::{FINAL_STATES, Finished, Request, Used, Visibility};
 use slurm_sys::{
-    SLURMDB_ADMIN_OPERATOR, slurm_list_pointer, slurmdb_assoc_cond_t, slurmdb_job_cond_t, slurmdb_job_rec_t,
-    slurmdb_qos_cond_t, slurmdb_qos_rec_t, slurmdb_tres_cond_t, slurmdb_tres_rec_t, slurmdb_user_cond_t,
-    slurmdb_user_rec_t,
+    SLURMDB_ADMIN_OPERATOR, slurm_list_pointer, slurm_selected_step_t, slurmdb_assoc_cond_t,
+    slurmdb_job_cond_t, slurmdb_job_rec_t, slurmdb_qos_cond_t, slurmdb_qos_rec_t, slurmdb_step_rec_t,
+    slurmdb_tres_cond_t, slurmdb_tres_rec_t, slurmdb_user_cond_t, slurmdb_user_rec_t,
 };
 
 use crate::client::{CallError, Client, failure};
-use crate::finished::{DbdJobRow, FinishedFold, GpuTres};
-use crate::raw::{self, NoReply, bytes, last_errno, number, text};
+use crate::finished::{DbdJobRow, FinishedFold, GpuTres, Steps};
+use crate::raw::{self, NO_VAL, NoReply, bytes, last_errno, number, text};
 use crate::survey_calls::own_conf;
 
 /// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: times as they are, not as far as they
 /// are within the time asked for.
 const FLAGS: u8 = 1 | 1 << 1 | 1 << 2;
+
+/// The same without `NO_STEP`, and `JOBCOND_FLAG_NO_WHOLE_HETJOB`: a component alone.
+const WITH_STEPS: u8 = 1 | 1 << 2 | 1 << 5;
 
 /// `SLURMDB_JOB_FLAG_NOTSET`: however a job was started.
 const ANY_START: u8 = 1;
@@ -52,7 +56,7 @@ impl Client {
     /// slurmdbd or its database did not answer, or slurmctld.
     pub fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError> {
         if !has_slurmdbd() {
-            return Ok((None, self.finished_of_slurmctld()?));
+            return Ok((None, self.finished_of_slurmctld(request.options.users)?));
         }
         let own = accounting_conf()?;
         let connection = DbdConnection::open()?;
@@ -61,7 +65,11 @@ impl Client {
         if visibility.may_hide("jobs") {
             return Ok((Some(visibility), Finished::default()));
         }
-        let finished = connection.jobs(&own.cluster, request)?;
+        let finished = if request.jobs.is_empty() {
+            connection.jobs(&own.cluster, request)?
+        } else {
+            Finished { used: connection.used(&own.cluster, request)?, ..Finished::default() }
+        };
         drop(connection);
         raw::give_memory_back();
         Ok((Some(visibility), finished))
@@ -185,7 +193,7 @@ impl DbdConnection {
         let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), &raw mut condition) };
         // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
         let records = unsafe { SlurmList::receive("slurmdb_jobs_get", call) }?;
-        let mut fold = FinishedFold::default();
+        let mut fold = FinishedFold::new(request.options.steps);
         let mut walk = |record: &slurmdb_job_rec_t| {
             // SAFETY: libslurm unpacks a record's strings with their NULs, or leaves them NULL.
             fold.add(&unsafe { row(record) });
@@ -196,6 +204,35 @@ impl DbdConnection {
         let gpus = if fold.has_other_tres() { self.gpus()? } else { Vec::new() };
         let qos = if request.options.qos && !fold.is_empty() { self.qos()? } else { Vec::new() };
         Ok(fold.finish(&gpus, &qos))
+    }
+
+    /// What the jobs that the request names have used. slurmdbd's condition on the time is one on each of their steps too.
+    fn used(&self, cluster: &CStr, request: &Request) -> Result<Vec<Used>, CallError> {
+        let (clusters, jobs) = (Texts::new([cluster.to_owned()]), Selected::new(&request.jobs));
+        let mut condition = slurmdb_job_cond_t {
+            cluster_list: clusters.list.0,
+            step_list: jobs.list.0,
+            flags: WITH_STEPS.into(),
+            db_flags: ANY_START.into(),
+            usage_start: request.since.unwrap_or(0),
+            usage_end: request.until.unwrap_or(0),
+            ..Default::default()
+        };
+        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), &raw mut condition) };
+        // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
+        let records = unsafe { SlurmList::receive("slurmdb_jobs_get", call) }?;
+        let mut used = Vec::new();
+        let take = |record: &slurmdb_job_rec_t| {
+            // A job id may be an array's too: then all of its tasks are told.
+            if request.jobs.contains(&record.jobid) {
+                // SAFETY: the record's steps are NULL or a list of libslurm's records of steps, which lives as long as the record.
+                used.push(unsafe { steps(record.steps) }.used(record.db_index));
+            }
+        };
+        // SAFETY: the elements are libslurm's records of jobs.
+        unsafe { records.each(take) };
+        Ok(used)
     }
 
     /// The numbers of TRES that are GPUs: of any type, or all of one type.
@@ -252,6 +289,7 @@ impl Drop for DbdConnection {
 unsafe fn row(record: &slurmdb_job_rec_t) -> DbdJobRow<'_> {
     DbdJobRow {
         id: record.db_index,
+        job_id: record.jobid,
         end: record.end,
         state: record.state,
         submit: record.submit,
@@ -272,6 +310,31 @@ unsafe fn row(record: &slurmdb_job_rec_t) -> DbdJobRow<'_> {
         // SAFETY: the same.
         tres: unsafe { bytes(record.tres_alloc_str) },
     }
+}
+
+/// What all of a job's steps come to.
+///
+/// # Safety
+/// The list is NULL, or its elements are libslurm's records of steps, and nobody changes it meanwhile.
+unsafe fn steps(list: slurm_list_pointer) -> Steps {
+    let mut steps = Steps::default();
+    if !list.is_null() {
+        // The job's record destroys it.
+        let list = ManuallyDrop::new(SlurmList(list));
+        let take = |step: &slurmdb_step_rec_t| {
+            // SAFETY: NULL or a string, which lives as long as the record.
+            let usage = unsafe { bytes(step.stats.tres_usage_in_tot) };
+            steps.add(wide(step.state), [wide(step.tot_cpu_sec), wide(step.tot_cpu_usec)], usage);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { list.each(take) };
+    }
+    steps
+}
+
+/// Numbers have 32 or 64 bits with the release.
+fn wide(number: impl Into<u64>) -> u64 {
+    number.into()
 }
 
 /// Numbers of states as slurmdbd takes them.
@@ -347,6 +410,27 @@ impl Texts {
             unsafe { slurm_sys::slurm_list_append(list.0, text.as_ptr().cast_mut().cast()) };
         }
         Self { list, _texts: texts }
+    }
+}
+
+/// A list of jobs that this process owns: each whole.
+struct Selected {
+    list: SlurmList,
+    _jobs: Vec<slurm_selected_step_t>,
+}
+
+impl Selected {
+    fn new(ids: &[u32]) -> Self {
+        // SAFETY: makes an empty list, whose elements it will not free.
+        let list = SlurmList(unsafe { slurm_sys::slurm_list_create(None) });
+        let mut jobs: Vec<slurm_selected_step_t> = ids.iter().map(|_| Default::default()).collect();
+        for (job, id) in jobs.iter_mut().zip(ids) {
+            (job.array_task_id, job.het_job_offset) = (NO_VAL, NO_VAL);
+            (job.step_id.job_id, job.step_id.step_het_comp, job.step_id.step_id) = (*id, NO_VAL, NO_VAL);
+            // SAFETY: the list is there; it holds the pointer, and the job outlives it: fields are dropped in their order.
+            unsafe { slurm_sys::slurm_list_append(list.0, ptr::from_mut(job).cast()) };
+        }
+        Self { list, _jobs: jobs }
     }
 }
 

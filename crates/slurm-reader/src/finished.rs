@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{Finished, FinishedJob, NameNumbers, array};
+use slurm_snapshot::{Finished, FinishedJob, NameNumbers, Used, array};
 
 /// No moment: `NO_VAL` in a time. `INFINITE` is one more.
 const NO_TIME: i64 = 0xffff_fffe;
@@ -19,10 +19,14 @@ const FIRST_OF_SITE: u32 = 1001;
 /// Counts from here on are no counts: `NO_VAL64` and `INFINITE64`.
 const NO_COUNT: u64 = u64::MAX - 1;
 
+/// `JOB_COMPLETE`, the first state that something ends in.
+const COMPLETE: u64 = 3;
+
 /// One of slurmdbd's rows.
 #[derive(Debug, Default)]
 pub(crate) struct DbdJobRow<'a> {
     pub(crate) id: u64,
+    pub(crate) job_id: u32,
     pub(crate) end: i64,
     pub(crate) state: u32,
     pub(crate) submit: i64,
@@ -63,7 +67,10 @@ impl GpuTres {
 /// Rows that are walked.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedFold {
+    /// Whether it is noted which jobs had started.
+    with_steps: bool,
     jobs: Vec<FinishedJob>,
+    started: Vec<(u64, u32, i64)>,
     /// By the job's place: TRES of the site, whose meaning is asked for afterwards.
     others: Vec<(usize, u32, u64)>,
     names: NameNumbers,
@@ -71,6 +78,10 @@ pub(crate) struct FinishedFold {
 }
 
 impl FinishedFold {
+    pub(crate) fn new(with_steps: bool) -> Self {
+        Self { with_steps, ..Self::default() }
+    }
+
     pub(crate) fn add(&mut self, row: &DbdJobRow<'_>) {
         // One that is cancelled while it waits may get the moment of that as its start too. It never had anything.
         let has_started = is_moment(row.start) && !row.tres.is_empty();
@@ -88,6 +99,7 @@ impl FinishedFold {
         let mut job = FinishedJob {
             id: row.id,
             end: row.end,
+            submit: row.submit,
             state: row.state,
             tasks,
             wait,
@@ -102,6 +114,9 @@ impl FinishedFold {
             },
             ..FinishedJob::default()
         };
+        if has_started && self.with_steps {
+            self.started.push((row.id, row.job_id, row.start));
+        }
         let place = self.jobs.len();
         for part in row.tres.split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
             match tres(part) {
@@ -157,8 +172,32 @@ impl FinishedFold {
             jobs: self.jobs,
             names: self.names.into_names(),
             unparsed: self.unparsed,
-            min_job_age: None,
+            started: self.started,
+            ..Finished::default()
         }
+    }
+}
+
+/// What a job's steps have used, as sacct adds it up.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    /// µs.
+    cpu: u64,
+    is_open: bool,
+}
+
+impl Steps {
+    /// slurmdbd gives a step that has no end the state and the end of its job. What it used, `usage` among it, comes with its end,
+    /// which for a job that was cancelled is behind the job's: its tasks get SIGKILL up to KillWait later.
+    pub(crate) fn add(&mut self, state: u64, [seconds, micros]: [u64; 2], usage: &[u8]) {
+        self.is_open |= state < COMPLETE || usage.is_empty();
+        if state >= COMPLETE {
+            self.cpu = self.cpu.saturating_add(seconds.saturating_mul(1_000_000)).saturating_add(micros);
+        }
+    }
+
+    pub(crate) const fn used(&self, id: u64) -> Used {
+        Used { id, cpu: self.cpu / 1000, is_open: self.is_open }
     }
 }
 
@@ -214,6 +253,7 @@ mod tests {
         let expected = FinishedJob {
             id: 1 << 63,
             end: 1100,
+            submit: 1000,
             state: 3,
             tasks: 1,
             wait: Some(30),
@@ -256,6 +296,29 @@ mod tests {
             Some(0),
             "slurmctld's clock was set back"
         );
+    }
+
+    #[test]
+    fn of_jobs_that_had_started_it_is_noted_how_to_ask_for_their_steps() {
+        let mut fold = FinishedFold::new(true);
+        fold.add(&DbdJobRow { job_id: 9, ..row() });
+        fold.add(&DbdJobRow { job_id: 10, start: 0, ..row() });
+        assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, 9, 1040)]);
+    }
+
+    #[test]
+    fn steps_are_summed_as_sacct_does_and_one_whose_use_is_not_known_is_said() {
+        let of = |steps: &[(u64, [u64; 2], &[u8])]| {
+            let mut sum = Steps::default();
+            steps.iter().for_each(|(state, cpu, usage)| sum.add(*state, *cpu, usage));
+            let Used { id, cpu, is_open } = sum.used(5);
+            assert_eq!(id, 5);
+            (cpu, is_open)
+        };
+        assert_eq!(of(&[]), (0, false), "a job without steps used nothing");
+        assert_eq!(of(&[(3, [2, 600_400], b"1=2"), (5, [1, 900_700], b"1=1")]), (4501, false));
+        assert_eq!(of(&[(4, [1, 0], b"1=2"), (4, [0, 0], b"")]), (1000, true), "its end is not told yet");
+        assert_eq!(of(&[(1, [7, 0], b"1=2")]), (0, true), "it runs");
     }
 
     #[test]

@@ -13,18 +13,19 @@ use crate::names;
 use crate::raw::{bytes, moment, number, slice};
 use crate::slurm_names;
 
-/// The jobs in a final state. Their ids are made of job id and end: a run that is started again ends later.
+/// The jobs in a final state. Their ids are made of job id and end: a run that is started again ends later. Names of users are looked up
+/// for `users` alone.
 ///
 /// # Safety
 /// As of [`jobs::from_reply`].
-pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32) -> Finished {
+pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32, users: bool) -> Finished {
     // SAFETY: the caller promises as many records as the count says.
     let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
     let (mut names, mut finished) = (NameNumbers::default(), Finished::default());
-    let mut users = BTreeMap::new();
+    let mut users = users.then(BTreeMap::new);
     for record in records {
         // SAFETY: the caller's promise covers every record.
-        if let Some((job, unparsed)) = unsafe { job(record, &mut names, &mut users) } {
+        if let Some((job, unparsed)) = unsafe { job(record, &mut names, users.as_mut()) } {
             finished.unparsed = finished.unparsed.saturating_add(unparsed);
             finished.jobs.push(job);
         }
@@ -39,7 +40,7 @@ pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32) -> Fin
 unsafe fn job(
     record: &slurm_job_info_t,
     names: &mut NameNumbers,
-    users: &mut BTreeMap<u32, String>,
+    users: Option<&mut BTreeMap<u32, String>>,
 ) -> Option<(FinishedJob, u64)> {
     let state = slurm_names::job_base(record.job_state);
     let end = moment(record.end_time).filter(|_| FINAL_STATES.iter().any(|(number, _)| *number == state))?;
@@ -51,12 +52,13 @@ unsafe fn job(
     let since = if record.eligible_time > 0 { record.eligible_time } else { record.submit_time };
     let seconds = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).unwrap_or(0);
     let mut name = |bytes: &[u8]| names.number(&String::from_utf8_lossy(bytes));
-    let user = users.entry(record.user_id).or_insert_with(|| user_name(record.user_id));
-    let user = name(user.as_bytes());
+    let user = users.map(|users| users.entry(record.user_id).or_insert_with(|| user_name(record.user_id)));
+    let user = name(user.as_deref().map_or(b"", |user| user.as_bytes()));
     let held = |count: u64| if has_started { count } else { 0 };
     let job = FinishedJob {
         id: u64::from(record.job_id) << 32 | u64::from(low(end)),
         end,
+        submit: record.submit_time,
         state,
         tasks: if has_started { 1 } else { counted.tally.jobs },
         wait: has_started.then(|| seconds(since, record.start_time)),
@@ -130,7 +132,7 @@ mod tests {
 
     fn of(record: &slurm_job_info_t) -> Option<FinishedJob> {
         // SAFETY: strings are NULL or literals.
-        unsafe { job(record, &mut NameNumbers::default(), &mut BTreeMap::new()) }.map(|(job, _)| job)
+        unsafe { job(record, &mut NameNumbers::default(), None) }.map(|(job, _)| job)
     }
 
     #[test]

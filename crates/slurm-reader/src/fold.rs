@@ -271,6 +271,7 @@ mod tests {
         rows: false,
         states_only: false,
         follow: false,
+        steps: false,
     };
 
     fn counted(jobs: &[Job<'_>]) -> Jobs {

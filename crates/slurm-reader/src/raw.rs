@@ -131,7 +131,7 @@ pub(crate) const fn number(number: u32) -> Option<u32> {
 }
 
 /// `NO_VAL`; `INFINITE` is one more.
-const NO_VAL: u32 = 0xffff_fffe;
+pub(crate) const NO_VAL: u32 = 0xffff_fffe;
 
 /// `NO_VAL64`; `INFINITE64` is one more.
 const NO_VAL64: u64 = 0xffff_ffff_ffff_fffe;

@@ -80,7 +80,7 @@ impl Client {
     }
 
     /// The jobs in a final state that slurmctld still has, by `slurm_load_jobs`.
-    pub(crate) fn finished_of_slurmctld(&mut self) -> Result<Finished, CallError> {
+    pub(crate) fn finished_of_slurmctld(&mut self, users: bool) -> Result<Finished, CallError> {
         let age = own_conf(|conf| conf.min_job_age).unwrap_or(0);
         let call = |out: &mut *mut job_info_msg_t| {
             // SAFETY: the pointer is valid during the call.
@@ -89,7 +89,7 @@ impl Client {
         // SAFETY: slurm_load_jobs leaves NULL or a reply that its caller frees with its FREE.
         let reply = unsafe { RawReply::receive(call) }.map_err(|error| failure("slurm_load_jobs", &error))?;
         // SAFETY: libslurm unpacks the array with its count, its strings with their NULs and its bitmaps.
-        let finished = unsafe { finished_ctld::from_reply(reply.get(), age) };
+        let finished = unsafe { finished_ctld::from_reply(reply.get(), age, users) };
         drop(reply);
         raw::give_memory_back();
         Ok(finished)

@@ -35,6 +35,23 @@ pub struct Finished {
     /// that it has, whatever time was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_job_age: Option<u32>,
+    /// With [`crate::ReplyOptions::steps`], of each job that started: its `db_index`, its id, and when it started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub started: Vec<(u64, u32, i64)>,
+    /// All that is told where the request names jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub used: Vec<Used>,
+}
+
+/// CPU time that a job has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// The job's `db_index`.
+    pub id: u64,
+    /// Of the steps that have ended, ms: what sacct calls `TotalCPU`.
+    pub cpu: u64,
+    /// slurmdbd does not know yet what one of its steps has used.
+    pub is_open: bool,
 }
 
 /// One row, which is a tuple on the line.
@@ -45,6 +62,8 @@ pub struct FinishedJob {
     pub id: u64,
     /// Unix seconds on slurmctld's clock.
     pub end: i64,
+    /// When it was submitted, Unix seconds.
+    pub submit: i64,
     /// A number of [`FINAL_STATES`].
     pub state: u32,
     /// Array tasks that this row stands for; 1 of whatever else.
@@ -73,14 +92,15 @@ pub struct FinishedJob {
     pub billing: u64,
 }
 
-type JobTuple = (u64, i64, u32, u64, Option<u64>, u64, Option<u64>, [u32; 4], [u64; 4]);
+type JobTuple = (u64, i64, i64, u32, u64, Option<u64>, u64, Option<u64>, [u32; 4], [u64; 4]);
 
 impl From<JobTuple> for FinishedJob {
-    fn from((id, end, state, tasks, wait, run, limit, names, tres): JobTuple) -> Self {
+    fn from((id, end, submit, state, tasks, wait, run, limit, names, tres): JobTuple) -> Self {
         let ([partition, account, qos, user], [cpus, gpus, nodes, billing]) = (names, tres);
         Self {
             id,
             end,
+            submit,
             state,
             tasks,
             wait,
@@ -100,9 +120,10 @@ impl From<JobTuple> for FinishedJob {
 
 impl From<FinishedJob> for JobTuple {
     fn from(job: FinishedJob) -> Self {
-        let FinishedJob { id, end, state, tasks, wait, run, limit, partition, account, qos, user, .. } = job;
+        let FinishedJob { id, end, submit, state, tasks, wait, run, limit, .. } = job;
+        let FinishedJob { partition, account, qos, user, .. } = job;
         let tres = [job.cpus, job.gpus, job.nodes, job.billing];
-        (id, end, state, tasks, wait, run, limit, [partition, account, qos, user], tres)
+        (id, end, submit, state, tasks, wait, run, limit, [partition, account, qos, user], tres)
     }
 }
 
@@ -153,6 +174,7 @@ mod tests {
         let job = FinishedJob {
             id: u64::MAX - 1,
             end: 1_700_000_000,
+            submit: 1_600_000_000,
             state: 1024,
             tasks: 36,
             wait: Some(1),
@@ -171,11 +193,15 @@ mod tests {
             jobs: vec![job, FinishedJob::default()],
             names: names.into_names(),
             unparsed: 1,
-            min_job_age: None,
+            started: vec![(u64::MAX - 1, 7, 1_650_000_000)],
+            used: vec![Used { id: u64::MAX, cpu: 1500, is_open: true }],
+            ..Finished::default()
         };
         let line = serde_json::to_string(&finished).unwrap();
         assert!(
-            line.contains("[[18446744073709551614,1700000000,1024,36,1,2,null,[0,1,2,9],[3,4,5,6]],"),
+            line.contains(
+                "[[18446744073709551614,1700000000,1600000000,1024,36,1,2,null,[0,1,2,9],[3,4,5,6]],"
+            ),
             "{line}"
         );
         let back: Finished = serde_json::from_str(&line).unwrap();

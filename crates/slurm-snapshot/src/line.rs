@@ -21,13 +21,14 @@ use crate::statistics::Statistics;
 /// 3: requests have their `options` in a table of their own.
 /// 4: finished jobs, and the `until` of that request; slurmdbd's statistics.
 /// 5: the option `follow`, and its two replies.
-pub const PROTOCOL: u32 = 5;
+/// 6: of finished jobs when they were submitted, the option `steps`, and requests for the CPU time of `jobs`.
+pub const PROTOCOL: u32 = 6;
 
 /// The exit status of a reader that the dynamic loader gave another libslurm than the one it is built for.
 pub const WRONG_LIBRARY: u8 = 69;
 
 /// What the daemon asks: one RPC, or the few that make one reply. On the line `{"jobs":{"id":7,"options":{"qos":true}}}`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<ReplyKind, Body>", into = "BTreeMap<ReplyKind, Body>")]
 pub struct Request {
     /// Comes back with the answer.
@@ -39,6 +40,8 @@ pub struct Request {
     pub since: Option<i64>,
     /// Of finished jobs, the end of the time in which they ended, which began at `since`. Both belong to it; Unix seconds.
     pub until: Option<i64>,
+    /// Of finished jobs, the ids of those whose steps are asked for, and nothing else; `since` is when the first of them started.
+    pub jobs: Vec<u32>,
     /// What it must hold.
     pub options: ReplyOptions,
 }
@@ -52,6 +55,8 @@ struct Body {
     since: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<i64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    jobs: Vec<u32>,
     #[serde(default)]
     options: ReplyOptions,
 }
@@ -61,8 +66,8 @@ impl TryFrom<BTreeMap<ReplyKind, Body>> for Request {
 
     fn try_from(mut line: BTreeMap<ReplyKind, Body>) -> Result<Self, Self::Error> {
         match (line.pop_first(), line.is_empty()) {
-            (Some((reply, Body { id, since, until, options })), true) => {
-                Ok(Self { id, reply, since, until, options })
+            (Some((reply, Body { id, since, until, jobs, options })), true) => {
+                Ok(Self { id, reply, since, until, jobs, options })
             }
             _ => Err("a line is one request"),
         }
@@ -70,8 +75,8 @@ impl TryFrom<BTreeMap<ReplyKind, Body>> for Request {
 }
 
 impl From<Request> for BTreeMap<ReplyKind, Body> {
-    fn from(Request { id, reply, since, until, options }: Request) -> Self {
-        Self::from([(reply, Body { id, since, until, options })])
+    fn from(Request { id, reply, since, until, jobs, options }: Request) -> Self {
+        Self::from([(reply, Body { id, since, until, jobs, options })])
     }
 }
 
@@ -237,7 +242,7 @@ impl Request {
     /// The whole reply, with these options.
     #[must_use]
     pub const fn new(reply: ReplyKind, options: ReplyOptions) -> Self {
-        Self { id: 0, reply, since: None, until: None, options }
+        Self { id: 0, reply, since: None, until: None, jobs: Vec::new(), options }
     }
 
     /// Reads one line, with or without its newline.
@@ -297,7 +302,7 @@ mod tests {
             let request = Request::parse(format!("{{\"{}\":{{\"id\":9}}}}", row.name).as_bytes()).unwrap();
             assert_eq!((request.id, request.reply), (9, row.kind));
             let options = ReplyOptions { qos: true, rows: true, ..ReplyOptions::default() };
-            let request = Request { since: Some(5), until: Some(9), options, ..request };
+            let request = Request { since: Some(5), until: Some(9), jobs: vec![7, 8], options, ..request };
             assert_eq!(Request::parse(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
         }
     }

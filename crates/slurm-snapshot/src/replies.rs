@@ -203,6 +203,9 @@ pub struct ReplyOptions {
     /// For `[slurm] follow`: this host's own slurmctld is asked alone. Controllers: where this host is among them, and whether
     /// one before it answers.
     pub follow: bool,
+    /// Finished jobs: what their steps are asked for by.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub steps: bool,
 }
 
 impl BitOr for ReplyOptions {
@@ -219,6 +222,7 @@ impl BitOr for ReplyOptions {
             rows: self.rows || other.rows,
             states_only: self.states_only || other.states_only,
             follow: self.follow || other.follow,
+            steps: self.steps || other.steps,
         }
     }
 }

@@ -55,12 +55,14 @@ const FUNCTIONS: &[&str] = &[
 ];
 const TYPES: &[&str] = &[
     "slurm_list_pointer",
+    "slurm_selected_step_t",
     "slurmdb_admin_level_t",
     "slurmdb_assoc_rec_t",
     "slurmdb_job_rec_t",
     "slurmdb_qos_rec_t",
     "slurmdb_rollup_stats_t",
     "slurmdb_rpc_obj_t",
+    "slurmdb_step_rec_t",
     "slurmdb_tres_rec_t",
     "slurmdb_user_rec_t",
 ];

@@ -13,7 +13,8 @@ const FAMILY: &str = "cluster.slurm_jobs_finished.";
 pub(super) struct Sent(BTreeMap<String, BTreeMap<u64, u64>>);
 
 impl Sent {
-    /// Of lines of the plaintext protocol. A slot may be sent again, but with nothing else in it.
+    /// Of lines of the plaintext protocol: whole numbers, and CPU time that was used in ms. A slot may be sent again, but with nothing else
+    /// in it.
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut sent = Self::default();
@@ -22,6 +23,11 @@ impl Sent {
             let mut words = rest.split(' ');
             let mut word = || words.next().context("a line of three words");
             let (path, value, at) = (word()?, word()?, word()?.parse()?);
+            let value = match value.split_once('.') {
+                None if path.contains("cpu_used_seconds") => format!("{value}000"),
+                Some((seconds, ms)) if path.contains("cpu_used_seconds") => format!("{seconds}{ms:0<3}"),
+                _ => value.to_owned(),
+            };
             let value = value.parse().with_context(|| format!("a whole number in {line}"))?;
             let before = sent.0.entry(path.to_owned()).or_default().insert(at, value);
             ensure!(

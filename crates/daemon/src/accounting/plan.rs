@@ -2,6 +2,7 @@
 
 use slurm_snapshot::{ReplyKind, ReplyOptions, Request};
 
+use crate::collectors::FinishedSettings;
 use crate::config::Config;
 use crate::finished::{HOUR, Levels};
 
@@ -21,6 +22,8 @@ pub(crate) struct Plan {
     /// Seconds of end times in which a job may come late.
     pub(crate) catch_up: i64,
     pub(crate) levels: Levels,
+    /// Whether what their steps have used is asked for.
+    pub(crate) efficiency: bool,
     /// How many ids are remembered.
     pub(crate) most_ids: usize,
 }
@@ -31,7 +34,8 @@ impl Plan {
         let (every, finished) = config.collectors.finished(config.interval)?;
         let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);
         let [every, window, catch_up] = [every, finished.window, finished.catch_up].map(i64::from);
-        Some(Self { every, window, catch_up, levels: finished.levels, most_ids })
+        let FinishedSettings { levels, efficiency, .. } = finished;
+        Some(Self { every, window, catch_up, levels, efficiency, most_ids })
     }
 
     /// The seconds of end times whose ids are kept: a job may come as late as `catch_up`, and the hour in which that ends is kept
@@ -42,7 +46,8 @@ impl Plan {
 
     /// The request for the jobs that ended between two moments, which belong to it; Unix seconds.
     pub(crate) fn request(&self, since: i64, until: i64) -> Request {
-        let options = ReplyOptions { qos: self.levels.qos > 0, ..ReplyOptions::default() };
+        let (qos, users, steps) = (self.levels.qos > 0, self.levels.users > 0, self.efficiency);
+        let options = ReplyOptions { qos, users, steps, ..ReplyOptions::default() };
         Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, options) }
     }
 }

@@ -27,17 +27,24 @@ const ACCOUNTS: Setting = Setting {
     default: Value::Names(0),
     comment: "\
 By account, QOS and user too: publish the first N that have a finished job; they keep their paths, and all others share one
-level. 0 for none, at most 1000; each takes 54 files.",
+level. 0 for none, at most 1000; each takes 54 files, and 56 with efficiency.",
 };
 const QOS: Setting = Setting { key: "qos", default: Value::Names(0), comment: "" };
 const USERS: Setting = Setting { key: "users", default: Value::Names(0), comment: "" };
+const EFFICIENCY: Setting = Setting {
+    key: "efficiency",
+    default: Value::Flag(false),
+    comment: "\
+The CPU time that finished jobs have used too, from their steps: a query to slurmdbd's database for each job, once. Needs
+slurmdbd and JobAcctGatherType. A job counts when its steps have ended too, at the latest 3 minutes after it is first seen.",
+};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "finished",
     comment: "\
 Finished jobs by final state, each counted once: slurm_jobs_finished. Read from slurmdbd, or without one from
 slurmctld's own records, which it keeps for MinJobAge: then interval must be less than half of that. Needs queue.dir.",
-    settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS],
+    settings: &[WINDOW, CATCH_UP, ACCOUNTS, QOS, USERS, EFFICIENCY],
     paths: &[
         Paths {
             below: "slurm_jobs_finished.reading",
@@ -141,13 +148,15 @@ pub(crate) struct FinishedSettings {
     pub(crate) window: u32,
     pub(crate) catch_up: u32,
     pub(crate) levels: Levels,
+    pub(crate) efficiency: bool,
 }
 
 impl FinishedSettings {
     pub(crate) fn of(settings: &Settings) -> Self {
         let [accounts, qos, users] = [ACCOUNTS, QOS, USERS].map(|setting| settings.names(&setting));
         let [window, catch_up] = [WINDOW, CATCH_UP].map(|setting| settings.seconds(&setting));
-        Self { window, catch_up, levels: Levels { accounts, qos, users } }
+        let efficiency = settings.flag(&EFFICIENCY);
+        Self { window, catch_up, levels: Levels { accounts, qos, users }, efficiency }
     }
 }
 
@@ -174,8 +183,27 @@ pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
         points.push(&below, SUMS, &round.sums);
         points.push(&below, SPREADS, &round);
         points.push_totals(&below, TOTALS, total);
+        if counts.efficiency {
+            points.push(&below, USED, &round.sums);
+            points.push_totals(&below, USED_TOTALS, total);
+        }
     }
     batch
+}
+
+/// The paths of these counts and of those to come: percentiles need a job that had started.
+pub(crate) fn paths(counts: &Counts, prefix: &str) -> Vec<String> {
+    let mut counts = counts.clone();
+    for level in counts.totals.keys() {
+        let spread = Some(Spread::default());
+        counts.round.insert(level.clone(), Figures { waits: spread, runs: spread, ..Figures::default() });
+    }
+    batch(&counts, prefix).points().map(|point| point.path().to_owned()).collect()
+}
+
+/// Seconds of ms.
+fn seconds(ms: u64) -> Option<f64> {
+    number(ms).map(|ms| ms / 1000.0)
 }
 
 fn spread(spread: Option<Spread>, which: fn(&Spread) -> u64) -> Option<f64> {
@@ -240,9 +268,18 @@ const SUMS: &[Metric<Tally>] = &[
 ];
 
 /// What a level's work is.
-const WORK: (&(dyn Leaves + Sync), Totals<Tally>) = (&(SUMS, SPREADS), TOTALS);
+const WORK: (&(dyn Leaves + Sync), &(dyn Leaves + Sync)) = (&(SUMS, SPREADS), &(TOTALS, (USED, USED_TOTALS)));
 
 const TOTALS: Totals<Tally> = Totals(SUMS);
+
+#[rustfmt::skip]
+const USED: &[Metric<Tally>] = &[
+    Metric { leaf: "cpu_used_seconds", unit: "s", rollup: Rollup::Average, value: |t| seconds(t.cpu_used),
+        meaning: "if `efficiency` is on: CPU time that they used, user and system, of all their steps, as TotalCPU of sacct. Divided by \
+                  cpu_seconds it is their CPU efficiency" },
+];
+
+const USED_TOTALS: Totals<Tally> = Totals(USED);
 
 #[rustfmt::skip]
 const SPREADS: &[Metric<Figures>] = &[
@@ -270,8 +307,27 @@ mod tests {
 
     #[test]
     fn each_level_has_as_many_files_as_the_settings_say() {
-        let files = FINAL_STATES.len() * STATE.len() + WORK.leaves().len();
-        assert!(ACCOUNTS.comment.contains(&format!("takes {files} files")), "{files}");
+        let with_efficiency = FINAL_STATES.len() * STATE.len() + WORK.leaves().len();
+        let files = with_efficiency - (USED, USED_TOTALS).leaves().len();
+        let said = format!("takes {files} files, and {with_efficiency} with efficiency");
+        assert!(ACCOUNTS.comment.contains(&said), "{said}");
+    }
+
+    #[test]
+    fn what_is_counted_before_the_first_job_is_what_comes_with_it() {
+        for (efficiency, files) in [(false, 6 + 54), (true, 6 + 56)] {
+            let mut counts = Counts::default();
+            counts.efficiency = efficiency;
+            counts.totals.insert("total".to_owned(), Tally::default());
+            assert_eq!(paths(&counts, "c").len(), files, "none of `complete`, which slurmdbd does not have");
+            let spread = Some(Spread::default());
+            let sums = Tally { started: 1, cpu_used: 1500, ..Tally::default() };
+            counts.round.insert("total".to_owned(), Figures { sums, waits: spread, runs: spread });
+            let batch = batch(&counts, "c");
+            let used = carbon::lines(&batch)
+                .contains("c.slurm_jobs_finished.total.work.gauge-cpu_used_seconds 1.5 0");
+            assert_eq!((batch.points().count(), used), (files, efficiency));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::stats::whole;
 use super::{IMPATIENT, block_on, check, load, print, read_or_advise, start_quiet_log};
 use crate::accounting::Plan;
 use crate::cli::Options;
-use crate::collectors::{Collector, Paths, Start, finished_batch, fits};
+use crate::collectors::{Collector, Paths, Start, finished_paths, fits};
 use crate::config::Config;
 use crate::finished::{FinishedLedger, FinishedRound, RememberedSpan};
 use crate::source::Source;
@@ -44,8 +44,11 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
         source.ask(ticks.request());
         let reading =
             source.outcome().await.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))?;
-        paths.extend(check::paths(config, &reading));
+        let documented = check::paths(config, &reading);
         let mut batch = ticks.batch(*reading)?;
+        // What comes of finished jobs depends on where they are read.
+        let finished_jobs = format!("{}.slurm_jobs_finished.", ticks.prefix());
+        paths.extend(documented.into_iter().filter(|path| !path.starts_with(&finished_jobs)));
         if is_first {
             ticks.survey(&mut batch).await;
             tokio::time::sleep(BETWEEN).await;
@@ -62,30 +65,28 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
     Ok(paths)
 }
 
-/// The paths of finished jobs, if there were no others than those that ended in the last `window`.
+/// The paths of finished jobs, if there were no others than those that ended in the last `window`. A new level comes with its first job.
 fn finished(plan: Plan, reading: &Reading, now: i64, prefix: &str) -> Vec<String> {
     let mut ledger = FinishedLedger::first("", now.saturating_sub(plan.window));
     let mut round = FinishedRound::new(now, plan.window, plan.levels);
+    round.efficiency = plan.efficiency;
     if let Some(Reply::Finished(finished)) = &reading.reply {
         round.add(finished, 0, &ledger);
     }
     let next = ledger.next(round, now, RememberedSpan { seconds: plan.window, ids: usize::MAX });
     ledger.adopt(next);
-    finished_batch(ledger.counts(), prefix).points().map(|point| point.path().to_owned()).collect()
+    finished_paths(ledger.counts(), prefix)
 }
 
 /// Adds what is published only later. A survey of jobs gets all figures of each level that it already has a path at, such as the
 /// waits of jobs that start between two rounds, and of the fixed levels next to it (`waiting` next to `total`). slurmdbd's statistics
 /// get what needs a second reading.
 fn complete(config: &Config, paths: &mut BTreeSet<String>) {
-    let has_news = |collector: &Collector| {
-        matches!(collector.start, Start::Finished)
-            || collector.replies.iter().any(|reply| reply.row().tells_news)
-    };
+    let has_news = |collector: &Collector| collector.replies.iter().any(|reply| reply.row().tells_news);
     let surveys: Vec<(&Paths, bool)> = config
         .collectors
         .enabled()
-        .filter(|(collector, _)| collector.is_survey())
+        .filter(|(collector, _)| collector.is_survey() && !matches!(collector.start, Start::Finished))
         .map(|(collector, settings)| (collector, settings, has_news(collector)))
         .filter(|(collector, _, has_news)| *has_news || collector.role() == Role::Accounting)
         .flat_map(|(collector, settings, news)| {

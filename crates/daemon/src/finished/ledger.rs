@@ -41,6 +41,10 @@ pub(crate) struct Counts {
     floor: i64,
     /// The newest end that was counted.
     latest: Option<i64>,
+    /// Whether the last jobs were told by slurmctld, because there was no slurmdbd.
+    of_slurmctld: bool,
+    /// Whether what steps have used is in them.
+    pub(crate) efficiency: bool,
     /// When the round began; `None` before the first.
     moment: Option<i64>,
     /// The timestamp of its batch; 0 before the first.
@@ -135,6 +139,14 @@ impl FinishedLedger {
         self.counts.floor
     }
 
+    /// The same for jobs that slurmctld tells, or slurmdbd. What the other one has told has other ids: all that it can have told is
+    /// before.
+    pub(super) fn floor_of(&self, of_slurmctld: bool) -> i64 {
+        let old = &self.counts;
+        let told = old.moment.max(old.latest).filter(|_| old.of_slurmctld != of_slurmctld);
+        told.map_or(old.floor, |told| old.floor.max(told.saturating_add(1)))
+    }
+
     /// From when on everything is to be read at `now`, Unix seconds.
     pub(crate) fn unread_from(&self, now: i64) -> i64 {
         self.counts.floor.max(now.saturating_sub(MOST_HOURS.saturating_mul(HOUR)))
@@ -202,7 +214,8 @@ impl FinishedLedger {
         let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !is_counted(id));
         let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
         let latest = old.latest.max(round.latest);
-        let mut floor = old.floor;
+        let of_slurmctld = round.of_slurmctld.unwrap_or(old.of_slurmctld);
+        let mut floor = self.floor_of(of_slurmctld);
         if let (true, Some(latest)) = (round.is_complete, latest) {
             let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
             floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
@@ -221,6 +234,8 @@ impl FinishedLedger {
             version: VERSION,
             cluster: old.cluster.clone(),
             first: old.first,
+            of_slurmctld,
+            efficiency: round.efficiency,
             floor: floor.max(bound.unwrap_or(floor)),
             latest,
             moment: Some(round.moment),

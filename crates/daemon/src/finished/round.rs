@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carbon::path;
 use serde::{Deserialize, Serialize};
-use slurm_snapshot::{Finished, FinishedJob};
+use slurm_snapshot::{Finished, FinishedJob, Used};
 
 use super::ledger::FinishedLedger;
-use super::seen::hour_of;
+use super::seen::{end_of, hour_of};
 use super::tally::{Figures, Spread, Tally};
 
 /// How long after its end a job may be told without being late: slurmctld tells slurmdbd some seconds later.
@@ -21,6 +21,10 @@ const INCOMPLETE: i64 = 600;
 /// How long the tasks of an array that never started must stay as many. slurmctld tells of an end by its queue, and every 5 s, past that
 /// queue, of 1,000 jobs of which something else has changed: that some of the tasks did start may come later.
 const SETTLING: i64 = 30;
+
+/// How long what a job's steps have used may be unknown, before it counts with what is known: KillWait and UnkillableStepTimeout pass
+/// after the end of a job that was cancelled, before those of its steps. Where slurmctld gathers nothing it is never known.
+const OPEN_STEPS: i64 = 180;
 
 /// How many accounts, QOS and users have levels of their own: the first that have a finished job. All others have one together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +91,10 @@ pub(crate) struct FinishedRound {
     pub(crate) is_complete: bool,
     /// Its jobs are in the totals, and another host's daemon publishes what they add.
     pub(crate) is_silent: bool,
+    /// Whether what their steps have used is counted.
+    pub(crate) efficiency: bool,
+    /// Whether slurmctld has told of them, where there is no slurmdbd; `None` before it is told.
+    pub(super) of_slurmctld: Option<bool>,
     figures: BTreeMap<String, Growing>,
     /// By the hour of their end.
     pub(super) ids: BTreeMap<i64, Vec<u64>>,
@@ -114,6 +122,12 @@ impl Incomplete {
     }
 }
 
+/// Whether it has been counted. One that was submitted, and ended, when the hour was over in which its number was counted is another: a
+/// database that was restored from a backup gives numbers again.
+fn is_seen(job: &FinishedJob, ledger: &FinishedLedger) -> bool {
+    ledger.seen_in(job.id).is_some_and(|hour| job.submit.min(job.end) < end_of(hour))
+}
+
 /// Figures that grow.
 #[derive(Debug, Default)]
 struct Growing {
@@ -128,8 +142,26 @@ impl FinishedRound {
         Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
     }
 
+    /// Of the jobs that had started those that may count in this round: by job id, and when the first of them started. What their
+    /// steps have used belongs to what is added.
+    pub(crate) fn steps_of(&self, finished: &Finished, ledger: &FinishedLedger) -> (Vec<u32>, i64) {
+        if finished.started.is_empty() {
+            return (Vec::new(), 0);
+        }
+        let new = finished.jobs.iter().filter(|job| job.end >= ledger.floor() && !is_seen(job, ledger));
+        let new: BTreeSet<u64> = new.map(|job| job.id).filter(|id| !self.known.contains(id)).collect();
+        let started = finished.started.iter().filter(|(id, ..)| new.contains(id));
+        let ids: BTreeSet<u32> = started.clone().map(|(_, job_id, _)| *job_id).collect();
+        (ids.into_iter().collect(), started.map(|(.., start)| *start).min().unwrap_or(0))
+    }
+
     /// Takes what slurmdbd has told: jobs that the ledger has not counted, nor this round before.
     pub(crate) fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &FinishedLedger) {
+        let of_slurmctld = finished.min_job_age.is_some();
+        self.of_slurmctld = Some(of_slurmctld);
+        self.efficiency &= !of_slurmctld;
+        let floor = ledger.floor_of(of_slurmctld);
+        let used: BTreeMap<u64, Used> = finished.used.iter().map(|used| (used.id, *used)).collect();
         let reading = &mut self.reading;
         reading.elapsed = reading.elapsed.saturating_add(elapsed);
         reading.unparsed = reading.unparsed.saturating_add(finished.unparsed);
@@ -140,22 +172,23 @@ impl FinishedRound {
             if job.end >= self.window_from {
                 self.reading.window_jobs = self.reading.window_jobs.saturating_add(1);
             }
-            let Some(tally) = Tally::of(job).filter(|_| job.end >= ledger.floor()) else { continue };
+            let Some(mut tally) = Tally::of(job).filter(|_| job.end >= floor) else { continue };
             let hour = hour_of(job.end);
-            match ledger.seen_in(job.id) {
-                Some(seen) if seen == hour => continue,
+            if is_seen(job, ledger) {
                 // Its end was changed since: it is remembered for as long as that end is read.
-                Some(_) => {
+                if ledger.seen_in(job.id) != Some(hour) {
                     self.ids.entry(hour).or_default().push(job.id);
-                    continue;
                 }
-                None => {}
+                continue;
             }
+            let used = used.get(&job.id).copied().unwrap_or_default();
+            tally.cpu_used = used.cpu;
             let patience = match finished.name(job.partition) {
                 // slurmctld knows all of its own records.
-                _ if finished.min_job_age.is_some() => 0,
+                _ if of_slurmctld => 0,
                 "" => INCOMPLETE,
                 _ if job.tasks > 1 => SETTLING,
+                _ if used.is_open => OPEN_STEPS,
                 _ => 0,
             };
             if patience > 0 {

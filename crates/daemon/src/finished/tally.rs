@@ -19,6 +19,8 @@ pub(crate) struct Tally {
     pub(crate) gpu: u64,
     pub(crate) node: u64,
     pub(crate) billing: u64,
+    /// CPU time that they used, ms; 0 where their steps are not asked for.
+    pub(crate) cpu_used: u64,
     /// Jobs that started and had a time limit, their limits and what they used of them; those that used less than a tenth.
     pub(crate) limited: u64,
     pub(crate) limit: u64,
@@ -70,6 +72,7 @@ impl Tally {
             (&mut self.gpu, more.gpu),
             (&mut self.node, more.node),
             (&mut self.billing, more.billing),
+            (&mut self.cpu_used, more.cpu_used),
             (&mut self.limited, more.limited),
             (&mut self.limit, more.limit),
             (&mut self.limit_used, more.limit_used),

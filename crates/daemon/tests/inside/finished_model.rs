@@ -34,7 +34,7 @@ type Disk = BTreeMap<String, Arc<[u8]>>;
 fn finished(jobs: &[FinishedJob]) -> Finished {
     let names =
         ["debug", "long", "physics", "chemistry", "biology", "ann", "bob"].map(str::to_owned).to_vec();
-    Finished { jobs: jobs.to_vec(), names, unparsed: 0, min_job_age: None }
+    Finished { jobs: jobs.to_vec(), names, ..Finished::default() }
 }
 
 fn job(random: &mut Random, id: u64, end: i64) -> FinishedJob {
