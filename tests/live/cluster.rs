@@ -1,5 +1,5 @@
-//! What the reader counts of jobs, nodes, partitions, licences, reservations and controllers is what squeue, sinfo and
-//! scontrol show of them at the same moment, and so is what a daemon publishes.
+//! The reader's counts of jobs, nodes, partitions, licences, reservations and controllers, and the daemon's figures,
+//! equal what squeue, sinfo and scontrol show at the same moment.
 
 mod associations;
 mod cast;

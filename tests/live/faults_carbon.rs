@@ -1,5 +1,5 @@
-//! Carbon killed, stopped, frozen, late, closing, silent and unnamed: nothing of any tick is missing in whisper
-//! afterwards, and no destination delays another.
+//! Carbon killed, stopped, frozen, late, closing, silent and without a name: afterwards no point is missing in whisper,
+//! and no destination delayed another.
 //!
 //! The readings are imitated: these tests need no Slurm.
 #![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]

@@ -1,5 +1,5 @@
-//! Readers that crash, hang, talk nonsense or never start: another is started, not at full speed, and the ticks go
-//! on. And none outlives its daemon.
+//! Readers that crash, hang, print garbage or never start: another is started, with backoff, and the ticks continue. No
+//! reader outlives its daemon.
 //!
 //! Most of them are imitated, which needs no Slurm. What holds in every test is in [`Daemon::check_ticks`].
 #![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]

@@ -1,4 +1,4 @@
-//! What is in whisper is what sdiag printed, digit for digit, at every tick, for one RPC a tick.
+//! whisper has what sdiag printed, digit for digit, at every tick, for one RPC per tick.
 
 // libtest begins with what comes first by name: a minute's wait, and two minutes of busy cores, beside which the rest that
 // looks at clocks would take longer.

@@ -1,5 +1,5 @@
-//! `make install` puts everything where the unit looks for it, and never overwrites a configuration; the manual pages
-//! and completions that it installs are fit for use.
+//! `make install` puts everything where the unit looks for it, and never overwrites a configuration. The manual pages
+//! and completions that it installs work.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

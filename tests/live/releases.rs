@@ -1,5 +1,5 @@
-//! What only readers of several releases can show: `make releases` builds them, and runs these on this machine. What one
-//! release shows is in `figures`, which it runs in the chroot of each.
+//! Tests that need readers of several releases: `make releases` builds them and runs these tests on this machine. Tests
+//! of one release are in `figures`, which it runs in each release's chroot.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `status`: what it says of a daemon that is well, that waits for slurmctld or for Carbon, that hangs, and of none.
+//! `status`: its output for a healthy daemon, one that waits for slurmctld or Carbon, one that hangs, and none.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! carbon-relay and carbon-c-relay, each spreading what it gets over caches by consistent hashing.
+//! carbon-relay and carbon-c-relay, which distribute points over caches by consistent hashing.
 
 use std::fs;
 

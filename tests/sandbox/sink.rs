@@ -1,4 +1,4 @@
-//! A stand-in for Carbon that behaves badly: closes at once, never reads, or only records.
+//! A substitute for Carbon that closes at once, never reads, or only records.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! A daemon with a durable queue and a Carbon whose points are counted: what the tests of losses are played on.
+//! A daemon with a durable queue, and a Carbon whose points are counted, for the tests of losses.
 
 use std::collections::BTreeSet;
 use std::fs;

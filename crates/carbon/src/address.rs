@@ -1,4 +1,4 @@
-//! Where a Carbon listens, as a configuration says it.
+//! The address of a Carbon, as written in the configuration.
 
 use std::fmt;
 use std::str::FromStr;

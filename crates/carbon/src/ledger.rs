@@ -1,13 +1,13 @@
-//! The rule of delivery: what one destination still has to get, and when a tick is done.
+//! The delivery rule: what still has to be sent to one destination, and when a tick is done.
 //!
 //! A tick is **read** when the connection that carried its last write answers our half-close. It is **done** when another
 //! connection, which carried bytes written at least `resend_window` after that, answers as well, with no loss in between. A
 //! **loss** makes every tick due that is not done. Connections are numbered in the order in which they were opened.
 //!
-//! With a `resend_window` of zero a tick is done when its last frame is written, nothing is written twice, and what is written
-//! and not proved read at a loss is counted as unproved.
+//! If `resend_window` is zero, a tick is done when its last frame is written, and nothing is written twice. Points that
+//! were written but not proved read before a loss are counted as unproved.
 //!
-//! Nothing here knows the network, the disk, a tick's points or a clock: moments come as arguments.
+//! This module knows neither the network, the disk, a tick's points nor a clock. Moments are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

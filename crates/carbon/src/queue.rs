@@ -1,9 +1,10 @@
 //! The queue between the ticks and Carbon: every batch enters it before anything is sent, and stays until every
 //! destination is done with it.
 //!
-//! With a folder the batches outlive this process: a batch is given to the senders when its commit has come, or after
-//! a second without one, from memory, counted as undurable. Without a folder it is the same queue in memory. What a
-//! destination still has to have is in its ledger, batches and counts in state.rs; the file is the store's.
+//! With a folder, the batches outlive this process. A batch is given to the senders when it is committed, or after a
+//! second without a commit; then it is sent from memory and counted as undurable. Without a folder it is the same queue
+//! in memory. What a destination still needs is in its ledger, batches and counts are in state.rs, and the store owns
+//! the file.
 
 mod clock;
 mod leaving;

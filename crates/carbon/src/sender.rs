@@ -1,6 +1,6 @@
-//! One destination: its settings, the handle of its task, and what the task knows.
+//! One destination: its settings, the handle of its task, and the task's status.
 //!
-//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. What the task does is in task.rs, its
+//! A destination never delays another, because it has its own place in the queue. The task is in task.rs, its
 //! connections are in renewal.rs.
 
 mod renewal;

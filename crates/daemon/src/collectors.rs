@@ -1,4 +1,4 @@
-//! Readings into points: one file a collector, and the table of all of them.
+//! Turns readings into points: one file per collector, and the table of all collectors.
 //!
 //! A collector is a pure function of a tick's outcome, or of a survey's replies, and of its own last reading: no clock, no
 //! log, and it knows no other collector. To add one, write its file and its entry in [`COLLECTORS`]; CONTRIBUTING.md has

@@ -1,9 +1,10 @@
 //! `[slurm] follow`: whether the active slurmctld runs on this host.
 //!
-//! Slurm sees to it that one controller is active, so that nothing of ours has to agree on it. This host's slurmctld is asked alone at
-//! every tick: it gives its statistics, or says that it waits. Each such question costs a line in its log while it waits, so that it is
-//! not asked while a controller before it in SlurmctldHost answers a ping. Pings have a reader of their own, for one to a host that is
-//! down or hangs takes seconds: a tick waits for [`PATIENCE`] at most, and only where the last ping was answered.
+//! Slurm makes sure that one controller is active, so our daemons need not agree on it. At every tick only this host's
+//! slurmctld is asked: it gives its statistics, or says that it is a standby. As a standby it logs a line for each such
+//! request, so it is not asked while a controller before it in SlurmctldHost answers a ping. Pings have their own
+//! reader, because a ping to a host that is down or hangs takes seconds. A tick waits for at most [`PATIENCE`], and
+//! only if the last ping was answered.
 
 use std::time::Duration;
 

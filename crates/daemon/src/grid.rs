@@ -1,7 +1,7 @@
 //! The wall-clock grid: which tick a moment belongs to, and when the next one comes.
 //!
-//! Whisper stores a point in the slot `timestamp - timestamp % step`, so that ticks are multiples of the interval.
-//! Pure: moments come as arguments, in Unix time.
+//! Whisper stores a point in the slot `timestamp - timestamp % step`, so ticks are multiples of the interval. Pure:
+//! moments are arguments, in Unix time.
 
 use std::time::Duration;
 

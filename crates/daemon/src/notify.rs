@@ -1,4 +1,4 @@
-//! What systemd is told: READY, STATUS in words, WATCHDOG, STOPPING. Nothing happens where there is no systemd.
+//! Notifications for systemd: READY, STATUS in words, WATCHDOG, STOPPING. Without systemd they do nothing.
 
 use std::time::Duration;
 

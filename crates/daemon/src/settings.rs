@@ -1,4 +1,4 @@
-//! A collector's settings: how the collector declares them, and what the configuration says of them.
+//! A collector's settings: how the collector declares them, and their values in the configuration.
 
 use std::collections::BTreeMap;
 

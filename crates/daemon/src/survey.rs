@@ -1,12 +1,12 @@
 //! The cluster itself: jobs, nodes, licences and so on, through a reader of its own, so that the scheduler's
 //! statistics are never late because of them.
 //!
-//! A round begins at a tick that is due for some collector, asks for one reply after the other, each once whoever
-//! wants it, and its points carry that tick's timestamp. Care for slurmctld comes first: a reply is left out while
-//! its duty is used up or slurmctld is busy, and a round that is still under way when the next is due is not
-//! doubled. Whether the controllers live is asked all the same, for it is of interest just then: it costs slurmctld
-//! nothing, but where one of them hangs it takes long, so that it comes last and nothing else waits for it. What slurmctld
-//! may keep from us is not used at all: a part must not look like the whole.
+//! A round begins at a tick at which some collector is due. It asks for one reply after the other, each only once
+//! however many collectors need it, and its points have that tick's timestamp. Sparing slurmctld comes first: a reply
+//! is skipped while its duty is used up or slurmctld is busy, and no round begins while the previous one is still
+//! running. Controllers are always pinged, because that is when it matters. A ping costs slurmctld nothing, but it
+//! takes long if a controller hangs, so it comes last and nothing else waits for it. A reply of which slurmctld may
+//! hide a part is not used at all, because a part must not look like the whole.
 
 mod duty;
 mod reply_state;
@@ -130,7 +130,7 @@ impl Survey {
             *longest = every.max(*longest);
         }
         if self.round.is_some() {
-            debug!("the previous round is still under way; this one is left out");
+            debug!("the previous round is still running; this one is skipped");
             wanted
                 .into_keys()
                 .for_each(|kind| reply_state::one_more(&mut self.state(kind).counters.skipped_round));
@@ -179,7 +179,7 @@ impl Survey {
         let reading = state.take(kind, options, outcome);
         if reading.is_some() && is_over(until, now) {
             reply_state::one_more(&mut state.counters.readings_late);
-            debug!(reply = kind.name(), "it came after its slot and is discarded");
+            debug!(reply = kind.name(), "it arrived after its slot and is discarded");
         } else {
             // One that is thrown away is none that the next can be held against.
             if let Some(reading) = reading {
@@ -265,10 +265,10 @@ impl Survey {
             warn!(
                 threads,
                 limit = self.max_threads,
-                "slurmctld is busy; until it is less so, it is asked only for its statistics"
+                "slurmctld is busy; until its load falls, only its statistics are requested"
             );
         } else if !busy && self.logged_busy {
-            info!(threads, "slurmctld is no longer busy; it is asked for everything again");
+            info!(threads, "slurmctld is no longer busy; everything is requested again");
         }
         self.logged_busy = busy;
     }

@@ -1,5 +1,4 @@
-//! `slurm_load_ctl_conf`: what the cluster is called, and what it keeps from whom; and the controllers that libslurm's
-//! own configuration names.
+//! `slurm_load_ctl_conf`: the cluster's name and PrivateData; also the controllers in libslurm's own configuration.
 
 use std::ffi::c_char;
 

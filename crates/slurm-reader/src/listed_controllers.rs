@@ -1,4 +1,5 @@
-//! The controllers in libslurm's own configuration, and what is kept of this host's between two calls.
+//! The controllers in libslurm's own configuration, and what is remembered about this host's controller between two
+//! calls.
 
 use std::ffi::c_char;
 

@@ -1,9 +1,9 @@
-//! User names, looked up by a thread of their own and remembered.
+//! User names, which a separate thread looks up and remembers.
 //!
-//! A lookup may ask a directory server and block for as long as that does, or for ever: answers to the daemon never wait
-//! for one. Only a reader's first reading gives them a moment, so that `stats` and `once`, which read once, have names.
-//! "Not answered yet" and "no such user" are two things: the daemon must not make a path of the first. A name once
-//! known stays until another takes its place, whatever fails or is deleted meanwhile.
+//! A lookup may ask a directory server and block for a long time or for ever, so answers to the daemon never wait for
+//! one. Only a reader's first reading waits a moment, so that `stats` and `once`, which read once, have names. "Not
+//! answered yet" differs from "no such user": the daemon must not make a path in the first case. A known name stays
+//! until another replaces it, whatever fails or is deleted in the meantime.
 
 use std::collections::HashMap;
 use std::io;

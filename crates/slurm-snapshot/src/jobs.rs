@@ -1,4 +1,4 @@
-//! The queue: what a reader has counted while it walked the reply of `slurm_load_jobs`.
+//! The queue: a reader's counts from the reply of `slurm_load_jobs`.
 //!
 //! Every task of a job array is a job, also those that are still one record together; a component of a het job is
 //! a job, as it is for squeue. A job that waits in several partitions counts in each of them and once everywhere

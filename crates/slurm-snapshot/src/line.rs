@@ -1,4 +1,4 @@
-//! The lines that pass between the daemon and a reader: JSON, one object a line, named by its only key.
+//! The lines between the daemon and a reader: JSON, one object per line, named by its only key.
 //!
 //! A reader says [`Answer::Hello`] once, when it is ready, and then exactly one [`Answer::Reading`] or
 //! [`Answer::Failure`] for each [`Request`], in order and with the request's `id`. A recording is a file of such
@@ -214,7 +214,7 @@ pub enum Stage {
 #[non_exhaustive]
 pub enum LineError {
     /// No JSON, or JSON of another shape.
-    #[error("not a line of the reader's format ({parser}): {start:?}")]
+    #[error("not in the reader's line format ({parser}): {start:?}")]
     Format {
         /// How the line begins.
         start: String,

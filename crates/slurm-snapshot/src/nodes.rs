@@ -1,5 +1,4 @@
-//! The nodes and the partitions that they are in: what a reader has counted while it walked the replies of
-//! `slurm_load_node` and `slurm_load_partitions`.
+//! The nodes and their partitions: a reader's counts from the replies of `slurm_load_node` and `slurm_load_partitions`.
 //!
 //! A node in two partitions counts in each of them and once everywhere else. FUTURE nodes count in `future` alone.
 

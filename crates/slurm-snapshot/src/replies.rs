@@ -1,7 +1,7 @@
 //! The one table of replies: everything that slurmctld and slurmdbd can be asked for is a row of it.
 //!
-//! Daemon and readers share it. A collector names the rows that it needs and the [`ReplyOptions`] that it wants in them;
-//! these go unchanged to the request line, and the reader takes them from there.
+//! Daemon and readers share it. A collector names the rows that it needs, and their [`ReplyOptions`], which go
+//! unchanged into the request line for the reader.
 
 use std::ops::BitOr;
 

@@ -1,6 +1,6 @@
-//! A cluster with nodes in every state, and about a hundred jobs in every state that can be had in half a minute.
+//! A cluster with nodes in every state, and about a hundred jobs in every state that can be produced in half a minute.
 //!
-//! A job's name says how many GPUs it holds or asks for: squeue knows no such figure.
+//! A job's name says how many GPUs it has or requests, because squeue has no such figure.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};

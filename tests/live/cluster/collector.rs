@@ -1,4 +1,4 @@
-//! The way from the reader to the paths: what a daemon publishes of this cluster, and what that costs slurmctld.
+//! From the reader to the paths: what a daemon publishes about this cluster, and what that costs slurmctld.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

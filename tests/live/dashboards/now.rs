@@ -1,4 +1,4 @@
-//! A single large figure is never an old one: where points have stopped there is none, whatever the last was.
+//! A single large figure is never out of date: when points stop, there is none, whatever the last one was.
 
 use std::collections::BTreeSet;
 

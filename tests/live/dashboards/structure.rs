@@ -1,7 +1,7 @@
-//! What is wrong with a dashboard, as far as it can be told without Grafana and without data.
+//! Problems of a dashboard that can be found without Grafana and without data.
 //!
-//! Grafana throws nothing out: a key it does not know, a unit that is not there or two panels with one id are accepted in silence and
-//! look wrong. The types of @grafana/schema (`make grafana`) do not see them all either.
+//! Grafana rejects nothing: it silently accepts an unknown key, an unknown unit or two panels with the same id, and the
+//! result looks wrong. The types of @grafana/schema (`make grafana`) do not find all such problems either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +102,7 @@ const OPTIONS: [(&str, &[&str]); 6] = [
 const HUES: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
 const SHADES: [&str; 5] = ["", "dark-", "semi-dark-", "light-", "super-light-"];
 /// The columns of a table beside its first: what the transformation makes of the reducers.
-const COLUMNS: [&str; 3] = ["Now", "Mean", "Max"];
+const COLUMNS: [&str; 3] = ["Now", "Mean", "Trend"];
 
 /// Everything that is wrong, in words.
 pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {

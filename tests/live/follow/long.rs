@@ -1,5 +1,5 @@
-//! Kills, stops, freezes and returns of either slurmctld and either daemon, one after the other: every slot in which an active
-//! slurmctld had a daemon at its side is published, and by one.
+//! Either slurmctld and either daemon are killed, stopped, frozen and restarted, one after the other. Every slot in
+//! which the active slurmctld's host had a daemon is published, and by only one.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -1,5 +1,5 @@
-//! The queue's disk and folder: full, hung, of a newer version. The daemon runs whatever it is, and says so; only a folder that
-//! another daemon uses ends it.
+//! The queue's disk and folder: full, hung, or of a newer version. The daemon runs in every case and says so. Only a
+//! folder that another daemon uses ends it.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A Carbon that hangs: its kernel goes on accepting, acknowledging and buffering, and nobody reads.
+//! A Carbon that hangs: its kernel still accepts, acknowledges and buffers, but nobody reads.
 
 use std::time::{Duration, Instant};
 

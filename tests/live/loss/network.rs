@@ -1,4 +1,5 @@
-//! The network between the daemon and Carbon: cut, stuck, healed or replaced, and a name that is unknown for a while.
+//! The network between the daemon and Carbon: cut, stuck, restored or replaced; also a name that does not resolve for a
+//! while.
 
 use std::fs;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! SIGHUP: while a configuration is read again nobody waits, nothing is lost, and counters go on.
+//! SIGHUP: while a configuration is read again, nobody waits, nothing is lost, and counters continue.
 
 use std::fs;
 use std::io::Write;

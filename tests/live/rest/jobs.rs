@@ -1,4 +1,4 @@
-//! Of jobs slurmrestd is asked for nothing but their states, and for those only where the configuration says so.
+//! slurmrestd is asked only for the states of jobs, and only if the configuration says so.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! What 15,000 ticks do to memory: a collector whose clock runs fast, against the real slurmctld and a peer that counts frames: a tick is one.
+//! Memory over 15,000 ticks: a daemon with a fast clock, a real slurmctld, and a peer that counts frames, of which a
+//! tick has one.
 
 use std::io::{Read, copy, sink};
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! What full RPC tables cost: points of 100 types and 200 users from a recording, and a whole tick
-//! compared with the bare C loop where slurmctld's own table of users is full.
+//! The cost of full RPC tables: points of 100 types and 200 users from a recording, and a whole tick compared with a
+//! bare C loop while slurmctld's own table of users is full.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write, copy, sink};

@@ -1,4 +1,4 @@
-//! A reader that is spoken to in lines, and what an answer costs it.
+//! A conversation with a reader, and what an answer costs it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

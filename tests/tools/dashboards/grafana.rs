@@ -1,6 +1,6 @@
-//! Grafana's dashboard JSON: rows, the grid, variables and annotations, alike on every dashboard.
+//! Grafana's dashboard JSON: rows, the grid, variables and annotations, the same on every dashboard.
 //!
-//! It knows no metric but the resets that every dashboard shows as annotations.
+//! It knows no metrics except the resets, which every dashboard shows as annotations.
 
 use serde_json::{Value, json};
 

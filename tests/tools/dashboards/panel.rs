@@ -1,6 +1,6 @@
-//! One panel of a dashboard: what it shows and how, alike wherever the same kind of figure is shown.
+//! One panel of a dashboard: what it shows and how, in the same way for the same kind of figure.
 //!
-//! What is written here has to be understood by Grafana 10 to 13: only panels that are built in, and no key that one of them does not
+//! Grafana 10 to 13 must understand all of it: only built-in panels, and no key that one of these releases does not
 //! know.
 
 mod kinds;

@@ -1,7 +1,7 @@
 //! `make screenshots`: the dashboards in docs/images, drawn by graphite-web from some minutes of a busy sandbox.
 //!
-//! The panels, their places, units, colours and targets are read from config/grafana: what is seen is what is imported, though Grafana
-//! draws it more finely. Closed rows are open where their collectors are on, and left out otherwise.
+//! The panels, their positions, units, colours and targets are read from config/grafana, so the pictures show what is
+//! imported, although Grafana draws it better. Closed rows are open if their collectors are on, and left out otherwise.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The faults of the soak: each breaks something for a random time and makes it whole again.
+//! The faults of the soak: each breaks something for a random time and repairs it again.
 
 use std::fs::{self, File};
 use std::io::Write;

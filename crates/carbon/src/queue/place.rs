@@ -1,4 +1,4 @@
-//! One destination's place in the queue: what its sender asks and tells.
+//! One destination's place in the queue: what its sender requests and reports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl fmt::Display for Status {
             (0, 0) => f.write_str("every tick was read by the receiver")?,
             (unsent, unread) => write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?,
         }
-        let unopened = "; the queue's files could not be read, and still have the ticks of an earlier run";
+        let unopened = "; the queue's files could not be read and still contain ticks of an earlier run";
         f.write_str(if self.unopened { unopened } else { "" })
     }
 }
@@ -141,12 +141,12 @@ impl Place {
                 if matches!(error, StoreError::Gone)
                     || (!given_up && matches!(error, StoreError::Io { .. })) =>
             {
-                debug!(destination = %self.name, %error, "a kept tick cannot be read now");
+                debug!(destination = %self.name, %error, "a tick in the queue cannot be read now");
                 Loaded::NotNow
             }
             damaged => {
                 let error = damaged.err().map(|error| error.to_string());
-                error!(destination = %self.name, error, "a kept tick is damaged and lost");
+                error!(destination = %self.name, error, "a tick in the queue is damaged and lost");
                 self.shared.state().drop_batch(turn.id, |dropped| &mut dropped.damaged);
                 Loaded::Lost
             }

@@ -1,8 +1,8 @@
-//! A destination's task: it connects, writes what is due, renews its connection, and watches what becomes of the old one.
+//! A destination's task: it connects, writes what is due, renews its connection, and watches the old one until it ends.
 //!
-//! The newest tick goes first, and the backlog behind it. Only the program at the other end can close the old connection in
-//! answer to our half-close, so that is the only proof of reading there is; ledger.rs says what follows from it. `wait` only
-//! names what happened; what follows from it is done in one place each.
+//! The newest tick goes first, then the backlog. Only the program at the other end can close the old connection in
+//! answer to our half-close, so this is the only proof that it reads. ledger.rs has the consequences. `wait` only names
+//! what happened; each event is handled in one place.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -71,7 +71,7 @@ impl Task {
             };
             let (destination, due) = (&self.to.name, self.place.status().due);
             if self.draining {
-                return warn!(%destination, %error, "it is not known whether it has read everything");
+                return warn!(%destination, %error, "it may not have read everything");
             }
             let delay = self.backoff.next_delay();
             let hint = if is_closed_at_once { C::suspicion(&self.to).await } else { None };
@@ -130,7 +130,8 @@ impl Task {
         self.place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
         if let Some(since) = self.doubt_since {
             let after = in_words(since.elapsed());
-            warn!(destination = %self.to.name, "connection given up: for {after} nothing has shown that the receiver reads; what it may not have read is sent again");
+            warn!(destination = %self.to.name, "closed the connection after {after} without a sign that the receiver reads; what it may \
+                                                not have read is sent again");
         }
         if links.have_lived() {
             self.backoff.reset();

@@ -1,6 +1,6 @@
 //! `slurm_associations`: fairshare, shares, usage, and what is used next to each limit, by account, by QOS and by user.
 //!
-//! The tree of accounts is in no path: a name occurs once in a cluster, and accounts move.
+//! Paths do not contain the tree of accounts, because a name occurs only once in a cluster, and accounts move.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ struct AssociationsCollector {
 #[rustfmt::skip]
 const TOTAL: &[Metric<Associations>] = &[
     Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |a| count(a.records),
-        meaning: "associations: of accounts, and of users in accounts" },
+        meaning: "number of associations: accounts, and users in accounts" },
 ];
 
 #[rustfmt::skip]
@@ -137,15 +137,15 @@ const JOBS: &[Metric<UseAndLimits>] = &[
     Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |u| Some(u.jobs_running.into()),
         meaning: "its running jobs" },
     Metric { leaf: "grp_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.grp_jobs.map(f64::from),
-        meaning: "GrpJobs: the most that may run" },
+        meaning: "GrpJobs: maximum number of running jobs" },
     Metric { leaf: "max_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.max_jobs.map(f64::from),
-        meaning: "MaxJobs: the most that may run for each user; for an account, the limit of users that have none of their own" },
+        meaning: "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit" },
     Metric { leaf: "submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| Some(u.jobs_submitted.into()),
         meaning: "its running and pending jobs" },
     Metric { leaf: "grp_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.grp_submit_jobs.map(f64::from),
-        meaning: "GrpSubmitJobs: the most that may run or wait; beyond that sbatch is refused" },
+        meaning: "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused" },
     Metric { leaf: "max_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.max_submit_jobs.map(f64::from),
-        meaning: "MaxSubmitJobs: the most that may run or wait for each user" },
+        meaning: "MaxSubmitJobs: maximum number of running and pending jobs of each user" },
     Metric { leaf: "wall_used", unit: "s", rollup: Rollup::Average, value: |u| Some(u.wall_used),
         meaning: "wall time of its jobs, reduced by decay" },
     Metric { leaf: "grp_wall", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.grp_wall),
@@ -159,13 +159,13 @@ const QOS: &[Metric<QosUse>] = &[
     Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |q| Some(q.usage_raw),
         meaning: "as for an account" },
     Metric { leaf: "max_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_jobs_per_user.map(f64::from),
-        meaning: "MaxJobsPU: the most that may run for each user" },
+        meaning: "MaxJobsPU: maximum number of running jobs of each user" },
     Metric { leaf: "max_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_jobs_per_account.map(f64::from),
-        meaning: "MaxJobsPA: the most that may run for each account" },
+        meaning: "MaxJobsPA: maximum number of running jobs of each account" },
     Metric { leaf: "max_submit_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_submit_jobs_per_user.map(f64::from),
-        meaning: "MaxSubmitPU: the most that may run or wait for each user" },
+        meaning: "MaxSubmitPU: maximum number of running and pending jobs of each user" },
     Metric { leaf: "max_submit_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_submit_jobs_per_account.map(f64::from),
-        meaning: "MaxSubmitPA: the most that may run or wait for each account" },
+        meaning: "MaxSubmitPA: maximum number of running and pending jobs of each account" },
 ];
 
 /// A TRES, and what it is counted in.

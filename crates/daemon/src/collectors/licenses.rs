@@ -1,4 +1,4 @@
-//! `slurm_licenses`: what slurmctld hands out besides nodes.
+//! `slurm_licenses`: licences and other consumable resources that are not part of nodes.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ struct LicensesCollector;
 #[rustfmt::skip]
 const METRICS: &[Metric<License>] = &[
     Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| l.total.map(f64::from),
-        meaning: "licences that exist; no point if there is no limit" },
+        meaning: "total number of licences; no point if there is no limit" },
     Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| Some(l.used.into()),
         meaning: "licences in use by jobs" },
     Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| l.free.map(f64::from),

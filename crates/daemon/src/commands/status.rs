@@ -1,7 +1,7 @@
-//! `status`: how the running daemon is, for a person, a health check or a script.
+//! `status`: the state of the running daemon, for a person, a health check or a script.
 //!
-//! What is not well counts once it has lasted longer than `--max-age`: a slurmctld that is restarted is no failure of the
-//! daemon's.
+//! A problem counts only after it has lasted longer than `--max-age`, because a restart of slurmctld is not a failure
+//! of the daemon.
 
 mod lines;
 
@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use self::lines::{Line, Mark, lines};
-use super::{block_on, print};
+use super::{block_on, painted, print};
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
 
@@ -50,5 +50,8 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
 
 fn text(lines: &[Line]) -> String {
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
-    lines.iter().map(|Line { mark, subject, text }| format!("{mark} {subject:<width$}  {text}\n")).collect()
+    let line = |Line { mark, subject, text }: &Line| {
+        format!("{} {subject:<width$}  {text}\n", painted(&mark.to_string()))
+    };
+    lines.iter().map(line).collect()
 }

@@ -1,7 +1,7 @@
-//! What lies between two readings: how long it was, and whether slurmctld's counters began anew within it.
+//! The time between two readings: how long it was, and whether slurmctld's counters were reset within it.
 //!
-//! The clocks are held against each other, so that a step of any makes no figure. Whatever is in doubt is a reset, or
-//! no span at all: an interval without a figure is no harm, a wrong one is.
+//! The clocks are compared with each other, so that a step of any of them yields no figure. In doubt it is a reset, or
+//! no span at all: a missing figure does no harm, but a wrong one does.
 
 use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
 

@@ -1,4 +1,4 @@
-//! The readers that are installed, and the one that the daemon would start here.
+//! The installed readers, and the one that the daemon would start on this host.
 
 use std::path::{Path, PathBuf};
 
@@ -35,8 +35,7 @@ pub(crate) async fn readers(slurm: &Slurm) -> (Vec<InstalledReader>, Option<loca
         readers.push(InstalledReader { asks: asks(&program, version.as_deref()), program, is_used });
     }
     if !is_found && missing.is_none() {
-        let tried: Vec<String> = candidates.iter().map(|program| program.display().to_string()).collect();
-        missing = Some(locate::NoReader::unfit(&tried));
+        missing = Some(locate::NoReader::unfit(&["each of those above was tried".to_owned()]));
     }
     (readers, missing)
 }

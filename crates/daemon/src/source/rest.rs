@@ -1,4 +1,4 @@
-//! slurmrestd seen through its reader: when its token ends.
+//! slurmrestd's token, as its reader reports it: when it expires.
 
 use slurm_snapshot::Token;
 use tracing::{info, warn};

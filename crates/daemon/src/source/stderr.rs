@@ -1,4 +1,4 @@
-//! What a reader says on stderr: carried into our log, without repeats, and its last lines into errors.
+//! A reader's stderr: passed on to our log without repetitions, with its last lines in errors.
 
 use std::collections::VecDeque;
 use std::fmt;

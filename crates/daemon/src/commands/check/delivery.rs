@@ -1,4 +1,4 @@
-//! The queue's folder, and every Carbon: whether it accepts connections, and reads what comes through them.
+//! The queue's folder, and every Carbon: whether it accepts connections and reads from them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Write};
@@ -93,7 +93,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         ),
         Err(_) if speaks_tls(to).await => (
             "the port speaks TLS, and this destination does not".to_owned(),
-            "Say tls = true in its [[carbon]] table, with ca_file if its certificate is of an authority of your own.",
+            "Set tls = true in its [[carbon]] table, and ca_file if your own authority signed its certificate.",
         ),
         Err(error) => (
             format!("accepts connections, but closes them at once: {error}"),
@@ -173,7 +173,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     if let Err(error) = try_writing(dir) {
         return report.wrong(
             &format!("queue: {name} cannot be written to: {error}"),
-            "It must belong to the daemon's user: check as that one, `sudo -u slurm-graphite slurm-graphite check …`.",
+            "It must belong to the daemon's user; run this check as that user, `sudo -u slurm-graphite slurm-graphite check …`.",
         );
     }
     let Some(free) = free(dir) else {

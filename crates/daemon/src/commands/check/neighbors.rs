@@ -1,4 +1,5 @@
-//! The other configurations in the folder of the default one, each another daemon's: no two may share paths or a queue.
+//! The other configurations in the folder of the default one. Each belongs to another daemon, and no two may share
+//! paths or a queue.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -45,7 +45,7 @@ fn file(key: &str, path: &Path, to: &Destination, report: &mut Report) -> Result
         Ok(found) => found.iter().try_for_each(|certificate| expiry(&name, certificate, report)),
         Err(error) => report.wrong(
             &format!("carbon {}: {key}: {error}", to.name),
-            "It must be a file of certificates in PEM, readable by the daemon's user: check as that one.",
+            "It must be a file of certificates in PEM that the daemon's user can read; run this check as that user.",
         ),
     }?;
     Ok(found.is_ok())

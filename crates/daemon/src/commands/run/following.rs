@@ -1,4 +1,4 @@
-//! `[slurm] follow` in the daemon's loop: which ticks ask slurmctld, and what is published where it waits.
+//! `[slurm] follow` in the daemon's loop: which ticks ask slurmctld, and what a waiting host publishes.
 
 use tokio::time::{Instant, sleep_until};
 use tracing::info;
@@ -76,7 +76,7 @@ impl Daemon {
         self.slurmctld.note_standby(unix_now());
         if self.logged != LoggedState::Standby {
             let ahead = self.follow.as_ref().and_then(Follow::host_ahead);
-            info!(ahead, "this host's slurmctld is a backup; its daemon publishes its own figures alone");
+            info!(ahead, "this host's slurmctld is a backup; only the daemon's own figures are published");
             self.logged = LoggedState::Standby;
         }
     }

@@ -1,4 +1,4 @@
-//! A daemon's document as lines for a person, each with its mark.
+//! The daemon's status as lines for a person, each with a mark.
 
 use std::fmt;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<Line> {
     let StatusDocument { version, pid, started, .. } = document;
     let line = |subject: &str, (mark, text): (Mark, String)| Line { mark, subject: subject.to_owned(), text };
     let file = document.config.as_ref().map(|file| file.display().to_string());
-    let file = file.unwrap_or_else(|| "flags and defaults alone".to_owned());
+    let file = file.unwrap_or_else(|| "flags and defaults only".to_owned());
     let configuration = match &document.refused {
         None => (Mark::Well, file),
         Some(refused) => {
