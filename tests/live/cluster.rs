@@ -30,7 +30,7 @@ fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -
     lines.map(|line| Answer::parse(line).context("an answer")).collect()
 }
 
-/// What the reader says of this cluster.
+/// What the reader says about this cluster.
 fn reply(cast: &Cast, request: &str) -> Result<Reply> {
     let answers = answers(&cast.folder, cast.slurm.reader(None)?, cast.slurm.conf(), request)?;
     match answers.as_slice() {

@@ -184,7 +184,7 @@ fn a_name_that_does_not_resolve_at_first_is_looked_up_again() {
     let away = log::said(&daemon, 0.0, AWAY, SOON).unwrap();
     assert!(away.line.contains("looking up carbon.sandbox"), "{}", away.line);
     wait::pause(Duration::from_secs(3));
-    // In place: another file would lie behind the mount.
+    // In place: another file would be behind the mount.
     fs::write(&hosts, "127.0.0.1 localhost carbon.sandbox\n").unwrap();
     back_within_the_backoff(&daemon, now(), "unnamed");
     assert_eq!(of_carbon(&daemon, 0.0), [AWAY, BACK]);

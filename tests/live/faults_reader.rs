@@ -158,7 +158,7 @@ fn a_reader_that_the_loader_gave_another_libslurm_is_no_reader_for_this_host() {
     );
 }
 
-/// It would log that all is well, and send nothing.
+/// It would log that everything is OK, and send nothing.
 #[test]
 fn a_prefix_that_cannot_be_filled_is_said_once_and_when_it_can_be() {
     let folder = Folder::new().unwrap();

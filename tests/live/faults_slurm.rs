@@ -170,7 +170,7 @@ fn a_slurmctld_that_moved_is_followed() {
     let moved = now();
     let skipped = daemon.recorded().unwrap().last("ticks_skipped");
     slurm.slurmctld.stop().unwrap();
-    // A call is under way: it goes on trying the old port for some seconds.
+    // A call is under way: it continues trying the old port for some seconds.
     daemon
         .until("a skipped tick", SOON, |recorded| (recorded.last("ticks_skipped") > skipped).then_some(()))
         .unwrap();

@@ -145,7 +145,7 @@ impl Collected {
         self.entries.iter().any(|entry| entry.at > since && entry.line.contains(words))
     }
 
-    /// Holds all that was collected against what these Carbons have together. The daemon may live on meanwhile: what is
+    /// Compares all that was collected with what these Carbons have together. The daemon may live on meanwhile: what is
     /// looked for is what the record had before the files were read, and what is found must be in it afterwards.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ MAX_QUEUE_SIZE = {QUEUE}
         Self::c_over(folder, caches, "")
     }
 
-    /// carbon-c-relay, started; `transport` is what its configuration says of how lines come.
+    /// carbon-c-relay, started; `transport` is what its configuration says about how lines come.
     ///
     /// # Errors
     /// As [`Relay::carbon`].

@@ -95,7 +95,7 @@ impl Sink {
         lock(&self.shared.bytes).clone()
     }
 
-    /// Closes the open connections and goes on listening.
+    /// Closes the open connections and continues listening.
     pub fn hang_up(&self) {
         self.server.break_connections();
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What became of a tick so far.
+/// The outcome of a tick so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Not written, or to be written again.
@@ -394,7 +394,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a receiver chokes on, live ticks go on.
+        /// Whatever a receiver chokes on, live ticks continue.
         #[test]
         fn the_newest_tick_goes_first_whatever_happened_to_those_before(
             happenings in proptest::collection::vec((0..4_u8, 0..40_u64), 0..100),

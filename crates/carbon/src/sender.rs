@@ -97,7 +97,7 @@ impl Sender {
         Self { place, draining, task: tokio::spawn(task.run::<C>()) }
     }
 
-    /// Where it stands now.
+    /// Its status now.
     #[must_use]
     pub fn status(&self) -> Status {
         self.place.status()

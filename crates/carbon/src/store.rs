@@ -57,7 +57,7 @@ pub(crate) struct Changes {
     pub(crate) append: Vec<Kept>,
     /// (destination, batch): done.
     pub(crate) done: Vec<(Arc<str>, u64)>,
-    /// Batches that nobody is to have any more.
+    /// Batches that nobody needs any more.
     pub(crate) forget: Vec<u64>,
     /// (destination, batch, points): gone before it was proved that the destination has read them.
     pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
@@ -244,7 +244,7 @@ impl Store {
     pub(crate) fn apply(&self, changes: Changes) -> Changes {
         match self.commands.try_send(StoreCommand::Apply(changes)) {
             Err(TrySendError::Full(StoreCommand::Apply(changes))) => changes,
-            // Without its thread there is no file; the queue goes on in memory.
+            // Without its thread there is no file; the queue continues in memory.
             _ => Changes::default(),
         }
     }

@@ -40,7 +40,7 @@ impl Collecting {
         Self::default().restart(interval, collectors, |_| false, memory)
     }
 
-    /// The same with other settings: those that are the same for `stays` go on with all that they have counted.
+    /// The same with other settings: those that are the same for `stays` continue with all that they have counted.
     pub(crate) fn restart(
         self,
         interval: u32,

@@ -43,7 +43,7 @@ impl Memories {
         Self { dir, kept: Arc::default() }
     }
 
-    /// Reads what these collectors had to remember, for [`PATIENCE`]: they begin anew where the disk hangs.
+    /// Reads what these collectors had to remember, for [`PATIENCE`]: they start again where the disk hangs.
     pub(crate) async fn read(&self, names: Vec<&'static str>) {
         let Some(dir) = self.dir.clone() else { return };
         let kept = Arc::clone(&self.kept);

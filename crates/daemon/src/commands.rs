@@ -74,7 +74,7 @@ fn load(options: &Options) -> Result<Config, Problems> {
     Ok(config)
 }
 
-/// The same, for what any user of this host may look at: a default file that this user may not read is reported and left out.
+/// The same, for commands that any user of this host may look at: a default file that this user may not read is reported and left out.
 fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
     let file = match ConfigFile::read(options.file.config.as_deref()) {
         Err(error) if error.is_denied_default() => {

@@ -15,7 +15,7 @@ use crate::config::Slurm;
 use crate::source::{Outcome, Source};
 use crate::survey::START_DEADLINE;
 
-/// How long a tick waits for a ping: far longer than a slurmctld that is well takes.
+/// How long a tick waits for a ping: far longer than a slurmctld that is healthy takes.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What this host's slurmctld was when it was last known.
@@ -124,7 +124,7 @@ impl Follow {
         self.give_up().map(|timestamp| (timestamp, self.state.step()))
     }
 
-    /// Takes what became of a tick.
+    /// Takes the outcome of a tick.
     pub(crate) fn note(&mut self, became: TickRole) -> Change {
         self.state.note(became, Instant::now())
     }
@@ -142,7 +142,7 @@ impl Follow {
     }
 }
 
-/// What became of a tick, as far as it tells who is active.
+/// The outcome of a tick, as far as it tells who is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TickRole {
     Active,
@@ -212,7 +212,7 @@ mod tests {
         let step = |answers, role| state(answers, role).step();
         assert_eq!(step(None, Role::Standby), Step::Ask);
         assert_eq!(step(Some(0), Role::Standby), Step::Standby);
-        // The primary that was frozen and goes on: it is active, although this one has not been told yet.
+        // The primary that was frozen and continues: it is active, although this one has not been told yet.
         assert_eq!(step(Some(0), Role::Active), Step::Standby);
         // A second backup is active, and the first has come back and waits for SlurmctldTimeout.
         assert_eq!(step(Some(1), Role::Active), Step::Ask);

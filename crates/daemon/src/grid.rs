@@ -30,7 +30,7 @@ impl Grid {
         Self { interval, last: slot(interval, now) }
     }
 
-    /// The tick that has come by `now`; `None` while the last one's slot goes on. Of several missed ones only the
+    /// The tick that has come by `now`; `None` while the last one's slot continues. Of several missed ones only the
     /// latest, the others are counted. A clock that went back a little waits for the grid to come round again.
     pub(crate) fn tick(&mut self, now: Duration) -> Option<Tick> {
         let timestamp = slot(self.interval, now);

@@ -31,7 +31,7 @@ const LONGEST: u64 = 16 << 20;
 pub(crate) struct StatusSocket {
     /// With the lock on its folder.
     listener: Option<(UnixListener, File)>,
-    /// The system has refused to give the last connection, most likely for want of file descriptors: until the next tick
+    /// The system has refused to give the last connection, most likely for lack of file descriptors: until the next tick
     /// nobody is answered.
     rests: bool,
 }

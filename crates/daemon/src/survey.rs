@@ -37,7 +37,7 @@ pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 #[derive(Clone, Debug)]
 struct Round {
     timestamp: i64,
-    /// What is still to be asked, and until when an answer is of use: then the slots of all who want it are over. Unix
+    /// What is still to be asked, and until when an answer is useful: then the slots of all who need it are over. Unix
     /// seconds.
     left: Vec<(ReplyKind, i64)>,
     replies: SurveyReplies,
@@ -63,7 +63,7 @@ pub(crate) struct Survey {
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
     /// What all collectors together need: replies are asked for with all of it, whoever is due, so that one reply can be
-    /// held against the next.
+    /// compared with the next.
     needs: Needs,
     round: Option<Round>,
     asked: Option<Asked>,
@@ -105,7 +105,7 @@ impl Survey {
     }
 
     /// Other limits, and perhaps other collectors, who must not take what was told to others for news: replies come whole
-    /// again. What is under way goes on, and so do the counters.
+    /// again. What is under way continues, and so do the counters.
     pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
         (self.max_duty, self.max_threads) = (max_duty, max_threads);
         self.states.values_mut().for_each(|state| state.kept = None);
@@ -167,7 +167,7 @@ impl Survey {
         self.source.outcome().await
     }
 
-    /// Takes an outcome, and goes on to the next reply or ends the round.
+    /// Takes an outcome, and continues to the next reply or ends the round.
     pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
         let (Some(Asked { kind, until, at }), Some(mut round)) = (self.asked.take(), self.round.take())
         else {
@@ -181,7 +181,7 @@ impl Survey {
             reply_state::one_more(&mut state.counters.readings_late);
             debug!(reply = kind.name(), "it arrived after its slot and is discarded");
         } else {
-            // One that is thrown away is none that the next can be held against.
+            // One that is thrown away is none that the next can be compared with.
             if let Some(reading) = reading {
                 state.kept = kind.row().unchanged.then(|| Arc::clone(&reading));
                 round.replies.insert(kind, reading);

@@ -80,7 +80,7 @@ struct SavedPath {
 }
 
 impl UserPaths {
-    /// `memory` that is not one, or not of use any more, is none.
+    /// `memory` that is not one, or not usable any more, is none.
     pub(crate) fn new(users: usize, memory: Option<&str>) -> Self {
         let users = users.min(MOST_USERS);
         let memory = memory.and_then(|text| serde_json::from_str::<Saved>(text).ok());

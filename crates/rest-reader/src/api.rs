@@ -54,7 +54,7 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 /// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`
 const AUTHENTICATION: i32 = 1007;
 
-/// `SLURM_ERROR`: what 22.05 says of any failure.
+/// `SLURM_ERROR`: what 22.05 says about any failure.
 const UNSPECIFIED: i32 = -1;
 
 /// How long a path that no version has is not asked for again.

@@ -28,7 +28,7 @@ pub(crate) use self::nodes::Nodes;
 use self::object::{Fill, Members, each};
 pub(crate) use self::partitions::joined;
 
-/// What every answer says of itself, and one thing that was asked for.
+/// What every answer says about itself, and one thing that was asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Envelope<T> {
     pub(crate) meta: Meta,

@@ -31,7 +31,7 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// Whether slurmdbd decides what this user may see: it may do so anew at any time.
+    /// Whether slurmdbd decides what this user may see: it may do so again at any time.
     pub(crate) fn depends_on_slurmdbd(&self) -> bool {
         self.operators && !self.visibility.private.is_empty()
     }

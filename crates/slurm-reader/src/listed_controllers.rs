@@ -16,7 +16,7 @@ pub(crate) struct OwnHost {
     pub(crate) listed: Option<ListedControllers>,
 }
 
-/// What libslurm's own configuration says of controllers.
+/// What libslurm's own configuration says about controllers.
 #[derive(Debug)]
 pub(crate) struct ListedControllers {
     pub(crate) count: u32,

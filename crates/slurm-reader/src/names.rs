@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::unistd::{Uid, User};
 use slurm_snapshot::{RpcUser, UserJobs};
 
-/// When an answer is asked for anew.
+/// When an answer is asked for again.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// When a lookup that failed is tried again.
@@ -34,7 +34,7 @@ type Found = Result<Option<String>, ()>;
 pub(crate) fn host(id: u32) -> Found {
     match User::from_uid(Uid::from_raw(id)) {
         Ok(user) => Ok(user.map(|user| user.name)),
-        // Some services say so where POSIX wants success without a result.
+        // Some services say so where POSIX requires success without a result.
         Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
         Err(_) => Err(()),
     }
@@ -120,7 +120,7 @@ impl UserNames {
             if known.asked || known.due.is_some_and(|due| now < due) {
                 continue;
             }
-            // Without a thread, for want of memory perhaps, the next reading tries again.
+            // Without a thread, for lack of memory perhaps, the next reading tries again.
             let Some(helper) = started(&mut self.helper, self.look_up) else { return };
             known.asked = helper.ids.send(user.id()).is_ok();
             self.asked += usize::from(known.asked);

@@ -67,7 +67,7 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     .map(bare)
 }
 
-/// An element up to its first parenthesis, but for the one of [`NO_TYPE`].
+/// An element up to its first parenthesis, except for the one of [`NO_TYPE`].
 fn bare(element: &[u8]) -> &[u8] {
     let no_type = element.windows(NO_TYPE.len()).position(|part| part == NO_TYPE);
     let from = no_type.map_or(0, |at| at.saturating_add(NO_TYPE.len()));

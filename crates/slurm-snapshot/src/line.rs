@@ -16,7 +16,7 @@ use crate::statistics::Statistics;
 /// The version of this line format. A daemon refuses a reader that speaks another; a recording has no version, and
 /// lines of every version are read.
 ///
-/// 2: the requests for the cluster itself; beside a reading its `uptime`, `reply` and `visibility`, and of a user in it
+/// 2: the requests for the cluster itself; next to a reading its `uptime`, `reply` and `visibility`, and of a user in it
 /// `looking_up`.
 /// 3: requests have their `options` in a table of their own.
 /// 4: finished jobs, and the `until` of that request; slurmdbd's statistics.

@@ -71,7 +71,7 @@ pub struct Nodes {
     pub states: NodeTallies,
     /// By base state, in lower case: `down`, `idle`, `allocated`, `mixed`, `unknown`, `error`.
     pub base_states: NodeTallies,
-    /// By the flags beside the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node may have
+    /// By the flags next to the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node may have
     /// none or several.
     pub flags: NodeTallies,
     /// GPUs by type; the empty name: those without one.

@@ -208,7 +208,7 @@ pub struct ReplyOptions {
 impl BitOr for ReplyOptions {
     type Output = Self;
 
-    /// What either of two wants.
+    /// What either of two needs.
     fn bitor(self, other: Self) -> Self {
         Self {
             rpc: self.rpc || other.rpc,

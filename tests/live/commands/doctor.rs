@@ -254,7 +254,7 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     );
     assert!(frozen.took < Duration::from_secs(5), "{:?}", frozen.took);
 
-    // One that is well is said beside one that is not, and none at all is not well.
+    // One that is healthy is said next to one that is not, and none at all is not OK.
     sandbox.carbon.process.thaw().unwrap();
     let both = check(&sandbox, &["--carbon", &closed]).unwrap();
     wrong(&both, &format!("carbon {closed}"), "Is carbon-cache running");

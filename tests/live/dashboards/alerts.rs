@@ -101,7 +101,7 @@ impl Rule {
             "no answer means another thing than no data"
         );
         let summary = text("/annotations/summary")?;
-        // A rule that fires for want of data has no value then.
+        // A rule that fires for lack of data has no value then.
         ensure!(
             summary.contains("{{") == (text("/noDataState")? == "OK") && summary.matches("{{").count() < 2,
             "a summary without its value: {summary}"

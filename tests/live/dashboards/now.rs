@@ -62,7 +62,7 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
     let (mut wrong, mut asked) = (Vec::new(), 0);
     for (dashboard, panel) in &panels {
         for target in &panel.targets {
-            // The age of the data goes on growing.
+            // The age of the data continues growing.
             let is_age = target.contains("timeFunction(");
             for (cluster, expected) in [("alive", true), ("dead", is_age)] {
                 let shown = last(&web, target, cluster).unwrap();

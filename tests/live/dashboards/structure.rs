@@ -101,7 +101,7 @@ const OPTIONS: [(&str, &[&str]); 6] = [
 /// Grafana's hues, each with its shades, and the colour of text.
 const HUES: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
 const SHADES: [&str; 5] = ["", "dark-", "semi-dark-", "light-", "super-light-"];
-/// The columns of a table beside its first: what the transformation makes of the reducers.
+/// The columns of a table next to its first: what the transformation makes of the reducers.
 const COLUMNS: [&str; 3] = ["Now", "Mean", "Trend"];
 
 /// Everything that is wrong, in words.
@@ -216,7 +216,7 @@ impl Found {
         self.links(&title, config);
     }
 
-    /// An outage is a gap: a line goes on over three ticks, or three rounds of a survey. And a threshold is drawn.
+    /// An outage is a gap: a line continues for three ticks, or three rounds of a survey. And a threshold is drawn.
     fn curves(&mut self, title: &str, kind: &str, config: &Value) {
         if kind != "timeseries" {
             return;
@@ -343,7 +343,7 @@ impl Found {
         }
     }
 
-    /// Every cell of the grid belongs to one panel at most, and none lies beyond its 24 columns.
+    /// Every cell of the grid belongs to one panel at most, and none is beyond its 24 columns.
     fn grid(&mut self, panels: &[&Value]) {
         let mut cells: BTreeMap<(u64, u64), String> = BTreeMap::new();
         for panel in panels {

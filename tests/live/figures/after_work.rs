@@ -68,7 +68,7 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     }
 }
 
-/// Keeps the readings for the tests that want no cluster, with nobody's name in them but root's.
+/// Keeps the readings for the tests that need no cluster, with nobody's name in them but root's.
 fn record(folder: &Path, readings: [Reading; 2]) {
     let file = folder.join(format!("{}.jsonl", readings[0].release));
     let mut text = String::new();

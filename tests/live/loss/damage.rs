@@ -70,7 +70,7 @@ fn trials(orderly: bool, which: Which) -> Result<String> {
     Ok(figures)
 }
 
-/// No crash is taken for damage.
+/// No crash counts as damage.
 fn kills() -> Result<String> {
     let folder = Folder::new()?;
     let dir = folder.path().join("queue");

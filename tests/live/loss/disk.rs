@@ -103,7 +103,7 @@ fn hung() -> Result<String> {
     };
     let mut stage = stage_in(&space, folder)?;
 
-    // In the middle of a run: Carbon goes on getting what is not on disk.
+    // In the middle of a run: Carbon continues getting what is not on disk.
     let since = now();
     freeze(&space, &stage.folder)?;
     stage.said(since, "the queue's disk does not answer")?;

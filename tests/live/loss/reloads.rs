@@ -74,7 +74,7 @@ fn changed() -> Result<String> {
     Ok(format!("{}, {sent} points sent before and {after} after", stage.finish()?.clean()?))
 }
 
-/// Nothing of the new cluster goes under the old one's name, and it is said anew who answers.
+/// Nothing of the new cluster goes under the old one's name, and it is said again who answers.
 fn another_cluster() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let mut plan = Plan::to(&stage.carbon.address());

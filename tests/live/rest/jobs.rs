@@ -72,7 +72,7 @@ fn over_rest(rest: &Slurmrestd) -> Command {
     command
 }
 
-/// What a reader tells of jobs, or why it does not.
+/// What a reader says about jobs, or why it does not.
 fn ask(mut reader: Command, states_only: bool) -> Result<Jobs, String> {
     reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = reader.spawn().unwrap();

@@ -26,7 +26,7 @@ const TYPES: usize = 100;
 /// Live readings in a turn.
 const LENGTH: u32 = 6;
 
-/// The aims: µs of CPU for deriving and encoding, and the whole tick beside the floor's.
+/// The aims: µs of CPU for deriving and encoding, and the whole tick compared with the floor's.
 const MOST_DERIVE: f64 = 1000.0;
 const MOST_CPU: f64 = 2.5;
 

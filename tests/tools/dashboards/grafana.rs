@@ -41,7 +41,7 @@ pub(crate) struct Dashboard {
     pub(crate) title: &'static str,
     /// What it answers.
     pub(crate) description: &'static str,
-    /// Its variables beside the data source and the prefix.
+    /// Its variables next to the data source and the prefix.
     pub(crate) variables: Vec<Value>,
     /// Its panels.
     pub(crate) rows: Vec<Row>,

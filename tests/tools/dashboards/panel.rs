@@ -142,7 +142,7 @@ impl Panel {
         self
     }
 
-    /// Its curves lie on each other.
+    /// Its curves are stacked.
     pub(crate) fn stacked(mut self) -> Self {
         self.custom.insert("stacking".to_owned(), json!({ "mode": "normal", "group": "A" }));
         self.custom.insert("fillOpacity".to_owned(), json!(45));
@@ -243,7 +243,7 @@ impl Panel {
         self.property(curve, "color", &json!({ "mode": "fixed", "fixedColor": colour }))
     }
 
-    /// A dashed thin line for one of its curves: what only stands beside the others.
+    /// A dashed thin line for one of its curves: what is only for comparison.
     pub(crate) fn beside(self, curve: &str) -> Self {
         self.property(curve, "custom.lineStyle", &json!({ "fill": "dash", "dash": [8, 6] })).property(
             curve,

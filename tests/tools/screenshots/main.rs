@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     );
     let _daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
     let (start, mut bustle, mut done) = (Instant::now(), Bustle::default(), 0);
-    // On a busy machine a second's jobs may take longer: what belongs to the seconds between is left out, but for the events.
+    // On a busy machine a second's jobs may take longer: what belongs to the seconds between is left out, except for the events.
     while done < LENGTH {
         let second = u32::try_from(start.elapsed().as_secs())?;
         let passed = |moment: u32| (done..second).contains(&moment);

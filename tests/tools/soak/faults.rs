@@ -181,7 +181,7 @@ fn connection_breaks(soak: &mut Soak) -> Result<()> {
     Ok(())
 }
 
-/// In place: another file would lie behind the mount.
+/// In place: another file would be behind the mount.
 fn name_unknown(soak: &mut Soak) -> Result<()> {
     let hosts = soak.stage.folder.path().join("hosts");
     fs::write(&hosts, UNKNOWN)?;

@@ -67,7 +67,7 @@ struct Soak {
     random: fastrand::Rng,
     /// Everything takes as long as it may.
     longest: bool,
-    /// How long the fault lasts that goes on, in seconds, where it has a length of its own.
+    /// How long the fault lasts that continues, in seconds, where it has a length of its own.
     length: Option<f64>,
 }
 

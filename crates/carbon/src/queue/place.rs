@@ -25,7 +25,7 @@ pub(crate) struct Turn {
     pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
-/// What became of looking for a batch's frames.
+/// The outcome of looking for a batch's frames.
 #[derive(Debug)]
 pub(crate) enum Loaded {
     Frames(Arc<[Frame]>),
@@ -35,12 +35,12 @@ pub(crate) enum Loaded {
     NotNow,
 }
 
-/// Where a destination stands. Counters run over changes of its settings.
+/// A destination's status. Counters run over changes of its settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status {
-    /// Whether a connection stands.
+    /// Whether there is a connection.
     pub connected: bool,
-    /// Since when it stands, there is none, or it is in doubt: whichever is so now. Unix seconds.
+    /// Since when there has been a connection, or none, or doubt, whichever is true now. Unix seconds.
     pub since: u64,
     /// Connections that were made after there was none.
     pub connects: u64,
@@ -173,7 +173,7 @@ impl Place {
         }
     }
 
-    /// Where it stands.
+    /// Its status.
     pub(crate) fn status(&self) -> Status {
         let state = self.shared.state();
         let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };

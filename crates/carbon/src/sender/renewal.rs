@@ -155,7 +155,7 @@ impl Task {
         Err(ConnectionError::Alone(error.to_string()))
     }
 
-    /// Goes over to the next connection where it is time. Right before a live tick is the best moment, for then the peer had
+    /// Goes over to the next connection where it is time. Right before a live tick is the best moment, because then the peer had
     /// the longest time to read what came before.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         let is_asked = self.budget.is_over() && self.place.status().due > 0;

@@ -19,7 +19,7 @@ use crate::ledger::Ledger;
 use crate::queue::{Loaded, Turn};
 use crate::wire::Frame;
 
-/// A disk that did not give a batch is asked again after this; live ticks go on in between.
+/// A disk that did not give a batch is asked again after this; live ticks continue in between.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// A peer that closes sooner after the last byte is not one that closes what is idle.
 const IDLE_LEAST: Duration = Duration::from_secs(3);
@@ -38,7 +38,7 @@ enum Woken<C> {
 }
 
 impl Task {
-    /// Connects for ever. To drain, it tries once where something is due and no connection stands.
+    /// Connects for ever. To drain, it tries once where something is due and there is no connection.
     pub(super) async fn run<C: Stream>(mut self) {
         // How long the connection was idle that the peer closed, if it takes the next one at once.
         let mut closed_idle = None;
@@ -241,7 +241,7 @@ impl Task {
         }
     }
 
-    /// Writes a tick. Returns whether the disk is of use.
+    /// Writes a tick. Returns whether the disk is useful.
     async fn write_tick<C: Stream>(&mut self, links: &mut Links<C>, turn: &Turn) -> Result<bool> {
         let now = Instant::now();
         let refused =
@@ -271,7 +271,7 @@ impl Task {
         Ok(true)
     }
 
-    /// Writes a frame, and goes on watching the half-closed connection meanwhile.
+    /// Writes a frame, and continues watching the half-closed connection meanwhile.
     async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, frame: &Frame) -> Result {
         let bytes = match frame.bytes(self.to.protocol, self.to.names) {
             Ok(bytes) => bytes,

@@ -16,7 +16,7 @@ use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
 use crate::wire::{Frame, points};
 
-/// The largest segment, but for one batch that is larger.
+/// The largest segment, except for one batch that is larger.
 const MOST_SEGMENT: u64 = 4 << 20;
 
 #[derive(Clone, Debug)]

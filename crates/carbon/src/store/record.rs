@@ -88,7 +88,7 @@ pub(super) struct Done {
     pub(super) points: u64,
 }
 
-/// What a batch's head says of a frame.
+/// What a batch's head says about a frame.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct FrameHead {
     pub(super) points: u32,

@@ -132,7 +132,7 @@ struct JobsCollector {
     /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
     timestamp: i64,
-    /// That of the last round: the same reply again tells of no new start.
+    /// That of the last round: the same reply again shows no new start.
     last_update: Option<i64>,
 }
 

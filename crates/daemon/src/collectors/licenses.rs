@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(points, expected.concat());
     }
 
-    /// A reader older than 25.05 does not see which layer is which, and the sum of nested layers is no number of anything.
+    /// A reader older than 25.05 does not see which layer is which, and the sum of nested layers is not a number of anything.
     #[test]
     fn layers_that_cannot_be_told_apart_have_no_points() {
         let mut licenses = vec![layer(None, Some(24), 2), layer(None, Some(16), 2)];

@@ -115,7 +115,7 @@ impl RpcStats {
         Self { interval, before: None, user_paths, timestamp: 0 }
     }
 
-    /// What has grown since the last reading, unless something lies between.
+    /// What has grown since the last reading, unless something is between.
     fn growth(&self, reading: &Reading, tables: &Tables) -> Option<Growth> {
         let before = self.before.as_ref()?;
         let span = derive::span(&before.reading, reading, self.interval)?;

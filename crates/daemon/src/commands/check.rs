@@ -179,7 +179,7 @@ fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     Some(batch)
 }
 
-/// What a tick would be, for what can be said of its paths.
+/// What a tick would be, for what can be said about its paths.
 fn dry_tick(config: &Config, reading: &Reading) -> Option<Batch> {
     Ticks::new(config).batch(reading.clone()).ok()
 }

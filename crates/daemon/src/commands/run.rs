@@ -102,7 +102,7 @@ struct Daemon {
     source: Source,
     /// Where figures are published only if the active slurmctld runs here.
     follow: Option<Follow>,
-    /// For the collectors that want more than the statistics; `None` where there is none.
+    /// For the collectors that need more than the statistics; `None` where there is none.
     survey: Option<Survey>,
     /// For those that need slurmdbd's own statistics. Its reader is that of finished jobs.
     dbd_survey: Option<Survey>,

@@ -19,7 +19,7 @@ use crate::status_socket::ask;
 /// What a tick may take longer than its interval, at least.
 const LEAST_AGE: Duration = Duration::from_secs(90);
 
-/// The document, and what of it is not well.
+/// The document, and what of it is not OK.
 #[derive(Serialize)]
 struct Judged<'d> {
     well: bool,

@@ -40,7 +40,7 @@ pub(crate) async fn readers(slurm: &Slurm) -> (Vec<InstalledReader>, Option<loca
     (readers, missing)
 }
 
-/// `version` is what a reader says of itself; without its libslurm it says nothing, and its name must do.
+/// `version` is what a reader says about itself; without its libslurm it says nothing, and its name must do.
 fn asks(program: &Path, version: Option<&str>) -> String {
     if locate::is_rest(program) {
         let releases = LIBRARIES.first().zip(LIBRARIES.last());

@@ -165,7 +165,7 @@ impl Process {
         };
         match answer? {
             Answer::Reading(reading) if reading.id == request.id => {
-                // Pings that failed are an answer too, and libslurm says of each why.
+                // Pings that failed are an answer too, and libslurm says about each why.
                 if !matches!(&reading.reply, Some(Reply::Ahead(ahead)) if ahead.answers.is_none()) {
                     self.stderr.dedup.forget();
                 }

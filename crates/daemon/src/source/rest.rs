@@ -12,7 +12,7 @@ const SOON: [i64; 3] = [3600, 600, 0];
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     token: Option<Token>,
-    /// How many of [`SOON`] have been said of this token.
+    /// How many of [`SOON`] have been said about this token.
     said: usize,
 }
 

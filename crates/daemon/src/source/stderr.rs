@@ -96,7 +96,7 @@ impl LogDedup {
         before.is_none()
     }
 
-    /// All is well again: the same line will be news.
+    /// Everything is OK again: the same line will be news.
     pub(super) fn forget(&self) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if !lines.is_empty() {

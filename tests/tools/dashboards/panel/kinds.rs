@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Kind, Panel, object};
 
-/// A curve goes on over so many milliseconds without a point: three ticks of 30 s. An outage of more is a gap.
+/// A curve continues for so many milliseconds without a point: three ticks of 30 s. An outage of more is a gap.
 const TICKS_MS: u32 = 90_000;
 
 /// What is not known, in a colour that nothing else has.

@@ -126,7 +126,7 @@ async fn within_time<C: Stream>(
 }
 
 /// The canary, where there is one, and the proof that it was read: the receiver closes the connection in answer to our
-/// half-close, and another connection to it stands.
+/// half-close, and there is another connection to it.
 async fn send<C: Stream>(
     connection: C,
     to: &Destination,
@@ -193,7 +193,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     report.good(&format!("queue: {name} is writable by {user}; {room}{}", unit(dir, file)))
 }
 
-/// What the systemd unit wants besides: this program was not started by it. `file` is the configuration, whose name is that of
+/// What the systemd unit needs in addition: this program was not started by it. `file` is the configuration, whose name is that of
 /// an instance of the template unit.
 fn unit(dir: &Path, file: Option<&Path>) -> String {
     let instance = file.and_then(Path::file_stem).map(|name| format!("{STATE}-{}", name.display()));

@@ -31,7 +31,7 @@ pub(super) fn look(config: &Config, connects: bool, report: &mut Report) -> Resu
     Ok(())
 }
 
-/// Every file of the folder that `slurm-graphite@NAME.service` could start, but for `file`.
+/// Every file of the folder that `slurm-graphite@NAME.service` could start, except for `file`.
 fn others(folder: &Path, file: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut others: Vec<PathBuf> =

@@ -197,7 +197,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
     Ok(Some(SlurmConf { munge: true, socket: MUNGE_SOCKET.into(), certain: false }))
 }
 
-/// It may lie on a file system that hangs.
+/// It may be on a file system that hangs.
 async fn read(path: &Path) -> std::io::Result<String> {
     let path = path.to_owned();
     let reading = tokio::task::spawn_blocking(move || std::fs::read(path));

@@ -81,7 +81,7 @@ impl Daemon {
         }
     }
 
-    /// What a tick's outcome tells of who is active; whether figures of the cluster are published.
+    /// What a tick's outcome says about who is active; whether figures of the cluster are published.
     pub(super) fn follow_outcome(&mut self, outcome: &TickOutcome) -> bool {
         let Some(follow) = &mut self.follow else { return true };
         let role = match outcome {
@@ -95,7 +95,7 @@ impl Daemon {
         (self.health.standby, self.health.handover) = (Some(!is_active), Some(change.handover));
         if change.handover {
             info!("the active slurmctld runs on this host now; its figures are published");
-            // Nothing is held against a reading from before others were active.
+            // Nothing is compared with a reading from before others were active.
             let recall = |name| self.memories.recall(name);
             self.collecting = Collecting::start(self.config.interval, &self.config.collectors, recall);
             if let Some(survey) = &mut self.survey {

@@ -9,7 +9,7 @@ use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, S
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Well,
-    /// Not well, but for no longer than `--max-age`, or without harm yet.
+    /// Not OK, but for no longer than `--max-age`, or without harm yet.
     NotYet,
     Wrong,
 }
@@ -32,7 +32,7 @@ pub(super) struct Line {
     pub(super) text: String,
 }
 
-/// The present moment, and how long something may be not well.
+/// The present moment, and how long something may be not OK.
 #[derive(Clone, Copy)]
 struct Judge {
     now: i64,
