@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(answer("200 OK", body), Ok(vec![1_795_248_001.0]));
         assert_eq!(answer("200 OK", "[]"), Ok(vec![]));
         assert!(answer("301 Moved", "").is_err_and(|error| error.contains("301 Moved")));
-        assert!(answer("200 OK", "<html>").is_err_and(|error| error.contains("is that graphite-web")));
+        assert!(answer("200 OK", "<html>").is_err_and(|error| error.contains("is this graphite-web")));
         assert!(values(b"SSH-2.0").is_err());
     }
 }
