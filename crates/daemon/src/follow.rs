@@ -11,7 +11,7 @@ use std::time::Duration;
 use slurm_snapshot::{Ahead, Reply, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 
-use crate::config::Slurm;
+use crate::config::SlurmSettings;
 use crate::source::{Outcome, Source};
 use crate::survey::START_DEADLINE;
 
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What this host's slurmctld was when it was last known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Role {
+enum FollowRole {
     #[default]
     Unknown,
     Active,
@@ -29,7 +29,7 @@ enum Role {
 
 /// What a tick does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum FollowStep {
     /// Asks this host's slurmctld.
     Ask,
     /// Nothing: a controller before it answers.
@@ -53,25 +53,25 @@ pub(crate) struct Follow {
     source: Source,
     /// A ping is on its way.
     pinged: bool,
-    state: State,
+    state: FollowState,
     /// The tick that waits for it, and until when.
     waiting: Option<(i64, Instant)>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FollowState {
     ahead: Option<Ahead>,
-    role: Role,
+    role: FollowRole,
     failing_since: Option<Instant>,
 }
 
 impl Follow {
     /// Starts its reader, where the configuration asks for that.
-    pub(crate) fn start(slurm: &Slurm) -> Option<Self> {
+    pub(crate) fn start(slurm: &SlurmSettings) -> Option<Self> {
         slurm.follow.then(|| Self {
             source: Source::start(slurm.clone(), START_DEADLINE),
             pinged: false,
-            state: State::default(),
+            state: FollowState::default(),
             waiting: None,
         })
     }
@@ -82,16 +82,16 @@ impl Follow {
     }
 
     /// A tick: what it does now.
-    pub(crate) fn begin(&mut self, timestamp: i64) -> Step {
+    pub(crate) fn begin(&mut self, timestamp: i64) -> FollowStep {
         let hangs = self.pinged;
         if !hangs {
             self.pinged = self.source.ask(Self::request());
         }
         if hangs || self.state.answers().is_none() {
-            return Step::Ask;
+            return FollowStep::Ask;
         }
         self.waiting = Instant::now().checked_add(PATIENCE).map(|until| (timestamp, until));
-        Step::Wait
+        FollowStep::Wait
     }
 
     /// The outcome of the ping on its way; waits for ever where there is none. Safe to cancel.
@@ -115,7 +115,7 @@ impl Follow {
     }
 
     /// Takes what a ping has come to; the tick that waited for it, and what it does.
-    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, Step)> {
+    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, FollowStep)> {
         self.pinged = false;
         match (ahead, &mut self.state.ahead) {
             (None, Some(known)) => known.answers = None,
@@ -151,17 +151,17 @@ pub(crate) enum TickRole {
     Down,
 }
 
-impl State {
+impl FollowState {
     fn answers(&self) -> Option<u32> {
         self.ahead.as_ref().and_then(|ahead| ahead.answers)
     }
 
     /// The primary is active where it answers. A backup before this one may wait, as this one may, and this one be active until that
     /// has taken over: what this one said last is then asked again.
-    fn step(&self) -> Step {
+    fn step(&self) -> FollowStep {
         match (self.answers(), self.role) {
-            (None, _) | (Some(1..), Role::Active | Role::Unknown) => Step::Ask,
-            (Some(0), _) | (Some(_), Role::Standby) => Step::Standby,
+            (None, _) | (Some(1..), FollowRole::Active | FollowRole::Unknown) => FollowStep::Ask,
+            (Some(0), _) | (Some(_), FollowRole::Standby) => FollowStep::Standby,
         }
     }
 
@@ -169,16 +169,16 @@ impl State {
         let (before, failing_since) = (self.role, self.failing_since);
         match became {
             TickRole::Active => {
-                (self.role, self.failing_since) = (Role::Active, None);
+                (self.role, self.failing_since) = (FollowRole::Active, None);
                 // So long nobody else can have been active.
                 let timeout =
                     Duration::from_secs(self.ahead.as_ref().map_or(0, |ahead| ahead.timeout).into());
                 let is_absence = failing_since.is_some_and(|since| now.duration_since(since) >= timeout);
-                let is_return = before == Role::Unknown || is_absence;
-                Change { handover: is_return || before == Role::Standby, is_return }
+                let is_return = before == FollowRole::Unknown || is_absence;
+                Change { handover: is_return || before == FollowRole::Standby, is_return }
             }
             TickRole::Standby => {
-                (self.role, self.failing_since) = (Role::Standby, None);
+                (self.role, self.failing_since) = (FollowRole::Standby, None);
                 Change::default()
             }
             TickRole::Down => {
@@ -202,27 +202,27 @@ pub(crate) fn ahead_of(outcome: Outcome) -> Option<(Ahead, Option<String>)> {
 mod tests {
     use super::*;
 
-    fn state(answers: Option<u32>, role: Role) -> State {
+    fn state(answers: Option<u32>, role: FollowRole) -> FollowState {
         let ahead = Some(Ahead { answers, timeout: 10, ..Ahead::default() });
-        State { ahead, role, failing_since: None }
+        FollowState { ahead, role, failing_since: None }
     }
 
     #[test]
     fn a_backup_is_asked_only_where_nobody_before_it_answers() {
         let step = |answers, role| state(answers, role).step();
-        assert_eq!(step(None, Role::Standby), Step::Ask);
-        assert_eq!(step(Some(0), Role::Standby), Step::Standby);
+        assert_eq!(step(None, FollowRole::Standby), FollowStep::Ask);
+        assert_eq!(step(Some(0), FollowRole::Standby), FollowStep::Standby);
         // The primary that was frozen and continues: it is active, although this one has not been told yet.
-        assert_eq!(step(Some(0), Role::Active), Step::Standby);
+        assert_eq!(step(Some(0), FollowRole::Active), FollowStep::Standby);
         // A second backup is active, and the first has come back and waits for SlurmctldTimeout.
-        assert_eq!(step(Some(1), Role::Active), Step::Ask);
-        assert_eq!(step(Some(1), Role::Unknown), Step::Ask);
-        assert_eq!(step(Some(1), Role::Standby), Step::Standby);
+        assert_eq!(step(Some(1), FollowRole::Active), FollowStep::Ask);
+        assert_eq!(step(Some(1), FollowRole::Unknown), FollowStep::Ask);
+        assert_eq!(step(Some(1), FollowRole::Standby), FollowStep::Standby);
     }
 
     #[test]
     fn a_handover_is_marked_once_and_a_slurmctld_that_was_away_for_less_than_its_timeout_is_none() {
-        let (mut state, start) = (state(None, Role::Unknown), Instant::now());
+        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
         let mut note = |role, after| {
             let Change { handover, is_return } = state.note(role, start + Duration::from_secs(after));
             (handover, is_return)

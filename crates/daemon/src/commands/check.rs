@@ -26,7 +26,7 @@ use slurm_snapshot::Reading;
 
 pub(super) use self::storage::paths;
 use super::once::Ticks;
-use super::{block_on, load, log_errors, painted, print, slot};
+use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, default_paths};
 use crate::url::Url;
@@ -61,7 +61,7 @@ pub(super) fn connect(
     read_back: Option<&Url>,
 ) -> Result<()> {
     let config = load(options)?;
-    log_errors(options, &config);
+    start_quiet_log(options, &config);
     block_on(async {
         let mut report = Report { json, ..Report::default() };
         report.good(&configuration(&config))?;
@@ -100,12 +100,12 @@ fn configuration(config: &Config) -> String {
 #[derive(Default)]
 struct Report {
     json: bool,
-    lines: Vec<Line>,
+    lines: Vec<CheckLine>,
 }
 
 /// One line, for a script.
 #[derive(Serialize)]
-struct Line {
+struct CheckLine {
     mark: &'static str,
     text: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,7 +133,7 @@ impl Report {
     }
 
     fn add(&mut self, mark: &'static str, text: &str, advice: Option<&str>) -> Result<()> {
-        self.lines.push(Line { mark, text: text.to_owned(), advice: advice.map(str::to_owned) });
+        self.lines.push(CheckLine { mark, text: text.to_owned(), advice: advice.map(str::to_owned) });
         if self.json {
             return Ok(());
         }
@@ -168,7 +168,7 @@ const LONGEST_LINE: usize = 16_384;
 fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     let host = prefix::host();
     let cluster = reading.and_then(|reading| reading.cluster.as_deref());
-    let prefix = config.prefix.fill(cluster, &host)?;
+    let prefix = config.prefix.expand(cluster, &host)?;
     let now =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor();
     let mut batch = Batch::new(slot(now, config.interval));

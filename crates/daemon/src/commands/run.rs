@@ -34,7 +34,7 @@ use crate::clock::{self, Alarm};
 use crate::collecting::Collecting;
 use crate::collector_memory::Memories;
 use crate::collectors::TickOutcome;
-use crate::config::{Config, Slurm};
+use crate::config::{Config, SlurmSettings};
 use crate::follow::Follow;
 use crate::grid::{Grid, Tick};
 use crate::notify::Notify;
@@ -61,9 +61,9 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
     daemon.notify.ready();
     loop {
         match daemon.select(&mut signals).await {
-            DaemonEvent::Woken(woken) => {
-                woken.context("waiting for the next tick")?;
-                daemon.woken();
+            DaemonEvent::Alarm(rung) => {
+                rung.context("waiting for the next tick")?;
+                daemon.at_alarm();
             }
             DaemonEvent::Answered(outcome) => daemon.answered(outcome),
             DaemonEvent::Pinged(outcome) => daemon.pinged(outcome)?,
@@ -80,7 +80,7 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
 }
 
 enum DaemonEvent {
-    Woken(std::io::Result<()>),
+    Alarm(std::io::Result<()>),
     Answered(Outcome),
     Pinged(Outcome),
     Waited,
@@ -214,7 +214,7 @@ impl Daemon {
         let ticket = self.accounting.as_ref().and_then(Accounting::ticket);
         let waits_until = self.follow.as_ref().and_then(Follow::deadline);
         tokio::select! {
-            woken = self.alarm.at(moment) => DaemonEvent::Woken(woken),
+            rung = self.alarm.at(moment) => DaemonEvent::Alarm(rung),
             outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
             () = waited(waits_until), if waits_until.is_some() => DaemonEvent::Waited,
             outcome = pinged(self.follow.as_mut()) => DaemonEvent::Pinged(outcome),
@@ -229,7 +229,7 @@ impl Daemon {
         }
     }
 
-    fn woken(&mut self) {
+    fn at_alarm(&mut self) {
         let now = clock::now();
         self.notify.feed();
         self.feed = self.notify.feed_every().map(|patience| now + patience);
@@ -318,7 +318,7 @@ impl Daemon {
 }
 
 /// Says at the start that slurm.conf cannot be read: the first tick may be an hour away. Its file system may hang.
-fn tell_missing_conf(slurm: &Slurm) {
+fn tell_missing_conf(slurm: &SlurmSettings) {
     let named = source::conf::named(slurm.conf.as_deref()).filter(|_| slurm.rest.endpoint.is_none());
     let Some((conf, by)) = named else { return };
     drop(tokio::task::spawn_blocking(move || {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use self::lines::{Line, Mark, lines};
+use self::lines::{Mark, StatusLine, lines};
 use super::{block_on, painted, print};
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
@@ -48,9 +48,9 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
     }
 }
 
-fn text(lines: &[Line]) -> String {
+fn text(lines: &[StatusLine]) -> String {
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
-    let line = |Line { mark, subject, text }: &Line| {
+    let line = |StatusLine { mark, subject, text }: &StatusLine| {
         format!("{} {subject:<width$}  {text}\n", painted(&mark.to_string()))
     };
     lines.iter().map(line).collect()
