@@ -49,8 +49,9 @@ dist-test: packages dist deb rpm ## what `make dist` made, in clean chroots of D
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- packages_chroot::dist:: --ignored --test-threads=1
 
-demo: packages ## half a minute of a real cluster in a real Carbon, which is killed in between, shown as a table
-	cargo build --locked --workspace
+demo: ## half a minute of a real cluster and a real Carbon, which is killed in between, shown as a table
+	@sh tests/packages.sh demo
+	cargo build --locked -p slurm-graphite -p slurm-reader
 	@cargo run --quiet --locked -p tools --bin demo
 
 test: packages ## everything CI runs: format, lints, unit and live tests, documentation

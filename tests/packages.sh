@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs the packages that building and the live tests need, as root on Debian; otherwise says what to install.
-# `packages.sh build` is about building alone, `packages.sh debian` and `packages.sh rpm` about making packages too,
-# `packages.sh dist` about
-# `make dist`, `packages.sh chroot` about testing them; `packages.sh releases` adds what other releases of Slurm want.
+# `packages.sh build` is for building only, `packages.sh demo` for `make demo`, `packages.sh debian`, `packages.sh rpm` and
+# `packages.sh dist` for making packages, `packages.sh chroot` for testing them. `packages.sh releases` adds what other releases
+# of Slurm need.
 set -eu
 
 build='gcc libc6-dev libclang-dev libslurm-dev'
@@ -39,6 +39,7 @@ wanted() {
 
 case ${1-} in
 build) build=$(wanted) tests= programs=gcc ;;
+demo) build="$(wanted)" tests='slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge graphite-carbon' programs='gcc sdiag slurmctld slurmd munged carbon-cache' ;;
 debian) build="$(wanted) debhelper pkgconf systemd" tests= ;;
 dist)
     build="$(compilers) debhelper pkgconf systemd rpm" tests= programs='gcc python3'

@@ -1,5 +1,5 @@
-//! Tells the program which commit it is built from: `SLURM_GRAPHITE_COMMIT` where it is set, as for a build from a tarball, or
-//! git's. Without either it knows its version alone.
+//! Tells the program which commit it was built from: `SLURM_GRAPHITE_COMMIT` if it is set, as in a build from a
+//! tarball, or git's. Without either, the program knows only its version.
 
 use std::env;
 use std::path::{Path, PathBuf};

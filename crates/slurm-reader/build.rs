@@ -1,4 +1,4 @@
-//! Turns what slurm-sys has found out about the headers into cfgs; knows no release by itself.
+//! Turns slurm-sys's findings about the headers into cfgs. It knows no release itself.
 
 use std::env;
 

@@ -1,5 +1,5 @@
-//! What the reader counts of jobs, nodes, partitions, licences, reservations and controllers is what squeue, sinfo and
-//! scontrol show of them at the same moment, and so is what a daemon publishes.
+//! The reader's counts of jobs, nodes, partitions, licences, reservations and controllers, and the daemon's figures,
+//! equal what squeue, sinfo and scontrol show at the same moment.
 
 mod associations;
 mod cast;
@@ -30,7 +30,7 @@ fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -
     lines.map(|line| Answer::parse(line).context("an answer")).collect()
 }
 
-/// What the reader says of this cluster.
+/// What the reader says about this cluster.
 fn reply(cast: &Cast, request: &str) -> Result<Reply> {
     let answers = answers(&cast.folder, cast.slurm.reader(None)?, cast.slurm.conf(), request)?;
     match answers.as_slice() {

@@ -1,4 +1,4 @@
-//! Every command but `run`: what it prints, what it exits with, and what it says where something is wrong.
+//! Every command except `run`: its output, its exit code, and its messages if something is wrong.
 
 mod absent;
 mod check;

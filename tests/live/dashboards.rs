@@ -1,4 +1,5 @@
-//! What is in config/grafana is what is made, is sound, and shows what slurm-graphite sends: every target against real data.
+//! The files in config/grafana are generated, valid, and show what slurm-graphite sends: every target is tested with
+//! real data.
 
 mod alerts;
 mod live;
@@ -46,7 +47,7 @@ fn the_repository_has_what_is_made() {
     let mut files: Vec<String> =
         dashboards().into_iter().map(|dashboard| format!("{}.json", dashboard.name)).collect();
     files.push(RULES.to_owned());
-    assert_eq!(files.len(), 8);
+    assert_eq!(files.len(), 9);
     for file in files {
         let (here, there) = (fs::read(shipped().join(&file)).unwrap(), fs::read(made.join(&file)).unwrap());
         assert!(here == there, "{file} is not what is made: run `make dashboards`");
@@ -143,11 +144,11 @@ fn every_curve_is_in_its_unit() {
         untold,
         [
             "Jobs per minute in reqpm",
-            "Who starts jobs in reqpm",
+            "Jobs started by backfill in reqpm",
             "Jobs not launched in reqpm",
             "RPCs in short",
             "Calls in short",
-            "Who calls in short",
+            "RPCs by user in short",
             "Cycles per minute in reqpm",
             "Level of fairshare, by account in percentunit",
             "Part of the usage, by account in short",

@@ -1,7 +1,8 @@
-//! README.md and docs/*.md: every command that can run here runs, every configuration is one, every link leads somewhere.
+//! README.md and docs/*.md: every command that can run here runs, every configuration is valid, every link has a
+//! target.
 //!
-//! A block in `sh` is a script. It runs in a sandbox in which the hosts, files and users of the documentation stand for
-//! those of the sandbox (stage.rs); lines that cannot run here are in [`EXCEPTIONS`] with the reason.
+//! A block in `sh` is a script. It runs in a sandbox that has the hosts, files and users of the documentation
+//! (stage.rs). Lines that cannot run here are in [`EXCEPTIONS`] with the reason.
 
 mod blocks;
 mod english;

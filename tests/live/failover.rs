@@ -1,5 +1,5 @@
-//! The backup controller takes over, and the primary comes back: readings go on, no figure is of both, and who answers is
-//! who answers `scontrol ping`.
+//! The backup controller takes over, and the primary comes back: readings continue, no figure mixes the two, and the
+//! controller that answers is the one that `scontrol ping` shows.
 #![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Carbon killed, stopped, frozen, late, closing, silent and unnamed: nothing of any tick is missing in whisper
-//! afterwards, and no destination delays another.
+//! Carbon killed, stopped, frozen, late, closing, silent and without a name: afterwards no point is missing in whisper,
+//! and no destination delayed another.
 //!
 //! The readings are imitated: these tests need no Slurm.
 #![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]
@@ -184,7 +184,7 @@ fn a_name_that_does_not_resolve_at_first_is_looked_up_again() {
     let away = log::said(&daemon, 0.0, AWAY, SOON).unwrap();
     assert!(away.line.contains("looking up carbon.sandbox"), "{}", away.line);
     wait::pause(Duration::from_secs(3));
-    // In place: another file would lie behind the mount.
+    // In place: another file would be behind the mount.
     fs::write(&hosts, "127.0.0.1 localhost carbon.sandbox\n").unwrap();
     back_within_the_backoff(&daemon, now(), "unnamed");
     assert_eq!(of_carbon(&daemon, 0.0), [AWAY, BACK]);

@@ -1,5 +1,5 @@
-//! Readers that crash, hang, talk nonsense or never start: another is started, not at full speed, and the ticks go
-//! on. And none outlives its daemon.
+//! Readers that crash, hang, print garbage or never start: another is started, with backoff, and the ticks continue. No
+//! reader outlives its daemon.
 //!
 //! Most of them are imitated, which needs no Slurm. What holds in every test is in [`Daemon::check_ticks`].
 #![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]
@@ -158,7 +158,7 @@ fn a_reader_that_the_loader_gave_another_libslurm_is_no_reader_for_this_host() {
     );
 }
 
-/// It would log that all is well, and send nothing.
+/// It would log that everything is OK, and send nothing.
 #[test]
 fn a_prefix_that_cannot_be_filled_is_said_once_and_when_it_can_be() {
     let folder = Folder::new().unwrap();

@@ -1,4 +1,4 @@
-//! slurmctld and munged killed, frozen, late and moved: the ticks go on, and the readings come back at once.
+//! slurmctld and munged killed, frozen, late and moved: the ticks continue, and the readings come back at once.
 //!
 //! What holds in every one of these tests is in [`Daemon::check_ticks`]: no second without points, no tick with
 //! statistics that it did not get, no call doubled.
@@ -148,6 +148,8 @@ fn a_slurm_conf_that_comes_late_is_waited_for() {
     let (folder, slurm) = controller();
     let conf = folder.path().join("late.conf");
     let mut daemon = start(&folder, &conf, "30s");
+    // Not only at the first tick, which may be an hour away.
+    daemon.said(0.0, "slurm.conf does not exist or cannot be read; waiting for it", SOON).unwrap();
     let missing = daemon.said(0.0, DOWN, SOON).unwrap();
     assert!(missing.line.contains("late.conf does not exist"), "{}", missing.line);
     daemon.ticks(4).unwrap();
@@ -168,7 +170,7 @@ fn a_slurmctld_that_moved_is_followed() {
     let moved = now();
     let skipped = daemon.recorded().unwrap().last("ticks_skipped");
     slurm.slurmctld.stop().unwrap();
-    // A call is under way: it goes on trying the old port for some seconds.
+    // A call is under way: it continues trying the old port for some seconds.
     daemon
         .until("a skipped tick", SOON, |recorded| (recorded.last("ticks_skipped") > skipped).then_some(()))
         .unwrap();

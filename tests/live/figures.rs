@@ -1,6 +1,6 @@
-//! What is in whisper is what sdiag printed, digit for digit, at every tick, for one RPC a tick.
+//! whisper has what sdiag printed, digit for digit, at every tick, for one RPC per tick.
 
-// libtest begins with what comes first by name: a minute's wait, and two minutes of busy cores, beside which the rest that
+// libtest begins with what comes first by name: a minute's wait, and two minutes of busy cores, next to which the rest that
 // looks at clocks would take longer.
 mod after_work;
 mod clock;
@@ -29,7 +29,7 @@ const LONG_ENOUGH: Duration = Duration::from_secs(120);
 const MOMENTARY: [&str; 5] =
     ["server_thread_count", "agent_queue_size", "agent_count", "agent_thread_count", "dbd_agent_queue_size"];
 
-/// Measured anew for every caller.
+/// Measured again for every caller.
 const LATENCY: &str = "gettimeofday_latency";
 
 /// What these jobs cannot surely move: there is no slurmdbd, no het job and no message that waits for an agent, slurmctld

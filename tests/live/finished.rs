@@ -1,6 +1,6 @@
-//! Finished jobs are counted once each, whatever ends or hangs: slurmdbd, MariaDB and the daemon itself.
+//! Each finished job is counted once, whatever ends or hangs: slurmdbd, MariaDB or the daemon itself.
 //!
-//! The truth is what sacct and the database's own GROUP BY say, after array tasks have been expanded here.
+//! The expected values come from sacct and from GROUP BY in the database, after array tasks have been expanded here.
 
 mod efficiency;
 mod hangs;

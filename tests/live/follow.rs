@@ -1,4 +1,5 @@
-//! `[slurm] follow`: a daemon on the host of each of two controllers, of which one publishes: that where the active slurmctld runs.
+//! `[slurm] follow`: a daemon on the host of each of two controllers. Only the one next to the active slurmctld
+//! publishes.
 #![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
 
 mod accounting;

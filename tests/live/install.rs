@@ -1,5 +1,5 @@
-//! `make install` puts everything where the unit looks for it, and never overwrites a configuration; the manual pages
-//! and completions that it installs are fit for use.
+//! `make install` puts everything where the unit looks for it, and never overwrites a configuration. The manual pages
+//! and completions that it installs work.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -63,7 +63,7 @@ fn as_a_package_does() {
     let root = install(&folder, "/usr").unwrap();
     assert_eq!(names(&root), ["etc", "usr"]);
     named_paths_exist(&root, "/usr").unwrap();
-    // Where documents are installed, others are beside them than in the source.
+    // Where documents are installed, others are next to them than in the source.
     let folder = root.join("usr/share/doc/slurm-graphite");
     let mut links = 0;
     for name in names(&folder).into_iter().filter(|name| name.ends_with(".md")) {
@@ -209,7 +209,7 @@ fn manual(folder: &Folder) -> Result<PathBuf> {
     Ok(pages)
 }
 
-/// Installs stand-ins for the programs: what they do is no matter here.
+/// Installs stand-ins for the programs: what they do does not matter here.
 fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
     let (built, root) = (folder.path().join("built"), folder.path().join("root"));
     fs::create_dir_all(&built)?;

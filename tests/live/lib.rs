@@ -1,7 +1,7 @@
 //! The live tests: the program against a real slurmctld and a real Carbon, each test in a sandbox of its own.
 //!
-//! Most of their time is waiting, so `make test` runs many at once; what looks at clocks, or keeps the cores busy, runs
-//! alone afterwards (tests/stages.sh says which).
+//! They spend most of their time waiting, so `make test` runs many at once. Tests that measure time or keep the cores
+//! busy run alone afterwards (tests/stages.sh lists them).
 
 #![cfg(test)]
 

@@ -1,8 +1,8 @@
-//! Nothing is lost between the collector and Carbon: whatever happens, every datapoint that the daemon collected is in
-//! whisper afterwards, with its value in its slot, and nothing else is.
+//! Nothing is lost between the daemon and Carbon: whatever happens, whisper afterwards has every datapoint that the
+//! daemon collected, with its value in its slot, and nothing else.
 //!
-//! The readings are imitated; Carbon, its relays, the networks and the disks are real. Scenarios of a kind run side by side, each
-//! with a Carbon of its own: nearly all of their time is waiting.
+//! The readings are imitated; Carbon, its relays, the networks and the disks are real. Scenarios of one kind run in
+//! parallel, each with its own Carbon, because they spend nearly all of their time waiting.
 #![expect(clippy::print_stdout, reason = "the figures, for --nocapture")]
 
 mod cache;

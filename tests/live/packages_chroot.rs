@@ -1,8 +1,8 @@
 //! The packages in a clean Debian: installed, started, upgraded, removed, purged. `make packages-test` starts it, as
 //! root, once `make deb` and `make rpm` have made them.
 //!
-//! There is no systemd at work in a chroot, so that `systemctl` lines are what is not tested here: the unit's command is
-//! started as the unit's user, by hand.
+//! systemd does not run in a chroot, so `systemctl` lines are not tested here. The unit's command is started by hand as
+//! the unit's user.
 
 mod chroot;
 mod dist;

@@ -1,5 +1,5 @@
-//! What only readers of several releases can show: `make releases` builds them, and runs these on this machine. What one
-//! release shows is in `figures`, which it runs in the chroot of each.
+//! Tests that need readers of several releases: `make releases` builds them and runs these tests on this machine. Tests
+//! of one release are in `figures`, which it runs in each release's chroot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ fn with_readers_for_other_libraries_alone_it_says_which_package_is_missing() {
 #[ignore = "make releases builds the readers that it wants"]
 fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
     let mut refused = 0;
-    // An older reader in a newer Debian, whose libc has all that it wants.
+    // An older reader in a newer Debian, whose libc has all that it needs.
     for (older, (root, library)) in
         (0..ROOTS.len()).flat_map(|n| ROOTS[..n].iter().map(move |o| (o.1, ROOTS[n])))
     {

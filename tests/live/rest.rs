@@ -1,4 +1,5 @@
-//! slurmrestd instead of libslurm: the same figures, its failures told apart, tokens that end, and a reader that stays small.
+//! slurmrestd instead of libslurm: the same figures, distinct messages for its failures, expiring tokens, and a reader
+//! that stays small.
 #![expect(clippy::print_stdout, reason = "what was measured, for --nocapture")]
 
 mod faults;

@@ -1,4 +1,4 @@
-//! `status`: what it says of a daemon that is well, that waits for slurmctld or for Carbon, that hangs, and of none.
+//! `status`: its output for a healthy daemon, one that waits for slurmctld or Carbon, one that hangs, and none.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -277,7 +277,7 @@ fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
     first.stop().unwrap();
 }
 
-/// Whoever monitors a host is seldom root, and the unit's UMask would shut him out.
+/// Anyone who monitors a host is seldom root, and the unit's UMask would shut him out.
 #[test]
 fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
     let folder = Folder::new().unwrap();

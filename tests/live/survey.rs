@@ -1,5 +1,5 @@
-//! The expensive replies, by readers that are imitated: slow ones, overloaded and secretive slurmctlds. Whatever
-//! happens to them, the statistics have their point in every second ([`Daemon::check_ticks`]).
+//! The expensive replies, from imitated readers: slow, overloaded and secretive slurmctlds. Whatever happens, the
+//! statistics have a point in every second ([`Daemon::check_ticks`]).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -288,7 +288,7 @@ fn a_memory_whose_disk_hangs_costs_no_tick() {
     let more = format!("[queue]\ndir = \"{}\"\n[collectors.rpc_stats]\nusers = 3\n", queue.display());
     let reader = Imitation::good(&folder).unwrap();
     let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), &more).unwrap();
-    daemon.said(0.0, "the disk does not answer: which users have paths", SOON).unwrap();
+    daemon.said(0.0, "the disk does not answer, so the list of users with paths", SOON).unwrap();
     daemon.ticks(2).unwrap();
     let (since, from) = (now(), daemon.recorded().unwrap().own("ticks_run").len());
     reload(&folder, &mut daemon, |text| text.replace("users = 3", "users = 4"));

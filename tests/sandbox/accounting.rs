@@ -1,4 +1,5 @@
-//! A Slurm cluster with accounting: slurmdbd, a MariaDB that only a socket in the folder leads to, accounts, users, and a second node.
+//! A Slurm cluster with accounting: slurmdbd, a MariaDB that listens only on a socket in the folder, accounts, users,
+//! and a second node.
 //!
 //! slurmdbd knows a second cluster, [`OTHER`], of which no program runs: a test fills its tables with [`Accounting::sql`].
 

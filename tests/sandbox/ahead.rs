@@ -1,4 +1,4 @@
-//! A daemon whose wall clock can be set, while the host's stays as it is: a library that is preloaded into it.
+//! A daemon whose wall clock can be set without changing the host's, by a preloaded library.
 //!
 //! Neither a time namespace nor a process without privileges can set CLOCK_REALTIME.
 

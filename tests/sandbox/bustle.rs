@@ -1,5 +1,5 @@
-//! A small cluster's working day in minutes: jobs that come in waves, some that end badly, some that are cancelled, wide ones for
-//! backfill, and people who ask for squeue too often. With it every curve moves.
+//! A small cluster's working day in minutes: waves of jobs, some that fail, some that are cancelled, wide ones for
+//! backfill, and users who run squeue too often. It makes every curve move.
 
 use std::f64::consts::TAU;
 

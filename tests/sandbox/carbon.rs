@@ -11,7 +11,7 @@ use crate::{Folder, Process, Series, Space, find_program, free_port, proc};
 /// How much Carbon does at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limits {
-    /// Everything at once: what a test wants.
+    /// Everything at once: what a test needs.
     Wide,
     /// 50 new series a minute and 500 updates a second, as in Debian's carbon.conf.
     AsShipped,

@@ -1,8 +1,8 @@
-//! What a daemon has collected, by its own record, held against what whisper has.
+//! What a daemon collected according to its own record, compared with whisper.
 //!
-//! The record is the daemon's log at level trace, in JSON: "tick collected" with all its points before they enter the queue, "tick
-//! kept" when they are safe there. A datapoint counts once both are said: a SIGKILL between them may lose it. It knows
-//! nothing of how the queue works.
+//! The record is the daemon's log at level trace, in JSON: "tick collected" with all its points before they enter the
+//! queue, "tick kept" when they are safe there. A datapoint counts only when both lines are there, because a SIGKILL
+//! between them may lose it. It knows nothing about how the queue works.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -145,7 +145,7 @@ impl Collected {
         self.entries.iter().any(|entry| entry.at > since && entry.line.contains(words))
     }
 
-    /// Holds all that was collected against what these Carbons have together. The daemon may live on meanwhile: what is
+    /// Compares all that was collected with what these Carbons have together. The daemon may live on meanwhile: what is
     /// looked for is what the record had before the files were read, and what is found must be in it afterwards.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 
 /// The path of `slurm-graphite`: `SLURM_GRAPHITE_BIN`, or the one that the same cargo profile built.
 ///
-/// The reader lies beside it. Cargo does not build the binaries of other packages for a test: `make test` does.
+/// The reader is next to it. Cargo does not build the binaries of other packages for a test: `make test` does.
 ///
 /// # Errors
 /// It is not there.

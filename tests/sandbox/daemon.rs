@@ -1,4 +1,5 @@
-//! A daemon under watch: a tick a second, everything that it sends recorded, its log read entry by entry.
+//! A daemon under observation: one tick a second, everything that it sends is recorded, and its log is read entry by
+//! entry.
 //!
 //! What must hold whatever happens to the daemon's surroundings is checked here: [`Daemon::check_ticks`].
 

@@ -1,9 +1,9 @@
 //! The temporary folder of one sandbox, and the guard that ends every process which belongs to it.
 //!
-//! Every process is started with an environment variable that names the folder, and its children inherit it, also
-//! those with sessions of their own (slurmstepd, jobs). The guard, a small shell script, waits for the end of its
-//! input and then ends by id what carries the mark. Dropping the folder and the sudden death of the owner so take
-//! the same road. `PR_SET_PDEATHSIG` would not do: it fires when a *thread* ends, and slurmstepd does not inherit it.
+//! Every process is started with an environment variable that names the folder, and its children inherit it, also those
+//! with sessions of their own (slurmstepd, jobs). The guard, a small shell script, waits for the end of its input and
+//! then ends by id what carries the mark. So dropping the folder and the sudden death of its owner work the same way.
+//! `PR_SET_PDEATHSIG` would not do: it fires when a *thread* ends, and slurmstepd does not inherit it.
 
 use std::fs::{self, Permissions};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! A daemon on the host of each of two controllers, at a tick a second, and everything that each sends.
+//! A daemon on the host of each of two controllers, with one tick a second, and everything that each sends.
 
 use std::collections::BTreeSet;
 use std::fs;

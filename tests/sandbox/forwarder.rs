@@ -52,7 +52,7 @@ impl Forwarder {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Forwards nothing any more, with all connections left open, or goes on.
+    /// Forwards nothing any more, with all connections left open, or continues.
     pub fn hold(&self, holds: bool) {
         self.holds.store(holds, Ordering::Relaxed);
     }
@@ -96,6 +96,6 @@ fn pump(mut from: TcpStream, mut to: TcpStream, holds: &AtomicBool, connections:
             Err(_) => break,
         }
     }
-    // Half a connection may go on: the other pump ends it.
+    // Half a connection may continue: the other pump ends it.
     let _closed = to.shutdown(Shutdown::Write);
 }

@@ -57,7 +57,7 @@ impl Dashboard {
         Ok(all)
     }
 
-    /// All panels, in reading order, without the rows that they lie in.
+    /// All panels, in reading order, without the rows that they are in.
     #[must_use]
     pub fn panels(&self) -> Vec<Panel> {
         let mut panels = Vec::new();
@@ -79,7 +79,7 @@ impl Dashboard {
         all.into_iter().flatten().filter_map(target).collect()
     }
 
-    /// What its variables stand for when it is opened, but for those in `given`. `find` is /metrics/find.
+    /// What its variables stand for when it is opened, except for those in `given`. `find` is /metrics/find.
     ///
     /// # Errors
     /// `find` fails, a variable is of a kind that is not known here, or it names an unknown one.

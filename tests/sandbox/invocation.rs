@@ -1,4 +1,4 @@
-//! A program run to its end: how it ended, what it said, how long that took.
+//! A program that is run to its end: its exit code, its output and its duration.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -90,7 +90,7 @@ pub struct Sandbox {
     pub slurm: Slurm,
     /// carbon-cache.
     pub carbon: Carbon,
-    /// Where all of it lies. Last, so that it is dropped last.
+    /// Where all of it is. Last, so that it is dropped last.
     pub folder: Folder,
 }
 
@@ -121,7 +121,7 @@ impl Sandbox {
     /// It is not waited for: use [`Process::line`].
     ///
     /// # Errors
-    /// There is no `slurm-graphite` beside the program that runs.
+    /// There is no `slurm-graphite` next to the program that runs.
     pub fn collector(&self, more: &[&str]) -> Result<Process> {
         let address = self.carbon.address();
         let conf = self.slurm.conf().display().to_string();

@@ -1,4 +1,4 @@
-//! systemd's end of `NOTIFY_SOCKET`: what a service said, and when.
+//! systemd's end of `NOTIFY_SOCKET`: a service's messages with their times.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;

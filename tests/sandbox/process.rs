@@ -149,7 +149,7 @@ impl Process {
         wait::until("a frozen process", wait::LIMIT, || proc::state(pid) == Some('T')).map(drop)
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Lets it continue (SIGCONT).
     ///
     /// # Errors
     /// It does not run.

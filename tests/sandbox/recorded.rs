@@ -1,4 +1,4 @@
-//! Points as a sink has recorded them: lines of the plaintext protocol.
+//! Points that a sink has recorded, as lines of the plaintext protocol.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! carbon-relay and carbon-c-relay, each spreading what it gets over caches by consistent hashing.
+//! carbon-relay and carbon-c-relay, which distribute points over caches by consistent hashing.
 
 use std::fs;
 
@@ -72,7 +72,7 @@ MAX_QUEUE_SIZE = {QUEUE}
         Self::c_over(folder, caches, "")
     }
 
-    /// carbon-c-relay, started; `transport` is what its configuration says of how lines come.
+    /// carbon-c-relay, started; `transport` is what its configuration says about how lines come.
     ///
     /// # Errors
     /// As [`Relay::carbon`].

@@ -1,4 +1,4 @@
-//! sdiag's text, read back: what the live tests compare with.
+//! sdiag's output, parsed, for comparison in the live tests.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A stand-in for Carbon that behaves badly: closes at once, never reads, or only records.
+//! A substitute for Carbon that closes at once, never reads, or only records.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
@@ -95,7 +95,7 @@ impl Sink {
         lock(&self.shared.bytes).clone()
     }
 
-    /// Closes the open connections and goes on listening.
+    /// Closes the open connections and continues listening.
     pub fn hang_up(&self) {
         self.server.break_connections();
     }

@@ -150,7 +150,7 @@ impl Slurm {
         self.run(&setpriv, &[&flags[..], &[program], args].concat())
     }
 
-    /// The reader for this Slurm's libslurm, as any user; `SLURM_GRAPHITE_READER` names another than the one beside
+    /// The reader for this Slurm's libslurm, as any user; `SLURM_GRAPHITE_READER` names another than the one next to
     /// `slurm-graphite`. It is copied into the folder: where it was built may be closed to others, or be out of sight.
     ///
     /// # Errors

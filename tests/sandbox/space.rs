@@ -1,5 +1,5 @@
-//! Namespaces of one's own, held by a sleeping process, in which others are started: a network that can be cut, a
-//! small disk, another /etc/hosts. No root is needed where the kernel gives user namespaces to everybody.
+//! Separate namespaces, held by a sleeping process, in which other processes are started: a network that can be cut, a
+//! small disk, another /etc/hosts. They need no root if the kernel allows user namespaces for everybody.
 
 use std::fs;
 use std::path::{Path, PathBuf};

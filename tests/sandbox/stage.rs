@@ -1,4 +1,4 @@
-//! A daemon with a durable queue and a Carbon whose points are counted: what the tests of losses are played on.
+//! A daemon with a durable queue, and a Carbon whose points are counted, for the tests of losses.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::{
 /// Longer than anything should take on a machine with other work.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the daemon says of a destination at its end where nothing is left.
+/// What the daemon says about a destination at its end where nothing is left.
 pub const ALL_READ: &str = "every tick was read by the receiver";
 
 /// The daemon's configuration.
@@ -54,7 +54,7 @@ pub struct Stage {
     pub collected: Collected,
     /// Where the points belong.
     pub carbon: Carbon,
-    /// All Carbons beside that one.
+    /// All Carbons next to that one.
     pub more: Vec<Carbon>,
     interval: String,
     /// Last, so that it is dropped last.

@@ -1,4 +1,4 @@
-//! Certificates of an authority that openssl's command makes, and stunnel in front of a port.
+//! Certificates of an authority that the openssl command makes, and stunnel in front of a port.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Where a Carbon listens, as a configuration says it.
+//! The address of a Carbon, as written in the configuration.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ pub struct Address {
     pub port: u16,
 }
 
-/// A text that is no [`Address`].
+/// A text that is not an [`Address`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not HOST:PORT, such as carbon.example.org:2004 or [::1]:2004")]
 pub struct AddressError(String);

@@ -1,10 +1,11 @@
-//! How many ticks of the backlog are written before the peer has answered: as TCP's congestion window does it.
+//! How many ticks of the backlog are written before the next answer of the peer, in the manner of TCP's congestion
+//! window.
 //!
-//! Only its answers show whether a receiver reads. So the backlog goes in rounds: some ticks, a renewal of the connection, the
-//! answer. A quick answer doubles the next round, and as long as answers are quick they are asked for at once. A slow one means
-//! that the peer had not read everything for a while: the next round is left out, and the one after it is half as large. A peer
-//! that did not answer in time is treated with patience for a while: rounds begin again with one tick, grow by one, and every
-//! second one is left out, so that what is written again is not too much again. Pure: it knows no clock.
+//! Only its answers show whether a receiver reads. So the backlog is sent in rounds: some ticks, a renewal of the
+//! connection, the answer. A quick answer doubles the next round, and the next answer is requested at once. A slow
+//! answer means that the peer had fallen behind: the next round is skipped, and the one after it is half as large.
+//! After a peer has failed to answer in time, rounds begin again with one tick, grow by one, and every second one is
+//! skipped, so that the peer is not overloaded again. Pure: it has no clock.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! One TCP connection to Carbon: connecting, writing, watching for its end, and what that end proves.
 //!
-//! Carbon says nothing, ever; what comes from it is an end of file or an error. A write that was cut short leaves the stream
-//! out of step: it is never used again, and is reset, so that no receiver takes half a line for a whole one.
+//! Carbon never sends anything except an end of file or an error. After a write that was cut short, the stream is out
+//! of step: it is reset and never used again, so that no receiver takes half a line for a whole one.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Why there is no connection to Carbon, in an administrator's words.
+//! Why there is no connection to Carbon, in words for an administrator.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ pub enum ConnectionError {
     #[error("the peer closed the connection")]
     Closed,
     /// Nothing showed for the pause time-out that the peer reads.
-    #[error("nothing showed for {} s that the peer reads", .0.as_secs_f64())]
+    #[error("no sign for {} s that the peer reads", .0.as_secs_f64())]
     Unread(Duration),
     /// The name has another address now.
-    #[error("the name has another address now")]
+    #[error("the name now has another address")]
     Moved,
     /// TLS did not come about, or has failed; with what to look at.
     #[error("TLS: {0}")]

@@ -1,4 +1,4 @@
-//! Where batches go, and how: what the configuration says of one receiver.
+//! One receiver as configured: where batches are sent, and how.
 
 use std::time::Duration;
 

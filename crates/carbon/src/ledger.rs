@@ -1,20 +1,20 @@
-//! The rule of delivery: what one destination still has to get, and when a tick is done.
+//! The delivery rule: what still has to be sent to one destination, and when a tick is done.
 //!
 //! A tick is **read** when the connection that carried its last write answers our half-close. It is **done** when another
 //! connection, which carried bytes written at least `resend_window` after that, answers as well, with no loss in between. A
 //! **loss** makes every tick due that is not done. Connections are numbered in the order in which they were opened.
 //!
-//! With a `resend_window` of zero a tick is done when its last frame is written, nothing is written twice, and what is written
-//! and not proved read at a loss is counted as unproved.
+//! If `resend_window` is zero, a tick is done when its last frame is written, and nothing is written twice. Points that
+//! were written but not proved read before a loss are counted as unproved.
 //!
-//! Nothing here knows the network, the disk, a tick's points or a clock: moments come as arguments.
+//! This module knows neither the network, the disk, a tick's points nor a clock. Moments are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What became of a tick so far.
+/// The outcome of a tick so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeliveryStage {
     /// Not written, or to be written again.
@@ -396,7 +396,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a receiver chokes on, live ticks go on.
+        /// Whatever a receiver chokes on, live ticks continue.
         #[test]
         fn the_newest_tick_goes_first_whatever_happened_to_those_before(
             happenings in proptest::collection::vec((0..4_u8, 0..40_u64), 0..100),

@@ -1,7 +1,7 @@
-//! Datapoints to Carbon without loss: legal paths, batches of points, frames, the queue, the sender.
+//! Sends datapoints to Carbon without loss: legal paths, batches of points, frames, the queue, the sender.
 //!
-//! Carbon acknowledges nothing. The only thing that its program ever does is to close a connection after it has read everything
-//! on it; ledger.rs holds the rule that follows from it. Nothing here knows Slurm.
+//! Carbon acknowledges nothing. The only sign that its program gives is to close a connection after reading everything
+//! on it. The rule that follows from this is in ledger.rs. Nothing here knows Slurm.
 
 #![deny(unsafe_code)]
 

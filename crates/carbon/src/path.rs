@@ -1,8 +1,8 @@
-//! Metric paths that every Carbon takes as they are meant.
+//! Metric paths that every Carbon accepts unchanged.
 //!
-//! Carbon checks nothing: `..` walks its folders, an empty component or a space makes odd files, a component
-//! over 255 bytes loses the point. A legal path is therefore made of components of `[A-Za-z0-9_-]`, none empty,
-//! each at most [`MAX_COMPONENT`] bytes, [`MAX_PATH`] bytes in all.
+//! Carbon checks nothing: `..` leaves its folder, an empty component or a space makes odd files, and a component of
+//! more than 255 bytes loses the point. A legal path therefore consists of non-empty components of `[A-Za-z0-9_-]`,
+//! each of at most [`MAX_COMPONENT`] bytes, and has at most [`MAX_PATH`] bytes.
 
 use std::borrow::Cow;
 

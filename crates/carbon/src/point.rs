@@ -1,7 +1,7 @@
 //! Datapoints, and the batch that holds those of one tick under one timestamp.
 //!
-//! One item that Carbon cannot read costs the whole frame and the connection, so that a batch takes only legal
-//! paths and finite values, and counts what it refuses.
+//! One item that Carbon cannot read costs the whole frame and the connection. So a batch accepts only legal paths and
+//! finite values, and counts what it refuses.
 
 use crate::path;
 

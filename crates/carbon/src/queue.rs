@@ -1,9 +1,10 @@
 //! The queue between the ticks and Carbon: every batch enters it before anything is sent, and stays until every
 //! destination is done with it.
 //!
-//! With a folder the batches outlive this process: a batch is given to the senders when its commit has come, or after
-//! a second without one, from memory, counted as undurable. Without a folder it is the same queue in memory. What a
-//! destination still has to have is in its ledger, batches and counts in state.rs; the file is the store's.
+//! With a folder, the batches outlive this process. A batch is given to the senders when it is committed, or after a
+//! second without a commit; then it is sent from memory and counted as undurable. Without a folder it is the same queue
+//! in memory. What a destination still needs is in its ledger, batches and counts are in state.rs, and the store owns
+//! the file.
 
 mod clock;
 mod leaving;
@@ -35,7 +36,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(6);
 /// How long the disk may take for the last commit.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The least `max_bytes` that is of use with a folder. An eighth of it stays free for the next commit, and another goes at once
+/// The least `max_bytes` that is useful with a folder. An eighth of it stays free for the next commit, and another goes at once
 /// when it is full; what is left holds 4 hours of ticks of 6 KB at 30 s. A single tick of 80,000 points would break the bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 
@@ -61,7 +62,7 @@ pub struct Dropped {
     pub damaged: u64,
 }
 
-/// Where the queue stands.
+/// The queue's status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStatus {
     /// Whether batches are being kept on disk.
@@ -222,7 +223,7 @@ impl Queue {
         (state.restored || self.shared.store.is_none()).then(|| state.states.clone())
     }
 
-    /// Where it stands.
+    /// Its status.
     #[must_use]
     pub fn status(&self) -> QueueStatus {
         self.shared.state().status
@@ -312,7 +313,7 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
     loop {
         let patience = shared.state().unpublished().next().map(|(_, until)| until);
         tokio::select! {
-            // Without the file's thread the queue goes on in memory.
+            // Without the file's thread the queue continues in memory.
             Some(event) = events.recv() => shared.state().apply(event),
             () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
                 shared.state().lose_patience(Instant::now());

@@ -1,4 +1,4 @@
-//! How fast the backlog goes: a flood of it after an outage has taken Carbons down. Pure: moments come as arguments.
+//! How fast the backlog is sent. A flood after an outage has brought Carbons down. Pure: moments are arguments.
 
 use std::collections::VecDeque;
 use std::time::Duration;

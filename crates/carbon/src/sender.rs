@@ -1,6 +1,6 @@
-//! One destination: its settings, the handle of its task, and what the task knows.
+//! One destination: its settings, the handle of its task, and the task's status.
 //!
-//! Whatever a destination does, it holds up nobody else: it has its own place in the queue. What the task does is in task.rs, its
+//! A destination never delays another, because it has its own place in the queue. The task is in task.rs, its
 //! connections are in renewal.rs.
 
 mod renewal;
@@ -97,7 +97,7 @@ impl Sender {
         Self { place, draining, task: tokio::spawn(task.run::<C>()) }
     }
 
-    /// Where it stands now.
+    /// Its status now.
     #[must_use]
     pub fn status(&self) -> Status {
         self.place.status()

@@ -1,16 +1,18 @@
 //! The queue's file: batches that outlive this process, in a log of segments with a thread of its own.
 //!
-//! The thread does what it is told in order and says what became of it; nobody waits for it who need not. A disk that is full
-//! or gone leaves the batches where they are, in memory. store/record.rs has the form of the log, and its promises are:
+//! The thread carries out its orders in sequence and reports the results. Nobody waits for it without need. If the disk
+//! is full or gone, the batches stay in memory. store/record.rs has the format of the log. Its promises are:
 //!
 //! 1. Only the newest segment is written. A commit costs one write and one sync of the data; a new segment's name is synced
 //!    before its first record counts.
 //! 2. After an error nothing is written to that segment again; what it lacks goes to a new one, from memory.
-//! 3. Each record stands alone: what is damaged costs itself, and is counted by the numbers and totals of what is not.
-//! 4. Segments go whole, from the front: when nothing of them is due, or, at `max_bytes`, with what is.
-//! 5. The newest state of each name goes to the newest segment before its own goes, and so does what was evicted.
+//! 3. Each record is independent: damage costs only the damaged record, and is counted by the numbers and totals of the
+//!    others.
+//! 4. Segments are removed whole, from the front: when nothing in them is due, or at `max_bytes` even if something is.
+//! 5. Before a segment is removed, the newest state of each name in it, and what was evicted, is written to the newest
+//!    segment.
 //! 6. Not promised: damage to the very last record, and files that are removed or cut while no daemon runs, look like a power
-//!    cut where nothing behind them tells otherwise.
+//!    cut if no later record shows otherwise.
 
 mod disk;
 mod keeper;
@@ -55,7 +57,7 @@ pub(crate) struct Changes {
     pub(crate) append: Vec<Kept>,
     /// (destination, batch): done.
     pub(crate) done: Vec<(Arc<str>, u64)>,
-    /// Batches that nobody is to have any more.
+    /// Batches that nobody needs any more.
     pub(crate) forget: Vec<u64>,
     /// (destination, batch, points): gone before it was proved that the destination has read them.
     pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
@@ -242,7 +244,7 @@ impl Store {
     pub(crate) fn apply(&self, changes: Changes) -> Changes {
         match self.commands.try_send(StoreCommand::Apply(changes)) {
             Err(TrySendError::Full(StoreCommand::Apply(changes))) => changes,
-            // Without its thread there is no file; the queue goes on in memory.
+            // Without its thread there is no file; the queue continues in memory.
             _ => Changes::default(),
         }
     }

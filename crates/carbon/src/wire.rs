@@ -1,8 +1,8 @@
 //! The bytes that Carbon reads: length-prefixed pickles, or lines of text.
 //!
-//! Values always go out as floats: go-carbon reads pickle's small integers as unsigned. The pickle is protocol 2,
-//! which Python 2 and 3, go-carbon, carbon-clickhouse and carbon-relay-ng all read. A frame is made once, as a
-//! pickle, whatever its destinations read: that is also how it is kept on disk.
+//! Values are always sent as floats, because go-carbon reads pickle's small integers as unsigned. The pickle is
+//! protocol 2, which Python 2 and 3, go-carbon, carbon-clickhouse and carbon-relay-ng can read. A frame is made once,
+//! as a pickle, whatever its destinations read. It has the same form on disk.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -222,7 +222,7 @@ impl Accounting {
             warn!(
                 floor = from,
                 now,
-                "the clock is far behind the jobs that were counted: finished jobs are counted when it is right again"
+                "the clock is far behind the jobs that were counted; finished jobs are not counted until it is correct again"
             );
         }
     }

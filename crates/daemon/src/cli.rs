@@ -45,6 +45,9 @@ pub(crate) enum Command {
         /// Also check slurm.conf, munge, slurmctld, the queue's folder, Carbon's rules, and each Carbon, to which it sends one point
         #[arg(long)]
         connect: bool,
+        /// Print one line of JSON
+        #[arg(long)]
+        json: bool,
         /// Carbon's storage-schemas.conf or a copy of it; the other files are read from the same folder [default: this host's Carbon]
         #[arg(long, value_name = "FILE", requires = "connect")]
         storage_schemas: Option<PathBuf>,

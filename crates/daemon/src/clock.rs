@@ -1,7 +1,7 @@
-//! The wall clock: what time it is, and an alarm that wakes at a moment of it.
+//! The wall clock, and an alarm that wakes at a given time.
 //!
-//! The alarm is timerfd_create(2) on `CLOCK_REALTIME`: the kernel wakes it too when the clock is set, so that a step
-//! is noticed at once, and after a suspend. tokio's own timers know only the monotonic clock, and wake twice for one
+//! The alarm is timerfd_create(2) on `CLOCK_REALTIME`. The kernel also wakes it when the clock is set, so that a step
+//! is noticed at once, and after a suspend. tokio's own timers use only the monotonic clock, and wake twice for one
 //! long wait, which costs more than a tick's arithmetic.
 //!
 //! With the feature `fast-clock`, which no release has, time runs `SLURM_GRAPHITE_CLOCK_RATE` times as fast, so that a benchmark can

@@ -1,4 +1,4 @@
-//! The collectors of a configuration at work: who takes part in which round.
+//! The configured collectors, and which of them take part in which round.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -40,7 +40,7 @@ impl Collecting {
         Self::default().restart(interval, collectors, |_| false, memory)
     }
 
-    /// The same with other settings: those that are the same for `stays` go on with all that they have counted.
+    /// The same with other settings: those that are the same for `stays` continue with all that they have counted.
     pub(crate) fn restart(
         self,
         interval: u32,
@@ -146,8 +146,7 @@ fn staying_by_name<C: ?Sized>(
 
 const TWICE: &str = "a path that is twice in one batch: Carbon keeps the last value";
 
-const UNDECLARED: &str =
-    "a path at a level that its collector does not declare: what varies in it would be no tag";
+const UNDECLARED: &str = "a path that its collector does not declare: its variable parts would not be tags";
 
 /// A path that is in the batch more than once.
 fn repeated(batch: &Batch) -> Option<&str> {

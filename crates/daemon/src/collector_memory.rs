@@ -1,7 +1,7 @@
-//! What collectors must know again after a restart: a small file each, beside the queue's.
+//! What collectors must remember across restarts: one small file each, next to the queue's.
 //!
-//! Without `queue.dir` nothing is kept beyond the daemon's end. A memory is JSON; what it means is its collector's. A file
-//! that cannot be read or written costs the memory and nothing else: that is said, and the daemon goes on. Files are
+//! Without `queue.dir` nothing is kept after the daemon ends. A memory is JSON, and only its collector knows what it
+//! means. If a file cannot be read or written, only that memory is lost: the daemon says so and continues. Files are
 //! replaced whole, so that none is ever half written.
 
 use std::collections::{BTreeSet, HashMap};
@@ -43,7 +43,7 @@ impl Memories {
         Self { dir, kept: Arc::default() }
     }
 
-    /// Reads what these collectors had to remember, for [`PATIENCE`]: they begin anew where the disk hangs.
+    /// Reads what these collectors had to remember, for [`PATIENCE`]: they start again where the disk hangs.
     pub(crate) async fn read(&self, names: Vec<&'static str>) {
         let Some(dir) = self.dir.clone() else { return };
         let kept = Arc::clone(&self.kept);
@@ -60,7 +60,9 @@ impl Memories {
             }
         });
         if tokio::time::timeout(PATIENCE, reading).await.is_err() {
-            warn!("the disk does not answer: which users have paths is not known, and is decided again");
+            warn!(
+                "the disk does not answer, so the list of users with paths cannot be read and is made again"
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! Readings into points: one file a collector, and the table of all of them.
+//! Turns readings into points: one file per collector, and the table of all collectors.
 //!
 //! A collector is a pure function of a tick's outcome, or of a survey's replies, and of its own last reading: no clock, no
 //! log, and it knows no other collector. To add one, write its file and its entry in [`COLLECTORS`]; CONTRIBUTING.md has
@@ -33,7 +33,7 @@ pub(crate) use self::finished::{FinishedSettings, batch as finished_batch, paths
 pub(crate) struct Collector {
     /// Its file, and its table in the configuration, `[collectors.NAME]`.
     pub(crate) name: &'static str,
-    /// What the shipped configuration says of it.
+    /// What the shipped configuration says about it.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
     pub(crate) comment: &'static str,
     /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
@@ -76,7 +76,7 @@ impl Collector {
         self.replies.first().map_or(Role::Statistics, |reply| reply.row().role)
     }
 
-    /// Behind `slurm_`, what its paths begin with: its name, but for finished jobs.
+    /// Behind `slurm_`, what its paths begin with: its name, except for finished jobs.
     pub(crate) fn family(&self) -> &'static str {
         let first = self.paths.first().and_then(|paths| paths.below.split('.').next());
         first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)

@@ -1,4 +1,4 @@
-//! What each command does: one file a command, and what they share.
+//! The commands: one file each, and what they share.
 
 #[cfg(test)]
 #[path = "../tests/inside/any_recording.rs"]
@@ -45,9 +45,9 @@ pub(crate) fn execute(command: Command) -> Result<()> {
         Command::Run { options, replay: None } => run::run(&options),
         Command::Run { options, replay: Some(file) } => replay::run(&options, &file),
         Command::Once { options, replay } => once::once(&options.into(), replay.as_deref()),
-        Command::Check { options, connect: false, .. } => check::check(&options),
-        Command::Check { options, connect: true, storage_schemas, read_back } => {
-            check::connect(&options, storage_schemas.as_deref(), read_back.as_ref())
+        Command::Check { options, connect: false, json, .. } => check::check(&options, json),
+        Command::Check { options, connect: true, json, storage_schemas, read_back } => {
+            check::connect(&options, json, storage_schemas.as_deref(), read_back.as_ref())
         }
         Command::Stats { options, watch: Some(every), .. } => watch::watch(&options.into(), every),
         Command::Stats { options, finished: true, by, json, .. } => {
@@ -74,7 +74,7 @@ fn load(options: &Options) -> Result<Config, Problems> {
     Ok(config)
 }
 
-/// The same, for what any user of this host may look at: a default file that this user may not read is reported and left out.
+/// The same, for commands that any user of this host may look at: a default file that this user may not read is reported and left out.
 fn load_what_is_readable(options: &Options) -> Result<Config, Problems> {
     let file = match ConfigFile::read(options.file.config.as_deref()) {
         Err(error) if error.is_denied_default() => {
@@ -110,6 +110,20 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
+/// A mark, in its colour on a terminal unless NO_COLOR is set.
+fn painted(mark: &str) -> String {
+    let colour = match mark {
+        "✓" => 32,
+        "✗" => 31,
+        _ => 33,
+    };
+    if std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) {
+        format!("\x1b[{colour}m{mark}\x1b[m")
+    } else {
+        mark.to_owned()
+    }
+}
+
 /// A line on stderr, for a person.
 fn note(text: &str) {
     // Nobody is left to be told when stderr is closed.
@@ -130,7 +144,7 @@ async fn read_or_advise(slurm: SlurmSettings, request: Request) -> Result<Box<Re
         Ok(outcome) => outcome,
         Err(_) => {
             if std::io::stderr().is_terminal() {
-                note("waiting for slurmctld");
+                note("waiting for slurmctld's answer");
             }
             reading.await
         }
@@ -156,7 +170,7 @@ fn slot(seconds: f64, interval: u32) -> i64 {
 }
 
 fn no_cluster() -> anyhow::Error {
-    anyhow!("the prefix needs the cluster's name, which slurmctld has not told")
+    anyhow!("the prefix needs the cluster's name, which slurmctld has not reported")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The configuration: what every key may be, and what it is when it is left out.
+//! The configuration: the legal values and the default of every key.
 //!
-//! A file and flags are read together, and *all* that is wrong with them is reported at once, each problem with
-//! its location; nothing is started over a configuration with a problem. Defaults are nowhere else.
+//! The file and the flags are read together, and *all* problems are reported at once, each with its location. Nothing
+//! is started with a configuration that has a problem. Defaults are nowhere else.
 
 mod collectors;
 mod file;
@@ -326,9 +326,9 @@ impl Config {
     /// That this host is none of these controllers, so that there is nothing to follow.
     pub(crate) fn not_a_controller(&self, hosts: &[String]) -> Problems {
         let text = format!(
-            "this host, {}, is none of SlurmctldHost ({}), by its name or an address of its own; start the daemon on those hosts, or \
-             remove `follow`. Where one address moves from host to host (SlurmctldHost=a,b(address)), what moves it must start and \
-             stop this daemon with slurmctld",
+            "this host, {}, is none of SlurmctldHost ({}), neither by name nor by address; run the daemon on those hosts, or remove \
+             `follow`. If one address moves between the hosts (SlurmctldHost=a,b(address)), whatever moves it must start and stop this \
+             daemon together with slurmctld",
             crate::prefix::host(),
             hosts.join(", ")
         );

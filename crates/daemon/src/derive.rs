@@ -1,7 +1,7 @@
-//! Arithmetic over readings: what sdiag derives from one, and what two tell of the time between them.
+//! Arithmetic on readings: what sdiag derives from one, and what two show about the time between them.
 //!
-//! sdiag's figures are integer divisions, digit for digit as in sdiag.c, and `None` where it prints no line. Interval
-//! figures are exact, and `None` where the two readings do not belong together. Nothing is published for `None`.
+//! sdiag's figures are integer divisions, digit for digit as in sdiag.c, and `None` if sdiag prints no line. Interval
+//! figures are exact, and `None` if the two readings do not belong together. Nothing is published for `None`.
 
 mod growth;
 mod interval;

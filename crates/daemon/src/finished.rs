@@ -1,4 +1,4 @@
-//! Finished jobs: which of them count, what they come to, and what of it must be on disk before anything is sent.
+//! Finished jobs: which of them count, what they add up to, and what must be on disk before anything is sent.
 //!
 //! Pure: no clock, no disk, no metric path. docs/code-structure.md, Decisions, says why it is made so.
 

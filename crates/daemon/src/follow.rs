@@ -1,9 +1,10 @@
 //! `[slurm] follow`: whether the active slurmctld runs on this host.
 //!
-//! Slurm sees to it that one controller is active, so that nothing of ours has to agree on it. This host's slurmctld is asked alone at
-//! every tick: it gives its statistics, or says that it waits. Each such question costs a line in its log while it waits, so that it is
-//! not asked while a controller before it in SlurmctldHost answers a ping. Pings have a reader of their own, for one to a host that is
-//! down or hangs takes seconds: a tick waits for [`PATIENCE`] at most, and only where the last ping was answered.
+//! Slurm makes sure that one controller is active, so our daemons need not agree on it. At every tick only this host's
+//! slurmctld is asked: it gives its statistics, or says that it is a standby. As a standby it logs a line for each such
+//! request, so it is not asked while a controller before it in SlurmctldHost answers a ping. Pings have their own
+//! reader, because a ping to a host that is down or hangs takes seconds. A tick waits for at most [`PATIENCE`], and
+//! only if the last ping was answered.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::config::SlurmSettings;
 use crate::source::{Outcome, Source};
 use crate::survey::START_DEADLINE;
 
-/// How long a tick waits for a ping: far longer than a slurmctld that is well takes.
+/// How long a tick waits for a ping: far longer than a slurmctld that is healthy takes.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What this host's slurmctld was when it was last known.
@@ -137,7 +138,7 @@ impl Follow {
         self.give_up().map(|timestamp| (timestamp, self.state.step()))
     }
 
-    /// Takes what became of a tick; one comes each `interval`.
+    /// Takes the outcome of a tick; one comes each `interval`.
     pub(crate) fn note(&mut self, became: TickRole, interval: Duration) -> Change {
         self.state.note(became, Instant::now(), interval)
     }
@@ -155,7 +156,7 @@ impl Follow {
     }
 }
 
-/// What became of a tick, as far as it tells who is active.
+/// The outcome of a tick, as far as it tells who is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TickRole {
     Active,
@@ -225,7 +226,7 @@ mod tests {
         let step = |answers, role| state(answers, role).step();
         assert_eq!(step(None, FollowRole::Standby), FollowStep::Ask);
         assert_eq!(step(Some(0), FollowRole::Standby), FollowStep::Standby);
-        // The primary that was frozen and goes on: it is active, although this one has not been told yet.
+        // The primary that was frozen and continues: it is active, although this one has not been told yet.
         assert_eq!(step(Some(0), FollowRole::Active), FollowStep::Standby);
         // A second backup is active, and the first has come back and waits for SlurmctldTimeout.
         assert_eq!(step(Some(1), FollowRole::Active), FollowStep::Ask);

@@ -1,7 +1,7 @@
 //! The wall-clock grid: which tick a moment belongs to, and when the next one comes.
 //!
-//! Whisper stores a point in the slot `timestamp - timestamp % step`, so that ticks are multiples of the interval.
-//! Pure: moments come as arguments, in Unix time.
+//! Whisper stores a point in the slot `timestamp - timestamp % step`, so ticks are multiples of the interval. Pure:
+//! moments are arguments, in Unix time.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Grid {
         Self { interval, last: slot(interval, now) }
     }
 
-    /// The tick that has come by `now`; `None` while the last one's slot goes on. Of several missed ones only the
+    /// The tick that has come by `now`; `None` while the last one's slot continues. Of several missed ones only the
     /// latest, the others are counted. A clock that went back a little waits for the grid to come round again.
     pub(crate) fn tick(&mut self, now: Duration) -> Option<Tick> {
         let timestamp = slot(self.interval, now);

@@ -47,7 +47,7 @@ pub(crate) trait Leaves {
     fn leaves(&self) -> Vec<Leaf>;
 }
 
-/// What a [`Metric`] says of itself.
+/// What a [`Metric`] says about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
     pub(crate) leaf: Cow<'static, str>,

@@ -1,5 +1,5 @@
-//! What nodes have, as figures: sinfo's allocated/idle/other/total of nodes, CPUs and GPUs, and memory; how many are in a
-//! state; GPUs of one type.
+//! Resources of nodes as figures: sinfo's allocated/idle/other/total of nodes, CPUs and GPUs, and memory; the number of
+//! nodes in a state; GPUs of one type.
 
 use slurm_snapshot::{NodeTally, Shares};
 
@@ -16,7 +16,7 @@ pub(crate) const SHARES: &[Metric<NodeTally>] = &[
     Metric { leaf: "nodes_total", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes.total),
         meaning: "all nodes (`sinfo -o %F`)" },
     Metric { leaf: "cpus_allocated", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.allocated),
-        meaning: "CPUs that jobs have" },
+        meaning: "CPUs that are allocated to jobs" },
     Metric { leaf: "cpus_idle", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.idle),
         meaning: "CPUs that are free for jobs" },
     Metric { leaf: "cpus_other", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.other),
@@ -24,7 +24,7 @@ pub(crate) const SHARES: &[Metric<NodeTally>] = &[
     Metric { leaf: "cpus_total", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.total),
         meaning: "all CPUs (`sinfo -o %C`)" },
     Metric { leaf: "gpus_allocated", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus.allocated),
-        meaning: "GPUs that jobs have" },
+        meaning: "GPUs that are allocated to jobs" },
     Metric { leaf: "gpus_idle", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus.idle),
         meaning: "GPUs that are free for jobs" },
     Metric { leaf: "gpus_other", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus.other),
@@ -54,7 +54,7 @@ pub(crate) const TALLY: &[Metric<NodeTally>] = &[
 #[rustfmt::skip]
 pub(crate) const GPUS: &[Metric<Shares>] = &[
     Metric { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| number(s.allocated),
-        meaning: "GPUs that jobs have" },
+        meaning: "GPUs that are allocated to jobs" },
     Metric { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| number(s.idle),
         meaning: "GPUs that are free for jobs" },
     Metric { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| number(s.other),

@@ -1,4 +1,4 @@
-//! What systemd is told: READY, STATUS in words, WATCHDOG, STOPPING. Nothing happens where there is no systemd.
+//! Notifications for systemd: READY, STATUS in words, WATCHDOG, STOPPING. Without systemd they do nothing.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Notify {
         Self { watched, watchdog: sd_notify::watchdog_enabled(), status: String::new() }
     }
 
-    /// How often the watchdog wants to be fed; a third of its patience.
+    /// How often the watchdog must be fed; a third of its patience.
     pub(crate) fn feed_every(&self) -> Option<Duration> {
         self.watchdog.map(|patience| patience / 3)
     }
@@ -42,7 +42,7 @@ impl Notify {
         }
     }
 
-    /// Where things stand, in words; said when it has changed.
+    /// The status in words, sent when it has changed.
     pub(crate) fn status(&mut self, words: impl FnOnce() -> String) {
         if !self.watched {
             return;

@@ -1,9 +1,9 @@
-//! RPC tables as figures: slurmctld's and slurmdbd's are alike. Rows by type and by user, and what they grew by since the last
-//! reading.
+//! RPC tables as figures, the same for slurmctld and slurmdbd: rows by type and by user, and their growth since the
+//! last reading.
 //!
-//! Types of messages are bounded by Slurm. Users are not: they have paths only where a setting says how many, the others are
-//! one sum, and that sum and theirs are always the whole table. Interval figures are sums of rows' own growth, so that
-//! they do not jump when a user changes sides.
+//! Slurm bounds the number of message types, but not of users. Only as many users as a setting allows have paths; all
+//! others are one sum, and that sum together with the users' paths is always the whole table. Interval figures are sums
+//! of the growth of rows, so they do not jump when a user gets or loses a path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

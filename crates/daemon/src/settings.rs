@@ -1,4 +1,4 @@
-//! A collector's settings: how the collector declares them, and what the configuration says of them.
+//! A collector's settings: how the collector declares them, and their values in the configuration.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Setting {
     pub(crate) key: &'static str,
     pub(crate) default: Value,
-    /// What the shipped configuration says of it.
+    /// What the shipped configuration says about it.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
     pub(crate) comment: &'static str,
 }
@@ -39,7 +39,7 @@ pub(crate) const MOST_NAMES: usize = 1000;
 /// The least and the most of [`Value::Seconds`]: ten minutes and a week.
 pub(crate) const TIMES: (u32, u32) = (600, 604_800);
 
-/// What the configuration says of one collector.
+/// What the configuration says about one collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) enabled: bool,

@@ -1,8 +1,8 @@
-//! Where readings come from: a reader process that is asked, watched, killed when it is stuck and started again.
+//! The source of readings: a reader process that is asked, watched, killed when it is stuck, and restarted.
 //!
-//! libslurm exits on a bad configuration, hangs for ever behind a frozen munged and cannot be cancelled; none of
-//! that may touch the ticks. A [`Source`] is a task of its own that takes one request at a time; asking it never
-//! waits, and exactly one outcome comes back for each request.
+//! libslurm exits on a bad configuration, hangs for ever behind a frozen munged and cannot be cancelled. None of this
+//! may affect the ticks. A [`Source`] is a task that handles one request at a time. Asking it never waits, and each
+//! request gets exactly one outcome.
 
 pub(crate) mod conf;
 pub(crate) mod installed;

@@ -1,6 +1,6 @@
 //! What a running daemon tells `slurm-graphite status`: one JSON document. Moments are Unix seconds.
 //!
-//! Any user of the host may read it: nothing of a user of the cluster is in it.
+//! Any user of the host may read it, because it has no data about the cluster's users.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! The socket on which the daemon tells how it is: status.sock in the folder that RUNTIME_DIRECTORY names, which systemd
-//! makes and names. Any user of the host may connect; nothing that he sends is read. It costs nothing until somebody asks.
+//! The socket for `status`: status.sock in the folder that RUNTIME_DIRECTORY names, which systemd creates. Any user of
+//! the host may connect, and nothing that a client sends is read. It costs nothing until somebody asks.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions, TryLockError};
@@ -31,7 +31,7 @@ const LONGEST: u64 = 16 << 20;
 pub(crate) struct StatusSocket {
     /// With the lock on its folder.
     listener: Option<(UnixListener, File)>,
-    /// The system has refused to give the last connection, most likely for want of file descriptors: until the next tick
+    /// The system has refused to give the last connection, most likely for lack of file descriptors: until the next tick
     /// nobody is answered.
     rests: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) enum StatusError {
         DEADLINE.as_secs()
     )]
     Silent { path: PathBuf },
-    #[error("what answers at {} is not slurm-graphite of this version: {text}", .path.display())]
+    #[error("the program that answers at {} is not slurm-graphite of this version: {text}", .path.display())]
     Nonsense { path: PathBuf, text: String },
 }
 
@@ -78,7 +78,7 @@ impl StatusSocket {
             match listener.accept().await {
                 Ok((stream, _)) => return Asker(stream),
                 Err(error) => {
-                    debug!(%error, "who asks for the status is not answered before the next tick");
+                    debug!(%error, "status requests are not answered before the next tick");
                     self.rests = true;
                 }
             }
@@ -99,7 +99,7 @@ impl Asker {
             .map_err(io::Error::other)
             .and_then(|bytes| self.0.into_std()?.write_all(&bytes));
         if let Err(error) = written {
-            debug!(%error, "who asked for the status has gone");
+            debug!(%error, "the client that requested the status has disconnected");
         }
     }
 }

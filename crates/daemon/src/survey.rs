@@ -1,12 +1,12 @@
 //! The cluster itself: jobs, nodes, licences and so on, through a reader of its own, so that the scheduler's
 //! statistics are never late because of them.
 //!
-//! A round begins at a tick that is due for some collector, asks for one reply after the other, each once whoever
-//! wants it, and its points carry that tick's timestamp. Care for slurmctld comes first: a reply is left out while
-//! its duty is used up or slurmctld is busy, and a round that is still under way when the next is due is not
-//! doubled. Whether the controllers live is asked all the same, for it is of interest just then: it costs slurmctld
-//! nothing, but where one of them hangs it takes long, so that it comes last and nothing else waits for it. What slurmctld
-//! may keep from us is not used at all: a part must not look like the whole.
+//! A round begins at a tick at which some collector is due. It asks for one reply after the other, each only once
+//! however many collectors need it, and its points have that tick's timestamp. Sparing slurmctld comes first: a reply
+//! is skipped while its duty is used up or slurmctld is busy, and no round begins while the previous one is still
+//! running. Controllers are always pinged, because that is when it matters. A ping costs slurmctld nothing, but it
+//! takes long if a controller hangs, so it comes last and nothing else waits for it. A reply of which slurmctld may
+//! hide a part is not used at all, because a part must not look like the whole.
 
 mod duty;
 mod reply_state;
@@ -37,7 +37,7 @@ pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 #[derive(Clone, Debug)]
 struct SurveyRound {
     timestamp: i64,
-    /// What is still to be asked, and until when an answer is of use: then the slots of all who want it are over. Unix
+    /// What is still to be asked, and until when an answer is useful: then the slots of all who need it are over. Unix
     /// seconds.
     left: Vec<(ReplyKind, i64)>,
     replies: SurveyReplies,
@@ -63,7 +63,7 @@ pub(crate) struct Survey {
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
     /// What all collectors together need: replies are asked for with all of it, whoever is due, so that one reply can be
-    /// held against the next.
+    /// compared with the next.
     needs: Needs,
     round: Option<SurveyRound>,
     asked: Option<Asked>,
@@ -105,7 +105,7 @@ impl Survey {
     }
 
     /// Other limits, and perhaps other collectors, who must not take what was told to others for news: replies come whole
-    /// again. What is under way goes on, and so do the counters.
+    /// again. What is under way continues, and so do the counters.
     pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
         (self.max_duty, self.max_threads) = (max_duty, max_threads);
         self.states.values_mut().for_each(|state| state.kept = None);
@@ -130,7 +130,7 @@ impl Survey {
             *longest = every.max(*longest);
         }
         if self.round.is_some() {
-            debug!("the previous round is still under way; this one is left out");
+            debug!("the previous round is still running; this one is skipped");
             wanted
                 .into_keys()
                 .for_each(|kind| reply_state::one_more(&mut self.state(kind).counters.skipped_round));
@@ -167,7 +167,7 @@ impl Survey {
         self.source.outcome().await
     }
 
-    /// Takes an outcome, and goes on to the next reply or ends the round.
+    /// Takes an outcome, and continues to the next reply or ends the round.
     pub(crate) fn answered(&mut self, outcome: Outcome, now: Duration) -> Option<RoundResult> {
         let (Some(Asked { kind, until, at }), Some(mut round)) = (self.asked.take(), self.round.take())
         else {
@@ -179,9 +179,9 @@ impl Survey {
         let reading = state.take(kind, options, outcome);
         if reading.is_some() && is_over(until, now) {
             reply_state::one_more(&mut state.counters.readings_late);
-            debug!(reply = kind.name(), "it came after its slot and is discarded");
+            debug!(reply = kind.name(), "it arrived after its slot and is discarded");
         } else {
-            // One that is thrown away is none that the next can be held against.
+            // One that is thrown away is none that the next can be compared with.
             if let Some(reading) = reading {
                 state.kept = kind.row().unchanged.then(|| Arc::clone(&reading));
                 round.replies.insert(kind, reading);
@@ -265,10 +265,10 @@ impl Survey {
             warn!(
                 threads,
                 limit = self.max_threads,
-                "slurmctld is busy; until it is less so, it is asked only for its statistics"
+                "slurmctld is busy; until its load falls, only its statistics are requested"
             );
         } else if !busy && self.logged_busy {
-            info!(threads, "slurmctld is no longer busy; it is asked for everything again");
+            info!(threads, "slurmctld is no longer busy; everything is requested again");
         }
         self.logged_busy = busy;
     }

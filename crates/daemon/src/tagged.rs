@@ -1,8 +1,9 @@
 //! A path as a name with tags, for destinations with `tags = true`.
 //!
-//! `cluster.alpha.slurm_jobs.state.running.gauge-jobs` is `slurm_jobs.state.jobs;cluster=alpha;state=running`. What varies in a path is
-//! declared with its metrics ([`Paths::below`]), and is a tag of that name; all else is the metric's name. The queue's log keeps paths,
-//! and a frame gets its names when it is sent: so only destinations with tags pay, and what an earlier run has kept has tags too.
+//! `cluster.alpha.slurm_jobs.state.running.gauge-jobs` is `slurm_jobs.state.jobs;cluster=alpha;state=running`. The
+//! variable parts of a path are declared with its metrics ([`Paths::below`]), and become tags; the rest is the metric's
+//! name. The queue's log keeps paths, and names are made when a frame is sent. So only destinations with tags pay for
+//! them, and ticks of an earlier run get tags too.
 
 use carbon::path;
 

@@ -15,7 +15,8 @@ impl FromStr for Url {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is not such as http://graphite.example.org; only http is spoken");
+        let wrong =
+            || format!("{text:?} is not a URL such as http://graphite.example.org; only http is supported");
         let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
         let (host, below) = rest.split_once('/').unwrap_or((rest, ""));
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));

@@ -1,7 +1,9 @@
-//! Which users have paths of their own: sticky, and bounded over time, because in Graphite a path is a file for ever.
+//! Which users have their own paths. The choice is sticky and bounded over time, because in Graphite a path is a file
+//! that stays.
 //!
-//! The first `users` of a round have paths for a day from then on. At most five times as many have paths within any 30 days;
-//! the last fifth is kept for heavy users. A path belongs to one uid for as long as it is remembered. Pure: knows the moment, the users' numbers and names, and how they rank.
+//! The top `users` of a round have paths for the next day. Within any 30 days at most five times as many users get
+//! paths; the last fifth is reserved for heavy users. A path belongs to one uid for as long as it is remembered. Pure:
+//! the moment, the users' numbers and names, and their ranking are arguments.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +89,7 @@ impl UserPaths {
         settings.users().filter(|users| *users > 0).map(|users| Self::new(users, memory))
     }
 
-    /// `memory` that is not one, or not of use any more, is none.
+    /// `memory` that is not one, or not usable any more, is none.
     fn new(users: usize, memory: Option<&str>) -> Self {
         let users = users.min(MOST_USERS);
         let memory = memory.and_then(|text| serde_json::from_str::<Saved>(text).ok());

@@ -1,8 +1,8 @@
-//! Words that come and go: the states, flags and reasons of jobs and nodes, each a level of paths.
+//! States, flags and reasons of jobs and nodes, which come and go. Each is a level of paths.
 //!
-//! A word that nothing has any more is a count of 0, and a graph must show that rather than its last value: from
-//! the first time that a word was seen it has a point in every round until the daemon ends. Words that were never
-//! seen make no path.
+//! When nothing is in a state any more, its count is 0, and a graph must show 0 instead of the last value. So from the
+//! first time that a state was seen, it has a point in every round until the daemon ends. States that were never seen
+//! have no path.
 
 use std::collections::{BTreeMap, BTreeSet};
 

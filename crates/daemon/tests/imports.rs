@@ -1,4 +1,5 @@
-//! No module imports one that imports it, straight or through others, in any crate: docs/code-structure.md says so.
+//! No module imports a module that imports it, directly or indirectly, in any crate, as docs/code-structure.md
+//! requires.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

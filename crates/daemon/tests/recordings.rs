@@ -1,6 +1,6 @@
 //! What `slurm-graphite stats --json` printed on real clusters of several Slurm releases, and the points of it.
 //!
-//! `make golden` writes the points anew; `RECORD=1 make releases` the recordings.
+//! `make golden` writes the points again, `RECORD=1 make releases` the recordings.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! The conversation with the daemon: lines of the input as requests, answers as lines of the output.
+//! The conversation with the daemon: each input line is a request, each output line an answer.
 
 use std::io::{self, Read, Write};
 

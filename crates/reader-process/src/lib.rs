@@ -1,5 +1,5 @@
-//! What every reader is as a process, whatever it asks: it ends with the daemon that started it, logs to stderr, and
-//! answers lines with lines.
+//! What all readers have in common as processes: they end with the daemon that started them, log to stderr, and answer
+//! lines with lines.
 //!
 //! Knows neither libslurm nor HTTP.
 

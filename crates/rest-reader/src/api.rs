@@ -1,8 +1,8 @@
 //! slurmrestd: which version of its API answers, whether the token is accepted, and what a refusal means.
 //!
-//! The version is found by making the request itself, from the newest version down: an unknown version is 404 at once and
-//! costs slurmctld nothing, so that neither a ping nor a list of paths is ever asked for. It is remembered until it is
-//! 404, or another release answers.
+//! To find the version, the request itself is sent with each version from the newest down. An unknown version gives 404
+//! at once and costs slurmctld nothing, so neither a ping nor a list of paths is needed. The version is remembered
+//! until it gives 404 or another release answers.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 /// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`
 const AUTHENTICATION: i32 = 1007;
 
-/// `SLURM_ERROR`: what 22.05 says of any failure.
+/// `SLURM_ERROR`: what 22.05 says about any failure.
 const UNSPECIFIED: i32 = -1;
 
 /// How long a path that no version has is not asked for again.
@@ -299,7 +299,7 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
         // slurmrestd's own errors are JSON.
         None if matches!(number, 502..=504) => RestProblem::new(
             Stage::Connect,
-            format!("what is in front of slurmrestd answers {number}: slurmrestd is away"),
+            format!("the proxy in front of slurmrestd answers {number}: slurmrestd is down"),
         ),
         None => {
             let start: String = String::from_utf8_lossy(body).trim().chars().take(80).collect();

@@ -1,4 +1,4 @@
-//! The reader's arguments, by hand: few flags, and start-up time counts.
+//! The reader's arguments, parsed by hand: there are few flags, and start-up time matters.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! slurmrestd's answers, of every version of its API from v0.0.36 to v0.0.45, as slurm-snapshot's types.
 //!
-//! An answer is read as it comes: what counts of it is added up at once, and nothing else is kept. A member that a
-//! version does not have is absent; one that says something impossible is an error, never a figure.
+//! An answer is processed while it arrives: what is needed is added up at once, and nothing else is kept. A member that
+//! a version does not have is absent. A member with an impossible value is an error, never a figure.
 
 pub(crate) mod diag;
 mod jobs;
@@ -28,7 +28,7 @@ pub(crate) use self::nodes::NodesAnswer;
 use self::object::{Fill, Members, each};
 pub(crate) use self::partitions::joined;
 
-/// What every answer says of itself, and one thing that was asked for.
+/// What every answer says about itself, and one thing that was asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Envelope<T> {
     pub(crate) meta: Meta,

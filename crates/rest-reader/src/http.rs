@@ -1,7 +1,7 @@
-//! HTTP: one connection that is kept, a deadline for each request, and bodies that are read as they come.
+//! HTTP: one kept connection, a deadline for each request, and bodies that are processed as they arrive.
 //!
-//! Knows nothing of Slurm. No redirect is followed, no body is held, and no text in one may be longer than
-//! [`LONGEST_TEXT`], so that whatever a server sends the memory of this process stays small.
+//! Knows nothing about Slurm. No redirect is followed, no body is held, and no text in a body may be longer than
+//! [`LONGEST_TEXT`]. So the memory of this process stays small whatever a server sends.
 
 use std::future::poll_fn;
 use std::io::{self, Read};
@@ -206,7 +206,7 @@ impl HttpClient {
         let is_plain = matches!(endpoint, Endpoint::Tcp { tls: false, .. });
         let hint = if is_plain { "; if TLS is spoken there, use https://" } else { "" };
         let text = if error.is_parse() {
-            format!("{endpoint}: what answers is not HTTP ({error}){hint}")
+            format!("{endpoint}: the answer is not HTTP ({error}){hint}")
         } else if is_closed(error) {
             format!("{endpoint}: the connection was closed before an answer came{hint}")
         } else {

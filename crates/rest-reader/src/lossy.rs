@@ -1,5 +1,5 @@
-//! Bytes that are no UTF-8 as question marks: a reason or a comment may have been typed in another encoding, slurmrestd
-//! passes it on as it is, and the rest of the answer is as good as ever.
+//! Replaces bytes that are not UTF-8 with question marks. A reason or a comment may have been typed in another
+//! encoding, and slurmrestd passes it on unchanged; the rest of the answer is still good.
 
 use std::io::{self, Read};
 

@@ -1,8 +1,8 @@
-//! `slurm-graphite-rest-reader`: a reader without libslurm. Arguments, ties to the daemon that started it, then the
-//! conversation.
+//! `slurm-graphite-rest-reader`: a reader without libslurm. It parses arguments, binds itself to the daemon that
+//! started it, then converses.
 //!
-//! It outlives no daemon, and nothing but answers reaches stdout. What is wrong with slurmrestd, a token or a
-//! certificate is an answer, never its end. Exit status: 0 when the input ends, 1 when something went wrong, 64 for bad
+//! It never outlives its daemon, and only answers reach stdout. A problem with slurmrestd, a token or a certificate is
+//! an answer and never ends the reader. Exit status: 0 when the input ends, 1 when something went wrong, 64 for bad
 //! usage.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! The conversation: says hello, then a request line in, slurmrestd asked, an answer line out, until the input ends.
+//! The conversation: a hello, then for each request line a request to slurmrestd and an answer line, until the input
+//! ends.
 
 use std::io::{Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -35,9 +35,7 @@ impl RestTls {
             // Some systems have certificates that nobody can read.
             roots.add_parsable_certificates(system.certs);
             if roots.is_empty() {
-                return Err(problem(
-                    "this host has no certificate authorities; name a file of them with ca_file".into(),
-                ));
+                return Err(problem("this host has no trusted certificate authorities; set ca_file".into()));
             }
         }
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))

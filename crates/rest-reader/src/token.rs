@@ -1,4 +1,4 @@
-//! The token: its file, and what can be read of it without its key.
+//! The token: its file, and what can be read from it without the key.
 //!
 //! The file is read again when it changes, and after each refusal. The token itself is in no log, no answer and no
 //! `Debug`.
@@ -68,7 +68,7 @@ impl TokenFile {
         let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             self.token = None;
-            let text = format!("{}: the file has no token, but other text", self.path.display());
+            let text = format!("{}: the file has no token, only other text", self.path.display());
             return Err(RestProblem::new(Stage::TokenFile, text));
         }
         let token = Some(Secret(token.to_owned()));

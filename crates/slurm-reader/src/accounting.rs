@@ -1,8 +1,8 @@
 //! slurmdbd's finished jobs: `slurmdb_jobs_get` on a connection of its own for each request.
 //!
-//! Always of one cluster and of final states: without a cluster slurmdbd tells all clusters' jobs, and without states those that
-//! overlap the time, but for jobs that were never eligible. Everything here may block for as long as slurmdbd does: this is a
-//! process of its own.
+//! Always for one cluster and for final states: without a cluster slurmdbd returns the jobs of all clusters, and
+//! without states those that overlap the time, except jobs that were never eligible. Everything here may block for as
+//! long as slurmdbd does, because this is a separate process.
 
 #[cfg(not(slurm_ge_2605))]
 use std::ffi::c_char;

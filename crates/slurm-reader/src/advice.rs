@@ -1,4 +1,4 @@
-//! What an administrator would look at first, by Slurm's number of an error (slurm_errno.h).
+//! What an administrator should check first, by Slurm's error number (slurm_errno.h).
 
 use crate::accounting::ACCOUNTING_CONF;
 
@@ -41,7 +41,7 @@ fn of_slurmdbd(errno: i32) -> &'static str {
     match errno {
         // ESLURM_ACCESS_DENIED: an operator is refused too.
         2002 => {
-            "slurmdbd tells its statistics to administrators only. Run the daemon as SlurmUser, or make its user one: \
+            "slurmdbd gives its statistics only to administrators. Run the daemon as SlurmUser, or make its user one: \
              `sacctmgr modify user NAME set adminlevel=admin`."
         }
         _ => "Is slurmdbd running? Does `sacctmgr show cluster` work on this host, as this user?",

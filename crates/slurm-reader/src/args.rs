@@ -1,4 +1,4 @@
-//! The reader's arguments, by hand: three flags, and start-up time counts.
+//! The reader's arguments, parsed by hand: there are three flags, and start-up time matters.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt as _;

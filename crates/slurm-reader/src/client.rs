@@ -1,7 +1,7 @@
 //! libslurm's calls: `slurm_init`, and one function for each RPC.
 //!
-//! Every call blocks for as long as libslurm likes, and `slurm_init` may end the process. What a call allocates is
-//! copied and freed before its function returns. Knows no clock, no configuration of ours and no Graphite.
+//! Every call may block for any time, and `slurm_init` may end the process. What a call allocates is copied and freed
+//! before its function returns. Knows no clock, none of our configuration and no Graphite.
 
 use std::ffi::{CStr, CString, c_int};
 use std::marker::PhantomData;

@@ -1,5 +1,4 @@
-//! `slurm_load_ctl_conf`: what the cluster is called, and what it keeps from whom; and the controllers that libslurm's
-//! own configuration names.
+//! `slurm_load_ctl_conf`: the cluster's name and PrivateData; also the controllers in libslurm's own configuration.
 
 use std::ffi::c_char;
 
@@ -32,7 +31,7 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// Whether slurmdbd decides what this user may see: it may do so anew at any time.
+    /// Whether slurmdbd decides what this user may see: it may do so again at any time.
     pub(crate) fn depends_on_slurmdbd(&self) -> bool {
         self.operators && !self.visibility.private.is_empty()
     }

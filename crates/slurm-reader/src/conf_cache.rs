@@ -1,8 +1,8 @@
-//! What slurmctld last told of its configuration, and when it is asked again.
+//! slurmctld's configuration as last reported, and when it is requested again.
 //!
-//! PrivateData may be set at any moment, and what is left then must not be taken for all there is. So every reply that
-//! it may thin out is asked for right after the configuration, which, unchanged, is a bare return code. An attempt that
-//! failed is remembered: slurmctld is not asked by each request of a round whether it has come back.
+//! PrivateData may be set at any moment, and a reduced reply must not be taken for a complete one. So every reply that
+//! it may reduce is requested right after the configuration, whose answer is only a return code if nothing has changed.
+//! A failed attempt is remembered, so that not every request of a round asks slurmctld whether it is back.
 
 use std::time::{Duration, Instant};
 

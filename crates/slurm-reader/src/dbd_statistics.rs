@@ -1,6 +1,6 @@
-//! slurmdbd's statistics of itself: `slurmdb_get_stats` on a connection of its own for each request.
+//! slurmdbd's own statistics: `slurmdb_get_stats`, with a new connection for each request.
 //!
-//! slurmdbd tells them to SlurmUser, to root and to whom its records call an administrator, and to no operator.
+//! slurmdbd gives them to SlurmUser, to root and to users with AdminLevel=Admin, but not to operators.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;

@@ -1,4 +1,4 @@
-//! Rows of slurmdbd into finished jobs: tasks, times and TRES.
+//! Turns slurmdbd's rows into finished jobs: tasks, times and TRES.
 //!
 //! Pure: a [`DbdJobRow`] borrows from the reply.
 

@@ -1,7 +1,9 @@
-//! Finished jobs from slurmctld's own records, where there is no slurmdbd: it keeps a record for MinJobAge after the job's end.
+//! Finished jobs from slurmctld's own records, for clusters without slurmdbd. slurmctld keeps a record for MinJobAge
+//! after the job's end.
 //!
-//! A run that ended by requeue is not among them: its record is the next run's. Nor does slurmctld keep how many tasks of an array were
-//! cancelled before they started: together they are one record, and where others of the array go on, none.
+//! A run that ended by requeue is not included, because the next run uses its record. Nor does slurmctld keep how many
+//! tasks of an array were cancelled before they started: together they are one record, or none if other tasks of the
+//! array continue.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The fold over jobs: one tally for each name and state that occurs.
 //!
-//! Pure but for libslurm's words. A job costs a few look-ups and no allocation; what grows is the tables (with the
-//! names), and 16 bytes a pending record for its waiting times.
+//! Pure, except for libslurm's names. A job costs a few look-ups and no allocation. Only the tables grow (with the
+//! names), and the waiting times, by 16 bytes per pending record.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,4 @@
-//! One job, as far as it counts: what the reply's records become, and what the fold over jobs takes.
+//! The parts of a job that are counted: made from the reply's records, and the input of the fold over jobs.
 
 use slurm_snapshot::JobTally;
 

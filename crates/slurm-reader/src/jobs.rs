@@ -1,6 +1,6 @@
-//! `slurm_load_jobs`, counted while the reply is walked: of a job nothing is kept but what it adds to a tally.
+//! `slurm_load_jobs`, counted while the reply is walked. Only what a job adds to a tally is kept.
 //!
-//! A [`Job`] borrows from the reply; the fold over jobs is safe code that knows no C.
+//! A [`Job`] borrows from the reply. The fold over jobs is safe code without C.
 
 use slurm_snapshot::array;
 use slurm_snapshot::gres::{self, Unparsed};

@@ -1,8 +1,9 @@
-//! The only code that touches libslurm: one RPC a request, its reply copied into plain types and freed at once.
+//! The only code that uses libslurm: one RPC per request, whose reply is copied into plain types and freed at once.
 //!
 //! All the hand-written unsafe of the workspace is here: `raw` owns C replies, [`client`] calls, `stats`,
-//! `rpc`, `jobs` and their likes copy or count. libslurm exits the process when its configuration is bad, may hang for ever, keeps static state
-//! and serves one configuration a process; so nothing here tries to survive it: that is the daemon's affair.
+//! `rpc`, `jobs` and their likes copy or count. libslurm exits the process if its configuration is bad, may hang for
+//! ever, keeps static state and supports one configuration per process. Nothing here tries to survive that, because the
+//! daemon does.
 
 mod accounting;
 mod advice;

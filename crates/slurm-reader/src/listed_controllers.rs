@@ -1,4 +1,5 @@
-//! The controllers in libslurm's own configuration, and what is kept of this host's between two calls.
+//! The controllers in libslurm's own configuration, and what is remembered about this host's controller between two
+//! calls.
 
 use std::ffi::c_char;
 
@@ -15,7 +16,7 @@ pub(crate) struct OwnHost {
     pub(crate) listed: Option<ListedControllers>,
 }
 
-/// What libslurm's own configuration says of controllers.
+/// What libslurm's own configuration says about controllers.
 #[derive(Debug)]
 pub(crate) struct ListedControllers {
     pub(crate) count: u32,

@@ -1,6 +1,6 @@
-//! C's `long double` as a double, which has less precision and a smaller range: what is beyond it is 0 or infinite.
+//! C's `long double` as a double, which has less precision and a smaller range. Values beyond it become 0 or infinite.
 //!
-//! Rust has no such type; bindgen gives the 16 bytes as one number, or a double where C's is one.
+//! Rust has no such type. bindgen represents it as one 16-byte number, or as a double where C's type is a double.
 
 /// A `long double`, as bindgen has it.
 pub(crate) trait LongDouble: Copy {

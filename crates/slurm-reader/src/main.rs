@@ -1,8 +1,8 @@
-//! `slurm-graphite-reader`: arguments, ties to the daemon that started it, then the conversation.
+//! `slurm-graphite-reader`: parses arguments, binds itself to the daemon that started it, then converses.
 //!
-//! Whatever happens inside libslurm, no reader outlives its daemon, and nothing but answers reaches stdout.
-//! Exit status: 0 when the input ends, 1 when something went wrong (libslurm's own too), 64 for bad usage, 69 where the
-//! loaded libslurm is not the one that it is built for.
+//! Whatever happens inside libslurm, no reader outlives its daemon, and only answers reach stdout. Exit status: 0 when
+//! the input ends, 1 when something went wrong (libslurm's own too), 64 for bad usage, 69 where the loaded libslurm is
+//! not the one that it is built for.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -1,9 +1,9 @@
-//! User names, looked up by a thread of their own and remembered.
+//! User names, which a separate thread looks up and remembers.
 //!
-//! A lookup may ask a directory server and block for as long as that does, or for ever: answers to the daemon never wait
-//! for one. Only a reader's first reading gives them a moment, so that `stats` and `once`, which read once, have names.
-//! "Not answered yet" and "no such user" are two things: the daemon must not make a path of the first. A name once
-//! known stays until another takes its place, whatever fails or is deleted meanwhile.
+//! A lookup may ask a directory server and block for a long time or for ever, so answers to the daemon never wait for
+//! one. Only a reader's first reading waits a moment, so that `stats` and `once`, which read once, have names. "Not
+//! answered yet" differs from "no such user": the daemon must not make a path in the first case. A known name stays
+//! until another replaces it, whatever fails or is deleted in the meantime.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,7 +15,7 @@ use nix::errno::Errno;
 use nix::unistd::{Uid, User};
 use slurm_snapshot::{RpcUser, UserJobs};
 
-/// When an answer is asked for anew.
+/// When an answer is asked for again.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// When a lookup that failed is tried again.
@@ -34,7 +34,7 @@ type NameLookup = Result<Option<String>, ()>;
 pub(crate) fn host(id: u32) -> NameLookup {
     match User::from_uid(Uid::from_raw(id)) {
         Ok(user) => Ok(user.map(|user| user.name)),
-        // Some services say so where POSIX wants success without a result.
+        // Some services say so where POSIX requires success without a result.
         Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
         Err(_) => Err(()),
     }
@@ -120,7 +120,7 @@ impl UserNames {
             if known.asked || known.due.is_some_and(|due| now < due) {
                 continue;
             }
-            // Without a thread, for want of memory perhaps, the next reading tries again.
+            // Without a thread, for lack of memory perhaps, the next reading tries again.
             let Some(helper) = started(&mut self.helper, self.look_up) else { return };
             known.asked = helper.ids.send(user.id()).is_ok();
             self.asked += usize::from(known.asked);

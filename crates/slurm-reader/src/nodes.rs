@@ -1,7 +1,7 @@
 //! `slurm_load_node`, counted while the reply is walked, and each node's tally for the partitions that it is in.
 //!
-//! One of the three places that know a release: up to 24.11 what a node has allocated is behind
-//! `slurm_get_select_nodeinfo`, in 26.05 it is in the record.
+//! One of the three places that depend on the release: up to 24.11, a node's allocation comes from
+//! `slurm_get_select_nodeinfo`; in 26.05 it is in the record.
 
 use slurm_snapshot::{Memory, NodeRow, NodeTally, Nodes, Shares, gres};
 use slurm_sys::{node_info_msg_t, node_info_t};

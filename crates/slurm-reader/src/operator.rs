@@ -1,6 +1,6 @@
-//! Whether slurmdbd's records make this user an operator: `slurm_load_assoc_mgr_info`, of this user alone.
+//! Whether this user is an operator according to slurmdbd's records: `slurm_load_assoc_mgr_info`, for this user only.
 //!
-//! Operators see what PrivateData hides. slurmctld shows every user the own record.
+//! Operators see what PrivateData hides. slurmctld shows every user their own record.
 
 use std::ffi::{CStr, CString};
 

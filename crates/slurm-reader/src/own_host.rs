@@ -1,8 +1,10 @@
-//! This host among the controllers of SlurmctldHost: which it is, whether one before it answers, and its own slurmctld asked alone.
+//! This host among the controllers of SlurmctldHost: its position, whether one before it answers, and requests to its
+//! own slurmctld only.
 //!
-//! libslurm finds the active controller by asking whoever answers, and sleeps for half of SlurmctldTimeout while there is none.
-//! Where its configuration has one controller it does neither: so it has one for the time of a call. `working_cluster_rec` would
-//! lead a call there too, but then libslurm takes the key of slurmdbd, and munge's usual socket whatever AuthInfo says.
+//! libslurm looks for the active controller by asking all of them, and sleeps for half of SlurmctldTimeout if there is
+//! none. With one controller in its configuration it does neither, so the configuration has only one during a call.
+//! `working_cluster_rec` would also direct a call there, but then libslurm uses slurmdbd's key, and munge's default
+//! socket regardless of AuthInfo.
 
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::ptr;

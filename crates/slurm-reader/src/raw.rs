@@ -1,7 +1,7 @@
 //! C memory: the owner of a reply, bounded slices, text, moments.
 //!
-//! A reply is freed exactly once, on every path, by its owner. Nothing read here outlives the reply it was read
-//! from unless it was copied. Knows no particular reply.
+//! A reply is freed exactly once, on every path, by its owner. What is read here does not outlive its reply unless it
+//! is copied. Knows no particular reply.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;

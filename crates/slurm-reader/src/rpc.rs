@@ -1,7 +1,7 @@
 //! The RPC tables of `stats_info_response_msg_t`.
 //!
-//! One of the places that know a release: the queue's columns came with 24.05. The tables are bounded as slurmctld
-//! bounds them, because 24.05 to 25.11.6 sends garbage behind a full table of users.
+//! One of the places that depend on the release: the queue's columns came with 24.05. The tables have slurmctld's own
+//! bounds, because 24.05 to 25.11.6 send garbage after a full table of users.
 
 use slurm_snapshot::{DumpedRpcs, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser};
 use slurm_sys::stats_info_response_msg_t;

@@ -1,4 +1,4 @@
-//! The calls that requests are carried out with: tests have others in their place.
+//! The calls that carry out requests. Tests replace them.
 
 use slurm_snapshot::{Finished, Reply, Request, Statistics, Visibility};
 

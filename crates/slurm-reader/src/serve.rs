@@ -1,4 +1,4 @@
-//! The conversation: says hello, then a request line in, one RPC, an answer line out, until the input ends.
+//! The conversation: a hello, then for each request line one RPC and an answer line, until the input ends.
 //!
 //! Every request has exactly one answer, in order. The hot path reads once, calls once and writes once, or once for each 16 KiB. Knows
 //! libslurm only as [`Rpcs`], so that tests have it without a cluster.

@@ -1,4 +1,4 @@
-//! Slurm's words for states, flags and reasons: libslurm's own, so that they are those of squeue and sinfo in
+//! Slurm's names for states, flags and reasons, from libslurm itself, so that they are the names of squeue and sinfo in
 //! every release.
 //!
 //! libslurm exports its functions for them, but no header declares them (slurm-sys/wrapper.h does). The one for

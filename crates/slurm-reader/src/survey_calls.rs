@@ -1,7 +1,7 @@
 //! The calls for the cluster itself: jobs, nodes with their partitions, licences, reservations, controllers.
 //!
-//! A reply is counted while it is walked and freed at once; then its memory goes back to the kernel. A reply that is
-//! unchanged since the moment that the request names is not sent by slurmctld at all.
+//! A reply is counted while it is walked and freed at once, and its memory is returned to the kernel. If nothing has
+//! changed since the moment that the request names, slurmctld sends no reply at all.
 
 use std::ffi::c_int;
 use std::time::Instant;

@@ -1,5 +1,5 @@
 //! The reader as a process, where no cluster is: its arguments, its exit codes, what reaches stdout, and whose
-//! death it shares. What it says of a real slurmctld is tested in the workspace's `tests`.
+//! death it shares. What it says about a real slurmctld is tested in the workspace's `tests`.
 
 use std::borrow::Cow;
 use std::fs;
@@ -29,7 +29,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// A slurm.conf with the least that libslurm wants, and `more`. Nothing listens there.
+/// A slurm.conf with the least that libslurm needs, and `more`. Nothing listens there.
 fn slurm_conf(name: &str, more: &str) -> io::Result<String> {
     let file = format!("{}/{name}.conf", env!("CARGO_TARGET_TMPDIR"));
     let least = "ClusterName=nobody\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\nNodeName=n1\n";

@@ -1,4 +1,4 @@
-//! Numbers of the messages that slurmdbd serves, and their names as `sacctmgr show stats` prints them.
+//! Numbers of slurmdbd's messages, and their names as `sacctmgr show stats` prints them.
 //!
 //! No library exports them. A number has meant the same message from 20.11 to 26.05.
 

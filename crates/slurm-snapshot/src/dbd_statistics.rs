@@ -1,4 +1,4 @@
-//! slurmdbd's statistics of itself, as `sacctmgr show stats` has them.
+//! slurmdbd's own statistics, as `sacctmgr show stats` prints them.
 
 use std::collections::BTreeMap;
 

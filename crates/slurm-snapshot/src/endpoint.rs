@@ -1,6 +1,6 @@
 //! Where slurmrestd listens: `https://host:6820`, `http://host:6820` or `unix:/path`.
 //!
-//! Here because the daemon refuses a setting by the same rules by which a reader follows it.
+//! It is in this crate because the daemon and the reader apply the same rules to the setting.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub enum Endpoint {
 /// A text that is no endpoint.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not such as \"https://host:6820\", \"http://localhost:6820\" or \"unix:/run/slurmrestd/sock\": {why}"
+    "{text:?} is not an address such as \"https://host:6820\", \"http://localhost:6820\" or \"unix:/run/slurmrestd/sock\": {why}"
 )]
 pub struct EndpointError {
     text: String,
@@ -87,7 +87,7 @@ impl FromStr for Endpoint {
         let (tls, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
             (_, Some(rest)) => (false, rest),
-            _ => return Err(error("it begins with none of https://, http:// and unix:")),
+            _ => return Err(error("it does not begin with https://, http:// or unix:")),
         };
         if !rest.bytes().all(|byte| byte.is_ascii_graphic()) || rest.contains(['?', '#', '@', '\\']) {
             return Err(error("only a host, a port and a path are allowed"));

@@ -1,6 +1,7 @@
-//! Finished jobs as slurmdbd has them: a row for each run of a job, and one for all tasks of an array that never started.
+//! Finished jobs as slurmdbd stores them: one row for each run of a job, and one for all tasks of an array that never
+//! started.
 //!
-//! Each name is there once, and a job has its number: an hour may have tens of thousands of jobs.
+//! Each name is stored once, and a job has its index, because an hour may have tens of thousands of jobs.
 
 use std::collections::BTreeMap;
 

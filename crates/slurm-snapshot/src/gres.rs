@@ -1,4 +1,4 @@
-//! GPUs in the texts that Slurm has for them: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
+//! GPUs in Slurm's texts: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
 //!
 //! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu` is the sum of
 //! its `gres/gpu:TYPE`s; in a GRES text there is no such sum. Of what is in use, slurmctld writes `(null)` for no type:
@@ -67,7 +67,7 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     .map(bare)
 }
 
-/// An element up to its first parenthesis, but for the one of [`NO_TYPE`].
+/// An element up to its first parenthesis, except for the one of [`NO_TYPE`].
 fn bare(element: &[u8]) -> &[u8] {
     let no_type = element.windows(NO_TYPE.len()).position(|part| part == NO_TYPE);
     let from = no_type.map_or(0, |at| at.saturating_add(NO_TYPE.len()));

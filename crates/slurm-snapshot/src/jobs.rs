@@ -1,4 +1,4 @@
-//! The queue: what a reader has counted while it walked the reply of `slurm_load_jobs`.
+//! The queue: a reader's counts from the reply of `slurm_load_jobs`.
 //!
 //! Every task of a job array is a job, also those that are still one record together; a component of a het job is
 //! a job, as it is for squeue. A job that waits in several partitions counts in each of them and once everywhere
@@ -72,7 +72,7 @@ pub struct Jobs {
     pub states: JobTallies,
     /// By base state, in lower case: `pending` to `out_of_memory`. A completing job has mostly ended already.
     pub base_states: JobTallies,
-    /// By the flags beside the base state, in lower case (`completing`, `configuring`, `requeue` …): a job may have
+    /// By the flags next to the base state, in lower case (`completing`, `configuring`, `requeue` …): a job may have
     /// none or several.
     pub flags: JobTallies,
     /// Jobs of base state pending by reason, in squeue's words (`Dependency`); a reason that libslurm has no word
@@ -163,7 +163,7 @@ pub struct Moments {
     pub max: i64,
 }
 
-/// Jobs whose start time lies between the previous reading and this one: `since <= start_time < last_update`.
+/// Jobs whose start time is between the previous reading and this one: `since <= start_time < last_update`.
 ///
 /// Jobs that started and were forgotten (MinJobAge, 300 s by default) between two readings are not in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

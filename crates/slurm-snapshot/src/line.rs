@@ -1,4 +1,4 @@
-//! The lines that pass between the daemon and a reader: JSON, one object a line, named by its only key.
+//! The lines between the daemon and a reader: JSON, one object per line, named by its only key.
 //!
 //! A reader says [`Answer::Hello`] once, when it is ready, and then exactly one [`Answer::Reading`] or
 //! [`Answer::Failure`] for each [`Request`], in order and with the request's `id`. A recording is a file of such
@@ -16,7 +16,7 @@ use crate::statistics::Statistics;
 /// The version of this line format. A daemon refuses a reader that speaks another; a recording has no version, and
 /// lines of every version are read.
 ///
-/// 2: the requests for the cluster itself; beside a reading its `uptime`, `reply` and `visibility`, and of a user in it
+/// 2: the requests for the cluster itself; next to a reading its `uptime`, `reply` and `visibility`, and of a user in it
 /// `looking_up`.
 /// 3: requests have their `options` in a table of their own.
 /// 4: finished jobs, and the `until` of that request; slurmdbd's statistics.
@@ -219,7 +219,7 @@ pub enum Stage {
 #[non_exhaustive]
 pub enum LineError {
     /// No JSON, or JSON of another shape.
-    #[error("not a line of the reader's format ({parser}): {start:?}")]
+    #[error("not in the reader's line format ({parser}): {start:?}")]
     Format {
         /// How the line begins.
         start: String,

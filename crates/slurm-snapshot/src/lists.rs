@@ -1,6 +1,6 @@
-//! Lists: licences, reservations and controllers; and what slurmctld keeps from whom.
+//! Lists: licences, reservations and controllers; also PrivateData.
 //!
-//! Lists are bounded where a cluster may have any number of something; the count beside them is not.
+//! A list is bounded if a cluster may have any number of its items; the count next to it is not.
 
 use serde::{Deserialize, Serialize};
 

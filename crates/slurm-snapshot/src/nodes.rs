@@ -1,5 +1,4 @@
-//! The nodes and the partitions that they are in: what a reader has counted while it walked the replies of
-//! `slurm_load_node` and `slurm_load_partitions`.
+//! The nodes and their partitions: a reader's counts from the replies of `slurm_load_node` and `slurm_load_partitions`.
 //!
 //! A node in two partitions counts in each of them and once everywhere else. FUTURE nodes count in `future` alone.
 
@@ -72,7 +71,7 @@ pub struct Nodes {
     pub states: NodeTallies,
     /// By base state, in lower case: `down`, `idle`, `allocated`, `mixed`, `unknown`, `error`.
     pub base_states: NodeTallies,
-    /// By the flags beside the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node may have
+    /// By the flags next to the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node may have
     /// none or several.
     pub flags: NodeTallies,
     /// GPUs by type; the empty name: those without one.

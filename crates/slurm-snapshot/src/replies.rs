@@ -1,7 +1,7 @@
 //! The one table of replies: everything that slurmctld and slurmdbd can be asked for is a row of it.
 //!
-//! Daemon and readers share it. A collector names the rows that it needs and the [`ReplyOptions`] that it wants in them;
-//! these go unchanged to the request line, and the reader takes them from there.
+//! Daemon and readers share it. A collector names the rows that it needs, and their [`ReplyOptions`], which go
+//! unchanged into the request line for the reader.
 
 use std::ops::BitOr;
 
@@ -211,7 +211,7 @@ pub struct ReplyOptions {
 impl BitOr for ReplyOptions {
     type Output = Self;
 
-    /// What either of two wants.
+    /// What either of two needs.
     fn bitor(self, other: Self) -> Self {
         Self {
             rpc: self.rpc || other.rpc,

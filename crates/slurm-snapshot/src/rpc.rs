@@ -1,7 +1,7 @@
-//! Message type numbers and their names, as slurmctld's RPC tables carry them.
+//! Message type numbers and their names, as in slurmctld's RPC tables.
 //!
-//! libslurm keeps `rpc_num2string` to itself. The names were read from the libraries of 20.11, 22.05, 24.11 and
-//! 26.05; a few numbers were given to another message in between, so that the release decides.
+//! libslurm does not export `rpc_num2string`. The names were read from the libraries of 20.11, 22.05, 24.11 and 26.05.
+//! A few numbers were reassigned to other messages in between, so the release decides.
 
 use crate::release::Release;
 

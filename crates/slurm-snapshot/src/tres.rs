@@ -1,7 +1,8 @@
-//! Memory in the texts that Slurm has for TRES: `cpu=2,mem=2.50G,node=1`, as scontrol prints ReqTRES and AllocTRES; and usage as it prints it.
+//! Memory in Slurm's texts for TRES: `cpu=2,mem=2.50G,node=1`, as scontrol prints ReqTRES and AllocTRES; also usage as
+//! scontrol prints it.
 //!
-//! Pure. Any text gives MiB or [`Unparsed`], which the caller counts. slurmctld counts memory in MiB and writes it in the
-//! greatest unit that keeps it whole or a half.
+//! Pure. Any text gives MiB or [`Unparsed`], which the caller counts. slurmctld counts memory in MiB and prints it in
+//! the largest unit in which it is a multiple of one half.
 
 use crate::gres::Unparsed;
 

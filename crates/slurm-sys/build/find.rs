@@ -1,6 +1,6 @@
-//! Where libslurm's headers and library lie: the environment, then pkg-config, then the usual folders.
+//! Finds libslurm's headers and library: in the environment, then with pkg-config, then in the usual folders.
 //!
-//! What was asked for by name and is not there is an error, never a reason to look elsewhere.
+//! If something that was named explicitly is missing, that is an error, never a reason to look elsewhere.
 
 use std::env;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
-//! The release of the headers, and the one table of what each release changed.
+//! The release of the headers, and the one table of the changes of each release.
 //!
-//! A new release that changes a reply gets a line in [`CHANGES`]; one that changes none only moves [`NEWEST`].
+//! A new release that changes a reply gets a line in [`CHANGES`]; any other only moves [`NEWEST`].
 
 use std::fmt;
 use std::path::Path;

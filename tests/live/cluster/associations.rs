@@ -1,4 +1,4 @@
-//! Associations and QOS against sshare, sacctmgr and scontrol; and a cluster without slurmdbd, which has none.
+//! Associations and QOS compared with sshare, sacctmgr and scontrol; also a cluster without slurmdbd, which has none.
 
 use std::collections::BTreeMap;
 use std::fs::File;

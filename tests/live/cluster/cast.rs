@@ -1,6 +1,6 @@
-//! A cluster with nodes in every state, and about a hundred jobs in every state that can be had in half a minute.
+//! A cluster with nodes in every state, and about a hundred jobs in every state that can be produced in half a minute.
 //!
-//! A job's name says how many GPUs it holds or asks for: squeue knows no such figure.
+//! A job's name says how many GPUs it has or requests, because squeue has no such figure.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -24,7 +24,7 @@ pub(crate) struct Cast {
     /// That of c1 first.
     slurmds: Vec<Process>,
     _odd: Process,
-    /// Where it lies. Last, so that it is dropped last.
+    /// Where it is. Last, so that it is dropped last.
     pub(crate) folder: Folder,
 }
 
@@ -87,7 +87,7 @@ impl Cast {
         // Its waiting tasks have backfill keep the node for them: whoever comes later waits.
         self.submit("g0", "-p debug -w c10 --array=1-20%3")?;
         self.started(12)?;
-        // Backfill keeps c13 for whoever wants both.
+        // Backfill keeps c13 for whoever needs both.
         self.submit("g0", "-p plan -w c12 -n8 -t 60")?;
         self.submit("g0", "-p low -n8")?;
         self.started(14)?;
@@ -252,7 +252,7 @@ impl Cast {
     }
 }
 
-/// Changes the sandbox's slurm.conf, and writes the files beside it.
+/// Changes the sandbox's slurm.conf, and writes the files next to it.
 ///
 /// At the port `mute` listens nobody: that node never tells its state.
 fn configure(folder: &Path, conf: &Path, ports: &[u16], mute: u16, release: &str) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The way from the reader to the paths: what a daemon publishes of this cluster, and what that costs slurmctld.
+//! From the reader to the paths: what a daemon publishes about this cluster, and what that costs slurmctld.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(15);
 /// Seconds over which slurmctld's own table is watched; surveys come every two.
 const WATCHED: u64 = 10;
 
-/// Compares what a daemon with every collector publishes with Slurm's own commands, on a cluster that stands still.
+/// Compares what a daemon with every collector publishes with Slurm's own commands, on a cluster that does not change.
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
     let mut collectors = "[collectors]\nmax_duty = \"100%\"\n".to_owned();
     for name in ["jobs", "nodes", "partitions", "licenses", "reservations", "associations", "controllers"] {

@@ -11,9 +11,9 @@ use super::cast::Cast;
 use super::oracle::{self, Row, by, pending, tally};
 use super::{between, reply};
 
-/// The states that these jobs have, at the least.
+/// The states that these jobs have, at least.
 ///
-/// Of the others out of memory wants a cgroup, boot_fail and reconfig_fail a plugin for node features, and revoked a
+/// Of the others out of memory needs a cgroup, boot_fail and reconfig_fail a plugin for node features, and revoked a
 /// federation; resizing is over before anybody can look, and a job that is requeued completes until it is pending.
 const STATES: [&str; 16] = [
     "PENDING",
@@ -34,7 +34,7 @@ const STATES: [&str; 16] = [
     "RESV_DEL_HOLD",
 ];
 
-/// The reasons why they wait, at the least.
+/// The reasons why they wait, at least.
 const REASONS: [&str; 10] = [
     "Dependency",
     "JobHeldUser",

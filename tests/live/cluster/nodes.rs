@@ -13,7 +13,7 @@ use super::cast::{Cast, MAX_NODE_COUNT};
 use super::oracle::{self, Row, shares, value};
 use super::{answers, between, reply};
 
-/// The states that these nodes have, at the least, and since which release there is such a state.
+/// The states that these nodes have, at least, and since which release there is such a state.
 const STATES: [(&str, &str); 15] = [
     ("20.11", "allocated"),
     ("20.11", "completing"),

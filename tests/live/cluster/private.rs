@@ -1,4 +1,4 @@
-//! What PrivateData keeps from an unprivileged user is said to be kept, not counted as nothing.
+//! What PrivateData hides from an unprivileged user is reported as hidden, not counted as nothing.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};

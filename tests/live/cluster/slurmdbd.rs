@@ -1,4 +1,4 @@
-//! slurmdbd's statistics against `sacctmgr show stats`; and who may ask for them.
+//! slurmdbd's statistics compared with `sacctmgr show stats`, and who may read them.
 
 use std::collections::BTreeMap;
 
@@ -188,7 +188,7 @@ fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
     assert!(printed.stderr.contains("finished jobs are counted by the daemon alone"), "{printed:?}");
     let checked = run(&["check", "--connect"]);
     assert!(checked.stdout.contains("✓ slurmdbd: 0 jobs ended in the last hour"), "{checked:?}");
-    assert!(checked.stdout.contains("✓ slurmdbd: tells its statistics to this user"), "{checked:?}");
+    assert!(checked.stdout.contains("✓ slurmdbd: gives its statistics to this user"), "{checked:?}");
     let counted = run(&["metrics", "--count"]);
     assert!(counted.stdout.contains("      60 slurm_jobs_finished\n"), "{counted:?}");
     assert!(counted.stdout.contains(" slurm_slurmdbd\n"), "{counted:?}");

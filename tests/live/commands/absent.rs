@@ -1,4 +1,4 @@
-//! Where slurm.conf, the controller or libslurm itself is missing: an end within 5 s, and words that help.
+//! Without slurm.conf, the controller or libslurm itself, commands end within 5 s with a helpful message.
 
 use sandbox::{Finished, Folder, Invocation, free_port};
 

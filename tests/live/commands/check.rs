@@ -1,4 +1,4 @@
-//! `check` and usage: everything that is wrong is said at once, and nothing is started.
+//! `check` and usage: all problems are reported at once, and nothing is started.
 
 use sandbox::{Folder, Manner, Sink};
 
@@ -84,6 +84,23 @@ fn a_shipped_configuration_is_good() {
     let good = run(&folder, &["check", "--config", shipped]).unwrap();
     assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""));
     assert!(good.stdout.contains(shipped), "{}", good.stdout);
+}
+
+#[test]
+fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
+    let folder = Folder::new().unwrap();
+    let checked = run(&folder, &["check", "--json"]).unwrap();
+    let [line] = checked.stdout.lines().collect::<Vec<_>>()[..] else { panic!("{}", checked.stdout) };
+    let document: serde_json::Value = serde_json::from_str(line).unwrap();
+    assert_eq!((checked.code, document["well"].as_bool()), (Some(0), Some(true)), "{line}");
+    assert_eq!(document["lines"][0]["mark"], "✓", "{line}");
+    let flags = ["--json", "--connect", "--slurm-conf", "/nowhere/slurm.conf", "--carbon", "127.0.0.1:9"];
+    let checked = run(&folder, &[&["check"][..], &flags].concat()).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+    assert_eq!((checked.code, document["well"].as_bool()), (Some(1), Some(false)), "{}", checked.stdout);
+    let lines = document["lines"].as_array().unwrap();
+    let wrong: Vec<_> = lines.iter().filter(|line| line["mark"] == "✗").collect();
+    assert!(wrong.len() > 1 && wrong.iter().all(|line| line["advice"].is_string()), "{wrong:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The configuration file that commands read without --config; a sandbox has it in its folder, under this name.
+//! The configuration file that commands read without --config. A sandbox has one under this name in its folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

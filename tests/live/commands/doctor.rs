@@ -1,4 +1,4 @@
-//! `check --connect`: every ✗ that it knows, provoked with the real programs where they can be made to.
+//! `check --connect`: every ✗, provoked with the real programs where possible.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -87,10 +87,11 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
         &format!("✓ carbon {carbon}: accepted and read the test point"),
         &format!("– carbon {carbon}: it has no `name`"),
         "✓ read back: graphite-web has cluster.slurm_graphite.",
+        "no problem found; see the notes with –",
     ]) {
         assert!(line.starts_with(start), "{line}, not {start}");
     }
-    assert_eq!(good.stdout.lines().count(), 12, "{}", good.stdout);
+    assert_eq!(good.stdout.lines().count(), 13, "{}", good.stdout);
     // The queue's folder is as it was, and Carbon has one new series, whose value is the moment of the check.
     assert_eq!(fs::read_dir(&queue).unwrap().count(), 0);
     let paths: Vec<String> = sandbox.carbon.paths().into_keys().collect();
@@ -253,7 +254,7 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     );
     assert!(frozen.took < Duration::from_secs(5), "{:?}", frozen.took);
 
-    // One that is well is said beside one that is not, and none at all is not well.
+    // One that is healthy is said next to one that is not, and none at all is not OK.
     sandbox.carbon.process.thaw().unwrap();
     let both = check(&sandbox, &["--carbon", &closed]).unwrap();
     wrong(&both, &format!("carbon {closed}"), "Is carbon-cache running");

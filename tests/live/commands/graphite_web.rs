@@ -1,4 +1,4 @@
-//! graphite-web over a sandbox's Carbon, for what is read back.
+//! graphite-web over a sandbox's Carbon, for `--read-back`.
 
 use std::fs;
 use std::path::PathBuf;

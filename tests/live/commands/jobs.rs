@@ -1,4 +1,4 @@
-//! `stats --jobs` is what squeue shows, of all jobs or not at all.
+//! `stats --jobs` shows what squeue shows, for all jobs or not at all.
 
 use std::collections::BTreeMap;
 use std::fs::File;

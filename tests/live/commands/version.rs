@@ -1,4 +1,4 @@
-//! `--version`: the version, the commit, and which readers are there for whom.
+//! `--version`: the version, the commit, the installed readers and the one that this host uses.
 
 use std::fs;
 

@@ -1,6 +1,7 @@
-//! The alert rules, evaluated as Grafana does it, over points that were made up for them.
+//! The alert rules, evaluated as Grafana does, over invented points.
 //!
-//! A rule is a query, a reduction that leaves out what is no number, and a threshold; without a number its state for no data decides.
+//! A rule is a query, a reduction that ignores missing points, and a threshold. Without a number, its state for no data
+//! decides.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -26,8 +27,8 @@ pub(crate) struct Rule {
     pub(crate) summary: String,
     /// `severity`, `cluster`, `prefix`.
     pub(crate) labels: BTreeMap<String, String>,
-    /// The part of its page's address behind `#`.
-    pub(crate) page: String,
+    /// Its panel on the dashboard *Runbook*.
+    pub(crate) page: u64,
 }
 
 /// A YAML file as JSON, read by a parser that knows all of YAML.
@@ -100,7 +101,7 @@ impl Rule {
             "no answer means another thing than no data"
         );
         let summary = text("/annotations/summary")?;
-        // A rule that fires for want of data has no value then.
+        // A rule that fires for lack of data has no value then.
         ensure!(
             summary.contains("{{") == (text("/noDataState")? == "OK") && summary.matches("{{").count() < 2,
             "a summary without its value: {summary}"
@@ -111,11 +112,11 @@ impl Rule {
                 [".Values.B", "humanizeDuration .Values.B.Value", "humanizePercentage .Values.B.Value"];
             ensure!(known.contains(&template), "a template that nobody looked up: {template}");
         }
-        let (address, page) = text("/annotations/runbook_url")?
-            .split_once('#')
-            .map(|(address, page)| (address.to_owned(), page.to_owned()))
-            .context("no page of the runbook")?;
-        ensure!(address.ends_with("/runbook.md"), "{address}");
+        let url = text("/annotations/runbook_url")?;
+        let page = url
+            .strip_prefix("{{ externalURL }}d/slurm-graphite-runbook?viewPanel=")
+            .with_context(|| url.clone())?;
+        let page = page.parse()?;
         let labels: BTreeMap<String, String> =
             serde_json::from_value(rule.get("labels").context("no labels")?.clone())?;
         ensure!(labels.keys().eq(["cluster", "prefix", "severity"]), "{labels:?}");

@@ -1,7 +1,7 @@
 //! Every target of every panel against a real slurmctld, Carbon and graphite-web.
 //!
-//! What this Slurm does not tell, and what the sandbox does not have, is asked for as well, of points that were made up: that shows the
-//! target right, though not that anybody sends such points.
+//! Targets that this Slurm or the sandbox cannot serve are tested with invented points. That shows that the target is
+//! right, but not that anybody sends such points.
 
 use std::collections::BTreeSet;
 use std::path::Path;

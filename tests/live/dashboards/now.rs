@@ -1,4 +1,4 @@
-//! A single large figure is never an old one: where points have stopped there is none, whatever the last was.
+//! A single large figure is never out of date: when points stop, there is none, whatever the last one was.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
     let (mut wrong, mut asked) = (Vec::new(), 0);
     for (dashboard, panel) in &panels {
         for target in &panel.targets {
-            // The age of the data goes on growing.
+            // The age of the data continues growing.
             let is_age = target.contains("timeFunction(");
             for (cluster, expected) in [("alive", true), ("dead", is_age)] {
                 let shown = last(&web, target, cluster).unwrap();

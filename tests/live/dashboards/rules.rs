@@ -1,4 +1,4 @@
-//! The alert rules: they fire when they should and only then, each for its own cluster.
+//! The alert rules fire when they should and only then, each for its own cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

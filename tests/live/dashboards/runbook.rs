@@ -1,11 +1,12 @@
-//! Rules, docs/runbook.md and the thresholds of docs/metrics.md hang together: a page for each rule, a rule for each page, and something
-//! watches each threshold that a reader finds.
+//! Rules, docs/runbook.md and the thresholds in docs/metrics.md agree: each rule has a page, each page has a rule, and
+//! each documented threshold is watched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use sandbox::Folder;
+use serde_json::Value;
 
 use super::dashboards;
 use super::rules::shipped_rules;
@@ -33,17 +34,21 @@ fn document(name: &str) -> String {
     fs::read_to_string(&file).unwrap()
 }
 
-/// The sections of the runbook, by their anchor as Markdown's renderers make it.
+/// The sections of the runbook, by title.
 fn pages() -> BTreeMap<String, String> {
     let text = document("runbook.md");
     let sections = text.split("\n## ").skip(1).map(|section| section.split_once('\n').unwrap());
-    sections
-        .map(|(title, body)| {
-            let plain = title.to_lowercase().replace(' ', "-");
-            (
-                plain.chars().filter(|letter| letter.is_alphanumeric() || *letter == '-').collect(),
-                body.to_owned(),
-            )
+    sections.map(|(title, body)| (title.to_owned(), body.to_owned())).collect()
+}
+
+/// The panels of the dashboard *Runbook*: their titles and texts, by id.
+fn panels_of_the_runbook() -> BTreeMap<u64, (String, String)> {
+    let dashboard = dashboards().into_iter().find(|one| one.name == "runbook").unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let panels = dashboard.json["panels"].as_array().unwrap().iter();
+    panels
+        .map(|panel| {
+            (panel["id"].as_u64().unwrap(), (text(&panel["title"]), text(&panel["options"]["content"])))
         })
         .collect()
 }
@@ -53,9 +58,16 @@ fn every_rule_has_its_page_and_every_page_its_rule() {
     let folder = Folder::new().unwrap();
     let rules = shipped_rules(&folder).unwrap();
     let pages = pages();
-    let named: BTreeSet<&String> = rules.iter().map(|rule| &rule.page).collect();
+    let shown = panels_of_the_runbook();
+    for rule in &rules {
+        let (title, text) = &shown[&rule.page];
+        assert!(rule.title.ends_with(&format!(": {title}")), "{} leads to {title}", rule.title);
+        assert_eq!(text, pages[title].trim(), "{title}");
+    }
+    let named: BTreeSet<&String> = rules.iter().map(|rule| &shown[&rule.page].0).collect();
     assert_eq!(named, pages.keys().collect::<BTreeSet<_>>());
     assert_eq!(named.len(), rules.len(), "two rules with one page");
+    assert_eq!(shown.len(), rules.len(), "a panel that no rule leads to");
     let panels: BTreeSet<String> =
         dashboards().iter().flat_map(|one| one.panels()).map(|panel| panel.title).collect();
     let titles: BTreeSet<String> =
@@ -73,8 +85,10 @@ fn every_rule_has_its_page_and_every_page_its_rule() {
             assert!(panels.contains(panel) || row, "{page}: there is no panel {panel:?}");
         }
         for dashboard in see.split('*').skip(1).step_by(2) {
-            let is_page = pages.keys().any(|page| *page == dashboard.to_lowercase().replace(' ', "-"));
-            assert!(titles.contains(dashboard) || is_page, "{page}: there is no dashboard {dashboard:?}");
+            assert!(
+                titles.contains(dashboard) || pages.contains_key(dashboard),
+                "{page}: there is no dashboard {dashboard:?}"
+            );
         }
     }
 }

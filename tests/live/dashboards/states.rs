@@ -1,4 +1,4 @@
-//! The names that series of states and reasons can have: Slurm's, in lower case as slurm-graphite publishes them.
+//! The possible names of series of states and reasons: Slurm's names in lower case, as slurm-graphite publishes them.
 
 /// Of jobs.
 pub(crate) const JOBS: [&str; 20] = [

@@ -1,7 +1,7 @@
-//! What is wrong with a dashboard, as far as it can be told without Grafana and without data.
+//! Problems of a dashboard that can be found without Grafana and without data.
 //!
-//! Grafana throws nothing out: a key it does not know, a unit that is not there or two panels with one id are accepted in silence and
-//! look wrong. The types of @grafana/schema (`make grafana`) do not see them all either.
+//! Grafana rejects nothing: it silently accepts an unknown key, an unknown unit or two panels with the same id, and the
+//! result looks wrong. The types of @grafana/schema (`make grafana`) do not find all such problems either.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,8 +101,8 @@ const OPTIONS: [(&str, &[&str]); 6] = [
 /// Grafana's hues, each with its shades, and the colour of text.
 const HUES: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
 const SHADES: [&str; 5] = ["", "dark-", "semi-dark-", "light-", "super-light-"];
-/// The columns of a table beside its first: what the transformation makes of the reducers.
-const COLUMNS: [&str; 3] = ["Now", "Mean", "Max"];
+/// The columns of a table next to its first: what the transformation makes of the reducers.
+const COLUMNS: [&str; 3] = ["Now", "Mean", "Trend"];
 
 /// Everything that is wrong, in words.
 pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
@@ -216,7 +216,7 @@ impl Found {
         self.links(&title, config);
     }
 
-    /// An outage is a gap: a line goes on over three ticks, or three rounds of a survey. And a threshold is drawn.
+    /// An outage is a gap: a line continues for three ticks, or three rounds of a survey. And a threshold is drawn.
     fn curves(&mut self, title: &str, kind: &str, config: &Value) {
         if kind != "timeseries" {
             return;
@@ -343,7 +343,7 @@ impl Found {
         }
     }
 
-    /// Every cell of the grid belongs to one panel at most, and none lies beyond its 24 columns.
+    /// Every cell of the grid belongs to one panel at most, and none is beyond its 24 columns.
     fn grid(&mut self, panels: &[&Value]) {
         let mut cells: BTreeMap<(u64, u64), String> = BTreeMap::new();
         for panel in panels {

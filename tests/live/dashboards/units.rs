@@ -1,4 +1,4 @@
-//! Whether a panel shows its values in their unit: docs/metrics.md has that of the paths, and Graphite's functions what becomes of it.
+//! Whether a panel shows its values in the right unit, which follows from docs/metrics.md and Graphite's functions.
 
 use std::collections::BTreeSet;
 

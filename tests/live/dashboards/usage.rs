@@ -1,5 +1,5 @@
-//! What needs slurmdbd: every target about finished jobs and about accounts, against a slurmdbd, and some of their values against what was
-//! submitted.
+//! What needs slurmdbd: every target about finished jobs and accounts with a real slurmdbd, and some of the values
+//! compared with what was submitted.
 
 use std::time::Duration;
 

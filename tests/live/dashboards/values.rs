@@ -1,4 +1,5 @@
-//! What a target shows is what its panel says: computed here from points that were made up, and asked of graphite-web.
+//! A target shows what its panel says: the values are computed here from invented points and compared with
+//! graphite-web's.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ const CLAIMS: [(&str, &str, &str, f64); 25] = [
     ("overview", "Partitions by pending jobs", "long", 30.0),
     ("overview", "Users by CPUs", "alice", 16.0),
     ("overview", "RPC types by slurmctld's time", "REQUEST_JOB_INFO", 0.8),
-    ("rpc", "What costs most now", "REQUEST_JOB_INFO", 0.8),
+    ("rpc", "RPC time by type, last interval", "REQUEST_JOB_INFO", 0.8),
     // physics: 8 of 10 jobs, 40 of 40 CPUs; biology has no limit, and chemistry 5 of 5 jobs and nobody waits.
     ("usage", "Running jobs of GrpJobs", "physics", 80.0),
     ("usage", "TRES of GrpTRES", "physics.cpu", 100.0),

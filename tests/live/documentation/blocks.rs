@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 pub(crate) struct Block {
     /// `README.md:12`, for messages.
     pub(crate) place: String,
-    /// What stands behind the first fence; empty where nothing does.
+    /// What follows the first fence; empty where nothing does.
     pub(crate) language: String,
     pub(crate) text: String,
 }

@@ -1,4 +1,4 @@
-//! Turns that a tired reader has to read twice: none is in what a user reads.
+//! What a user reads has no phrases that a tired reader would have to read twice.
 
 use std::fs;
 

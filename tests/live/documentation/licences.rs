@@ -1,4 +1,4 @@
-//! What is linked into a program may be given away under the program's licence.
+//! Everything that is linked into a program may be distributed under the program's licence.
 
 use sandbox::{Folder, Invocation, find_program};
 

@@ -1,4 +1,4 @@
-//! One list of releases, tests/releases/suites: README's table has the same, and so does what `make dist` builds.
+//! README's table and `make dist` have the same releases as the list in tests/releases/suites.
 
 use std::fs;
 

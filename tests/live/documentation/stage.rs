@@ -1,4 +1,4 @@
-//! The sandbox in which a document's commands run: what stands for its hosts, files and users, and what was there before.
+//! The sandbox in which a document's commands run: replacements for its hosts, files and users, and the state before.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,7 +1,7 @@
-//! Every figure that sdiag prints after real work of several users, beside one reading between two of its outputs,
-//! digit for digit, on whatever release the sandbox runs. A line of sdiag that nothing of ours equals is a failure.
+//! Every figure that sdiag prints after real work by several users, compared digit for digit with a reading between two
+//! of its outputs, on any release that the sandbox runs. A line of sdiag without an equal figure of ours is a failure.
 //!
-//! The reader may be older than the controller (a rolling upgrade): what its release lacks is left out, no more.
+//! The reader may be older than the controller (a rolling upgrade). Then only what its release lacks is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
@@ -68,7 +68,7 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     }
 }
 
-/// Keeps the readings for the tests that want no cluster, with nobody's name in them but root's.
+/// Keeps the readings for the tests that need no cluster, with nobody's name in them but root's.
 fn record(folder: &Path, readings: [Reading; 2]) {
     let file = folder.join(format!("{}.jsonl", readings[0].release));
     let mut text = String::new();

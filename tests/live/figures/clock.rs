@@ -1,4 +1,4 @@
-//! Ticks are on the grid of the wall clock, none is missing, and all points of one have its timestamp.
+//! Ticks are on the wall-clock grid, none is missing, and all points of a tick have its timestamp.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! The interval's figures are the growth of slurmctld's own counters, and stop at a reset, whose kind is seen.
+//! The interval's figures are the growth of slurmctld's own counters. They stop at a reset, whose kind is recognized.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One tick between two outputs of sdiag: where both say the same, the tick must have stored the same.
+//! One tick between two outputs of sdiag: if both agree, the tick must have stored the same value.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -104,7 +104,7 @@ fn a_recording_gives_the_points_of_its_reading() {
         };
         assert_eq!(*value, expected as f64, "{leaf}");
     }
-    // Younger than a minute, so without the figure that wants more.
+    // Younger than a minute, so without the figure that needs more.
     assert!(!points.contains_key(&path("main_cycles_per_minute")));
     assert!(points.keys().filter(|path| path.starts_with(FAMILY)).count() >= 46, "{points:?}");
     for row in statistics["rpc"]["types"].as_array().unwrap() {

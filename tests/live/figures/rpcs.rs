@@ -81,7 +81,7 @@ fn a_tick_is_one_rpc(sandbox: &Sandbox, enabled: &[&str]) {
     let grown = grown(&start, &end);
     assert_eq!(grown.keys().collect::<Vec<_>>(), ["REQUEST_STATS_INFO"], "{enabled:?}");
     let asked = grown.values().sum::<u64>().to_string().parse::<f64>().unwrap();
-    // The first sdiag is counted in the second, and ticks go on while they run.
+    // The first sdiag is counted in the second, and ticks continue while they run.
     assert!((3.0..=6.0).contains(&asked) && asked - 1.0 <= after - ok, "{asked}: {enabled:?}");
     collector.stop().unwrap();
 }

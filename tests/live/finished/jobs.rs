@@ -1,4 +1,4 @@
-//! Random jobs, of every kind that ends by itself or is cancelled; and a question to a reader.
+//! Random jobs of every kind that ends by itself or is cancelled; also a request to a reader.
 
 use std::fs::{self, File};
 use std::process::Stdio;

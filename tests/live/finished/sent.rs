@@ -1,4 +1,4 @@
-//! What was sent of finished jobs, as whisper keeps it: the last value of each slot.
+//! What was sent about finished jobs, as stored in whisper: the last value of each slot.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is true of finished jobs: as sacct has it, and as the database itself does.
+//! The expected values for finished jobs, from sacct and from the database.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Finished jobs at a hand-over: slurmdbd tells every host's daemon all of them, and each is in the rounds of one.
+//! Finished jobs at a hand-over: every host's daemon reads all of them from slurmdbd, and each job is in the rounds of
+//! one daemon.
 //!
 //! One slurmctld is enough: the daemon's slurm.conf has a primary before it, whose pings a forwarder answers, or nobody.
 

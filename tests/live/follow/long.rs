@@ -1,8 +1,8 @@
-//! Kills, stops, freezes and returns of either slurmctld and either daemon, one after the other: every slot in which an active
-//! slurmctld had a daemon at its side is published, and by one.
+//! Either slurmctld and either daemon are killed, stopped, frozen and restarted, one after the other. Every slot in
+//! which the active slurmctld's host had a daemon is published, and by only one.
 //!
-//! A slurmctld is active from the moment on in which it has answered sdiag, which asks it alone. So each gap is Slurm's own, and less than an
-//! interval. A daemon is up when its reader is.
+//! A slurmctld is active from its first answer to sdiag on, which asks it alone. So each gap is Slurm's own takeover and
+//! less than an interval. A daemon is up when its reader is.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

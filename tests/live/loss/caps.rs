@@ -1,4 +1,5 @@
-//! Outages longer than the caps: the oldest ticks are missing, whole, and the counters equal their points.
+//! Outages longer than the limits: the oldest ticks are missing as a whole, and the counters equal the number of their
+//! points.
 
 use std::collections::BTreeSet;
 use std::fs;

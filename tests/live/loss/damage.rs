@@ -1,5 +1,5 @@
-//! A segment of the queue truncated at random places, removed, and bits of it flipped while the daemon is down: the next one
-//! always starts, sends nothing that was not collected, and counts and says what is lost, to the point.
+//! A segment of the queue is truncated at random places, removed, or has bits flipped while the daemon is down. The
+//! next daemon always starts, sends nothing that was not collected, and counts and reports exactly what is lost.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -70,7 +70,7 @@ fn trials(orderly: bool, which: Which) -> Result<String> {
     Ok(figures)
 }
 
-/// No crash is taken for damage.
+/// No crash counts as damage.
 fn kills() -> Result<String> {
     let folder = Folder::new()?;
     let dir = folder.path().join("queue");

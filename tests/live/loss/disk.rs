@@ -1,5 +1,5 @@
-//! The queue's disk and folder: full, hung, of a newer version. The daemon runs whatever it is, and says so; only a folder that
-//! another daemon uses ends it.
+//! The queue's disk and folder: full, hung, or of a newer version. The daemon runs in every case and says so. Only a
+//! folder that another daemon uses ends it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -103,7 +103,7 @@ fn hung() -> Result<String> {
     };
     let mut stage = stage_in(&space, folder)?;
 
-    // In the middle of a run: Carbon goes on getting what is not on disk.
+    // In the middle of a run: Carbon continues getting what is not on disk.
     let since = now();
     freeze(&space, &stage.folder)?;
     stage.said(since, "the queue's disk does not answer")?;

@@ -1,4 +1,4 @@
-//! A Carbon whose cache is full stores as much a second as it did before delivery was proved.
+//! A Carbon whose cache is full stores as many points a second as without proof of delivery.
 
 use std::fs;
 use std::time::{Duration, Instant};

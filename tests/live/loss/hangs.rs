@@ -1,4 +1,4 @@
-//! A Carbon that hangs: its kernel goes on accepting, acknowledging and buffering, and nobody reads.
+//! A Carbon that hangs: its kernel still accepts, acknowledges and buffers, but nobody reads.
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,7 @@ fn hung_again() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Live ticks go on, the gauge says it, two lines are said, and no connection is lost.
+/// Live ticks continue, the gauge says it, two lines are said, and no connection is lost.
 fn hung_then_continued() -> Result<String> {
     const DOUBT: &str = ".carbon.carbon.gauge-in_doubt";
     let mut stage = running(Size::Small, WINDOW)?;
@@ -164,7 +164,7 @@ fn hung_beyond_max_age() -> Result<String> {
     counted_to_the_point(&stage, &findings)
 }
 
-/// As an aggregator wants it: what was handed over once is never written again.
+/// As an aggregator needs it: what was handed over once is never written again.
 fn hung_without_a_window() -> Result<String> {
     let mut stage = Size::Small.stage("resend_window = \"0s\"\n")?;
     stage.carbon.process.freeze()?;

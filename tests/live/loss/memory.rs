@@ -1,4 +1,4 @@
-//! Carbon loses its memory: what it has read and not stored is gone, whatever became of the daemon in between.
+//! Carbon loses its memory: what it has read but not stored is gone, whatever happened to the daemon in between.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The network between the daemon and Carbon: cut, stuck, healed or replaced, and a name that is unknown for a while.
+//! The network between the daemon and Carbon: cut, stuck, restored or replaced; also a name that does not resolve for a
+//! while.
 
 use std::fs;
 use std::time::Duration;
@@ -68,7 +69,7 @@ fn cut() -> Result<String> {
     stage.move_into(&space, true)?;
     stage.daemon.spawn()?;
     stage.steady()?;
-    // Shorter than stall_timeout: the same connection goes on.
+    // Shorter than stall_timeout: the same connection continues.
     space.run(&stage.folder, "ip link set lo down")?;
     wait::pause(Duration::from_secs(2));
     space.run(&stage.folder, "ip link set lo up")?;
@@ -123,7 +124,7 @@ fn unnamed() -> Result<String> {
     stage.configure(&Plan::to(&format!("carbon.sandbox:{}", stage.carbon.pickle_port)))?;
     stage.daemon.spawn()?;
     stage.steady()?;
-    // In place: another file would lie behind the mount.
+    // In place: another file would be behind the mount.
     fs::write(&hosts, unknown)?;
     let gone = now();
     stage.carbon.process.kill()?;

@@ -1,4 +1,4 @@
-//! haproxy between the daemon and Carbon: it acknowledges, answers and closes by timers of its own.
+//! haproxy between the daemon and Carbon: it acknowledges, answers and closes by its own timers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

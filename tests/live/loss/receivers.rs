@@ -1,4 +1,5 @@
-//! What a receiver is given and told: no half of a line, and no confirmation of what was never understood.
+//! What a receiver gets and what is reported about it: no half lines, and no confirmation of points that it could not
+//! understand.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! SIGHUP: while a configuration is read again nobody waits, nothing is lost, and counters go on.
+//! SIGHUP: while a configuration is read again, nobody waits, nothing is lost, and counters continue.
 
 use std::fs;
 use std::io::Write;
@@ -74,7 +74,7 @@ fn changed() -> Result<String> {
     Ok(format!("{}, {sent} points sent before and {after} after", stage.finish()?.clean()?))
 }
 
-/// Nothing of the new cluster goes under the old one's name, and it is said anew who answers.
+/// Nothing of the new cluster goes under the old one's name, and it is said again who answers.
 fn another_cluster() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let mut plan = Plan::to(&stage.carbon.address());

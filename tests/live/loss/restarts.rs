@@ -1,4 +1,4 @@
-//! This daemon killed at random moments and started again with the same queue, and its orderly end with Carbon away.
+//! The daemon is killed at random moments and restarted with the same queue; also its orderly end while Carbon is down.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Ticks of three sizes: one that disappears in the kernel's buffers, one of the usual size, and one that no buffer holds.
+//! Ticks of three sizes: one that fits into the kernel's buffers, one of the usual size, and one that no buffer can
+//! hold.
 
 use anyhow::Result;
 use sandbox::carbon::Options;

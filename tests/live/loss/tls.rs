@@ -1,5 +1,5 @@
-//! TLS to Carbon: what is lost when the receiver or the proxy in front of it fails, what is no answer, and what is said where
-//! the two ends do not fit.
+//! TLS to Carbon: what is lost when the receiver or the proxy in front of it fails, what does not count as an answer,
+//! and the messages if the two ends do not match.
 //!
 //! carbon-c-relay reads lines over TLS itself; stunnel stands in front of carbon-cache, for pickle.
 

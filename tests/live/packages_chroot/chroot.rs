@@ -1,7 +1,7 @@
 //! A clean Debian in a folder: this host's release or another, from this host's mirror.
 //!
-//! What is mounted for a command is mounted in a mount namespace of its own, which ends with it: there is nothing to
-//! unmount, however a test ends.
+//! What a command needs is mounted in its own mount namespace, which ends with it. So there is nothing to unmount,
+//! however a test ends.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

@@ -1,5 +1,5 @@
-//! The RPMs. EL itself is not at hand, and a program that was linked here would not run there: what is tested is what
-//! the packages hold, require and do, in a root of Debian's with rpm's own database.
+//! The RPMs. EL is not available here, and programs linked here would not run there. So the tests check what the
+//! packages contain, require and do, in a Debian root with rpm's own database.
 
 use sandbox::Folder;
 

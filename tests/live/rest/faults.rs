@@ -1,4 +1,5 @@
-//! slurmrestd, slurmctld and the token fail for real: one line in the log, ticks go on, and figures come back.
+//! slurmrestd, slurmctld and the token really fail: there is one line in the log, ticks continue, and figures come
+//! back.
 
 use std::fs;
 use std::time::Duration;

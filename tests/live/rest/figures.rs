@@ -1,4 +1,4 @@
-//! The batch over REST equals libslurm's of the same moment, less the list that `slurm-graphite metrics` prints.
+//! The batch over REST equals libslurm's of the same moment, except for the list that `slurm-graphite metrics` prints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

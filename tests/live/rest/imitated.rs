@@ -1,4 +1,5 @@
-//! A server that is not slurmrestd, or not well: whatever it sends is one line in the log, and the reader stays small.
+//! A server that is not slurmrestd, or a broken one: whatever it sends causes one line in the log, and the reader stays
+//! small.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -104,7 +105,7 @@ const CASES: [(&str, Manner, &str); 14] = [
     (
         "a proxy alone",
         |stream| stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 6\r\n\r\n<html>"),
-        "slurmrestd is away",
+        "slurmrestd is down",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! Of jobs slurmrestd is asked for nothing but their states, and for those only where the configuration says so.
+//! slurmrestd is asked only for the states of jobs, and only if the configuration says so.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -72,7 +72,7 @@ fn over_rest(rest: &Slurmrestd) -> Command {
     command
 }
 
-/// What a reader tells of jobs, or why it does not.
+/// What a reader says about jobs, or why it does not.
 fn ask(mut reader: Command, states_only: bool) -> Result<Jobs, String> {
     reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = reader.spawn().unwrap();

@@ -1,4 +1,4 @@
-//! What is logged: changes, in lines for a terminal, for journald, or in JSON.
+//! The log: changes only, as lines for a terminal or journald, or as JSON.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

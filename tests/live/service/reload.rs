@@ -1,4 +1,4 @@
-//! SIGHUP: all of a good file is used and what did not change is left alone; a bad one changes nothing.
+//! SIGHUP: a good file is applied completely, and what did not change is left alone. A bad file changes nothing.
 
 use std::collections::BTreeSet;
 

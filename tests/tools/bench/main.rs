@@ -68,7 +68,7 @@ fn bench() -> Result<()> {
     Ok(())
 }
 
-/// What is said of the aims that are not reached.
+/// What is said about the aims that are not reached.
 pub(crate) fn unreached<const N: usize>(aims: [(bool, String); N]) -> Vec<String> {
     aims.into_iter().filter(|&(reached, _)| !reached).map(|(_, miss)| miss).collect()
 }

@@ -1,4 +1,4 @@
-//! What a reading over slurmrestd costs its reader, in turn with the reader of libslurm, on the same cluster.
+//! The cost of a reading over slurmrestd, measured alternately with libslurm's reader on the same cluster.
 
 use anyhow::Result;
 use sandbox::daemon::spawn_daemon;

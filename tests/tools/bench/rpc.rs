@@ -1,5 +1,5 @@
-//! What full RPC tables cost: points of 100 types and 200 users from a recording, and a whole tick
-//! compared with the bare C loop where slurmctld's own table of users is full.
+//! The cost of full RPC tables: points of 100 types and 200 users from a recording, and a whole tick compared with a
+//! bare C loop while slurmctld's own table of users is full.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write, copy, sink};
@@ -26,7 +26,7 @@ const TYPES: usize = 100;
 /// Live readings in a turn.
 const LENGTH: u32 = 6;
 
-/// The aims: µs of CPU for deriving and encoding, and the whole tick beside the floor's.
+/// The aims: µs of CPU for deriving and encoding, and the whole tick compared with the floor's.
 const MOST_DERIVE: f64 = 1000.0;
 const MOST_CPU: f64 = 2.5;
 

@@ -1,4 +1,4 @@
-//! How a reading's cost is measured: each contender runs alone, in turn, and the median turn counts.
+//! How the cost of a reading is measured: the contenders run alternately, each alone, and the median turn counts.
 //!
 //! Contenders that wake in the same second share caches: the first one warms slurmctld, munged and libslurm for the
 //! others. CPU is the clock of each process (`clock_getcpuclockid`): user and system time, in nanoseconds, of all its

@@ -1,8 +1,8 @@
 //! `make bench`: what delivery costs at 100,000 points a tick, compared with a bare loop that writes frames made beforehand,
 //! into a sink that only reads and into a real carbon-cache; and what the queue costs a tick.
 //!
-//! The ways are tried in turn, each turn beginning with another one, and the median counts: the second one finds a
-//! carbon-cache that still writes what the first has sent. Before each try carbon-cache has come to rest.
+//! The variants are tried in turn, each turn begins with another one, and the median counts, because the second variant
+//! finds a carbon-cache that still writes what the first has sent. Before each try carbon-cache becomes idle.
 //!
 //! The queue and the sender run in this process: slurmctld gives no tick of 100,000 points.
 

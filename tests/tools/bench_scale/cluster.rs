@@ -1,4 +1,4 @@
-//! The large cluster: its configuration, its jobs, and what bare C and Slurm's own commands take for it.
+//! The large cluster: its configuration, its jobs, and what bare C and Slurm's own commands cost.
 
 use std::collections::BTreeMap;
 use std::fs;

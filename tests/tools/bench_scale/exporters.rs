@@ -1,8 +1,8 @@
-//! What exporters of Slurm for Prometheus fork for one scrape: less than the scrape takes, for of what they do with the
-//! output only the least is in it, taking its lines apart.
+//! The commands that Slurm exporters for Prometheus run for one scrape. This is less than a whole scrape costs, because
+//! the only processing of the output is to split its lines.
 //!
-//! Only the commands that jobs, nodes and partitions come from, as the projects' sources have them; none for sdiag,
-//! licences, reservations, and none that wants slurmdbd.
+//! Only the commands for jobs, nodes and partitions, as in the projects' sources; none for sdiag, licences or
+//! reservations, and none that needs slurmdbd.
 
 use anyhow::Result;
 use sandbox::{Folder, Slurm};

@@ -1,5 +1,5 @@
 //! `make bench-scale`: a cluster of 5,000 nodes and 100,000 waiting jobs, on this host alone: what one full survey
-//! costs beside a bare C loop that makes the same calls and frees the replies, and beside the commands that exporters
+//! costs compared with a bare C loop that makes the same calls and frees the replies, and with the commands that exporters
 //! fork; and whether the scheduler's statistics lose a slot meanwhile, also while 5,000 jobs start at once and hold the
 //! scheduler's lock.
 //!
@@ -26,7 +26,7 @@ const NODES: u32 = 5_000;
 /// Measurements of each, of which the median counts.
 const ROUNDS: usize = 5;
 
-/// The aims: beside the C loop.
+/// The aims: compared with the C loop.
 const MOST_CPU: f64 = 1.2;
 const MOST_WALL: f64 = 1.2;
 const MOST_MEMORY: f64 = 1.15;

@@ -1,4 +1,4 @@
-//! A reader that is spoken to in lines, and what an answer costs it.
+//! A conversation with a reader, and what an answer costs it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -81,6 +81,7 @@ impl Reader {
             rows: false,
             states_only: false,
             follow: false,
+            steps: false,
         };
         let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, options) })?;
         let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, options) })?;

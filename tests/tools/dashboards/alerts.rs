@@ -1,11 +1,13 @@
-//! The alert rules, as a file that Grafana provisions: what wakes an administrator up, with the thresholds and their reasons.
+//! The alert rules, as a provisioning file for Grafana, with their thresholds and the reasons for them.
 //!
-//! Every rule is a Graphite query, a reduction to one number and a threshold. While a rule has no data it is silent: that there is none
-//! is the business of one rule only, which so fires once and not eight times.
+//! Every rule is a Graphite query, a reduction to one number and a threshold. A rule without data is silent. Only one
+//! rule watches for missing data, so it fires once and not eight times.
 
 use std::fmt::Write;
 
 use serde_json::json;
+
+use crate::runbook;
 
 mod cluster;
 mod collector;
@@ -65,16 +67,16 @@ fn growth(counters: &str) -> String {
 const HEAD: &str = "\
 # Alert rules for Grafana 10 to 13. Written by `make dashboards`; do not edit here.
 #
-# Copy it to /etc/grafana/provisioning/alerting/ and set three things:
+# Copy it to /etc/grafana/provisioning/alerting/ and set two things:
 #   - the uid of the Graphite data source: every `datasourceUid: graphite`, and `uid: graphite` in the models
-#   - the prefix, where it is not `cluster`: every `cluster.slurm_`, and the label `prefix`
-#   - where docs/runbook.md can be read: every `https://example.org/runbook.md`
-# Of several clusters each needs a file of its own (a cluster that has fallen silent would be missed by a wildcard), with a
-# uid, a title and labels of its own for each rule; for a cluster named alpha, whose prefix is cluster.alpha:
+#   - the prefix, if it is not `cluster`: every `cluster.slurm_`, and the label `prefix`
+# `runbook_url` leads to the dashboard *Runbook*, which must be imported too; Grafana fills in its own address (root_url).
+# With several clusters, each needs a file of its own, because a wildcard would miss a cluster that has fallen silent. Each
+# rule there needs its own uid, title and labels. For a cluster named alpha with the prefix cluster.alpha:
 #   sed -e 's/cluster[.]slurm_/cluster.alpha.slurm_/g' -e 's/uid: slurm-graphite-/uid: alpha-slurm-graphite-/' \\
 #       -e 's/name: slurm-graphite/name: slurm-graphite alpha/' -e 's/Slurm cluster:/Slurm alpha:/g' \\
 #       -e 's/prefix: cluster/prefix: cluster.alpha/' -e 's/cluster: cluster/cluster: alpha/' slurm-graphite.yaml
-# `dashboardUid` keeps its uid: the dashboards serve all clusters.
+# `dashboardUid` stays the same: the dashboards serve all clusters.
 apiVersion: 1
 groups:
   - orgId: 1
@@ -89,13 +91,14 @@ pub(crate) fn file(panel: impl Fn(&str, &str) -> Option<u64>) -> Option<String> 
     let mut file = HEAD.to_owned();
     for rule in slurmctld::rules().iter().chain(&cluster::rules()).chain(&collector::rules()) {
         let id = panel(rule.panel.0, rule.panel.1)?;
-        rule.write(&mut file, id).ok()?;
+        let page = panel(runbook::NAME, rule.title)?;
+        rule.write(&mut file, id, page).ok()?;
     }
     Some(file)
 }
 
 impl Rule {
-    fn write(&self, file: &mut String, panel: u64) -> std::fmt::Result {
+    fn write(&self, file: &mut String, panel: u64, page: u64) -> std::fmt::Result {
         let Self { name, title, severity, summary, advice, nothing, lasts, window, .. } = self;
         writeln!(file)?;
         for line in wrapped(self.reason, 110) {
@@ -117,7 +120,11 @@ impl Rule {
             "  annotations:".to_owned(),
             format!("    summary: {}", json!(format!("Slurm cluster: {summary}"))),
             format!("    description: {}", json!(advice)),
-            format!("    runbook_url: \"https://example.org/runbook.md#{}\"", anchor(title)),
+            // Grafana's own address, with its last slash.
+            format!(
+                "    runbook_url: \"{{{{ externalURL }}}}d/slurm-graphite-{}?viewPanel={page}\"",
+                runbook::NAME
+            ),
             "  data:".to_owned(),
         ];
         for line in first {
@@ -162,12 +169,6 @@ impl Rule {
         }
         Ok(())
     }
-}
-
-/// The anchor of a heading, as Markdown's renderers make it.
-fn anchor(title: &str) -> String {
-    let words = title.to_lowercase().replace(' ', "-");
-    words.chars().filter(|letter| letter.is_alphanumeric() || "-_".contains(*letter)).collect()
 }
 
 fn wrapped(text: &str, width: usize) -> Vec<String> {

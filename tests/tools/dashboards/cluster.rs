@@ -1,4 +1,4 @@
-//! *Cluster*: what do the nodes do, how much of the machine is used, and which partition is full?
+//! *Cluster*: what are the nodes doing, how much of the machine is in use, and which partition is full?
 
 use crate::colours::NODES;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
@@ -9,7 +9,7 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "cluster",
         title: "Cluster",
-        description: "What do the nodes do, how much of the machine is used, and which partition is full?",
+        description: "What are the nodes doing, how much of the machine is in use, and which partition is full?",
         variables: vec![query_variable("partition", "Partition", "$prefix.slurm_partitions.*")],
         rows: vec![note(), load(), nodes(), use_of(), gpus(), partitions()],
     }
@@ -27,7 +27,7 @@ fn load() -> Row {
     row(
         "Jobs and messages",
         vec![
-            series("Jobs", "Pending and running when slurmctld last counted them.")
+            series("Jobs", "Pending and running jobs, as slurmctld last counted them.")
                 .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
                 .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
                 .unit("short")
@@ -36,7 +36,8 @@ fn load() -> Row {
                 .colour("running", "blue"),
             series(
                 "Messages to nodes",
-                "Those that wait for an agent, and the agents at work. Both rise when nodes do not answer: a switch, a file system, a reboot of many.",
+                "Messages that are waiting for an agent, and agents that are running. Both numbers rise when nodes do not answer, for \
+                 example because of a switch, a file system or a mass reboot.",
             )
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
             .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
@@ -71,20 +72,36 @@ fn nodes() -> Row {
             nodes_out().sized(5, 4),
             out(
                 "Out for an hour",
-                "Nodes that have been drained or down for over an hour, as a share of all.",
+                "Share of the nodes that have been drained or down for more than an hour.",
                 "over_1h",
                 0.02,
                 0.1,
             ),
-            out("Out for a day", "The same, for over a day.", "over_1d", 0.02, 0.05),
-            out("Out for a week", "The same, for over seven days: forgotten?", "over_7d", 0.01, 0.05),
-            series("Nodes by state", "Each node in one state; drained and down do no work.")
-                .each("$prefix.slurm_nodes.state.*.gauge-nodes")
-                .unit("short")
-                .stacked()
-                .survey()
-                .coloured(&NODES)
-                .sized(24, 9),
+            out(
+                "Out for a day",
+                "Share of the nodes that have been drained or down for more than a day.",
+                "over_1d",
+                0.02,
+                0.05,
+            ),
+            out(
+                "Out for a week",
+                "Share of the nodes that have been drained or down for more than a week. Perhaps somebody forgot \
+                 them.",
+                "over_7d",
+                0.01,
+                0.05,
+            ),
+            series(
+                "Nodes by state",
+                "Each node is in exactly one state. Drained and down nodes run no jobs.",
+            )
+            .each("$prefix.slurm_nodes.state.*.gauge-nodes")
+            .unit("short")
+            .stacked()
+            .survey()
+            .coloured(&NODES)
+            .sized(24, 9),
         ],
     )
 }
@@ -94,7 +111,7 @@ fn use_of() -> Row {
     closed(
         "CPUs and memory (collectors.nodes)",
         vec![
-            series("CPUs", "\"other\" are CPUs of nodes that cannot take jobs.")
+            series("CPUs", "\"other\" counts the CPUs of nodes that cannot run jobs.")
                 .curve("allocated", &total("cpus_allocated"))
                 .curve("idle", &total("cpus_idle"))
                 .curve("other", &total("cpus_other"))
@@ -104,7 +121,8 @@ fn use_of() -> Row {
                 .colour("idle", "green")
                 .colour("other", "red")
                 .survey(),
-            series("Memory", "What jobs were given, and what the nodes report as free; the rest is taken by jobs, caches and the system.")
+            series("Memory", "Memory that is allocated to jobs, and memory that the nodes report as free. Jobs, caches and the \
+                    operating system use the rest.")
                 .curve("installed", &total("memory_real"))
                 .curve("allocated", &total("memory_allocated"))
                 .curve("free", &total("memory_free"))
@@ -123,12 +141,12 @@ fn gpus() -> Row {
     closed(
         "GPUs (collectors.nodes)",
         vec![
-            series("GPUs in use", "By type.")
+            series("GPUs in use", "GPUs that are allocated to jobs, by type.")
                 .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
                 .unit("short")
                 .stacked()
                 .survey(),
-            series("GPUs installed", "By type, on all nodes.")
+            series("GPUs installed", "GPUs on all nodes, by type.")
                 .each("$prefix.slurm_nodes.gpu.*.gauge-total")
                 .unit("short")
                 .stacked()
@@ -151,7 +169,8 @@ fn partitions() -> Row {
         vec![
             series(
                 "CPUs in use",
-                "As a part of the partition's CPUs. Nodes in several partitions count in each.",
+                "Share of the partition's CPUs that is allocated to jobs. A node that belongs to several partitions counts in each of \
+                 them.",
             )
             .each(
                 "asPercent($prefix.slurm_partitions.$partition.gauge-cpus_allocated, $prefix.slurm_partitions.$partition.gauge-cpus_total, -2)",
@@ -161,9 +180,9 @@ fn partitions() -> Row {
             .max(100.0)
             .survey()
             .leads_to("Jobs of this partition", "jobs", "partition"),
-            each("Nodes idle", "Nodes of the partition that wait for work.", "nodes_idle"),
-            each("Jobs pending", "Jobs that wait for this partition.", "jobs_pending"),
-            each("GPUs in use", "GPUs of the partition that jobs have.", "gpus_allocated"),
+            each("Nodes idle", "Idle nodes of the partition.", "nodes_idle"),
+            each("Jobs pending", "Pending jobs of the partition.", "jobs_pending"),
+            each("GPUs in use", "GPUs of the partition that are allocated to jobs.", "gpus_allocated"),
         ],
     )
 }

@@ -1,4 +1,5 @@
-//! One colour for each state, on every dashboard: red is broken, orange is taken out or cancelled, green is free or done, blue is at work.
+//! One colour for each state on all dashboards: red is broken, orange is drained or cancelled, green is free or done,
+//! blue is working.
 
 /// Slurm's states of nodes.
 pub(crate) const NODES: [(&str, &str); 21] = [

@@ -1,4 +1,4 @@
-//! How jobs end, and what they took: rows of the dashboard *Jobs*, from the collector `finished`.
+//! How jobs end, and which resources they used: rows of the dashboard *Jobs*, from the collector `finished`.
 
 use crate::colours::JOBS;
 use crate::grafana::{Row, closed};
@@ -19,18 +19,20 @@ pub(crate) fn ends() -> Row {
         vec![
             stat(
                 "Failed, last hour",
-                "Of the jobs that ended in the last hour, those that failed, ran out of memory or lost their node.",
+                "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node.",
             )
             .curve("failed", FAILING)
             .unit("percentunit")
             .worry(0.2, 0.5)
             .sized(4, 4),
-            stat("Told late", "Jobs of the last round that slurmdbd was told of late. Many, again and again: slurmdbd is slow, or its queue is long.")
+            stat("Reported late", "Jobs of the last round that reached slurmdbd late. If this happens often, slurmdbd is slow or its queue \
+                  is long.")
                 .curve("late", "$prefix.slurm_jobs_finished.reading.gauge-late_jobs")
                 .unit("short")
                 .worry(10.0, 1000.0)
                 .sized(4, 4),
-            series("Jobs ended per minute, by state", "From slurmdbd: every job once, with the state in which sacct shows it.")
+            series("Jobs ended per minute, by state", "Finished jobs from slurmdbd. Each job is counted once, in the state that sacct \
+                    shows.")
                 .each(&per_minute("total.state.*.gauge-jobs_total"))
                 .unit("short")
                 .stacked()
@@ -39,7 +41,8 @@ pub(crate) fn ends() -> Row {
                 .sized(16, 8),
             series(
                 "Share of jobs that failed",
-                "Over an hour each. A step is a user's script or a broken node: the next panel tells which partition.",
+                "Each point covers the hour before it. A sudden step is usually one user's script or one broken node; the next panel \
+                 shows the partition.",
             )
             .curve("failed", FAILING)
             .unit("percentunit")
@@ -47,7 +50,7 @@ pub(crate) fn ends() -> Row {
             .max(1.0)
             .survey()
             .worry(0.2, 0.5),
-            series("Failed per minute, by partition", "Jobs that failed.")
+            series("Failed per minute, by partition", "Failed jobs, by partition.")
                 .nodes(&per_minute("partition.$partition.state.failed.gauge-jobs_total"), -4)
                 .unit("short")
                 .min(0.0)
@@ -65,22 +68,23 @@ pub(crate) fn work() -> Row {
     };
     let waited = |end: &str| format!("$prefix.slurm_jobs_finished.total.work.gauge-wait_{end}");
     closed(
-        "What finished jobs took (collectors.finished)",
+        "Resources of finished jobs (collectors.finished)",
         vec![
             series(
                 "CPU-hours, by account",
-                "Of the jobs that ended in each hour, the whole of their time in the hour in which they ended. Needs accounts in the collector.",
+                "CPU-hours of the jobs that ended in each hour. A job's whole run time counts in the hour in which it ended. Requires \
+                 accounts in the collector.",
             )
             .nodes(&hours("account.$account.work.gauge-cpu_seconds_total"), -3)
             .unit("suffix: CPU-h")
             .columns()
             .leads_to("This account alone", "jobs", "account"),
-            series("CPU-hours, by partition", "The same by partition.")
+            series("CPU-hours, by partition", "CPU-hours of the jobs that ended in each hour, by partition.")
                 .nodes(&hours("partition.$partition.work.gauge-cpu_seconds_total"), -3)
                 .unit("suffix: CPU-h")
                 .columns()
                 .leads_to("This partition alone", "jobs", "partition"),
-            series("Wait of finished jobs", "How long the jobs of each round had waited before they started, from when they could run.")
+            series("Wait of finished jobs", "How long the jobs of each round waited between becoming eligible and starting.")
                 .curve("median", &waited("p50"))
                 .curve("9 of 10", &waited("p90"))
                 .curve("99 of 100", &waited("p99"))
@@ -92,7 +96,8 @@ pub(crate) fn work() -> Row {
                 .colour("99 of 100", "red"),
             series(
                 "Use of time limits",
-                "How much of their time limits finished jobs ran. Far below a half, backfill plans with times that are not true.",
+                "Share of their time limits that finished jobs used. If it is far below one half, backfill plans with unrealistic run \
+                 times.",
             )
             .curve(
                 "used",
@@ -110,7 +115,7 @@ pub(crate) fn work() -> Row {
             .survey()
             .colour("used", "blue")
             .colour("jobs below a tenth", "orange"),
-            bars("Jobs ended since the first start, by state", "Since slurm-graphite first counted with this queue.dir.")
+            bars("Jobs ended since the first start, by state", "Jobs counted since slurm-graphite first ran with this queue.dir.")
                 .each("$prefix.slurm_jobs_finished.total.state.*.gauge-jobs_total")
                 .coloured(&JOBS)
                 .unit("short"),

@@ -1,6 +1,6 @@
-//! Grafana's dashboard JSON: rows, the grid, variables and annotations, alike on every dashboard.
+//! Grafana's dashboard JSON: rows, the grid, variables and annotations, the same on every dashboard.
 //!
-//! It knows no metric but the resets that every dashboard shows as annotations.
+//! It knows no metrics except the resets, which every dashboard shows as annotations.
 
 use serde_json::{Value, json};
 
@@ -41,7 +41,7 @@ pub(crate) struct Dashboard {
     pub(crate) title: &'static str,
     /// What it answers.
     pub(crate) description: &'static str,
-    /// Its variables beside the data source and the prefix.
+    /// Its variables next to the data source and the prefix.
     pub(crate) variables: Vec<Value>,
     /// Its panels.
     pub(crate) rows: Vec<Row>,

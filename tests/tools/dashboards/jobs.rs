@@ -1,4 +1,4 @@
-//! *Jobs*: how many come, start and end, how many wait, for what, and for how long?
+//! *Jobs*: how many are submitted, start and end, how many wait, for what, and for how long?
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "jobs",
         title: "Jobs",
-        description: "How many jobs come, start and end, how do they end, how many wait, for what, and for how long?",
+        description: "How many jobs are submitted, start and end, how do they end, and how many are waiting, for what and for how long?",
         variables: variables(),
         rows: vec![now(), flow(), finished::ends(), finished::work(), states(), waiting(), who()],
     }
@@ -34,7 +34,7 @@ fn now() -> Row {
             .unit("short")
             .neutral()
     };
-    let now = "when slurmctld last counted them, up to about 30 s ago";
+    let now = "when slurmctld last counted them, which it does about every 30 seconds";
     let reset = "since midnight UTC, slurmctld's start or sdiag --reset, whichever came last";
     top(vec![
         figure("Pending", "pending", now),
@@ -44,8 +44,8 @@ fn now() -> Row {
         figure("Completed since reset", "completed", reset),
         stat(
             "Not launched",
-            "Since the last reset: jobs that slurmd could not run, because of a broken node or file system. sdiag calls them failed; a program that fails is not among them, \
-             see below how jobs end.",
+            "Jobs that slurmd could not start since the last reset, because of a broken node or file system. sdiag calls them failed. \
+             Programs that exit with an error are not counted here; see How jobs end, below.",
         )
         .curve("failed", "$prefix.slurm_sched_stats.gauge-jobs_failed")
         .unit("short")
@@ -60,8 +60,8 @@ fn flow() -> Row {
             coloured(
                 series(
                     "Jobs per minute",
-                    "Started above completed: the cluster fills. Submitted far above started for hours: the queue grows. \"not launched\" is \
-                     what sdiag calls failed: jobs that slurmd could not run.",
+                    "If more jobs start than complete, the cluster is filling up. If many more are submitted than started for hours, \
+                     the queue grows. \"not launched\" is what sdiag calls failed: jobs that slurmd could not start.",
                 )
                 .curve("submitted", &per_minute("submitted"))
                 .curve("started", &per_minute("started"))
@@ -72,7 +72,7 @@ fn flow() -> Row {
                 .min(0.0),
             )
             .sized(24, 9),
-            series("Pending and running", "As slurmctld last counted them; it counts about every 30 s.")
+            series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
                 .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
                 .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
                 .unit("short")
@@ -80,8 +80,9 @@ fn flow() -> Row {
                 .colour("pending", "yellow")
                 .colour("running", "blue"),
             series(
-                "Who starts jobs",
-                "Jobs started per minute, and those of them that backfill started. Nearly all by backfill: the main scheduler does not get far enough.",
+                "Jobs started by backfill",
+                "Jobs started per minute, and how many of them were started by backfill. If backfill starts nearly all of them, the \
+                 main scheduler does not get far enough into the queue.",
             )
             .curve("all", &per_minute("started"))
             .curve("by backfill", &per_minute("backfilled"))
@@ -123,13 +124,13 @@ fn states() -> Row {
     closed(
         "States and reasons (collectors.jobs)",
         vec![
-            series("Jobs by state", "Of the jobs that are not over.")
+            series("Jobs by state", "Jobs that have not finished, by state.")
                 .each(&live("jobs"))
                 .unit("short")
                 .stacked()
                 .survey()
                 .coloured(&JOBS),
-            series("CPUs by state", "CPUs that the jobs have, or ask for.")
+            series("CPUs by state", "CPUs that the jobs have allocated, or request while they are pending.")
                 .each(&live("cpus"))
                 .unit("short")
                 .stacked()
@@ -137,13 +138,14 @@ fn states() -> Row {
                 .coloured(&JOBS),
             bars(
                 "Why jobs wait",
-                "Pending jobs by reason. Blue is a busy cluster, grey the users' own wish, orange a limit (QOS…, Assoc…), and red needs somebody to look.",
+                "Pending jobs by reason. Blue: the cluster is busy. Grey: the users asked for it. Orange: a limit has been reached \
+                 (QOS…, Assoc…). Red: somebody should investigate.",
             )
             .each("highestCurrent($prefix.slurm_jobs.reason.*.gauge-jobs, 12)")
             .colour_of_others("orange")
             .coloured(&REASONS)
             .unit("short"),
-            series("GPUs by state", "GPUs that the jobs have, or ask for.")
+            series("GPUs by state", "GPUs that the jobs have allocated, or request while they are pending.")
                 .each(&live("gpus"))
                 .unit("short")
                 .stacked()
@@ -160,21 +162,24 @@ fn waiting() -> Row {
         vec![
             waits(
                 "Wait so far, pending jobs",
-                "Since each was submitted; half of them less than the median.",
+                "Time since the pending jobs were submitted. Half of the jobs have waited less than the median.",
                 "wait",
             ),
             waits(
                 "Wait before start",
-                "Of the jobs that started since the last round, from when each could run. Absent where none did.",
+                "How long the jobs that started since the last round had been eligible. There is no point if none started.",
                 "started_wait",
             ),
-            series("Waiting by partition", "Of 10 pending jobs of a partition 9 have waited less.")
-                .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
-                .unit("s")
-                .log()
-                .survey()
-                .leads_to("This partition alone", "jobs", "partition")
-                .sized(24, 8),
+            series(
+                "Waiting by partition",
+                "Nine out of ten pending jobs of the partition have waited less than this.",
+            )
+            .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
+            .unit("s")
+            .log()
+            .survey()
+            .leads_to("This partition alone", "jobs", "partition")
+            .sized(24, 8),
         ],
     )
 }
@@ -204,7 +209,7 @@ fn who() -> Row {
             .leads_to("This one alone", "jobs", dimension)
     };
     let both = |dimension: &str, several: &str| {
-        let most = format!("The ten {several} with the most.");
+        let most = format!("The ten {several} with the highest values.");
         [
             panel(dimension, &format!("CPUs running, by {dimension}"), &most, "running.gauge-cpus"),
             panel(dimension, &format!("Jobs pending, by {dimension}"), &most, "pending.gauge-jobs"),

@@ -1,4 +1,4 @@
-//! *Overview*: is all well, and if not, where does one look next?
+//! *Overview*: is the cluster healthy, and if not, where should one look next?
 
 use crate::grafana::{Dashboard, Row, closed, row, top};
 use crate::panel::{Panel, alerts, series, stat, table, text};
@@ -7,7 +7,7 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "overview",
         title: "Overview",
-        description: "Is all well with the cluster, and if not, where does one look next?",
+        description: "Is the cluster healthy? If not, where should you look next?",
         variables: Vec::new(),
         rows: vec![now(), lately(), worst(), clusters()],
     }
@@ -17,8 +17,8 @@ pub(crate) fn dashboard() -> Dashboard {
 pub(crate) fn age_of_data() -> Panel {
     stat(
         "Age of data",
-        "How old slurmctld's last answer in Graphite is. If it grows, every other figure here is of the past: slurmctld, slurm-graphite or \
-         Carbon is away.",
+        "Age of slurmctld's newest answer in Graphite. If it grows, every other figure on this page is out of date: slurmctld, \
+         slurm-graphite or Carbon is down.",
     )
     .curve(
         "age",
@@ -33,7 +33,7 @@ pub(crate) fn age_of_data() -> Panel {
 }
 
 pub(crate) fn answers() -> Panel {
-    stat("slurmctld", "Whether slurmctld answered the last time it was asked.")
+    stat("slurmctld", "Whether slurmctld answered the last request.")
         .curve("slurmctld", "$prefix.slurm_health.gauge-up")
         .switch("answers", "silent")
 }
@@ -68,7 +68,7 @@ fn now() -> Row {
     top(vec![
         age_of_data().sized(3, 4),
         answers().sized(3, 4),
-        stat("Jobs", "Jobs pending and running when slurmctld last counted them, up to about 30 s ago.")
+        stat("Jobs", "Pending and running jobs. slurmctld counts them about every 30 seconds.")
             .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
             .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
             .unit("short")
@@ -77,13 +77,14 @@ fn now() -> Row {
         used(
             "CPUs in use",
             "cpus",
-            "CPUs that jobs have, as a share of all. Needs the collector nodes; so do the next two.",
+            "Share of all CPUs that is allocated to jobs. Requires the nodes collector, as do the next two panels.",
         ),
-        used("GPUs in use", "gpus", "GPUs that jobs have, as a share of all. No data on a cluster without GPUs."),
+        used("GPUs in use", "gpus", "Share of all GPUs that is allocated to jobs. A cluster without GPUs has no data here."),
         nodes_out().sized(5, 4),
         stat(
             "RPCs at a time",
-            "How many RPCs slurmctld was serving at once, on average. Above 1 they wait for each other: see *RPC load*.",
+            "Average number of RPCs that slurmctld was serving at the same time. Above 1, RPCs wait for each other; see the RPC load \
+             dashboard.",
         )
         .curve("at a time", "$prefix.slurm_rpc_stats.total.gauge-busy")
         .unit("short")
@@ -95,7 +96,7 @@ fn now() -> Row {
 
 /// Red by share: one broken node of a thousand is no alarm.
 pub(crate) fn nodes_out() -> Panel {
-    stat("Nodes out", "Nodes that are down, and nodes drained or draining, as a share of all.")
+    stat("Nodes out", "Nodes that are down, and nodes that are drained or draining, as a share of all nodes.")
         .curve("down", &nodes_in(DOWN))
         .curve("drained", &nodes_in(DRAINED))
         .unit("percentunit")
@@ -115,10 +116,10 @@ fn lately() -> Row {
     top(vec![
         alerts(
             "Alerts",
-            "What fires now, or will if it lasts. Each alert links to its page of the runbook. Empty, too, where the alert rules were not \
-             provisioned.",
+            "Alerts that are firing or pending. Each one links to its page of the runbook. The list is also empty if the alert rules \
+             are not provisioned.",
         ),
-        series("Pending and running", "As slurmctld last counted them; it counts about every 30 s.")
+        series("Pending and running", "slurmctld counts pending and running jobs about every 30 seconds.")
             .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
             .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
             .unit("short")
@@ -128,7 +129,8 @@ fn lately() -> Row {
             .sized(8, 8),
         series(
             "slurmctld at work",
-            "The share of the time that the main scheduler and backfill worked. A main scheduler above a half leaves RPCs waiting.",
+            "Share of the time that the main and backfill schedulers were running. If the main scheduler runs more than half of the \
+             time, RPCs have to wait.",
         )
         .curve("main", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
         .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
@@ -140,7 +142,8 @@ fn lately() -> Row {
         .sized(8, 8),
         stat(
             "Jobs failing",
-            "Of the jobs that ended in the last hour, those that failed, ran out of memory or lost their node. Needs the collector finished.",
+            "Of the jobs that ended in the last hour, the share that failed, ran out of memory or lost a node. Requires the finished \
+             collector.",
         )
         .curve("failed", FAILING)
         .unit("percentunit")
@@ -148,7 +151,7 @@ fn lately() -> Row {
         .sized(6, 4),
         stat(
             "Jobs not launched",
-            "Jobs a minute that slurmd could not run, as slurmctld counts failures: a broken node or file system, not a program that fails.",
+            "Jobs per minute that slurmd could not start. The cause is a broken node or file system, not a failing program.",
         )
         .curve("a minute", "$prefix.slurm_sched_interval.gauge-jobs_failed_per_minute")
         .unit("short")
@@ -156,22 +159,24 @@ fn lately() -> Row {
         .sized(6, 4),
         stat(
             "Time since last backfill",
-            "How long ago the last backfill cycle began. It runs only while a job that could run waits and anything has changed.",
+            "Time since the last backfill cycle began. slurmctld runs a cycle only if something has changed and a job that could start \
+             is waiting.",
         )
         .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
         .unit("s")
         .neutral()
         .sized(6, 4),
-        stat("Messages for slurmdbd", "What slurmctld could not tell slurmdbd yet. Accounting is lost when the queue is full.")
+        stat("Messages for slurmdbd", "Messages that slurmctld has not yet been able to send to slurmdbd. When this queue is full, \
+              accounting records are lost.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
             .unit("short")
             .worry(100.0, 2000.0)
             .sized(6, 4),
         text(
             "",
-            "\"no data\" in purple: either the points have stopped (then *Age of data* grows), or a collector is off that slurmctld must work for. CPUs, GPUs \
-             and nodes need **nodes**; tables of partitions **partitions**; tables of users `users` in **jobs** and **rpc_stats**; *Jobs failing* \
-             **finished**.",
+            "\"no data\" in purple means that points no longer arrive (then *Age of data* grows), or that a collector is disabled, as \
+             those that cost slurmctld work are by default. CPUs, GPUs and nodes need **nodes**; the partition tables need \
+             **partitions**; the user tables need `users` in **jobs** and **rpc_stats**; *Jobs failing* needs **finished**.",
         ),
     ])
 }
@@ -179,11 +184,11 @@ fn lately() -> Row {
 fn worst() -> Row {
     let most = |what: &str| format!("highestAverage($prefix.{what}, 10)");
     row(
-        "Who and what most",
+        "Top partitions, users and RPC types",
         vec![
             table(
                 "Partitions by pending jobs",
-                "Partitions with the most pending jobs. Click on one for its jobs. Needs the collector partitions.",
+                "Partitions with the most pending jobs. Click a name to see its jobs. Requires the partitions collector.",
                 "Partition",
             )
             .each(&most("slurm_partitions.*.gauge-jobs_pending"))
@@ -191,7 +196,7 @@ fn worst() -> Row {
             .leads_to("Jobs of this partition", "jobs", "partition"),
             table(
                 "Users by CPUs",
-                "Users whose jobs have the most CPUs. Click on one for these jobs. Needs users in the collector jobs.",
+                "Users whose jobs have the most CPUs. Click a name to see that user's jobs. Requires users in the jobs collector.",
                 "User",
             )
             .nodes(&most("slurm_jobs.user.*.state.running.gauge-cpus"), -4)
@@ -199,7 +204,7 @@ fn worst() -> Row {
             .leads_to("Jobs of this user", "jobs", "user"),
             table(
                 "RPC types by slurmctld's time",
-                "Message types that cost slurmctld the most time, as a share of all time spent on RPCs. Click on one for who and how often.",
+                "Message types that take the largest share of slurmctld's RPC time. Click a name to see who sends them and how often.",
                 "Type",
             )
             .each(&most("slurm_rpc_stats.type.*.gauge-time_share"))
@@ -208,7 +213,7 @@ fn worst() -> Row {
             .leads_to("RPCs of this type", "rpc", "type"),
             table(
                 "Partitions by CPUs in use",
-                "CPUs that jobs have, as a share of the partition's. Needs the collector partitions.",
+                "Share of each partition's CPUs that is allocated to jobs. Requires the partitions collector.",
                 "Partition",
             )
             .each("asPercent($prefix.slurm_partitions.*.gauge-cpus_allocated, $prefix.slurm_partitions.*.gauge-cpus_total, -2)")
@@ -217,7 +222,7 @@ fn worst() -> Row {
             .leads_to("This partition", "cluster", "partition"),
             table(
                 "Users by pending jobs",
-                "Users with the most pending jobs. Needs users in the collector jobs.",
+                "Users with the most pending jobs. Requires users in the jobs collector.",
                 "User",
             )
             .nodes(&most("slurm_jobs.user.*.state.pending.gauge-jobs"), -4)
@@ -225,7 +230,8 @@ fn worst() -> Row {
             .leads_to("Jobs of this user", "jobs", "user"),
             table(
                 "Users by slurmctld's time",
-                "Users whose RPCs cost slurmctld the most time. Click on one for what they ask. Needs users in the collector rpc_stats.",
+                "Users whose RPCs take the most of slurmctld's time. Click a name to see what that user requests. Requires users in the \
+                 rpc_stats collector.",
                 "User",
             )
             .each(&most("slurm_rpc_stats.user.*.gauge-time_share"))
@@ -248,19 +254,19 @@ fn clusters() -> Row {
         vec![
             each(
                 "Jobs pending, by cluster",
-                "Every cluster that this Graphite knows.",
+                "All clusters that have data in this Graphite.",
                 "slurm_sched_stats.gauge-jobs_pending",
             )
             .unit("short"),
             each(
                 "Jobs running, by cluster",
-                "Every cluster that this Graphite knows.",
+                "All clusters that have data in this Graphite.",
                 "slurm_sched_stats.gauge-jobs_running",
             )
             .unit("short"),
             each(
                 "Main scheduler at work, by cluster",
-                "The share of the time that each cluster's main scheduler worked.",
+                "Share of the time that each cluster's main scheduler was running.",
                 "slurm_sched_interval.gauge-main_busy_fraction",
             )
             .unit("percentunit")

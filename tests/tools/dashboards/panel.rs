@@ -1,6 +1,6 @@
-//! One panel of a dashboard: what it shows and how, alike wherever the same kind of figure is shown.
+//! One panel of a dashboard: what it shows and how, in the same way for the same kind of figure.
 //!
-//! What is written here has to be understood by Grafana 10 to 13: only panels that are built in, and no key that one of them does not
+//! Grafana 10 to 13 must understand all of it: only built-in panels, and no key that one of these releases does not
 //! know.
 
 mod kinds;
@@ -142,7 +142,7 @@ impl Panel {
         self
     }
 
-    /// Its curves lie on each other.
+    /// Its curves are stacked.
     pub(crate) fn stacked(mut self) -> Self {
         self.custom.insert("stacking".to_owned(), json!({ "mode": "normal", "group": "A" }));
         self.custom.insert("fillOpacity".to_owned(), json!(45));
@@ -243,7 +243,7 @@ impl Panel {
         self.property(curve, "color", &json!({ "mode": "fixed", "fixedColor": colour }))
     }
 
-    /// A dashed thin line for one of its curves: what only stands beside the others.
+    /// A dashed thin line for one of its curves: what is only for comparison.
     pub(crate) fn beside(self, curve: &str) -> Self {
         self.property(curve, "custom.lineStyle", &json!({ "fill": "dash", "dash": [8, 6] })).property(
             curve,

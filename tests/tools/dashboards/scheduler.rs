@@ -1,4 +1,4 @@
-//! *Scheduler*: is slurmctld well, how long do its cycles take, how far do they get, and why do they end?
+//! *Scheduler*: is slurmctld healthy, how long do its cycles take, how far do they get, and why do they end?
 
 use crate::grafana::{Dashboard, Row, closed, row, top};
 use crate::overview::{age_of_data, answers};
@@ -8,7 +8,7 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "scheduler",
         title: "Scheduler",
-        description: "Is slurmctld well, how long do its scheduling cycles take, how far do they get, and why do they end?",
+        description: "Is slurmctld healthy? How long do its scheduling cycles take, how far do they get, and why do they end?",
         variables: Vec::new(),
         rows: vec![health(), cycles(), depth(), server(), ends()],
     }
@@ -20,9 +20,9 @@ fn health() -> Row {
         answers().sized(3, 4),
         stat(
             "Time since last backfill",
-            "How long ago the last backfill cycle began. slurmctld runs one only while a job that could run waits and anything has changed: \
-             held jobs alone need none. With jobs that could run and minutes without a cycle look at bf_interval, at the RPC load and at \
-             max_rpc_cnt.",
+            "Time since the last backfill cycle began. slurmctld runs a cycle only if something has changed and a job that could start \
+             is waiting; held jobs do not count. If there are such jobs and no cycle for minutes, check bf_interval, max_rpc_cnt and \
+             the RPC load.",
         )
         .curve("ago", "$prefix.slurm_sched_interval.gauge-bf_last_cycle_age")
         .unit("s")
@@ -30,25 +30,27 @@ fn health() -> Row {
         .neutral(),
         stat(
             "RPC threads",
-            "RPCs being served at this moment, one thread each. Up to Slurm 24.05 new ones wait when there are 256 (max_server_threads), and \
-             users see hanging commands. Later releases have no such limit; there the time of an RPC on the dashboard RPC load tells it.",
+            "RPCs being served right now, one thread each. Up to Slurm 24.05, new RPCs wait when there are 256 (max_server_threads), \
+             and commands hang. Later releases have no such limit; look at the RPC times on the RPC load dashboard instead.",
         )
         .curve("threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
         .unit("short")
         .min(0.0)
         .sized(3, 4)
         .worry(128.0, 230.0),
-        stat("Agent queue", "Messages to nodes that wait for an agent. Thousands that do not go away: nodes that do not answer.")
+        stat("Agent queue", "Messages to nodes that are waiting for an agent. If there are thousands and the number does not fall, some \
+              nodes do not answer.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
             .unit("short")
             .sized(3, 4)
             .worry(500.0, 2000.0),
-        stat("DBD queue", "Messages that wait for slurmdbd. A queue that only grows: slurmdbd is away or slow. A full one loses accounting.")
+        stat("DBD queue", "Messages that are waiting for slurmdbd. If the queue only grows, slurmdbd is down or slow. When it is full, \
+              accounting records are lost.")
             .curve("waiting", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
             .unit("short")
             .sized(4, 4)
             .worry(100.0, 2000.0),
-        stat("Jobs", "Jobs pending and running when slurmctld last counted them, up to about 30 s ago.")
+        stat("Jobs", "Pending and running jobs. slurmctld counts them about every 30 seconds.")
             .curve("pending", "$prefix.slurm_sched_stats.gauge-jobs_pending")
             .curve("running", "$prefix.slurm_sched_stats.gauge-jobs_running")
             .unit("short")
@@ -63,9 +65,10 @@ fn cycles() -> Row {
         vec![
             cycle_times(
                 "Main scheduler: cycle time",
-                "The interval's mean says what happens now. The mean and maximum since the reset are sdiag's: they run since midnight UTC \
-                 and hide a stall of minutes, and up to Slurm 25.05 the sum behind that mean wraps after 71.6 minutes of scheduling. Cycles \
-                 of over a few seconds hold slurmctld's locks and make commands wait: see max_sched_time and default_queue_depth.",
+                "The mean of the interval shows the present. The mean and maximum since the reset are sdiag's. They cover the time \
+                 since midnight UTC, so they hide a stall of a few minutes; up to Slurm 25.05 the sum behind the mean also wraps after \
+                 71.6 minutes of scheduling. Cycles of more than a few seconds hold slurmctld's locks and make commands wait; see \
+                 max_sched_time and default_queue_depth.",
             )
             .curve("last cycle", "$prefix.slurm_sched_stats.gauge-main_last_cycle")
             .curve("mean, interval", "$prefix.slurm_sched_interval.gauge-main_mean_cycle")
@@ -74,8 +77,8 @@ fn cycles() -> Row {
             .worry(1_000_000.0, 5_000_000.0),
             cycle_times(
                 "Backfill: cycle time",
-                "Without the time that backfill slept to let others work. Near bf_max_time a cycle was cut short and did not see the whole \
-                 queue: see coverage below.",
+                "Cycle time without the time that backfill slept to let other work proceed. Near bf_max_time, the cycle was cut short \
+                 and did not reach the end of the queue; see the coverage below.",
             )
             .curve("last cycle", "$prefix.slurm_sched_stats.gauge-bf_last_cycle")
             .curve("mean, interval", "$prefix.slurm_sched_interval.gauge-bf_mean_cycle")
@@ -83,7 +86,8 @@ fn cycles() -> Row {
             .curve("max since reset", "consolidateBy($prefix.slurm_sched_stats.gauge-bf_max_cycle, 'max')"),
             series(
                 "Busy fraction",
-                "The part of the time that each scheduler worked. A main scheduler above a half leaves RPCs waiting; a backfill near 1 never rests.",
+                "Share of the time that each scheduler was running. If the main scheduler runs more than half of the time, RPCs have to \
+                 wait. A backfill scheduler near 1 never pauses.",
             )
             .curve("main", "$prefix.slurm_sched_interval.gauge-main_busy_fraction")
             .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_busy_fraction")
@@ -94,7 +98,7 @@ fn cycles() -> Row {
             .colour("backfill", "orange"),
             series(
                 "Cycles per minute",
-                "Backfill has its own rhythm (bf_interval, 30 s); the main scheduler also starts with each submission and each end of a job.",
+                "Backfill runs every bf_interval (30 seconds). The main scheduler also runs when a job is submitted or ends.",
             )
             .curve("main", "$prefix.slurm_sched_interval.gauge-main_cycles_per_minute")
             .curve("backfill", "$prefix.slurm_sched_interval.gauge-bf_cycles_per_minute")
@@ -125,7 +129,8 @@ fn depth() -> Row {
         vec![
             series(
                 "Main scheduler: queue and depth",
-                "The queue has an entry for each job and partition, and one for an array; how many of them a cycle looks at. Cycles that follow a submission look at default_queue_depth jobs only.",
+                "Entries in the queue, and how many of them a cycle examines. A job has one entry for each of its partitions; an array \
+                 has one. After a submission, a cycle examines only default_queue_depth jobs.",
             )
             .curve("queue", "$prefix.slurm_sched_stats.gauge-main_last_queue_length")
             .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-main_mean_depth")
@@ -135,9 +140,10 @@ fn depth() -> Row {
             .colour("looked at, interval", "orange"),
             series(
                 "Backfill: queue and depth",
-                "The queue has an entry for each job and partition, and one for an array; how many jobs and tasks of arrays a cycle looks at, how \
-                 many of those it tries to start. Coverage is tried / queue of the last cycle, above 1 with arrays: well below 1 some jobs were \
-                 never tried, and bf_max_job_test, bf_max_time or the limits for each user and partition say why.",
+                "Entries in the queue, and how many jobs and array tasks a cycle examines and tries to start. A job has one entry for \
+                 each of its partitions; an array has one. Coverage is the number of tries divided by the entries of the last cycle, so \
+                 arrays can raise it above 1. If it is well below 1, some jobs were never tried; check bf_max_job_test, bf_max_time and \
+                 the limits per user and partition.",
             )
             .curve("queue", "$prefix.slurm_sched_stats.gauge-bf_queue_length")
             .curve("looked at, interval", "$prefix.slurm_sched_interval.gauge-bf_depth_mean")
@@ -160,7 +166,7 @@ fn server() -> Row {
         vec![
             series(
                 "Threads and agents",
-                "RPCs being served at this moment, and agents that pass messages to nodes.",
+                "RPCs being served right now, and agents that send messages to nodes.",
             )
             .curve("RPC threads", "$prefix.slurm_sched_stats.gauge-server_thread_count")
             .curve("agents", "$prefix.slurm_sched_stats.gauge-agent_count")
@@ -168,7 +174,7 @@ fn server() -> Row {
             .unit("short")
             .min(0.0)
             .worry(128.0, 230.0),
-            series("Queues", "Messages that wait: to nodes, and to slurmdbd.")
+            series("Queues", "Messages that are waiting to be sent to nodes and to slurmdbd.")
                 .curve("to nodes", "$prefix.slurm_sched_stats.gauge-agent_queue_size")
                 .curve("to slurmdbd", "$prefix.slurm_sched_stats.gauge-dbd_agent_queue_size")
                 .unit("short")
@@ -176,18 +182,21 @@ fn server() -> Row {
                 .worry(500.0, 2000.0),
             series(
                 "Age of the job counts",
-                "How old slurmctld's own counts of pending and running jobs are. Up to 30 s is usual; above a minute its background work is held up.",
+                "Age of slurmctld's own counts of pending and running jobs. Up to 30 seconds is normal. Above a minute, slurmctld's \
+                 background work is delayed.",
             )
             .curve("age", "$prefix.slurm_sched_interval.gauge-job_states_age")
             .unit("s")
             .min(0.0)
             .worry(60.0, 300.0),
-            series("RPC time", "The mean time of an RPC of the interval, with what it waited for slurmctld's locks: what a user waits for squeue.")
+            series("RPC time", "Mean time of an RPC in the interval, including the time that it waited for slurmctld's locks. This is \
+                    how long a user waits for squeue.")
                 .curve("mean", "$prefix.slurm_rpc_stats.total.gauge-interval_mean_time")
                 .unit("µs")
                 .log()
                 .worry(100_000.0, 1_000_000.0),
-            series("Controllers", "1: this host in SlurmctldHost answers, as scontrol ping asks it. Needs the collector controllers.")
+            series("Controllers", "1 if the host in SlurmctldHost answers a ping, as with scontrol ping. Requires the controllers \
+                    collector.")
                 .each("$prefix.slurm_controllers.*.gauge-up")
                 .min(0.0)
                 .max(1.0)
@@ -203,15 +212,16 @@ fn ends() -> Row {
         vec![
             series(
                 "Main scheduler: why cycles ended",
-                "\"end\" is good: the cycle saw the whole queue. \"max_depth\" and \"timeout\": it did not. \"rpc_cnt\": it gave way to RPCs (max_rpc_cnt).",
+                "\"end\" is good: the cycle reached the end of the queue. With \"max_depth\" and \"timeout\" it did not. With \
+                 \"rpc_cnt\" it gave way to RPCs (max_rpc_cnt).",
             )
             .each("$prefix.slurm_sched_exit.main.*.gauge-interval_count")
             .unit("short")
             .stacked(),
             series(
                 "Backfill: why cycles ended",
-                "\"end\" is good. \"max_job_test\", \"max_job_start\", \"table_limit\" and \"timeout\" name the bf_ limit that was reached; \
-                 \"state_changed\" means that jobs or nodes changed while backfill slept.",
+                "\"end\" is good. \"max_job_test\", \"max_job_start\", \"table_limit\" and \"timeout\" are the bf_ limits that can end \
+                 a cycle. \"state_changed\" means that jobs or nodes changed while backfill slept.",
             )
             .each("$prefix.slurm_sched_exit.bf.*.gauge-interval_count")
             .unit("short")

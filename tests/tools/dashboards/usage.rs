@@ -1,4 +1,5 @@
-//! *Usage*: who has had more than their share, who is at a limit, and what does each QOS run? From the collector `associations`.
+//! *Usage*: who has used more than their share, who has reached a limit, and what does each QOS run? From the collector
+//! `associations`.
 
 use crate::grafana::{Dashboard, Row, query_variable, row, top};
 use crate::panel::{series, stat, table, text};
@@ -7,7 +8,7 @@ pub(crate) fn dashboard() -> Dashboard {
     Dashboard {
         name: "usage",
         title: "Usage",
-        description: "Who has had more than their share, who is at a limit, and what does each QOS run?",
+        description: "Who has used more than their share, who has reached a limit, and what does each QOS run?",
         variables: vec![
             query_variable("account", "Account", "$prefix.slurm_associations.account.*"),
             query_variable("qos", "QOS", "$prefix.slurm_associations.qos.*"),
@@ -68,18 +69,19 @@ fn now() -> Row {
     top(vec![
         stat(
             "Jobs waiting at an account's limit",
-            "The most jobs that wait in one account which has what it may have: GrpJobs, or nine tenths of GrpTRES for CPUs, nodes or GPUs.",
+            "Pending jobs of an account that has reached its limit: GrpJobs, or nine tenths of GrpTRES for CPUs, nodes or GPUs. The \
+             account with the most such jobs is shown.",
         )
         .curve("jobs", &waiting_at_limit("$prefix", "account"))
         .unit("short")
         .sized(8, 4)
         .worry(1.0, 1000.0),
-        stat("Jobs waiting at a QOS's limit", "The same of the QOS.")
+        stat("Jobs waiting at a QOS's limit", "Pending jobs of a QOS that has reached its limit. The QOS with the most such jobs is shown.")
             .curve("jobs", &waiting_at_limit("$prefix", "qos"))
             .unit("short")
             .sized(8, 4)
             .worry(1.0, 1000.0),
-        stat("Associations", "Accounts, and users in accounts, that slurmctld knows.")
+        stat("Associations", "Number of associations in slurmctld: accounts, and users in accounts.")
             .curve("records", "$prefix.slurm_associations.total.gauge-records")
             .unit("short")
             .sized(8, 4)
@@ -94,27 +96,31 @@ fn fairshare() -> Row {
         vec![
             series(
                 "Level of fairshare, by account",
-                "Share over usage among its siblings (LevelFS). Below 1 the account has had more than its share, and its jobs come later.",
+                "Share divided by usage, compared with sibling accounts (LevelFS). Below 1, the account has used more than its share, \
+                 and its jobs get a lower priority.",
             )
             .each(&account("level_fs"))
             .unit("short")
             .log()
             .survey(),
-            series("Part of the usage, by account", "The account's part of the cluster's usage (NormUsage); accounts above it have it too.")
+            series("Part of the usage, by account", "The account's share of the cluster's usage (NormUsage). It is included in the \
+                    usage of its parent accounts.")
                 .each(&account("usage_norm"))
                 .unit("percentunit")
                 .min(0.0)
                 .max(1.0)
                 .survey(),
-            table("Usage of the share", "Usage as a part of the account's share: above 100 % it has had more.", "Account")
+            table("Usage of the share", "The account's usage as a percentage of its share. Above 100 %, it has used more than its \
+                   share.", "Account")
                 .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
                 .unit("percent")
                 .sized(8, 9),
-            table("Users with the lowest fairshare", "The factor of a user's job priority; near 0 the user's jobs wait for others'. Needs users in the collector.", "User")
+            table("Users with the lowest fairshare", "The fairshare factor in each user's job priority. Near 0, the user's jobs wait \
+                   for those of others. Requires users in the collector.", "User")
                 .nodes("lowest($prefix.slurm_associations.user.*.*.gauge-fairshare, 20, 'current')", -2)
                 .unit("short")
                 .sized(8, 9),
-            table("Jobs running, by account", "The ten accounts with the most.", "Account")
+            table("Jobs running, by account", "The ten accounts with the highest values.", "Account")
                 .each(&format!("highestAverage({}, 10)", account("jobs_running")))
                 .unit("short")
                 .leads_to("Jobs of this account", "jobs", "account"),
@@ -129,27 +135,33 @@ fn limits() -> Row {
     row(
         "Use against limits",
         vec![
-            series("Running jobs of GrpJobs", "At 100 % the account's other jobs wait for that limit.")
-                .each(&share("account.$account", "jobs_running", "grp_jobs", "-2"))
-                .unit("percent")
-                .min(0.0)
-                .survey()
-                .worry(90.0, 100.0),
-            series("Submitted jobs of GrpSubmitJobs", "At 100 % the next sbatch is refused.")
+            series(
+                "Running jobs of GrpJobs",
+                "At 100 %, the account's other jobs wait because of this limit.",
+            )
+            .each(&share("account.$account", "jobs_running", "grp_jobs", "-2"))
+            .unit("percent")
+            .min(0.0)
+            .survey()
+            .worry(90.0, 100.0),
+            series("Submitted jobs of GrpSubmitJobs", "At 100 %, the next sbatch is refused.")
                 .each(&share("account.$account", "submit_jobs", "grp_submit_jobs", "-2"))
                 .unit("percent")
                 .min(0.0)
                 .survey()
                 .worry(90.0, 100.0),
-            series("TRES of GrpTRES", "What running jobs have of what they may have, by account and TRES.")
-                .named(&tres("used", "grp_tres"))
-                .unit("percent")
-                .min(0.0)
-                .survey()
-                .worry(90.0, 100.0),
+            series(
+                "TRES of GrpTRES",
+                "Resources of running jobs as a percentage of the limit, by account and TRES.",
+            )
+            .named(&tres("used", "grp_tres"))
+            .unit("percent")
+            .min(0.0)
+            .survey()
+            .worry(90.0, 100.0),
             series(
                 "TRES-minutes of GrpTRESMins",
-                "What was used of what may be, less what has decayed. At 100 % no job starts.",
+                "Usage after decay as a percentage of the limit. At 100 %, no job of the account starts.",
             )
             .named(&tres("used_mins", "grp_tres_mins"))
             .unit("percent")
@@ -165,17 +177,20 @@ fn qos() -> Row {
     row(
         "QOS",
         vec![
-            series("Jobs running, by QOS", "Running jobs of each QOS.")
+            series("Jobs running, by QOS", "Number of running jobs in each QOS.")
                 .each(&qos("gauge-jobs_running"))
                 .unit("short")
                 .stacked()
                 .survey(),
-            series("Running jobs of a QOS's GrpJobs", "At 100 % its other jobs wait for that limit.")
-                .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2"))
-                .unit("percent")
-                .min(0.0)
-                .survey()
-                .worry(90.0, 100.0),
+            series(
+                "Running jobs of a QOS's GrpJobs",
+                "At 100 %, the other jobs of the QOS wait because of this limit.",
+            )
+            .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2"))
+            .unit("percent")
+            .min(0.0)
+            .survey()
+            .worry(90.0, 100.0),
         ],
     )
 }

@@ -1,5 +1,5 @@
-//! `make demo`: half a minute of a real Slurm cluster in a real Carbon, which is killed in between. What arrived is shown as
-//! whisper's own files have it.
+//! `make demo`: half a minute of a real Slurm cluster in a real Carbon, which is killed in between. The table shows
+//! what is in whisper's files.
 
 #![forbid(unsafe_code)]
 

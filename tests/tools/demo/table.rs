@@ -1,4 +1,4 @@
-//! The table of what arrived: a row for each of whisper's files, 100 columns wide.
+//! The demo's table: a row for each of whisper's files, 100 columns wide.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! Three stores of a kind, and how many points each has of each tick.
+//! Three stores of one kind, and the number of points of each tick in each of them.
 
 use std::collections::BTreeMap;
 

@@ -115,7 +115,7 @@ fn invent(folder: &Folder, carbon: &Carbon, victoria: &VictoriaMetrics) -> Resul
     let mut lines = String::new();
     for (index, path) in (0_u64..).zip(&paths) {
         for number in (0..COUNT).filter(|number| index % 3 != 0 || number % 17 != 5) {
-            // Waves, and counters that begin again once.
+            // Waves, and counters that are reset once.
             let value = if index % 2 == 0 {
                 (index * 7 + number * 13) % 101
             } else {

@@ -62,13 +62,20 @@ def bars(context, part, x, y, w, h):
 def table(context, part, x, y, w, h):
     right = [x + w - 12 - 76 * back for back in (2, 1, 0)]
     write(context, part["heading"], x + 12, y + 44, 11, FAINT)
-    for heading, end in zip(("Now", "Mean", "Max"), right):
+    for heading, end in zip(("Now", "Mean", "Trend"), right):
         write(context, heading, end, y + 44, 11, FAINT, False, 1.0)
-    for index, (name, *figures) in enumerate(part["lines"][: int((h - 56) / 22)]):
+    for index, (name, *figures, course) in enumerate(part["lines"][: int((h - 56) / 22)]):
         line = y + 66 + index * 22
         write(context, name if len(name) < 21 else name[:19] + "…", x + 12, line, 11, "8AB8FF")
         for figure, end in zip(figures, right):
             write(context, figure, end, line, 11, TEXT, end == right[0], 1.0)
+        low, high = min(course), max(course)
+        for place, value in enumerate(course):
+            part_of = (value - low) / (high - low) if high > low else 0
+            context.line_to(right[2] - 60 + 60 * place / max(len(course) - 1, 1), line + 2 - 12 * part_of)
+        paint(context, "8AB8FF")
+        context.set_line_width(1)
+        context.stroke()
 
 
 def save(surface, picture, colours):

@@ -1,7 +1,7 @@
 //! `make screenshots`: the dashboards in docs/images, drawn by graphite-web from some minutes of a busy sandbox.
 //!
-//! The panels, their places, units, colours and targets are read from config/grafana: what is seen is what is imported, though Grafana
-//! draws it more finely. Closed rows are open where their collectors are on, and left out otherwise.
+//! The panels, their positions, units, colours and targets are read from config/grafana, so the pictures show what is
+//! imported, although Grafana draws it better. Closed rows are open if their collectors are on, and left out otherwise.
 
 #![forbid(unsafe_code)]
 
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     );
     let _daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
     let (start, mut bustle, mut done) = (Instant::now(), Bustle::default(), 0);
-    // On a busy machine a second's jobs may take longer: what belongs to the seconds between is left out, but for the events.
+    // On a busy machine a second's jobs may take longer: what belongs to the seconds between is left out, except for the events.
     while done < LENGTH {
         let second = u32::try_from(start.elapsed().as_secs())?;
         let passed = |moment: u32| (done..second).contains(&moment);

@@ -258,7 +258,7 @@ fn apart(target: &str, web: &GraphiteWeb, seconds: u32) -> Result<Vec<String>> {
     Ok(series.iter().map(|one| format!("alias(grep({target}, '^{0}$'), '{0}')", one.name)).collect())
 }
 
-/// The lines of a table: the newest value, mean and maximum of each series.
+/// The lines of a table: the newest value and the mean of each series, and its course.
 fn table(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -> Result<Value> {
     let unit = panel.json.pointer("/fieldConfig/defaults/unit").and_then(Value::as_str).unwrap_or_default();
     let (mut values, mut lines) = (Vec::new(), Vec::new());
@@ -268,18 +268,13 @@ fn table(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -> 
             let newest: Vec<f64> = all.iter().rev().take(LAST).copied().collect();
             if !newest.is_empty() {
                 let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-                values.push((
-                    series.name,
-                    mean(&newest),
-                    mean(&all),
-                    all.iter().copied().fold(0.0, f64::max),
-                ));
+                values.push((series.name, mean(&newest), mean(&all), all));
             }
         }
     }
     values.sort_by(|one, other| other.1.total_cmp(&one.1));
-    for (name, now, mean, max) in values {
-        lines.push(json!([name, written(now, unit), written(mean, unit), written(max, unit)]));
+    for (name, now, mean, all) in values {
+        lines.push(json!([name, written(now, unit), written(mean, unit), all]));
     }
     let heading = panel.json.pointer("/transformations/1/options/renameByName/Field").and_then(Value::as_str);
     Ok(json!({ "kind": "table", "heading": heading.unwrap_or_default(), "lines": lines }))

@@ -1,4 +1,4 @@
-//! The faults of the soak: each breaks something for a random time and makes it whole again.
+//! The faults of the soak: each breaks something for a random time and repairs it again.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -181,7 +181,7 @@ fn connection_breaks(soak: &mut Soak) -> Result<()> {
     Ok(())
 }
 
-/// In place: another file would lie behind the mount.
+/// In place: another file would be behind the mount.
 fn name_unknown(soak: &mut Soak) -> Result<()> {
     let hosts = soak.stage.folder.path().join("hosts");
     fs::write(&hosts, UNKNOWN)?;

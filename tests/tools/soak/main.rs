@@ -1,8 +1,11 @@
-//! `make soak`: random faults in random order against one daemon and one Carbon, and not one datapoint lost or wrong.
+//! `make soak`: random faults in random order against one daemon and one Carbon, without a single lost or wrong
+//! datapoint.
 //!
-//! SOAK_FAULTS says how many (200), SOAK_SEED repeats a run's order and lengths. Most faults are short and some are as long
-//! as they may be; with SOAK_LONGEST all are, each kind once, in the table's order. With SOAK_TLS the daemon speaks TLS to a stunnel
-//! in front of that Carbon, which has faults of its own. It starts itself again in namespaces of its own, where the loopback network can be cut, a small disk filled and a name taken away.
+//! SOAK_FAULTS sets their number (200), and SOAK_SEED repeats a run's order and durations. Most faults are short, and
+//! some have their maximum length. With SOAK_LONGEST each kind occurs once, at its maximum length, in the table's
+//! order. With SOAK_TLS the daemon speaks TLS to a stunnel in front of that Carbon, which has faults of its own. It
+//! starts itself again in namespaces of its own, where the loopback network can be cut, a small disk filled and a name
+//! taken away.
 
 #![forbid(unsafe_code)]
 
@@ -64,7 +67,7 @@ struct Soak {
     random: fastrand::Rng,
     /// Everything takes as long as it may.
     longest: bool,
-    /// How long the fault lasts that goes on, in seconds, where it has a length of its own.
+    /// How long the fault lasts that continues, in seconds, where it has a length of its own.
     length: Option<f64>,
 }
 

@@ -1,9 +1,9 @@
 //! How old batches are, by a clock that does not jump.
 //!
-//! Within one start of the host, age is CLOCK_BOOTTIME since the push, whatever the wall clock says. Of a batch from before the
-//! host's last start only the timestamp is known, and its age is the wall clock's; it counts only while the wall clock is
-//! plausible: not behind the newest of those timestamps, and in step with CLOCK_BOOTTIME, without a step of more than a minute,
-//! for the last ten minutes of this run.
+//! While the host is up, age is the CLOCK_BOOTTIME since the push, whatever the wall clock says. For a batch from
+//! before the host's last start only the timestamp is known, so its age comes from the wall clock. That age is used
+//! only while the wall clock is plausible: not earlier than the newest of those timestamps, and without a step of more
+//! than a minute against CLOCK_BOOTTIME in the last ten minutes of this run.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

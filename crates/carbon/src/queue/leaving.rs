@@ -1,4 +1,5 @@
-//! What leaves a queue undelivered, by size, age or damage, and what is counted of it; and a destination that moves.
+//! What leaves a queue undelivered, because of size, age or damage, and how it is counted; also a destination that
+//! moves.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One destination's place in the queue: what its sender asks and tells.
+//! One destination's place in the queue: what its sender requests and reports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Turn {
     pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
-/// What became of looking for a batch's frames.
+/// The outcome of looking for a batch's frames.
 #[derive(Debug)]
 pub(crate) enum Loaded {
     Frames(Arc<[Frame]>),
@@ -35,12 +35,12 @@ pub(crate) enum Loaded {
     NotNow,
 }
 
-/// Where a destination stands. Counters run over changes of its settings.
+/// A destination's status. Counters run over changes of its settings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status {
-    /// Whether a connection stands.
+    /// Whether there is a connection.
     pub connected: bool,
-    /// Since when it stands, there is none, or it is in doubt: whichever is so now. Unix seconds.
+    /// Since when there has been a connection, or none, or doubt, whichever is true now. Unix seconds.
     pub since: u64,
     /// Connections that were made after there was none.
     pub connects: u64,
@@ -96,7 +96,7 @@ impl fmt::Display for Status {
             (0, 0) => f.write_str("every tick was read by the receiver")?,
             (unsent, unread) => write!(f, "{unsent} ticks not sent, {unread} sent but not known to be read")?,
         }
-        let unopened = "; the queue's files could not be read, and still have the ticks of an earlier run";
+        let unopened = "; the queue's files could not be read and still contain ticks of an earlier run";
         f.write_str(if self.unopened { unopened } else { "" })
     }
 }
@@ -141,12 +141,12 @@ impl Place {
                 if matches!(error, StoreError::Gone)
                     || (!given_up && matches!(error, StoreError::Io { .. })) =>
             {
-                debug!(destination = %self.name, %error, "a kept tick cannot be read now");
+                debug!(destination = %self.name, %error, "a tick in the queue cannot be read now");
                 Loaded::NotNow
             }
             damaged => {
                 let error = damaged.err().map(|error| error.to_string());
-                error!(destination = %self.name, error, "a kept tick is damaged and lost");
+                error!(destination = %self.name, error, "a tick in the queue is damaged and lost");
                 self.shared.state().drop_batch(turn.id, |dropped| &mut dropped.damaged);
                 Loaded::Lost
             }
@@ -173,7 +173,7 @@ impl Place {
         }
     }
 
-    /// Where it stands.
+    /// Its status.
     pub(crate) fn status(&self) -> Status {
         let state = self.shared.state();
         let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };

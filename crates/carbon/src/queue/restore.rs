@@ -1,4 +1,4 @@
-//! What an earlier run has left in the file, and what is damaged of it.
+//! What an earlier run left in the file, and which parts are damaged.
 
 use tracing::{error, info, warn};
 

@@ -1,7 +1,7 @@
-//! The queue's contents: batches, what each destination still has to have, and what is to be told to the file.
+//! The queue's contents: batches, what each destination still needs, and what the file has to be told.
 //!
-//! Nothing here waits, writes or reads: it is changed under the queue's lock, by what was pushed, by what the senders
-//! did, and by what the file's thread says.
+//! Nothing here waits, writes or reads. It is changed under the queue's lock, by pushes, by the senders and by the
+//! file's thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
-//! The connections to one destination from one loss to the next: when they are renewed, and what the end of each old one proves.
+//! The connections to one destination between two losses: when they are renewed, and what the end of each old one
+//! proves.
 //!
-//! At most one connection is half-closed at a time. No answer is no loss: the peer is in doubt until it comes.
+//! At most one connection is half-closed at a time. A missing answer is not a loss: the peer is in doubt until the
+//! answer comes.
 
 use std::io;
 use std::pin::Pin;
@@ -126,7 +128,7 @@ impl SenderTask {
         let is_tls = matches!(error, ConnectionError::Tls(_) | ConnectionError::TlsSilence(_));
         if is_tls && links.renewals_fail_since.is_none() {
             // Perhaps a certificate that has expired since: it is for somebody to look at.
-            warn!(destination = %self.to.name, %error, "no new connection; ticks go over the last one");
+            warn!(destination = %self.to.name, %error, "cannot open a new connection; still using the old one");
         } else {
             debug!(destination = %self.to.name, %error, "no second connection");
         }
@@ -152,11 +154,12 @@ impl SenderTask {
         if is_gone || is_tls {
             return Err(error);
         }
-        warn!(destination = %self.to.name, %error, "the receiver accepts no second connection, so it cannot be seen that it reads; let it accept two from this host (MAX_RECEIVER_CONNECTIONS)");
+        warn!(destination = %self.to.name, %error, "the receiver accepts no second connection, so it is not known whether it reads; \
+                                                    allow two connections from this host (MAX_RECEIVER_CONNECTIONS)");
         Err(ConnectionError::Alone(error.to_string()))
     }
 
-    /// Goes over to the next connection where it is time. Right before a live tick is the best moment, for then the peer had
+    /// Goes over to the next connection where it is time. Right before a live tick is the best moment, because then the peer had
     /// the longest time to read what came before.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         let is_asked = self.budget.is_over() && self.place.status().due > 0;
@@ -230,7 +233,9 @@ impl SenderTask {
     fn truncated<C>(&mut self, half: &Link<C>) {
         self.truncated += 1;
         if self.truncated == 2 {
-            warn!(destination = %self.to.name, "the receiver closes connections without TLS's close_notify, which proves nothing, so that ticks are sent again and again; if no proxy is in between (carbon-c-relay sends none), set close_notify = false");
+            warn!(destination = %self.to.name, "the receiver closes connections without TLS's close_notify, which does not prove that \
+                                                it has read them, so ticks are sent again and again; if there is no proxy in between \
+                                                (carbon-c-relay sends no close_notify), set close_notify = false");
         }
         self.budget.doubted();
         self.place.ledger(|ledger| ledger.answered_too_late(half.number));
@@ -248,7 +253,8 @@ impl SenderTask {
             self.doubt_since = Some(Instant::now());
             self.place.count(|status| status.in_doubt = true);
             let stall = in_words(self.to.timeouts.stall);
-            warn!(destination = %self.to.name, "for {stall} nothing has shown that it reads: does it hang, or is its cache full? New ticks are sent, older ones wait");
+            warn!(destination = %self.to.name, "no sign for {stall} that it reads: does it hang, or is its cache full? New ticks are \
+                                                sent, older ones wait");
         }
     }
 

@@ -1,8 +1,8 @@
-//! A destination's task: it connects, writes what is due, renews its connection, and watches what becomes of the old one.
+//! A destination's task: it connects, writes what is due, renews its connection, and watches the old one until it ends.
 //!
-//! The newest tick goes first, and the backlog behind it. Only the program at the other end can close the old connection in
-//! answer to our half-close, so that is the only proof of reading there is; ledger.rs says what follows from it. `wait` only
-//! names what happened; what follows from it is done in one place each.
+//! The newest tick goes first, then the backlog. Only the program at the other end can close the old connection in
+//! answer to our half-close, so this is the only proof that it reads. ledger.rs has the consequences. `wait` only names
+//! what happened; each event is handled in one place.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +19,7 @@ use crate::ledger::Ledger;
 use crate::queue::{Loaded, Turn};
 use crate::wire::Frame;
 
-/// A disk that did not give a batch is asked again after this; live ticks go on in between.
+/// A disk that did not give a batch is asked again after this; live ticks continue in between.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// A peer that closes sooner after the last byte is not one that closes what is idle.
 const IDLE_LEAST: Duration = Duration::from_secs(3);
@@ -38,7 +38,7 @@ enum Woken<C> {
 }
 
 impl SenderTask {
-    /// Connects for ever. To drain, it tries once where something is due and no connection stands.
+    /// Connects for ever. To drain, it tries once where something is due and there is no connection.
     pub(super) async fn run<C: Stream>(mut self) {
         // How long the connection was idle that the peer closed, if it takes the next one at once.
         let mut closed_idle = None;
@@ -71,7 +71,7 @@ impl SenderTask {
             };
             let (destination, due) = (&self.to.name, self.place.status().due);
             if self.draining {
-                return warn!(%destination, %error, "it is not known whether it has read everything");
+                return warn!(%destination, %error, "it may not have read everything");
             }
             let delay = self.backoff.next_delay();
             // To look at the port may take seconds, which a drain does not have.
@@ -140,7 +140,8 @@ impl SenderTask {
         self.place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
         if let Some(since) = self.doubt_since {
             let after = in_words(since.elapsed());
-            warn!(destination = %self.to.name, "connection given up: for {after} nothing has shown that the receiver reads; what it may not have read is sent again");
+            warn!(destination = %self.to.name, "closed the connection after {after} without a sign that the receiver reads; what it may \
+                                                not have read is sent again");
         }
         if links.have_lived() {
             self.backoff.reset();
@@ -250,7 +251,7 @@ impl SenderTask {
         }
     }
 
-    /// Writes a tick. Returns whether the disk is of use.
+    /// Writes a tick. Returns whether the disk is useful.
     async fn write_tick<C: Stream>(&mut self, links: &mut Links<C>, turn: &Turn) -> Result<bool> {
         let now = Instant::now();
         let refused =
@@ -280,7 +281,7 @@ impl SenderTask {
         Ok(true)
     }
 
-    /// Writes a frame, and goes on watching the half-closed connection meanwhile.
+    /// Writes a frame, and continues watching the half-closed connection meanwhile.
     async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, frame: &Frame) -> Result {
         let bytes = match frame.bytes(self.to.protocol, self.to.names) {
             Ok(bytes) => bytes,

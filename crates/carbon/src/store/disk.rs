@@ -1,4 +1,5 @@
-//! What the queue does to its folder: the lock, lists of segments, writes that are whole and synced. Tests make it fail here.
+//! What the queue does to its folder: the lock, lists of segments, complete and synced writes. Tests inject faults
+//! here.
 
 use std::borrow::Cow;
 use std::fs::{self, File, TryLockError};

@@ -1,4 +1,4 @@
-//! The thread that owns the log: opens it, and tries again later where the disk does not take or give it.
+//! The thread that owns the log: opens it, and tries again later if the disk fails.
 
 use std::fs::File;
 use std::path::PathBuf;

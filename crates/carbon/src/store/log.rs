@@ -1,7 +1,8 @@
-//! The log: what it has, one commit after the other, and what goes from its front.
+//! The log: its contents, commit by commit, and what is removed from its front.
 //!
-//! Only the newest segment is written, and after an error never again: the next commit begins another, with all that it needs
-//! from memory. A segment goes when nothing of it is due; or the oldest goes with what is due, to keep `max_bytes`.
+//! Only the newest segment is written, and after an error never again: the next commit begins another one, with
+//! everything that it needs from memory. A segment is removed when nothing in it is due. To keep `max_bytes`, the
+//! oldest one is removed even if something in it is due.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
 use crate::wire::{Frame, points};
 
-/// The largest segment, but for one batch that is larger.
+/// The largest segment, except for one batch that is larger.
 const MOST_SEGMENT: u64 = 4 << 20;
 
 #[derive(Clone, Debug)]

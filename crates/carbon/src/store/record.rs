@@ -1,4 +1,4 @@
-//! The form of the queue's files, version 1, and the way between it and memory.
+//! The format of the queue's files, version 1, and its conversion from and to memory.
 //!
 //! The queue is a log in segments, files named `queue-NUMBER.log`, where NUMBER is that of their first record in decimal. A
 //! segment is a `begin` and records behind it, without anything between them:
@@ -12,13 +12,14 @@
 //! | | [`Head`], in postcard's wire format: integers as varints, lists and texts behind their length, kinds by number |
 //! | | the body |
 //!
-//! The first three fields and the version stay where they are in every version to come. The fields of [`Head`] and [`Content`]
-//! in their order, and the order of the kinds, are version 1: a change of one of them raises the version.
+//! The first three fields and the version keep their places in all later versions. The fields of [`Head`] and
+//! [`Content`] in their order, and the order of the kinds, are version 1. Any change raises the version.
 //!
-//! A record whose head is not what was written is passed over up to the next mark; a frame that is not costs itself. Each record
-//! has a number, one higher than the last, and says how many points its segment has had for each destination before it, so that
-//! it is known how many records and points of whom are gone between two records. A record whose number is not below the NUMBER
-//! of the next segment is void: its commit failed. So is a segment between a `begin` and the one that it names as the one before.
+//! If a record's head is damaged, everything up to the next mark is skipped; a damaged frame costs only itself. Each
+//! record has a number, one higher than the last, and says how many points its segment has had for each destination
+//! before it. So the number of records and points that are missing between two records is known. A record whose number
+//! is not below the NUMBER of the next segment is void, because its commit failed. So is a segment between a `begin`
+//! and the segment that it names as its predecessor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +88,7 @@ pub(super) struct Done {
     pub(super) points: u64,
 }
 
-/// What a batch's head says of a frame.
+/// What a batch's head says about a frame.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct FrameHead {
     pub(super) points: u32,

@@ -1,4 +1,4 @@
-//! What is in the log at the start, what of it is lost, and whose it is.
+//! What the log contains at the start, what is lost, and to whom it belongs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

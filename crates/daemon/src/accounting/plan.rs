@@ -1,4 +1,4 @@
-//! What the configuration says of finished jobs: what is read, what of it is kept, and what slurmctld is spared.
+//! The configuration of finished jobs: what is read, what is kept, and how slurmctld is spared.
 
 use slurm_snapshot::{ReplyKind, ReplyOptions, Request};
 

@@ -1,6 +1,6 @@
 //! `slurm_associations`: fairshare, shares, usage, and what is used next to each limit, by account, by QOS and by user.
 //!
-//! The tree of accounts is in no path: a name occurs once in a cluster, and accounts move.
+//! Paths do not contain the tree of accounts, because a name occurs only once in a cluster, and accounts move.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ struct AssociationsCollector {
 #[rustfmt::skip]
 const TOTAL: &[Metric<Associations>] = &[
     Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |a| number(a.records),
-        meaning: "associations: of accounts, and of users in accounts" },
+        meaning: "number of associations: accounts, and users in accounts" },
 ];
 
 #[rustfmt::skip]
@@ -136,15 +136,15 @@ const JOBS: &[Metric<UseAndLimits>] = &[
     Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |u| number(u.jobs_running),
         meaning: "its running jobs" },
     Metric { leaf: "grp_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.grp_jobs),
-        meaning: "GrpJobs: the most that may run" },
+        meaning: "GrpJobs: maximum number of running jobs" },
     Metric { leaf: "max_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.max_jobs),
-        meaning: "MaxJobs: the most that may run for each user; for an account, the limit of users that have none of their own" },
+        meaning: "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit" },
     Metric { leaf: "submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.jobs_submitted),
         meaning: "its running and pending jobs" },
     Metric { leaf: "grp_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.grp_submit_jobs),
-        meaning: "GrpSubmitJobs: the most that may run or wait; beyond that sbatch is refused" },
+        meaning: "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused" },
     Metric { leaf: "max_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.max_submit_jobs),
-        meaning: "MaxSubmitJobs: the most that may run or wait for each user" },
+        meaning: "MaxSubmitJobs: maximum number of running and pending jobs of each user" },
     Metric { leaf: "wall_used", unit: "s", rollup: Rollup::Average, value: |u| number(u.wall_used),
         meaning: "wall time of its jobs, reduced by decay" },
     Metric { leaf: "grp_wall", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.grp_wall),
@@ -158,13 +158,13 @@ const QOS: &[Metric<QosUse>] = &[
     Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |q| number(q.usage_raw),
         meaning: "as for an account" },
     Metric { leaf: "max_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_jobs_per_user),
-        meaning: "MaxJobsPU: the most that may run for each user" },
+        meaning: "MaxJobsPU: maximum number of running jobs of each user" },
     Metric { leaf: "max_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_jobs_per_account),
-        meaning: "MaxJobsPA: the most that may run for each account" },
+        meaning: "MaxJobsPA: maximum number of running jobs of each account" },
     Metric { leaf: "max_submit_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_submit_jobs_per_user),
-        meaning: "MaxSubmitPU: the most that may run or wait for each user" },
+        meaning: "MaxSubmitPU: maximum number of running and pending jobs of each user" },
     Metric { leaf: "max_submit_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_submit_jobs_per_account),
-        meaning: "MaxSubmitPA: the most that may run or wait for each account" },
+        meaning: "MaxSubmitPA: maximum number of running and pending jobs of each account" },
 ];
 
 /// A TRES, and what it is counted in.

@@ -1,6 +1,6 @@
-//! `slurm_jobs_finished`: jobs that have ended, by how, where and for whom, each counted once.
+//! `slurm_jobs_finished`: jobs that have ended, by final state, partition, account, QOS and user, each counted once.
 //!
-//! What is counted is the ledger's (crate::finished); this makes points of it, always of all of it.
+//! The ledger (crate::finished) counts; this file always makes points of the whole ledger.
 
 use carbon::Batch;
 use slurm_snapshot::{FINAL_STATES, ReplyKind};
@@ -66,7 +66,7 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
         },
         Paths {
             below: "slurm_jobs_finished.total.work",
-            about: "How long they had waited and ran, and what they had allocated. Percentiles are exact (nearest rank).",
+            about: "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).",
             leaves: &WORK,
         },
         Paths {
@@ -244,9 +244,9 @@ const SUMS: &[Metric<Tally>] = &[
     Metric { leaf: "cancelled_before_start", unit: "count", rollup: Rollup::Average, value: |t| number(t.cancelled_before_start),
         meaning: "cancelled jobs that had not started" },
     Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |t| number(t.started),
-        meaning: "jobs that had started: all figures below are of these" },
+        meaning: "jobs that had started; all figures below refer to these" },
     Metric { leaf: "wait_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.wait),
-        meaning: "total time that they waited from when they became eligible; for a job that never did, from its submission" },
+        meaning: "total time that they waited after they became eligible; for a job that never became eligible, after its submission" },
     Metric { leaf: "run_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.run),
         meaning: "total time that they ran, without suspensions" },
     Metric { leaf: "cpu_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.cpu),

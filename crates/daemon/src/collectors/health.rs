@@ -1,4 +1,4 @@
-//! `slurm_health`: a few figures that an alert can stand on, also at ticks without a reading.
+//! `slurm_health`: a few figures for alerts, also at ticks without a reading.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) const COLLECTOR: Collector = Collector {
     paths: &[Paths {
         below: FAMILY,
         about: "Figures for alerts, each with a threshold to begin with. `up` and `seconds_since_reading` have a point \
-                at every tick; if they have none at all, the daemon or Carbon is away. See also \
+                at every tick; if they have none at all, the daemon or Carbon is down. See also \
                 `slurm_sched_interval`: `bf_last_cycle_age`, `main_mean_cycle`, `main_busy_fraction`.",
         leaves: &METRICS,
     }],
@@ -84,11 +84,15 @@ const METRICS: &[Metric<HealthValues>] = &[
     Metric { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| number(k.seconds_since_reading),
         meaning: "time since the last tick at which slurmctld answered, 0 if it answered now; no point before the first answer. Alert: above 300" },
     Metric { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| number(k.threads_fraction),
-        meaning: "server_thread_count by 256, slurmctld's limit up to Slurm 24.05; it is less where slurmctld may open few files. None from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, see slurm_rpc_stats for who it is; alert: above 0.9, new RPCs wait" },
+        meaning: "server_thread_count divided by 256, slurmctld's limit up to Slurm 24.05. The limit is lower if slurmctld may open \
+                  only few files. No point from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, slurm_rpc_stats shows \
+                  whose RPCs they are; alert: above 0.9, new RPCs wait" },
     Metric { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| number(k.agent_queue_per_minute),
-        meaning: "growth of agent_queue_size, the messages that wait to be sent to nodes; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, nodes do not answer" },
+        meaning: "growth of agent_queue_size, the messages that wait to be sent to nodes; negative while the queue gets shorter. Warn: \
+                  above 0 for 15 minutes, nodes do not answer" },
     Metric { leaf: "dbd_agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| number(k.dbd_agent_queue_per_minute),
-        meaning: "growth of dbd_agent_queue_size; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, slurmdbd or its database is away or slow; accounting is lost when the queue reaches MaxDBDMsgs" },
+        meaning: "growth of dbd_agent_queue_size; negative while the queue gets shorter. Warn: above 0 for 15 minutes, slurmdbd or its \
+                  database is down or slow; accounting is lost when the queue reaches MaxDBDMsgs" },
 ];
 
 #[cfg(test)]

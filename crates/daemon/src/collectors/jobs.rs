@@ -1,7 +1,7 @@
-//! `slurm_jobs`: the queue, counted by what jobs are doing, where, for whom and why they wait.
+//! `slurm_jobs`: the queue, counted by state, partition, QOS, account, user and reason.
 //!
-//! The counts are the reader's, made of every record of the reply; a job that waits in several partitions counts in
-//! each of them and once everywhere else.
+//! The reader makes the counts from every record of the reply. A job that waits in several partitions counts in each of
+//! them, and once everywhere else.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::zero_fill::SeenStates;
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
     default: Value::Flag(false),
-    comment: "By account too: five paths for each account and each state that its jobs were ever in, mostly 25 to 35.",
+    comment: "Also by account: five paths for each account and each state that its jobs have ever been in, usually 25 to 35.",
 };
 const QOS: Setting = Setting { key: "qos", default: Value::Flag(true), comment: "By QOS too." };
 const USERS: Setting = Setting {
@@ -62,7 +62,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_jobs.waiting",
-            about: "How long pending jobs have waited, and how long the jobs waited that started since the last round. \
+            about: "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
                     Percentiles are exact (nearest rank). A path without jobs has no point.",
             leaves: &WAITING,
         },
@@ -131,7 +131,7 @@ struct JobsCollector {
     user_states_seen: SeenStates,
     /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
-    /// That of the last round: the same reply again tells of no new start.
+    /// That of the last round: the same reply again shows no new start.
     last_update: Option<i64>,
 }
 
@@ -158,7 +158,7 @@ pub(super) const OF_STATES: &[Paths] = &[
 #[rustfmt::skip]
 const TALLY: &[Metric<JobTally>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| number(t.jobs),
-        meaning: "jobs; each task of an array is one" },
+        meaning: "number of jobs; each task of an array counts" },
     Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus),
         meaning: "CPUs that they have allocated, or request while they are pending" },
     Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes),

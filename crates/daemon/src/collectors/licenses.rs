@@ -1,4 +1,4 @@
-//! `slurm_licenses`: what slurmctld hands out besides nodes.
+//! `slurm_licenses`: licences and other consumable resources that are not part of nodes.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ struct LicensesCollector;
 #[rustfmt::skip]
 const METRICS: &[Metric<License>] = &[
     Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| number(l.total),
-        meaning: "licences that exist; no point if there is no limit" },
+        meaning: "total number of licences; no point if there is no limit" },
     Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| number(l.used),
         meaning: "licences in use by jobs" },
     Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| number(l.free),
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(points, expected.concat());
     }
 
-    /// A reader older than 25.05 does not see which layer is which, and the sum of nested layers is no number of anything.
+    /// A reader older than 25.05 does not see which layer is which, and the sum of nested layers is not a number of anything.
     #[test]
     fn layers_that_cannot_be_told_apart_have_no_points() {
         let mut licenses = vec![layer(None, Some(24), 2), layer(None, Some(16), 2)];

@@ -1,6 +1,6 @@
-//! `slurm_nodes`: nodes, CPUs, memory and GPUs by what they are doing, and how long nodes have been out of it.
+//! `slurm_nodes`: nodes, CPUs, memory and GPUs by state, and how long nodes have been drained or down.
 //!
-//! A node counts once here, whatever partitions it is in; FUTURE nodes only as `future`.
+//! A node counts once here, whatever partitions it is in. FUTURE nodes count only as `future`.
 
 use carbon::path;
 use slurm_snapshot::{NodeRow, Nodes, Reply, ReplyKind, ReplyOptions};
@@ -12,11 +12,8 @@ use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
 use crate::zero_fill::SeenStates;
 
-const EACH: Setting = Setting {
-    key: "each",
-    default: Value::Flag(false),
-    comment: "Each node too: some twenty paths for each.",
-};
+const EACH: Setting =
+    Setting { key: "each", default: Value::Flag(false), comment: "Also each node, with some twenty paths." };
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
@@ -62,8 +59,8 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_nodes.down",
-            about: "How long nodes that are not drained have been down, by the time of their reason. A drained node that \
-                    goes down keeps the time of its reason, and counts only in `slurm_nodes.drained`.",
+            about: "How long nodes that are not drained have been down, from the time of their reason. A drained node that goes down \
+            keeps the time of its reason, and counts only in `slurm_nodes.drained`.",
             leaves: &OUT,
         },
         Paths {
@@ -72,7 +69,11 @@ pub(super) const COLLECTOR: Collector = Collector {
                     node.",
             leaves: &SHARES,
         },
-        Paths { below: "slurm_nodes.node_state.<node>", about: "Beside those, of each node.", leaves: &ROW },
+        Paths {
+            below: "slurm_nodes.node_state.<node>",
+            about: "Further figures of each node.",
+            leaves: &ROW,
+        },
     ],
     replies: &[ReplyKind::Nodes],
     start: Start::Survey(|begin| {
@@ -114,13 +115,13 @@ const OUT: &[Metric<Out>] = &[
 #[rustfmt::skip]
 const ROW: &[Metric<NodeRow>] = &[
     Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.base_state == "down"),
-        meaning: "whether it is down, drained or not" },
+        meaning: "whether it is down, even if it is drained too" },
     Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "drain")),
         meaning: "whether it is drained or draining" },
     Metric { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "not_responding")),
         meaning: "whether its slurmd does not respond" },
     Metric { leaf: "cpu_load", unit: "load", rollup: Rollup::Average, value: |r| r.cpu_load.map(|load| f64::from(load) / 100.0),
-        meaning: "load average of its last minute" },
+        meaning: "load average over the last minute" },
 ];
 
 impl Collect<SurveyReplies> for NodesCollector {

@@ -1,4 +1,4 @@
-//! `slurm_reservations`: what is set aside, now and soon.
+//! `slurm_reservations`: active reservations and the next one.
 
 use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
@@ -42,13 +42,13 @@ const METRICS: &[Metric<ReservationsNow>] = &[
     Metric { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().count()),
         meaning: "reservations that have begun and not ended" },
     Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
-        meaning: "nodes of the active ones; a node in two counts twice" },
+        meaning: "nodes in active reservations; a node in two of them counts twice" },
     Metric { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()),
-        meaning: "cores of the active ones" },
+        meaning: "cores in active reservations" },
     Metric { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
-        meaning: "time until the next one begins; no point if none is planned" },
+        meaning: "time until the next reservation begins; no point if none is planned" },
     Metric { leaf: "seconds_to_end", unit: "s", rollup: Rollup::Average, value: |s| s.soonest_end(),
-        meaning: "time until the next active one ends; no point if none is active" },
+        meaning: "time until the next active reservation ends; no point if none is active" },
 ];
 
 impl Collect<SurveyReplies> for ReservationsCollector {

@@ -1,6 +1,6 @@
 //! `slurm_rpc_stats`: slurmctld's RPC tables as sdiag prints them, and what they grew by since the last reading.
 //!
-//! What a row comes to is rpc_metrics.rs's.
+//! rpc_metrics.rs computes the figures of a row.
 
 #[cfg(test)]
 #[path = "../../tests/inside/rpc_stats/tests.rs"]

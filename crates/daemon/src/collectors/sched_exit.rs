@@ -1,6 +1,6 @@
 //! `slurm_sched_exit`: why the cycles of both schedulers ended, from Slurm 23.11 on.
 //!
-//! A reason that is newer than this program keeps its number.
+//! A reason that this program does not know keeps its number.
 
 use std::sync::Arc;
 

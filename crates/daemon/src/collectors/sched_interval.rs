@@ -1,6 +1,6 @@
 //! `slurm_sched_interval`: what the schedulers did since the last reading, exactly, where sdiag's means run since midnight.
 //!
-//! Nothing is published of an interval in which the counters began anew, nor of more than three intervals at once.
+//! Nothing is published for an interval in which the counters were reset, nor for more than three intervals at once.
 
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ const METRICS: &[Metric<IntervalValues>] = &[
     Metric { leaf: "bf_coverage", unit: "ratio", rollup: Rollup::Average, value: |k| number(k.coverage),
         meaning: "tries of the last backfill cycle divided by the entries of its queue. It can be above 1, because an array is one entry and each of its tasks is a try. With sustained values below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point while a cycle is running" },
     Metric { leaf: "resets_midnight", unit: "count", rollup: Rollup::Last, value: |k| number(k.resets.midnight),
-        meaning: "resets at midnight UTC, seen since the daemon's start" },
+        meaning: "resets at midnight UTC since the daemon's start" },
     Metric { leaf: "resets_command", unit: "count", rollup: Rollup::Last, value: |k| number(k.resets.command),
         meaning: "times that somebody ran sdiag --reset; a collector that does so at every reading spoils the figures of all others" },
     Metric { leaf: "resets_restart", unit: "count", rollup: Rollup::Last, value: |k| number(k.resets.restart),

@@ -1,6 +1,6 @@
 //! `slurm_sched_stats`: what sdiag prints of the schedulers, under the names that dashboards already have.
 //!
-//! Every figure equals sdiag's, digit for digit; where sdiag prints no line there is no point.
+//! Every figure equals sdiag's, digit for digit. If sdiag prints no line, there is no point.
 
 use slurm_snapshot::{Means, ReplyKind, Statistics};
 
@@ -46,7 +46,7 @@ const METRICS: &[Metric<Statistics>] = &[
     Metric { leaf: "agent_thread_count", unit: "count", rollup: Rollup::Average, value: |s| number(s.agent_thread_count),
         meaning: "threads of those agents" },
     Metric { leaf: "dbd_agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| number(s.dbd_agent_queue_size),
-        meaning: "messages that wait for slurmdbd; if it grows, slurmdbd is away or slow" },
+        meaning: "messages that wait for slurmdbd; if it grows, slurmdbd is down or slow" },
     Metric { leaf: "gettimeofday_latency", unit: "µs", rollup: Rollup::Average, value: |s| number(s.gettimeofday_latency),
         meaning: "time of 1,000 calls of gettimeofday on slurmctld's host, measured when slurmctld starts; high with a bad clock source" },
     Metric { leaf: "req_time", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time)),
@@ -86,7 +86,7 @@ const METRICS: &[Metric<Statistics>] = &[
     Metric { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: main_cycles_per_minute,
         meaning: "main cycles per whole minute since the last reset; from its second minute on" },
     Metric { leaf: "main_last_queue_length", unit: "count", rollup: Rollup::Average, value: |s| number(s.schedule_queue_len),
-        meaning: "entries in the last main cycle's queue: a pending job is one for each of its partitions, an array is one" },
+        meaning: "entries in the queue of the last main cycle; a pending job has one for each of its partitions, an array has one" },
     Metric { leaf: "bf_total_jobs_since_slurm_start", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_backfilled_jobs),
         meaning: "jobs started by backfill since slurmctld's start" },
     Metric { leaf: "bf_total_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_last_backfilled_jobs),

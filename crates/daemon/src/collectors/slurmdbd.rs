@@ -1,5 +1,5 @@
-//! `slurm_slurmdbd`: slurmdbd's statistics of itself, as `sacctmgr show stats` prints them. A slurmdbd that is slow makes
-//! slurmctld slow.
+//! `slurm_slurmdbd`: slurmdbd's own statistics, as `sacctmgr show stats` prints them. A slow slurmdbd makes slurmctld
+//! slow.
 
 use carbon::path;
 use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, dbd_rpc_name};
@@ -48,7 +48,7 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
         },
         Paths {
             below: "slurm_slurmdbd.others",
-            about: "Every user without a path of his own.",
+            about: "All users without a path of their own.",
             leaves: &(CALLS, MEMBERS),
         },
         Paths {
@@ -88,18 +88,19 @@ const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 #[rustfmt::skip]
 const ROLLUP: &[Metric<Period>] = &[
     Metric { leaf: "last_cycle", unit: "µs", rollup: Rollup::Average, value: |p| number(p.rollup.last),
-        meaning: "how long the last one took; none before the second one" },
+        meaning: "how long the last one took; no point before the second one" },
     Metric { leaf: "max_cycle", unit: "µs", rollup: Rollup::Max, value: |p| number(p.rollup.max),
-        meaning: "how long the longest one took; none before the second one" },
+        meaning: "how long the longest one took; no point before the second one" },
     Metric { leaf: "mean_cycle", unit: "µs", rollup: Rollup::Average, value: |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
         meaning: "sacctmgr's mean, truncated: `total_time` over `total_cycles`" },
     Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |p| number(p.rollup.total),
-        meaning: "how long all took" },
+        meaning: "total time of all of them" },
     Metric { leaf: "total_cycles", unit: "count", rollup: Rollup::Last, value: |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
-        meaning: "how many there were; none before the second one: slurmdbd does not count the first, though `total_time` has it" },
+        meaning: "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
+                  includes it" },
     Metric { leaf: "age", unit: "s", rollup: Rollup::Max, value: |p| number(p.age),
-        meaning: "since the end of the last hour, day or month that is rolled up. Of `hour` normal is up to an hour; more than two: \
-                  slurmdbd or its database hangs, see slurmdbd's log" },
+        meaning: "time since the end of the last hour, day or month that was rolled up. For `hour`, up to an hour is normal; above two \
+                  hours, slurmdbd or its database hangs: see slurmdbd's log" },
 ];
 
 impl Collect<SurveyReplies> for Slurmdbd {

@@ -1,7 +1,7 @@
-//! `check`: the configuration, and with `--connect` everything that it leads to: a line each, with what to do.
+//! `check`: checks the configuration, and with `--connect` everything that it names: one line each, with advice.
 //!
-//! `✓` is OK, `✗` is not and makes the exit code 1, `–` is what could not be checked, or what only costs something. Nothing is sent
-//! but one point of a path of its own, the canary, some hundred times; the daemon's store is never opened.
+//! `✓` is OK. `✗` is wrong and makes the exit code 1. `–` could not be checked, or is only a note. Nothing is sent but
+//! one point with a path of its own, the canary, some hundred times. The daemon's store is never opened.
 
 mod accounting;
 mod carbon_conf;
@@ -21,22 +21,23 @@ use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 use carbon::Batch;
+use serde::Serialize;
 use slurm_snapshot::Reading;
 
 pub(super) use self::storage::paths;
 use super::once::Ticks;
-use super::{block_on, load, print, slot, start_quiet_log};
+use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, default_paths};
 use crate::url::Url;
 use crate::{prefix, self_metrics};
 
 /// A file is for a daemon, which would refuse one without a destination.
-pub(super) fn check(options: &Options) -> Result<()> {
+pub(super) fn check(options: &Options, json: bool) -> Result<()> {
     let config = load(options)?;
     let config = if config.file.is_some() { config.with_destination()? } else { config };
-    print(&configuration(&config))?;
-    let mut report = Report::default();
+    let mut report = Report { json, ..Report::default() };
+    report.good(&configuration(&config))?;
     if config.carbon.is_empty() {
         report
             .unknown("carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004")?;
@@ -55,14 +56,15 @@ fn files(_config: &Config, _connects: bool, _report: &mut Report) -> Result<()> 
 
 pub(super) fn connect(
     options: &Options,
+    json: bool,
     storage_schemas: Option<&Path>,
     read_back: Option<&Url>,
 ) -> Result<()> {
     let config = load(options)?;
-    print(&configuration(&config))?;
     start_quiet_log(options, &config);
     block_on(async {
-        let mut report = Report::default();
+        let mut report = Report { json, ..Report::default() };
+        report.good(&configuration(&config))?;
         neighbors::look(&config, true, &mut report)?;
         let reading = match &config.slurm.rest.endpoint {
             Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
@@ -87,46 +89,72 @@ fn configuration(config: &Config) -> String {
     let from = config.file.as_ref().map_or_else(
         || {
             let missing: Vec<_> = default_paths().iter().map(|path| path.display().to_string()).collect();
-            format!("flags and defaults alone; there is no {}", missing.join(" or "))
+            format!("flags and defaults only; there is no {}", missing.join(" or "))
         },
         |file| file.display().to_string(),
     );
-    format!("✓ configuration: {from}\n")
+    format!("configuration: {from}")
 }
 
-/// The lines, as they become known.
+/// The lines. Each is printed as soon as it is known; with `json` all of them at the end.
 #[derive(Default)]
 struct Report {
-    wrong: u32,
+    json: bool,
+    lines: Vec<CheckLine>,
+}
+
+/// One line, for a script.
+#[derive(Serialize)]
+struct CheckLine {
+    mark: &'static str,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
 }
 
 impl Report {
     fn good(&mut self, text: &str) -> Result<()> {
-        print(&format!("✓ {text}\n"))
+        self.add("✓", text, None)
     }
 
     /// What is wrong, and what to do about it.
     fn wrong(&mut self, text: &str, advice: &str) -> Result<()> {
-        self.wrong += 1;
-        print(&format!("✗ {text}\n  {advice}\n"))
+        self.add("✗", text, Some(advice))
     }
 
     /// Not checked, and why.
     fn unknown(&mut self, text: &str) -> Result<()> {
-        print(&format!("– {text}\n"))
+        self.add("–", text, None)
     }
 
     /// What costs something and passes by itself, and how to avoid it.
     fn costs(&mut self, text: &str, advice: &str) -> Result<()> {
-        print(&format!("– {text}\n  {advice}\n"))
+        self.add("–", text, Some(advice))
     }
 
-    /// An error where something is wrong.
+    fn add(&mut self, mark: &'static str, text: &str, advice: Option<&str>) -> Result<()> {
+        self.lines.push(CheckLine { mark, text: text.to_owned(), advice: advice.map(str::to_owned) });
+        if self.json {
+            return Ok(());
+        }
+        let advice = advice.map_or_else(String::new, |advice| format!("  {advice}\n"));
+        print(&format!("{} {text}\n{advice}", painted(mark)))
+    }
+
+    /// An error if something is wrong.
     fn end(self) -> Result<()> {
-        match self.wrong {
-            0 => Ok(()),
-            1 => bail!("1 check failed; see the advice above"),
-            many => bail!("{many} checks failed; see the advice above"),
+        let count = |mark| self.lines.iter().filter(|line| line.mark == mark).count();
+        let (wrong, notes) = (count("✗"), count("–"));
+        if self.json {
+            let document = serde_json::json!({ "well": wrong == 0, "lines": self.lines });
+            print(&format!("{document}\n"))?;
+        }
+        match (wrong, notes) {
+            (0, _) if self.json => Ok(()),
+            (0, 0) => print("no problem found\n"),
+            (0, _) => print("no problem found; see the notes with –\n"),
+            (1, _) => bail!("1 check failed; see the advice above"),
+            (many, _) => bail!("{many} checks failed; see the advice above"),
         }
     }
 }
@@ -151,7 +179,7 @@ fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     Some(batch)
 }
 
-/// What a tick would be, for what can be said of its paths.
+/// What a tick would be, for what can be said about its paths.
 fn dry_tick(config: &Config, reading: &Reading) -> Option<Batch> {
     Ticks::new(config).batch(reading.clone()).ok()
 }

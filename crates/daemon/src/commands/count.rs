@@ -1,7 +1,7 @@
 //! `metrics --count`: how many series this configuration makes on this cluster, before anything is sent.
 //!
-//! Two readings are made, because some figures want two, and every enabled collector of the cluster itself is asked
-//! once; what it has points for only later is taken from its documentation. The paths are counted, not sent.
+//! Two readings are made, because some figures need two, and every survey that is enabled is made once. Paths that get
+//! points only later are taken from the collectors' documentation. The paths are counted, not sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -140,7 +140,7 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
          start, or accept that many minutes of holes.\n"
     );
     if config.carbon.iter().any(|to| to.names != MetricNames::Paths) {
-        text.push_str("A destination with tags gets as many series.\n");
+        text.push_str("A destination with tags gets the same number of series.\n");
     }
     text
 }

@@ -1,7 +1,7 @@
 //! `manual DIR`: the manual pages and the shells' completions, for packages and `make install`.
 //!
-//! Everything that can be taken from elsewhere is: commands and options from the command line's own description, the
-//! keys of the configuration from the shipped file's comments.
+//! Nothing is written twice: commands and options come from the command line's own description, and the keys of the
+//! configuration from the comments in the shipped file.
 
 mod configuration;
 mod roff;

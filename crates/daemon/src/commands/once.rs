@@ -1,4 +1,5 @@
-//! `once`: one tick as plaintext lines on stdout, and to the Carbon that the command line names, which must read it.
+//! `once`: prints one tick as plaintext lines. If the command line names a Carbon, also sends it, and waits until
+//! Carbon has read it.
 
 use std::path::Path;
 use std::sync::Arc;

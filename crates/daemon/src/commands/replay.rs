@@ -1,4 +1,4 @@
-//! `run --replay`: a recording to Carbon, at its own timestamps, as fast as Carbon takes it.
+//! `run --replay`: sends a recording to Carbon with its own timestamps, as fast as Carbon reads.
 
 use std::path::Path;
 use std::time::Duration;
@@ -50,7 +50,7 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
         if !failed.is_empty() {
             bail!("not delivered: {}", failed.join("; "));
         }
-        info!(ticks = sent, "the recording is sent, and every destination has read it");
+        info!(ticks = sent, "the recording was sent, and every destination has read it");
         Ok(())
     })
 }

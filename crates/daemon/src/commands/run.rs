@@ -1,7 +1,7 @@
-//! `run`: the daemon. A loop in which `select` only names what happened, and one function each does it.
+//! `run`: the daemon. A loop in which `select` only names what happened, and one function handles each event.
 //!
 //! Nothing here waits for slurmctld or for Carbon: readings come from the source's task, batches go to each
-//! destination's queue, and the ticks go on whatever those do.
+//! destination's queue, and the ticks continue whatever happens there.
 
 mod accounting;
 mod emitting;
@@ -34,14 +34,14 @@ use crate::clock::{self, Alarm};
 use crate::collecting::Collecting;
 use crate::collector_memory::Memories;
 use crate::collectors::TickOutcome;
-use crate::config::Config;
+use crate::config::{Config, SlurmSettings};
 use crate::follow::Follow;
 use crate::grid::{Grid, Tick};
 use crate::notify::Notify;
 use crate::prefix;
 use crate::self_metrics::SelfMetrics;
 use crate::source::rest::Expiry;
-use crate::source::{Outcome, Source};
+use crate::source::{self, Outcome, Source};
 use crate::status_socket::{Asker, StatusSocket};
 use crate::survey::{START_DEADLINE, Survey};
 use crate::telemetry::Logging;
@@ -105,7 +105,7 @@ struct Daemon {
     source: Source,
     /// Where figures are published only if the active slurmctld runs here.
     follow: Option<Follow>,
-    /// For the collectors that want more than the statistics; `None` where there is none.
+    /// For the collectors that need more than the statistics; `None` where there is none.
     survey: Option<Survey>,
     /// For those that need slurmdbd's own statistics. Its reader is that of finished jobs.
     dbd_survey: Option<Survey>,
@@ -175,6 +175,7 @@ impl Daemon {
             queue = config.queue.dir.as_ref().map_or("in memory".into(), |dir| dir.display().to_string()),
             "slurm-graphite has started"
         );
+        tell_missing_conf(&config.slurm);
         Ok(Self {
             alarm: Alarm::new().context("making a timer")?,
             feed: Some(Duration::ZERO),
@@ -250,7 +251,7 @@ impl Daemon {
         if tick.skipped > 0 {
             warn!(
                 skipped = tick.skipped,
-                "ticks were missed: the host slept or was overloaded, or its clock was set"
+                "ticks were missed: the host was suspended or overloaded, or its clock was set"
             );
             self.health.ticks_skipped = self.health.ticks_skipped.saturating_add(tick.skipped);
         }
@@ -316,6 +317,17 @@ impl Daemon {
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())
     }
+}
+
+/// Says at the start that slurm.conf cannot be read: the first tick may be an hour away. Its file system may hang.
+fn tell_missing_conf(slurm: &SlurmSettings) {
+    let named = source::conf::named(slurm.conf.as_deref()).filter(|_| slurm.rest.endpoint.is_none());
+    let Some((conf, by)) = named else { return };
+    drop(tokio::task::spawn_blocking(move || {
+        if let Err(error) = conf.metadata() {
+            warn!(conf = %conf.display(), named_by = by, %error, "slurm.conf does not exist or cannot be read; waiting for it");
+        }
+    }));
 }
 
 fn unix_now() -> i64 {

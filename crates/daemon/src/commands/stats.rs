@@ -1,5 +1,5 @@
-//! `stats`: what sdiag prints, in its words and order, names resolved; as a recording with `--json`. With `--jobs`: whose
-//! jobs run and wait, or have ended. With `--fairshare`: what sshare prints.
+//! `stats`: what sdiag prints, in its words and order, with names resolved; a recording with `--json`. With `--jobs`:
+//! whose jobs run and wait, or have ended. With `--fairshare`: what sshare prints.
 
 mod compared;
 mod document;

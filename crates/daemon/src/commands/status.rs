@@ -1,7 +1,7 @@
-//! `status`: how the running daemon is, for a person, a health check or a script.
+//! `status`: the state of the running daemon, for a person, a health check or a script.
 //!
-//! What is not well counts once it has lasted longer than `--max-age`: a slurmctld that is restarted is no failure of the
-//! daemon's.
+//! A problem counts only after it has lasted longer than `--max-age`, because a restart of slurmctld is not a failure
+//! of the daemon.
 
 mod lines;
 
@@ -12,14 +12,14 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 
 use self::lines::{Mark, StatusLine, lines};
-use super::{block_on, print};
+use super::{block_on, painted, print};
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
 
 /// What a tick may take longer than its interval, at least.
 const LEAST_AGE: Duration = Duration::from_secs(90);
 
-/// The document, and what of it is not well.
+/// The document, and what of it is not OK.
 #[derive(Serialize)]
 struct Judged<'d> {
     well: bool,
@@ -50,8 +50,8 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
 
 fn text(lines: &[StatusLine]) -> String {
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
-    lines
-        .iter()
-        .map(|StatusLine { mark, subject, text }| format!("{mark} {subject:<width$}  {text}\n"))
-        .collect()
+    let line = |StatusLine { mark, subject, text }: &StatusLine| {
+        format!("{} {subject:<width$}  {text}\n", painted(&mark.to_string()))
+    };
+    lines.iter().map(line).collect()
 }

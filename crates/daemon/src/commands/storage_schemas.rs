@@ -49,7 +49,7 @@ fn surveys(config: &Config) -> BTreeMap<u32, Vec<&'static str>> {
     surveys
 }
 
-// Whisper wants every archive's step to be a multiple of the finer one's.
+// Whisper needs every archive's step to be a multiple of the finer one's.
 fn month(interval: u32) -> String {
     retentions(vec![(300_u32.next_multiple_of(interval), "30d"), (interval, "1d")])
 }

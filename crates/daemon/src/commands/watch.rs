@@ -1,6 +1,6 @@
-//! `stats --watch`: what slurmctld does now, again and again; on a terminal like a small top.
+//! `stats --watch`: what slurmctld does now, refreshed at an interval; full-screen on a terminal.
 //!
-//! It goes on while slurmctld is away, and says so. The terminal is given back however it ends.
+//! It continues while slurmctld is down, and says so. It restores the terminal, however it ends.
 
 mod screen;
 mod terminal;
@@ -110,7 +110,7 @@ impl Watch {
 
     fn view(&self) -> View<'_> {
         let failed = self.trouble.as_ref().map(|(why, since)| (why.as_str(), since.elapsed().as_secs()));
-        let waited = self.asked.map(|since| ("waiting for slurmctld", since.elapsed().as_secs()));
+        let waited = self.asked.map(|since| ("waiting for slurmctld's answer", since.elapsed().as_secs()));
         View {
             now: self.now.as_deref(),
             before: self.before.as_deref(),

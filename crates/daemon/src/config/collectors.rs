@@ -1,5 +1,4 @@
-//! `[collectors]`: which metrics are published, how often, and what for each of them is bounded. The keys are those that the
-//! collectors declare.
+//! `[collectors]`: which metrics are published, how often, and within which bounds. The collectors declare the keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

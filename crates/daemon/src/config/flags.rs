@@ -1,5 +1,5 @@
-//! What the command line says: each flag overrides the file's value. In groups, because a command has only those that mean
-//! something to it.
+//! The flags of the command line, each of which overrides the file's value. They are in groups, because a command has
+//! only the flags that it uses.
 
 use std::path::PathBuf;
 

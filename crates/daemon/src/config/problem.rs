@@ -36,7 +36,7 @@ impl Problem {
 }
 
 impl Problems {
-    /// Gives what is wrong with several keys together the line of the one that it is said of.
+    /// Gives what is wrong with several keys together the line of the one that it is said about.
     pub(super) fn locate(mut self) -> Self {
         for problem in self.list.iter_mut().filter(|problem| problem.location == KeyLocation::Whole) {
             if let Some(line) = self.lines.get(&problem.key) {

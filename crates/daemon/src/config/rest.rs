@@ -1,4 +1,4 @@
-//! `[slurm] rest` and what belongs to it: how slurmrestd is asked where there is no libslurm.
+//! `[slurm] rest` and the keys that belong to it: how slurmrestd is asked instead of libslurm.
 
 use std::convert::Infallible;
 use std::ffi::OsString;

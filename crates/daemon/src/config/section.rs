@@ -1,7 +1,7 @@
-//! A table of the configuration file while it is being read: each key is taken once, and whatever is left at the
-//! end is a key that does not exist.
+//! A table of the configuration file while it is being read: each key is taken once, and a key that is left at the end
+//! does not exist.
 //!
-//! Serde would stop at the first problem; an administrator wants all of them.
+//! Serde would stop at the first problem; an administrator needs all of them.
 
 use std::fmt::Display;
 

@@ -1,4 +1,4 @@
-//! The keys of a destination that are about TLS, and that they fit each other.
+//! A destination's keys for TLS, and whether they fit together.
 
 use std::path::PathBuf;
 

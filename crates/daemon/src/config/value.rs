@@ -1,4 +1,4 @@
-//! What single values may be: each from its text, or what is wrong with it.
+//! Legal values: each is parsed from its text, or the error says what is wrong.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     parse_size::parse_size(text)
         .ok()
         .filter(|&size| size >= 1 << 20)
-        .ok_or_else(|| format!("{text:?} is not a size of 1MiB or more; write such as \"64MiB\""))
+        .ok_or_else(|| format!("{text:?} is not a size of 1MiB or more, such as \"64MiB\""))
 }
 
 pub(super) fn rate(text: &str) -> Result<u32, String> {
@@ -86,7 +86,7 @@ pub(super) fn follow(text: &str) -> Result<bool, String> {
 pub(super) fn log_level(text: &str) -> Result<tracing::level_filters::LevelFilter, String> {
     match text {
         "error" | "warn" | "info" | "debug" | "trace" => text.parse().map_err(|_| text.to_owned()),
-        _ => Err(format!("{text:?} is none of error, warn, info, debug, trace")),
+        _ => Err(format!("{text:?} is not one of error, warn, info, debug, trace")),
     }
 }
 

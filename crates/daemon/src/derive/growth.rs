@@ -1,8 +1,8 @@
-//! What RPC tables grew by between two readings: exact, or nothing at all.
+//! The growth of RPC tables between two readings: exact, or nothing at all.
 //!
-//! Neither slurmctld nor slurmdbd ever takes a row out of a table or lets it shrink, except when it empties all of them: rows that are
-//! gone or smaller mean that two tables do not belong together, whatever else the readings say. A count, which is a
-//! `u32` there, may pass its end.
+//! Neither slurmctld nor slurmdbd ever removes a row from a table or lets it shrink, except when it empties all tables.
+//! So if rows are gone or smaller, the two tables do not belong together, whatever else the readings say. A count,
+//! which is a `u32` there, may wrap.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;

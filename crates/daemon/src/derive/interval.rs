@@ -1,7 +1,7 @@
-//! How far slurmctld's counters went between two readings, exactly: also where one of them wrapped.
+//! The exact growth of slurmctld's counters between two readings, even if one of them wrapped.
 //!
-//! Cycles count where they end, whole: the time of one that is longer than the interval falls into that in which it
-//! ended. What cannot be known exactly is `None`.
+//! A cycle counts whole in the interval in which it ends, even if it is longer than the interval. What cannot be known
+//! exactly is `None`.
 
 use slurm_snapshot::{Release, Statistics};
 

@@ -1,11 +1,11 @@
-//! What lies between two readings: how long it was, and whether slurmctld's counters began anew within it.
+//! The time between two readings: how long it was, and whether slurmctld's counters were reset within it.
 //!
-//! The clocks are held against each other, so that a step of any makes no figure. Whatever is in doubt is a reset, or
-//! no span at all: an interval without a figure is no harm, a wrong one is.
+//! The clocks are compared with each other, so that a step of any of them yields no figure. In doubt it is a reset, or
+//! no span at all: a missing figure does no harm, but a wrong one does.
 
 use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
 
-/// How many intervals may lie between two readings that are compared.
+/// How many intervals may be between two readings that are compared.
 const FARTHEST: f64 = 3.0;
 
 /// How much of one at least: a rate over a moment, after an answer that was nearly late, would be noise.
@@ -24,11 +24,11 @@ const DAY: i64 = 86_400;
 pub(crate) struct Span {
     /// Real time between the two replies, s; more than 0.
     pub(crate) seconds: f64,
-    /// Why the counters began anew within it.
+    /// Why the counters were reset within it.
     pub(crate) reset: Option<Reset>,
 }
 
-/// What makes slurmctld's counters begin anew.
+/// What makes slurmctld reset its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reset {
     /// Midnight UTC: the scheduler's counters, not those of RPCs.
@@ -39,7 +39,7 @@ pub(crate) enum Reset {
     Restart,
 }
 
-/// What lies between two readings; `None` where they are more than three intervals apart or nearly at once, of two
+/// What is between two readings; `None` where they are more than three intervals apart or nearly at once, of two
 /// clusters or releases, or where a clock was set meanwhile.
 pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
     let (old, new) = statistics(before, now)?;
@@ -62,7 +62,7 @@ pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) ->
     usable.then_some(seconds)
 }
 
-/// The statistics of the reading before, and the seconds since, where they are a [`Span`] and nothing began anew within it.
+/// The statistics of the reading before, and the seconds since, where they are a [`Span`] and nothing was reset within it.
 pub(crate) fn unbroken<'a>(
     before: &'a Reading,
     now: &Reading,
@@ -72,7 +72,7 @@ pub(crate) fn unbroken<'a>(
     Some((before.statistics.as_ref()?, span.seconds))
 }
 
-/// Why the counters began anew between two readings, however far apart.
+/// Why the counters were reset between two readings, however far apart.
 pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
     let (old, new) = statistics(before, now)?;
     began_anew(old, new)

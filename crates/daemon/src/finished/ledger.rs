@@ -1,7 +1,7 @@
-//! What has been counted, and what the next commit makes of it.
+//! What has been counted, and the next commit.
 //!
-//! Counts and hours are records of the queue's log. Of a commit that was torn any record may be missing: see
-//! docs/code-structure.md, Decisions, for why nothing is then counted twice, or not at all.
+//! Counts and hours are records in the queue's log. Any record of a torn commit may be missing. docs/code-structure.md,
+//! Decisions, explains why even then every job is counted exactly once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

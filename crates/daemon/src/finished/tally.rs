@@ -1,4 +1,4 @@
-//! What finished jobs come to: sums, and percentiles of one round.
+//! Totals of finished jobs, and percentiles of one round.
 
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{FINAL_STATES, FinishedJob};

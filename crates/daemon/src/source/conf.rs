@@ -1,8 +1,8 @@
-//! The slurm.conf that libslurm will read, seen from outside: whether it has changed since a reader was started.
+//! The slurm.conf that libslurm will read, and whether it has changed since a reader was started.
 //!
-//! It may lie on a file system that hangs, and the ticks are on this thread: it is looked at on another, one look at a
-//! time, and a look that takes longer than a second has seen nothing new. That other thread must be woken, which costs a
-//! third of a tick: while readings come it is done now and then only, and at every tick while none come.
+//! The file may be on a file system that hangs, and this thread runs the ticks. So another thread checks the file, one
+//! check at a time, and a check that takes longer than a second counts as no change. Waking that thread costs a third
+//! of a tick, so it is done at every tick only while there are no readings, and otherwise now and then.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The readers that are installed, and the one that the daemon would start here.
+//! The installed readers, and the one that the daemon would start on this host.
 
 use std::path::{Path, PathBuf};
 
@@ -35,13 +35,12 @@ pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Opt
         readers.push(InstalledReader { asks: asks(&program, version.as_deref()), program, is_used });
     }
     if !is_found && missing.is_none() {
-        let tried: Vec<String> = candidates.iter().map(|program| program.display().to_string()).collect();
-        missing = Some(locate::NoReader::unfit(&tried));
+        missing = Some(locate::NoReader::unfit(&["each of those above was tried".to_owned()]));
     }
     (readers, missing)
 }
 
-/// `version` is what a reader says of itself; without its libslurm it says nothing, and its name must do.
+/// `version` is what a reader says about itself; without its libslurm it says nothing, and its name must do.
 fn asks(program: &Path, version: Option<&str>) -> String {
     if locate::is_rest(program) {
         let releases = LIBRARIES.first().zip(LIBRARIES.last());

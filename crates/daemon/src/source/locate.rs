@@ -77,9 +77,9 @@ fn install(sonames: &[u32]) -> String {
     let packages: Vec<String> = sonames.iter().map(|soname| format!("{NAME}-{soname}")).collect();
     if packages.is_empty() {
         return format!(
-            "no libslurm was seen here: install Slurm's library (Debian, Ubuntu: slurm-wlm-basic-plugins and what \
-             `apt-cache search --names-only '^libslurm[0-9]'` names; RHEL, Rocky, Alma: slurm) and, for its libslurm.so.N, \
-             {NAME}-N where that is not here yet"
+            "this host has no libslurm: install it (Debian, Ubuntu: slurm-wlm-basic-plugins and the package that \
+             `apt-cache search --names-only '^libslurm[0-9]'` shows; RHEL, Rocky, Alma: slurm), and {NAME}-N for \
+             libslurm.so.N if it is missing"
         );
     }
     let packages = packages.join(" or ");

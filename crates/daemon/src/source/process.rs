@@ -1,7 +1,7 @@
 //! One reader process: started, spoken to in lines, and killed when it is dropped.
 //!
-//! Whatever it does (exit, hang, print garbage or half a line) is a [`ProcessError`] within a deadline, after which
-//! it must be dropped: nobody knows any more which answer would be to which question.
+//! Whatever goes wrong (exit, hang, garbage, half a line) becomes a [`ProcessError`] within a deadline. After that the
+//! process must be dropped, because it is no longer known which answer belongs to which request.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -165,7 +165,7 @@ impl Process {
         };
         match answer? {
             Answer::Reading(reading) if reading.id == request.id => {
-                // Pings that failed are an answer too, and libslurm says of each why.
+                // Pings that failed are an answer too, and libslurm says about each why.
                 if !matches!(&reading.reply, Some(Reply::Ahead(ahead)) if ahead.answers.is_none()) {
                     self.stderr.dedup.forget();
                 }

@@ -1,4 +1,4 @@
-//! A recording: a file of a reader's answers, one a line, read instead of a reader.
+//! A recording: a file with a reader's answers, one per line, which is read instead of a reader.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! slurmrestd seen through its reader: when its token ends.
+//! slurmrestd's token, as its reader reports it: when it expires.
 
 use slurm_snapshot::Token;
 use tracing::{info, warn};
@@ -12,7 +12,7 @@ const SOON: [i64; 3] = [3600, 600, 0];
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
     token: Option<Token>,
-    /// How many of [`SOON`] have been said of this token.
+    /// How many of [`SOON`] have been said about this token.
     said: usize,
 }
 

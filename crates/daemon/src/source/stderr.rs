@@ -1,4 +1,4 @@
-//! What a reader says on stderr: carried into our log, without repeats, and its last lines into errors.
+//! A reader's stderr: passed on to our log without repetitions, with its last lines in errors.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -96,7 +96,7 @@ impl LogDedup {
         before.is_none()
     }
 
-    /// All is well again: the same line will be news.
+    /// Everything is OK again: the same line will be news.
     pub(super) fn forget(&self) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if !lines.is_empty() {

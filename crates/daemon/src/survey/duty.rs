@@ -1,6 +1,6 @@
 //! How often one expensive reply may be asked for, so that it costs slurmctld no more than its share of time.
 //!
-//! A reply that took 3 s comes at most once a minute at a duty of 5 %. Pure: moments come as arguments.
+//! At a duty of 5 %, a reply that took 3 s is requested at most once a minute. Pure: moments are arguments.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One kind of reply over the rounds: when it may come, what it was last, and what of it may be published.
+//! One kind of reply over several rounds: when it may be requested, its last outcome, and whether it may be published.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! Whatever a recording holds is an error or points, and can be printed and drawn: never a panic.
+//! Any recording yields an error or points, and can be printed and drawn. Nothing in it causes a panic.
 //!
-//! Debug builds check arithmetic, so that an overflow is one too.
+//! Debug builds check arithmetic, so an overflow is a panic too.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Random walks of slurmctld's counters, read through the collectors, against what really happened: the figures of
 //! `slurm_sched_interval` and of each type of RPC.
 //!
-//! With wraps, resets at any moment, restarts, clocks that are set and readings that go missing: an interval figure is
-//! exactly right or it is not there, and it is there where nothing stood against it.
+//! The walks include wraps, resets at any moment, restarts, clock changes and missing readings. An interval figure must
+//! be exactly right or absent, and must be present if nothing prevented it.
 
 mod world;
 

@@ -1,4 +1,4 @@
-//! Counted once, whatever ends when: a model of a daemon that is killed between any two steps, on a disk that tears commits.
+//! Every job is counted once: a model of a daemon that is killed between any two steps, on a disk that tears commits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

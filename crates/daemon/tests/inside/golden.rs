@@ -1,4 +1,4 @@
-//! Files that the program makes, as they were when somebody last looked at them.
+//! Golden files: what the program printed when somebody last checked it.
 
 /// That the file, named from this crate on, holds what was `made`; `make golden` writes it.
 pub(crate) fn golden(file: &str, made: &str) {

@@ -1,4 +1,4 @@
-//! Every path that there may be has a name with tags, which is nobody else's and within Carbon's and VictoriaMetrics' limits.
+//! Every possible path has a unique name with tags, within Carbon's and VictoriaMetrics' limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The drawing on an emulated terminal: what somebody sees, cell by cell.
+//! The drawing on an emulated terminal, as a user sees it, cell by cell.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A slurmctld that counts as the real one does, and beside it what really happened, in numbers that never wrap.
+//! A model of slurmctld's counters, together with what really happened in numbers that never wrap.
 //!
 //! Measured on 22.05: what midnight, `sdiag --reset` and a restart set to 0, and what each of them keeps.
 

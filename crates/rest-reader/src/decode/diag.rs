@@ -1,9 +1,10 @@
 //! `diag`: what sdiag shows.
 //!
-//! One table has every member that is read, with its name in the API, which is not always libslurm's, and where it
-//! goes. slurmrestd's quotients count only where their sum is absent, and two of them only where they are what they are
-//! called: the mean table size up to v0.0.38, because from then on it is the mean queue length, and that one from
-//! v0.0.38 on, because before it is the mean table size (in all of v0.0.36, and in v0.0.37 until 21.08.7).
+//! One table has every member that is read, its name in the API, which is not always libslurm's, and its destination.
+//! slurmrestd's quotients are used only if their sum is absent. Two of them are used only in versions in which they are
+//! what their name says: the mean table size up to v0.0.38, because after that it is the mean queue length, and the
+//! mean queue length from v0.0.38 on, because before that it is the mean table size (in all of v0.0.36, and in v0.0.37
+//! until 21.08.7).
 
 use serde::de::{Error, MapAccess};
 use slurm_snapshot::{DumpedRpcs, Means, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};
@@ -134,7 +135,7 @@ impl Members for Diag {
             return Ok(false);
         }
         if self.statistics.is_some() {
-            return Err(wrong("statistics are there twice"));
+            return Err(wrong("the answer has statistics twice"));
         }
         let mut reading = ReadingDiag {
             version: self.version,
@@ -191,7 +192,7 @@ impl Members for ReadingDiag {
         let Some((place, goes)) = self.find(name) else { return Ok(false) };
         let bit = 1_u64.checked_shl(u32::try_from(place).unwrap_or(u32::MAX)).unwrap_or(0);
         if self.seen & bit != 0 {
-            return Err(wrong(format_args!("{name} is there twice")));
+            return Err(wrong(format_args!("{name} occurs twice")));
         }
         let s = &mut self.statistics;
         let is_there = match goes {

@@ -1,8 +1,8 @@
 //! `jobs/state`: how many jobs are in each state, counted while the answer is read.
 //!
-//! An id tells how many jobs a row is: an array's waiting tasks may be one. In 24.11 and 26.05 each is a row of its own,
-//! so that slurmctld's records are not what is counted here. Of the state's words one counts, the one that squeue's `%T`
-//! shows.
+//! A row's id shows how many jobs it stands for, because the waiting tasks of an array may be one row. In 24.11 and
+//! 26.05 each task has its own row, so rows are not slurmctld's records. Of the words of a state only one counts, the
+//! one that squeue's `%T` shows.
 
 use serde::de::MapAccess;
 use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array};
@@ -56,7 +56,7 @@ impl ListAnswer for Jobs {
         }
         let is = |known: &&&str| row.state.iter().any(|word| word.eq_ignore_ascii_case(known));
         let base =
-            JOB_STATES.iter().find(is).ok_or_else(|| format!("job {} has no state that is known", row.id))?;
+            JOB_STATES.iter().find(is).ok_or_else(|| format!("job {} has an unknown state", row.id))?;
         let word = SHOWN.iter().find(is).unwrap_or(base);
         let tasks = array_tasks(&row.id).unwrap_or_else(|| {
             self.unparsed = self.unparsed.saturating_add(1);

@@ -1,5 +1,5 @@
-//! Values as ten versions write them: a number is a number, a text, or `{set, infinite, number}`; a list of words is an
-//! array, or one text with commas.
+//! Values as the ten versions write them: a number is a number, a text, or `{set, infinite, number}`; a list of words
+//! is an array, or one text with commas.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ impl Number {
                 let number = T::try_from(number);
                 number.map(Some).map_err(|_| wrong(format_args!("{name} is out of its range")))
             }
-            Self::Wrong => Err(wrong(format_args!("{name} is no whole number"))),
+            Self::Wrong => Err(wrong(format_args!("{name} is not a whole number"))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! An answer that is one list: `{"NAME": […], "last_update": …}`, each item taken as it comes.
+//! An answer that is one list: `{"NAME": […], "last_update": …}`, whose items are processed as they arrive.
 
 use std::mem;
 
@@ -38,7 +38,7 @@ impl<L: ListAnswer> Members for Listed<L> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         if name == L::NAME {
             if mem::replace(&mut self.is_there, true) {
-                return Err(wrong(format_args!("{name} are there twice")));
+                return Err(wrong(format_args!("{name} occur twice")));
             }
             let list = &mut self.list;
             map.next_value_seed(each(|item| list.add(item)))?;

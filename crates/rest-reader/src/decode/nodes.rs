@@ -1,8 +1,7 @@
-//! `nodes`, counted while the answer is read: of a node nothing is kept but what it adds to a tally, unless each is asked
-//! for by itself.
+//! `nodes`, counted while the answer is read. Only what a node adds to a tally is kept, unless each node is requested.
 //!
-//! What slurmrestd calls a state is a list of words; here it is made into libslurm's number, and that into the one word
-//! that sinfo shows, which slurmrestd does not tell.
+//! slurmrestd's state is a list of words. Here it becomes libslurm's number, and then the one word that sinfo shows and
+//! slurmrestd does not report.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -131,7 +130,7 @@ impl ListAnswer for NodesAnswer {
             return Ok(());
         }
         let (Some(cpus), Some(alloc_cpus)) = (node.cpus, node.alloc_cpus) else {
-            return Err(format!("{} has no CPUs: this version of the API does not tell them", node.name));
+            return Err(format!("{} has no CPUs: this version of the API does not report them", node.name));
         };
         let usable = state & BASE != DOWN && state & DRAIN == 0;
         let has_jobs = matches!(state & BASE, ALLOCATED | MIXED) || state & COMPLETING != 0;
@@ -185,7 +184,7 @@ impl ListAnswer for NodesAnswer {
             });
         }
         if self.names > MOST_NAMES {
-            return Err("there are more partitions, states and types of GPUs than any cluster has".to_owned());
+            return Err("the answer has too many partitions, states and types of GPUs".to_owned());
         }
         Ok(())
     }
@@ -302,7 +301,7 @@ impl Node {
         let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
         let base = self.words().find_map(|word| NODE_STATES.iter().position(|base| is(word, base)));
         let base = base.and_then(|base| u32::try_from(base).ok());
-        let base = base.ok_or_else(|| format!("{} has no state that is known", self.name))?;
+        let base = base.ok_or_else(|| format!("{} has an unknown state", self.name))?;
         let flags = self.words().filter_map(|word| FLAGS.iter().find(|(flag, ..)| is(word, flag)));
         Ok(flags.fold(base, |state, (_, number, _)| state | bit(*number)))
     }

@@ -1,4 +1,4 @@
-//! Objects whose members are added to something as they come, and arrays of them.
+//! Objects whose members are added to something as they arrive, and arrays of such objects.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! `partitions`, each of which gets what its nodes have.
+//! `partitions`, each with the tallies of its nodes.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl ListAnswer for Partitions {
 
     fn add(&mut self, partition: Partition) -> Result<(), String> {
         if self.partitions.len() >= MOST_PARTITIONS {
-            return Err("there are more partitions than any cluster has".to_owned());
+            return Err("the answer has too many partitions".to_owned());
         }
         self.partitions.push(partition);
         Ok(())

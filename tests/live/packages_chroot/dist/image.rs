@@ -1,4 +1,4 @@
-//! The Dockerfile, without docker: each of its lines is done in a chroot of the release that it names.
+//! The Dockerfile, without docker: each of its lines is carried out in a chroot of the release that it names.
 
 use std::collections::BTreeMap;
 

@@ -15,10 +15,11 @@ pub(super) fn rules() -> Vec<Rule> {
             name: "nodes",
             title: "Nodes are down",
             severity: "warning",
-            reason: "A share, because a large cluster always has some broken node. Drained nodes are somebody's wish and do not count. Needs the \
-                     collector nodes.",
+            reason: "A share, because a large cluster always has a few broken nodes. Drained nodes do not count, because somebody \
+                     drained them on purpose. Requires the nodes collector.",
             summary: "{{ humanizePercentage .Values.B.Value }} of the nodes are down.",
-            advice: "sinfo -R and sinfo -N -t down: one rack, one switch, one file system? Then slurmd's log on one of them.",
+            advice: "Check with sinfo -R and sinfo -N -t down whether the nodes share a rack, a switch or a file system. Then read \
+            slurmd's log on one of them.",
             target: of_cluster(&overview::nodes_in(overview::DOWN)),
             window: 600,
             reducer: "last",
@@ -31,9 +32,10 @@ pub(super) fn rules() -> Vec<Rule> {
             name: "controller",
             title: "A controller is down",
             severity: "critical",
-            reason: "Primary or backup. A backup that is down is noticed when it is needed, or here. Needs the collector controllers.",
+            reason: "Covers the primary and the backups. Without this rule, a backup that is down is noticed only when it is needed. \
+                     Requires the controllers collector.",
             summary: "One of the hosts in SlurmctldHost has not answered for five minutes (up is {{ .Values.B }}).",
-            advice: "scontrol ping names it. Is slurmctld running there, and can it read StateSaveLocation?",
+            advice: "scontrol ping names the host. Check whether slurmctld runs there and can read StateSaveLocation.",
             target: "minSeries(cluster.slurm_controllers.*.gauge-up)".to_owned(),
             window: 600,
             reducer: "last",
@@ -46,10 +48,11 @@ pub(super) fn rules() -> Vec<Rule> {
             name: "failing",
             title: "Many jobs fail",
             severity: "warning",
-            reason: "Half of the jobs that ended in an hour, and at least 20 of them. Users' own mistakes come one script at a time; this is often a \
-                     node, a file system or a licence. Needs the collector finished.",
+            reason: "More than half of the jobs that ended in the last hour, if at least 20 ended. Mistakes in users' scripts rarely \
+                     reach this share; the cause is more often a node, a file system or a licence. Requires the finished collector.",
             summary: "{{ humanizePercentage .Values.B.Value }} of the jobs that ended in the last hour have failed.",
-            advice: "The Jobs dashboard shows which partition; sacct -s F,NF,OOM -S now-1hour -o user,nodelist,exitcode who and where.",
+            advice: "The Jobs dashboard shows the partition. sacct -a -X -s F,NF,OOM -S now-1hour -o user,nodelist,exitcode shows the \
+            users and the nodes.",
             target: where_at_least(&of_cluster(overview::FAILING), &[(ended, 20.0)]),
             window: 600,
             reducer: "last",
@@ -62,11 +65,11 @@ pub(super) fn rules() -> Vec<Rule> {
             name: "limit",
             title: "Jobs wait at an account's limit",
             severity: "warning",
-            reason: "An account of which as many jobs run as may (GrpJobs), or which has nine tenths of the CPUs, nodes or GPUs that it may have \
-                     (GrpTRES), while others of its jobs wait, for an hour. Where limits are there to be reached, remove this rule. Needs the \
-                     collector associations.",
-            summary: "{{ .Values.B }} jobs wait in an account that is at its limit.",
-            advice: "The Usage dashboard shows which account and which limit. Tell its users, or raise the limit with sacctmgr.",
+            reason: "For an hour, jobs of an account have been waiting while it runs all the jobs that it may run (GrpJobs), or uses \
+                     nine tenths of the CPUs, nodes or GPUs that it may use (GrpTRES). If your limits are meant to be reached, remove \
+                     this rule. Requires the associations collector.",
+            summary: "{{ .Values.B }} jobs are waiting in an account that has reached its limit.",
+            advice: "The Usage dashboard shows the account and the limit. Inform its users, or raise the limit with sacctmgr.",
             target: usage::waiting_at_limit("cluster", "account"),
             window: 600,
             reducer: "last",
@@ -79,10 +82,10 @@ pub(super) fn rules() -> Vec<Rule> {
             name: "rollup",
             title: "slurmdbd does not roll up",
             severity: "warning",
-            reason: "slurmdbd adds up each hour once it is over, within minutes. Two hours late is a slurmdbd or a database that hangs, or a roll-up that \
-                     fails again and again. Needs the collector slurmdbd.",
-            summary: "The last hour that slurmdbd has added up ended {{ humanizeDuration .Values.B.Value }} ago.",
-            advice: "slurmdbd's log has the error. sreport shows nothing newer; fairshare and limits do not depend on it.",
+            reason: "slurmdbd rolls up each hour within minutes after its end. If it is two hours late, slurmdbd or its database hangs, \
+                     or the roll-up keeps failing. Requires the slurmdbd collector.",
+            summary: "The last hour that slurmdbd has rolled up ended {{ humanizeDuration .Values.B.Value }} ago.",
+            advice: "slurmdbd's log has the error. sreport shows no newer usage. Fairshare and limits do not depend on roll-ups.",
             target: "cluster.slurm_slurmdbd.rollup.hour.gauge-age".to_owned(),
             window: 600,
             reducer: "last",

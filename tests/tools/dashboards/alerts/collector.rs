@@ -12,11 +12,12 @@ fn delivery() -> Vec<Rule> {
             name: "lost",
             title: "slurm-graphite loses points",
             severity: "warning",
-            reason: "Any. keepLastValue, because where points were lost there may be none to compare with. The queue holds half a day (queue.max_age, \
-                     queue.max_bytes); what is counted here is gone, or was sent and nothing proves that it was read.",
-            summary: "slurm-graphite has given up {{ .Values.B }} points in the last quarter of an hour.",
-            advice: "The Collector dashboard says for which reason; the log of slurm-graphite says what happened. A Carbon that has been away for \
-                     hours is the usual one.",
+            reason: "Any lost point. keepLastValue is needed because the slot before a loss may have no point to compare with. The \
+                     queue holds half a day (queue.max_age, queue.max_bytes). The points counted here are gone, or were sent and may \
+                     not have been read.",
+            summary: "slurm-graphite lost {{ .Values.B }} points in the last 15 minutes.",
+            advice: "The Collector dashboard shows the reason, and slurm-graphite's log says what happened. The usual cause is a Carbon \
+            that has been down for hours.",
             target: growth(
                 "group(cluster.slurm_graphite.*.carbon.*.gauge-points_{dropped_full,dropped_age,dropped_damaged,unproved}, \
                  cluster.slurm_graphite.*.queue.gauge-points_dropped_removed)",
@@ -32,11 +33,12 @@ fn delivery() -> Vec<Rule> {
             name: "doubt",
             title: "A Carbon does not read",
             severity: "warning",
-            reason: "in_doubt is 1 while nothing has shown for stall_timeout (30 s) that the receiver reads. Five minutes are longer than a full \
-                     cache with flow control takes to drain. Where there is one Carbon, the figure arrives when it reads again.",
-            summary: "A Carbon accepts connections and has read nothing for over five minutes (in_doubt is {{ .Values.B }}).",
-            advice: "Is carbon-cache stopped, deadlocked, or its cache full (USE_FLOW_CONTROL)? Nothing is lost before queue.max_age or \
-                     queue.max_bytes is reached; a restart of Carbon is safe.",
+            reason: "in_doubt is 1 if there has been no sign for stall_timeout (30 s) that the receiver reads. A full cache with flow \
+                     control drains in less than five minutes. With a single Carbon, the figure arrives only when that Carbon reads \
+                     again.",
+            summary: "A Carbon accepts connections but has read nothing for more than five minutes (in_doubt is {{ .Values.B }}).",
+            advice: "Check whether carbon-cache is stopped or deadlocked, or its cache is full (USE_FLOW_CONTROL). Nothing is lost \
+            until queue.max_age or queue.max_bytes is reached. Restarting Carbon is safe.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-in_doubt)".to_owned(),
             window: 300,
             reducer: "mean",
@@ -47,18 +49,19 @@ fn delivery() -> Vec<Rule> {
         },
         Rule {
             name: "backlog",
-            title: "A Carbon is away",
+            title: "A Carbon is down",
             severity: "warning",
-            reason: "A quarter of an hour is longer than a restart of Carbon, and far from queue.max_age (12 h), at which points begin to be lost. \
-                     Only where there is more than one Carbon can the figure arrive while it is so; with one, \"No Slurm metrics arrive\" tells.",
-            summary: "What slurm-graphite sends to one of its Carbons has been waiting for {{ humanizeDuration .Values.B.Value }}.",
-            advice: "The Collector dashboard shows which destination. Nothing is lost before queue.max_age or queue.max_bytes is reached.",
+            reason: "15 minutes is longer than a restart of Carbon, and far from queue.max_age (12 h), after which points are lost. The \
+                     figure can arrive during the outage only if there is more than one Carbon. With a single one, \"No Slurm metrics \
+                     arrive\" fires instead.",
+            summary: "The oldest tick that one of the Carbons has not received is {{ humanizeDuration .Values.B.Value }} old.",
+            advice: "The Collector dashboard shows the destination. Nothing is lost until queue.max_age or queue.max_bytes is reached.",
             target: "maxSeries(cluster.slurm_graphite.*.carbon.*.gauge-queue_age)".to_owned(),
             window: 600,
             reducer: "last",
             limit: Limit::Above(900.0),
             lasts: "5m",
-            panel: ("collector", "Oldest tick that waits"),
+            panel: ("collector", "Oldest unsent tick"),
             nothing: "OK",
         },
     ]
@@ -70,9 +73,10 @@ fn queue() -> Vec<Rule> {
             name: "undurable",
             title: "Ticks are not kept on disk",
             severity: "warning",
-            reason: "Any, where queue.dir is set: the disk was full, damaged, or did not answer in time.",
-            summary: "{{ .Values.B }} ticks of the last quarter of an hour were sent without being on disk first.",
-            advice: "df and dmesg on slurm-graphite's host; its log names the error. Nothing is lost unless slurm-graphite is killed meanwhile.",
+            reason: "Any such tick, if queue.dir is set. The disk was full or damaged, or did not answer in time.",
+            summary: "In the last 15 minutes, {{ .Values.B }} ticks were sent before they were written to disk.",
+            advice: "Check df and dmesg on slurm-graphite's host; its log has the error. Nothing is lost unless slurm-graphite is \
+            killed before the disk works again.",
             target: growth("cluster.slurm_graphite.*.queue.gauge-undurable"),
             window: 900,
             reducer: "sum",
@@ -85,10 +89,10 @@ fn queue() -> Vec<Rule> {
             name: "window",
             title: "The queue is too small",
             severity: "warning",
-            reason: "queue.max_bytes has no room for all of queue.resend_window: after a loss, some of what Carbon had read and not stored could not \
-                     be sent again.",
-            summary: "queue.max_bytes has no room for queue.resend_window (window_short is {{ .Values.B }}).",
-            advice: "Raise queue.max_bytes, or turn off a collector that makes many paths.",
+            reason: "queue.max_bytes is too small for queue.resend_window. If Carbon loses its memory, part of what it had read but not \
+                     stored cannot be sent again.",
+            summary: "queue.max_bytes is too small for queue.resend_window (window_short is {{ .Values.B }}).",
+            advice: "Raise queue.max_bytes, or disable a collector that creates many paths.",
             target: "maxSeries(cluster.slurm_graphite.*.queue.gauge-window_short)".to_owned(),
             window: 600,
             reducer: "last",
@@ -106,25 +110,27 @@ fn reading() -> Vec<Rule> {
             name: "skipped",
             title: "Readings are skipped",
             severity: "warning",
-            reason: "One or two are a busy moment. More than three in a quarter of an hour: slurmctld, or a collector that is expensive, takes longer \
-                     to answer than interval.",
-            summary: "{{ .Values.B }} ticks of the last quarter of an hour are without a reading: skipped, or answered too late.",
-            advice: "The Collector dashboard shows how long a reading takes. Is slurmctld overloaded, munged, or slurm-graphite's host asleep?",
+            reason: "One or two skipped readings are normal at a busy moment. If there are more than three in 15 minutes, slurmctld \
+                     takes longer to answer than the interval.",
+            summary: "In the last 15 minutes, {{ .Values.B }} ticks had no reading, because it was skipped or came too late.",
+            advice: "The Collector dashboard shows how long a reading takes. Check whether slurmctld or munged is overloaded, or \
+            slurm-graphite's host was suspended.",
             target: growth("cluster.slurm_graphite.*.gauge-ticks_{skipped,late}"),
             window: 900,
             reducer: "sum",
             limit: Limit::Above(3.0),
             lasts: "0s",
-            panel: ("collector", "What was missed"),
+            panel: ("collector", "Missed readings"),
             nothing: "OK",
         },
         Rule {
             name: "reload",
             title: "A reload was refused",
             severity: "warning",
-            reason: "Any. The daemon goes on with the configuration from before; a restart would fail with the new one.",
-            summary: "slurm-graphite refused to reload its configuration, which has an error (reload_refused is {{ .Values.B }}).",
-            advice: "slurm-graphite check names the file, the line and the reason; so do slurm-graphite status and the log. Mend it and reload.",
+            reason: "Any refused reload. The daemon continues with the previous configuration, but it would not start with the new one.",
+            summary: "slurm-graphite did not reload its configuration, because it has an error (reload_refused is {{ .Values.B }}).",
+            advice: "slurm-graphite check, slurm-graphite status and the log show the file, the line and the reason. Correct the file \
+            and reload.",
             target: "maxSeries(cluster.slurm_graphite.*.gauge-reload_refused)".to_owned(),
             window: 600,
             reducer: "last",
@@ -137,7 +143,7 @@ fn reading() -> Vec<Rule> {
             name: "hidden",
             title: "PrivateData hides figures",
             severity: "warning",
-            reason: "Any. slurmctld may answer with a part only, so that nothing of it is published; the curves just end.",
+            reason: "Any hidden reply. slurmctld may leave out part of such a reply, so nothing from it is published and the curves end.",
             summary: "PrivateData in slurm.conf may hide a reply from slurm-graphite's user (hidden is {{ .Values.B }}).",
             advice: "slurm-graphite's log names the reply. Make its user an operator: sacctmgr modify user slurm-graphite set adminlevel=operator.",
             target: "maxSeries(cluster.slurm_graphite.*.reply.*.gauge-hidden)".to_owned(),
@@ -152,11 +158,11 @@ fn reading() -> Vec<Rule> {
             name: "follow",
             title: "Not exactly one host publishes",
             severity: "critical",
-            reason: "With [slurm] follow, the daemon publishes only on the host of the active slurmctld: standby is 0 on exactly one host. Of five \
-                     minutes, because a takeover needs some ticks. The last division leaves no point where no host tells, which is \"No Slurm metrics \
-                     arrive\".",
-            summary: "The hosts that publish slurmctld's figures are too many or too few by {{ .Values.B }}.",
-            advice: "scontrol ping: which controller is active? slurm-graphite status on each controller's host.",
+            reason: "With [slurm] follow, the daemon publishes only on the host of the active slurmctld, so standby is 0 on exactly one \
+                     host. The rule uses the mean of five minutes, because a takeover needs a few ticks. If no host reports, the last \
+                     division leaves no point, and \"No Slurm metrics arrive\" fires instead.",
+            summary: "One host should publish slurmctld's figures; the actual number differs by {{ .Values.B }}.",
+            advice: "Find the active controller with scontrol ping. Then run slurm-graphite status on each controller's host.",
             target: "divideSeries(absolute(offset(diffSeries(sumSeries(isNonNull(cluster.slurm_graphite.*.gauge-standby)), \
                      sumSeries(cluster.slurm_graphite.*.gauge-standby)), -1)), \
                      isNonNull(sumSeries(cluster.slurm_graphite.*.gauge-standby)))"
@@ -170,13 +176,13 @@ fn reading() -> Vec<Rule> {
         },
         Rule {
             name: "token",
-            title: "slurmrestd's token ends",
+            title: "The token for slurmrestd expires",
             severity: "critical",
-            reason: "Ten minutes before. A token that nobody renews ends in silence: afterwards slurmrestd refuses every request. Only where \
-                     figures come over REST; the timer in docs/install.md renews it hours before.",
-            summary: "The token with which slurm-graphite asks slurmrestd is valid for {{ humanizeDuration .Values.B.Value }} more.",
-            advice: "Renew it: scontrol token username=NAME lifespan=SECONDS, into token_file. Does the timer that does so run (systemctl \
-                     list-timers)? The daemon needs no restart.",
+            reason: "Fires ten minutes before the token expires. After that, slurmrestd refuses every request. Only with [slurm] rest. \
+                     The timer in docs/install.md renews the token hours earlier.",
+            summary: "slurm-graphite's token for slurmrestd expires in {{ humanizeDuration .Values.B.Value }}.",
+            advice: "Write the output of scontrol token username=NAME lifespan=SECONDS to token_file, and check that the timer which \
+            renews it is running (systemctl list-timers). The daemon needs no restart.",
             target: "minSeries(cluster.slurm_graphite.*.gauge-token_expires_in)".to_owned(),
             window: 600,
             reducer: "last",

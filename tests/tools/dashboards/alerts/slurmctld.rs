@@ -13,13 +13,13 @@ fn alive() -> Vec<Rule> {
             name: "no-data",
             title: "No Slurm metrics arrive",
             severity: "critical",
-            reason: "Ten minutes without a single point, or no answer from Graphite at all. isNonNull makes 0 of a slot without a point, so that \
-                     files which are there and get nothing count too; where there are no files, or Graphite does not answer, Grafana's states \
-                     for no data and for errors are Alerting. So it needs nothing of Carbon, and slurm-graphite sends its own figures even \
-                     while slurmctld is away: this rule and \"slurmctld does not answer\" exclude each other.",
-            summary: "Graphite has had no point of slurm-graphite for ten minutes.",
-            advice: "Is slurm-graphite running (systemctl status slurm-graphite)? Is its Carbon, is Graphite? What slurm-graphite could not \
-                     send it keeps (queue.dir) and sends later.",
+            reason: "Fires after ten minutes without a single point, or if Graphite does not answer. isNonNull turns a slot without a \
+                     point into 0, so existing files that receive nothing count too. If there are no files, or Graphite does not \
+                     answer, Grafana's states for no data and for errors are set to Alerting. slurm-graphite sends its own figures even \
+                     while slurmctld is down, so this rule and \"slurmctld does not answer\" never fire together.",
+            summary: "Graphite has received no points from slurm-graphite for ten minutes.",
+            advice: "Check whether slurm-graphite (systemctl status slurm-graphite), Carbon and Graphite are running. slurm-graphite \
+            keeps what it cannot send (queue.dir) and sends it later.",
             target: "sumSeries(isNonNull(cluster.slurm_graphite.*.gauge-slurmctld_up))".to_owned(),
             window: 600,
             reducer: "sum",
@@ -32,9 +32,10 @@ fn alive() -> Vec<Rule> {
             name: "slurmctld",
             title: "slurmctld does not answer",
             severity: "critical",
-            reason: "A restart of slurmctld takes less than three minutes on most clusters; where loading the state takes longer, say so in \"for\".",
+            reason: "On most clusters slurmctld restarts in less than three minutes. If loading the state takes longer, raise \"for\".",
             summary: "slurmctld has not answered slurm-graphite for three minutes (up is {{ .Values.B }}).",
-            advice: "scontrol ping; is slurmctld running, munged, the network between? slurm-graphite's log says what libslurm said.",
+            advice: "Run scontrol ping. Check slurmctld, munged and the network between the hosts. slurm-graphite's log has libslurm's \
+            messages.",
             target: "cluster.slurm_health.gauge-up".to_owned(),
             window: 600,
             reducer: "last",
@@ -57,14 +58,15 @@ fn scheduling() -> Vec<Rule> {
             name: "backfill",
             title: "Backfill does not run",
             severity: "warning",
-            reason: "A cycle begins every bf_interval (30 s) while a job that could run waits and anything has changed, and lasts up to \
-                     bf_max_time: ten minutes are twenty missed beginnings. A held job, or one that waits for another, needs no cycle: the main \
-                     scheduler's queue, which has only jobs that could run, must not have been empty once in ten minutes. And jobs must have come, \
-                     started or ended in that time: slurmctld runs no cycle while nothing changes. With a bf_interval or bf_max_time of minutes \
-                     raise it to ten times the larger one.",
-            summary: "Jobs that could run wait, and the last backfill cycle began {{ humanizeDuration .Values.B.Value }} ago.",
-            advice: "The Scheduler dashboard shows whether the last cycle ended; max_rpc_cnt with a high RPC load stops backfill, and so does a \
-                     main scheduler that is always busy.",
+            reason: "A cycle begins every bf_interval (30 s) if something has changed and a job that could start is waiting, and it \
+                     lasts up to bf_max_time. Ten minutes are twenty missed cycles. A held job, or one that waits for another job, \
+                     needs no cycle, so the rule requires that the main scheduler's queue, which has only jobs that could start, was \
+                     never empty in these ten minutes. It also requires that jobs were submitted, started or ended, because slurmctld \
+                     runs no cycle while nothing changes. If bf_interval or bf_max_time is several minutes, raise the limit to ten \
+                     times the larger one.",
+            summary: "Jobs that could start are waiting, and the last backfill cycle began {{ humanizeDuration .Values.B.Value }} ago.",
+            advice: "The Scheduler dashboard shows whether the last cycle ended. Backfill stops if the number of RPCs exceeds \
+            max_rpc_cnt, or if the main scheduler is always busy.",
             target: where_at_least(backfill, &[(could_run, 1.0), (changes, 0.01), (pending, 1.0)]),
             window: 600,
             reducer: "last",
@@ -77,11 +79,11 @@ fn scheduling() -> Vec<Rule> {
             name: "main",
             title: "The main scheduler does not run",
             severity: "critical",
-            reason: "It runs once a minute at least (sched_interval), whatever happens. Only while jobs are pending: the division leaves no point \
-                     where none are. With a sched_interval of minutes raise \"for\".",
-            summary: "Jobs are pending, and the main scheduler has ended {{ .Values.B }} cycles in ten minutes.",
-            advice: "scontrol show config | grep -i sched; too many RPCs (max_rpc_cnt, defer) or jobs that never stop completing hold it up. The \
-                     Scheduler dashboard shows its cycles.",
+            reason: "It runs at least once a minute (sched_interval). The rule applies only while jobs are pending: the division leaves \
+                     no point if there are none. If sched_interval is several minutes, raise \"for\".",
+            summary: "Jobs are pending, and the main scheduler has completed {{ .Values.B }} cycles in ten minutes.",
+            advice: "Check SchedulerParameters (scontrol show config). Too many RPCs (max_rpc_cnt, defer) or jobs that stay in \
+            COMPLETING stop the scheduler. The Scheduler dashboard shows its cycles.",
             target: format!(
                 "divideSeries(cluster.slurm_sched_interval.gauge-main_cycles, isNonNull(removeBelowValue({pending}, 1)))"
             ),
@@ -96,8 +98,9 @@ fn scheduling() -> Vec<Rule> {
             name: "main-slow",
             title: "The main scheduler is slow",
             severity: "warning",
-            reason: "The mean of a quarter of an hour. A cycle holds slurmctld's locks: for a second each, users wait for squeue and sbatch.",
-            summary: "A cycle of the main scheduler has taken {{ humanizeDuration .Values.B.Value }} on average for a quarter of an hour.",
+            reason: "Mean of 15 minutes. A cycle holds slurmctld's locks, so with cycles of a second, users have to wait for squeue and \
+                     sbatch.",
+            summary: "In the last 15 minutes, a cycle of the main scheduler took {{ humanizeDuration .Values.B.Value }} on average.",
             advice: "Lower default_queue_depth or partition_job_depth, set max_sched_time, or give the main scheduler longer pauses \
                      (sched_min_interval).",
             target: "scale(cluster.slurm_sched_interval.gauge-main_mean_cycle, 0.000001)".to_owned(),
@@ -112,9 +115,10 @@ fn scheduling() -> Vec<Rule> {
             name: "main-busy",
             title: "The main scheduler is always busy",
             severity: "warning",
-            reason: "Of the wall-clock time of a quarter of an hour. Above a half little is left for RPCs and backfill.",
-            summary: "The main scheduler has worked {{ humanizePercentage .Values.B.Value }} of the last quarter of an hour.",
-            advice: "Does it run too often (sched_min_interval, batch_sched_delay), or too long (default_queue_depth, max_sched_time)?",
+            reason: "Share of wall-clock time over 15 minutes. Above one half, little time is left for RPCs and backfill.",
+            summary: "The main scheduler was running for {{ humanizePercentage .Values.B.Value }} of the last 15 minutes.",
+            advice: "Check whether it runs too often (sched_min_interval, batch_sched_delay) or too long (default_queue_depth, \
+            max_sched_time).",
             target: "cluster.slurm_sched_interval.gauge-main_busy_fraction".to_owned(),
             window: 900,
             reducer: "mean",
@@ -127,10 +131,11 @@ fn scheduling() -> Vec<Rule> {
             name: "background",
             title: "slurmctld's background work is held up",
             severity: "warning",
-            reason: "slurmctld counts its jobs every 30 s. Counts that were older than a minute for ten minutes: time limits, purges and \
-                     scheduling wait too.",
-            summary: "slurmctld's own job counts are {{ humanizeDuration .Values.B.Value }} old or older.",
-            advice: "What holds slurmctld's locks? Look at the cycle times and at the RPC load; then at the disk under StateSaveLocation.",
+            reason: "slurmctld counts its jobs every 30 s. If the counts have been older than a minute for ten minutes, time limits, \
+                     purges and scheduling are delayed as well.",
+            summary: "slurmctld's own job counts have been at least {{ humanizeDuration .Values.B.Value }} old for ten minutes.",
+            advice: "Find out what holds slurmctld's locks: check the cycle times and the RPC load, then the disk that holds \
+            StateSaveLocation.",
             target: "cluster.slurm_sched_interval.gauge-job_states_age".to_owned(),
             window: 600,
             reducer: "min",
@@ -143,10 +148,11 @@ fn scheduling() -> Vec<Rule> {
             name: "launch",
             title: "Jobs are not launched",
             severity: "warning",
-            reason: "What sdiag counts as failed: slurmd could not run the job. One job with a bad working directory is nothing; one every two \
-                     minutes is a node or a file system.",
-            summary: "slurmd could not run {{ .Values.B }} jobs a minute, on average of ten minutes.",
-            advice: "sinfo -R, and slurmctld's log: which node? Drain it. A full disk, a missing mount or a prolog that fails are the usual causes.",
+            reason: "Jobs that slurmd could not start, which sdiag counts as failed. A single job with a bad working directory is \
+                     harmless. One every two minutes points to a node or a file system.",
+            summary: "In the last ten minutes, slurmd could not start {{ .Values.B }} jobs per minute on average.",
+            advice: "Find the node with sinfo -R and slurmctld's log, and drain it. The usual causes are a full disk, a missing mount \
+            and a failing prolog.",
             target: "cluster.slurm_sched_interval.gauge-jobs_failed_per_minute".to_owned(),
             window: 600,
             reducer: "mean",
@@ -164,10 +170,11 @@ fn load() -> Vec<Rule> {
             name: "agents",
             title: "Messages for nodes pile up",
             severity: "warning",
-            reason: "The start or end of a large job puts hundreds of messages there for seconds. Over 500 at every moment of ten minutes, growing \
-                     or not, are not that.",
-            summary: "At least {{ .Values.B }} messages have waited for nodes, at every moment of ten minutes.",
-            advice: "Nodes or a switch do not answer: sinfo -R, the agent's lines in slurmctld's log, pending RPCs in sdiag.",
+            reason: "When a large job starts or ends, hundreds of messages are queued for a few seconds. More than 500 for ten minutes \
+                     without a break has another cause, whether the queue grows or not.",
+            summary: "For ten minutes, at least {{ .Values.B }} messages to nodes have been waiting.",
+            advice: "Nodes or a switch do not answer. Check sinfo -R, the agent's messages in slurmctld's log, and the pending RPCs in \
+            sdiag.",
             target: "cluster.slurm_sched_stats.gauge-agent_queue_size".to_owned(),
             window: 600,
             reducer: "min",
@@ -180,10 +187,12 @@ fn load() -> Vec<Rule> {
             name: "dbd",
             title: "Messages for slurmdbd pile up",
             severity: "warning",
-            reason: "Empty within a second on a healthy cluster. Over 100 at every moment of ten minutes: slurmdbd is away. It stays so when the queue \
-                     no longer grows: at MaxDBDMsgs (10,000 or more) it is full, and slurmctld throws accounting records away.",
-            summary: "At least {{ .Values.B }} messages have waited for slurmdbd, at every moment of ten minutes.",
-            advice: "Is slurmdbd running, and its database? sacctmgr show cluster asks both. Nothing is lost until MaxDBDMsgs is reached.",
+            reason: "On a healthy cluster this queue empties within a second. If there are more than 100 messages for ten minutes, \
+                     slurmdbd is down. The rule keeps firing when the queue stops growing: at MaxDBDMsgs (10,000 or more) the queue is \
+                     full, and slurmctld discards accounting records.",
+            summary: "For ten minutes, at least {{ .Values.B }} messages to slurmdbd have been waiting.",
+            advice: "Check whether slurmdbd and its database are running; sacctmgr show cluster needs both. Nothing is lost until \
+            MaxDBDMsgs is reached.",
             target: "cluster.slurm_sched_stats.gauge-dbd_agent_queue_size".to_owned(),
             window: 600,
             reducer: "min",
@@ -196,11 +205,11 @@ fn load() -> Vec<Rule> {
             name: "threads",
             title: "slurmctld runs out of threads",
             severity: "critical",
-            reason: "Of max_server_threads (256), up to Slurm 24.05; later releases have no such limit and no such figure, there the next rule \
-                     tells. A burst fills them for seconds; an average of 0.9 over five minutes means that they are all taken again and again, and \
-                     that commands hang.",
+            reason: "Share of max_server_threads (256), up to Slurm 24.05. Later releases have neither the limit nor the figure; the \
+                     next rule covers them. A burst uses all threads for a few seconds. An average of 0.9 over five minutes means that \
+                     they are in use nearly all the time, and that commands hang.",
             summary: "{{ humanizePercentage .Values.B.Value }} of slurmctld's threads have been in use for five minutes.",
-            advice: "The RPC load dashboard shows which type and which user. rl_enable (Slurm 23.02) limits users.",
+            advice: "The RPC load dashboard shows the type and the user. From Slurm 23.02 on, rl_enable limits the RPCs of each user.",
             target: "cluster.slurm_health.gauge-threads_fraction".to_owned(),
             window: 300,
             reducer: "mean",
@@ -213,10 +222,11 @@ fn load() -> Vec<Rule> {
             name: "rpc-time",
             title: "slurmctld answers slowly",
             severity: "critical",
-            reason: "The mean time of all RPCs of five minutes, with what they waited for locks. On every release, also where threads have no limit \
-                     (24.11 and later). Milliseconds are usual; at a second commands hang.",
-            summary: "An RPC has taken slurmctld {{ humanizeDuration .Values.B.Value }} on average for five minutes.",
-            advice: "The RPC load dashboard shows which type and which user; the Scheduler dashboard whether cycles hold the locks.",
+            reason: "Mean time of all RPCs over five minutes, including the time that they waited for locks. This works on every \
+                     release, also those without a thread limit (24.11 and later). A few milliseconds is normal. At one second, \
+                     commands hang.",
+            summary: "In the last five minutes, an RPC took slurmctld {{ humanizeDuration .Values.B.Value }} on average.",
+            advice: "The RPC load dashboard shows the type and the user. The Scheduler dashboard shows whether cycles hold the locks.",
             target: "scale(cluster.slurm_rpc_stats.total.gauge-interval_mean_time, 0.000001)".to_owned(),
             window: 300,
             reducer: "mean",
@@ -229,9 +239,10 @@ fn load() -> Vec<Rule> {
             name: "rpc-tables",
             title: "A table of slurmctld's RPCs is full",
             severity: "warning",
-            reason: "100 types and 200 users: what comes then is counted nowhere, in sdiag neither.",
+            reason: "The tables hold 100 types and 200 users. Further ones are not counted anywhere, not even in sdiag.",
             summary: "slurmctld's table of RPC types or users is {{ humanizePercentage .Values.B.Value }} full.",
-            advice: "sdiag --reset empties both, once; the figures of the interval have one gap. Figures since the start begin again.",
+            advice: "Run sdiag --reset once, which empties both tables. The figures per interval then have one gap, and those since the \
+            start begin again at zero.",
             target: "maxSeries(group(scale(cluster.slurm_rpc_stats.total.gauge-types, 0.01), \
                      scale(cluster.slurm_rpc_stats.total.gauge-users, 0.005)))"
                 .to_owned(),

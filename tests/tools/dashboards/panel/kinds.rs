@@ -1,10 +1,10 @@
-//! The kinds of panels, each as it usually is.
+//! The kinds of panels with their defaults.
 
 use serde_json::{Value, json};
 
 use super::{Kind, Panel, object};
 
-/// A curve goes on over so many milliseconds without a point: three ticks of 30 s. An outage of more is a gap.
+/// A curve continues for so many milliseconds without a point: three ticks of 30 s. An outage of more is a gap.
 const TICKS_MS: u32 = 90_000;
 
 /// What is not known, in a colour that nothing else has.
@@ -53,7 +53,8 @@ pub(crate) fn bars(title: &str, description: &str) -> Panel {
     panel
 }
 
-/// A line for each series: the newest value, and mean and maximum of the time shown. `what` is the heading of their names.
+/// A line for each series: the newest value, the mean of the time shown, and its course as a sparkline. `what` is the heading of their
+/// names.
 pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
     let mut panel = Panel::new(Kind::Table, title, description, (8, 9));
     panel.custom = object(json!({ "align": "auto", "cellOptions": { "type": "auto" }, "inspect": false }));
@@ -63,14 +64,18 @@ pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
     panel.defaults =
         object(json!({ "color": { "mode": "fixed", "fixedColor": "blue" }, "min": 0, "noValue": "no data" }));
     panel.transformations = vec![
-        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last", "mean", "max"] } }),
+        json!({ "id": "reduce", "options": { "mode": "seriesToRows", "reducers": ["last", "mean", "allValues"] } }),
         json!({ "id": "organize", "options": {
-            "renameByName": { "Field": what, "Last": "Now", "Mean": "Mean", "Max": "Max" },
+            "renameByName": { "Field": what, "Last": "Now", "Mean": "Mean", "All values": "Trend" },
             "indexByName": {}, "excludeByName": {},
         } }),
     ];
     panel.is_now = true;
-    panel.property("Now", "custom.cellOptions", &json!({ "type": "gauge", "mode": "basic" }))
+    panel.property("Now", "custom.cellOptions", &json!({ "type": "gauge", "mode": "basic" })).property(
+        "Trend",
+        "custom.cellOptions",
+        &json!({ "type": "sparkline", "hideValue": true }),
+    )
 }
 
 /// The alerts that fire now, or soon will, for the cluster shown.

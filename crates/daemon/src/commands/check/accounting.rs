@@ -1,5 +1,5 @@
-//! slurmdbd, where a collector reads it: whether it answers, what it keeps from this user, and what the queue must hold of finished
-//! jobs.
+//! slurmdbd, if a collector reads it: whether it answers, what it hides from this user, and how much room finished jobs
+//! need in the queue.
 
 use anyhow::Result;
 use size::Size;
@@ -28,7 +28,7 @@ pub(super) async fn look(config: &Config, reading: Option<&Reading>, report: &mu
     if asks {
         let request = Request::new(ReplyKind::Slurmdbd, ReplyOptions::default());
         match read_once(config.slurm.clone(), request).await {
-            Ok(_) => report.good("slurmdbd: tells its statistics to this user")?,
+            Ok(_) => report.good("slurmdbd: gives its statistics to this user")?,
             Err(error) => report.wrong(&format!("slurmdbd: its statistics: {error}"), error.advice())?,
         }
     }
@@ -61,7 +61,7 @@ fn of_slurmctld(plan: Plan, min_job_age: u32, report: &mut Report) -> Result<()>
     let told = format!("finished jobs: no slurmdbd; slurmctld keeps a job for MinJobAge, {min_job_age} s");
     if every.saturating_mul(2) > i64::from(min_job_age) {
         return report.wrong(
-            &format!("{told}, and interval is {every} s: jobs may be missed"),
+            &format!("{told}, and interval is {every} s, so jobs may be missed"),
             "Raise MinJobAge in slurm.conf, or lower collectors.finished.interval to less than half of it.",
         );
     }

@@ -1,7 +1,8 @@
 //! Where Carbon's own configuration is.
 //!
-//! It can be read where Carbon is on this host, or a copy of its folder is named. A file of this host says nothing of a
-//! Carbon elsewhere, nor of another Carbon here: the ports in carbon.conf must be those that are sent to.
+//! It can be read if Carbon is on this host, or if a copy of its folder is named. A file on this host says nothing
+//! about a Carbon elsewhere, nor about another Carbon here. So the ports in carbon.conf must be those of the
+//! destination.
 
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The queue's folder, and every Carbon: whether it accepts connections, and reads what comes through them.
+//! The queue's folder, and every Carbon: whether it accepts connections and reads from them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Error, ErrorKind, Write};
@@ -132,7 +132,7 @@ async fn within_time<C: Stream>(
 }
 
 /// The canary, where there is one, and the proof that it was read: the receiver closes the connection in answer to our
-/// half-close, and another connection to it stands.
+/// half-close, and there is another connection to it.
 async fn send<C: Stream>(
     connection: C,
     to: &Destination,
@@ -179,7 +179,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     if let Err(error) = try_writing(dir) {
         return report.wrong(
             &format!("queue: {name} cannot be written to: {error}"),
-            "It must belong to the daemon's user: check as that one, `sudo -u slurm-graphite slurm-graphite check …`.",
+            "It must belong to the daemon's user; run this check as that user, `sudo -u slurm-graphite slurm-graphite check …`.",
         );
     }
     let Some(free) = free(dir) else {
@@ -199,7 +199,7 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     report.good(&format!("queue: {name} is writable by {user}; {room}{}", unit(dir, file)))
 }
 
-/// What the systemd unit wants besides: this program was not started by it. `file` is the configuration, whose name is that of
+/// What the systemd unit needs in addition: this program was not started by it. `file` is the configuration, whose name is that of
 /// an instance of the template unit.
 fn unit(dir: &Path, file: Option<&Path>) -> String {
     let instance = file.and_then(Path::file_stem).map(|name| format!("{STATE}-{}", name.display()));

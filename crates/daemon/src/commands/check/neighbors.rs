@@ -1,4 +1,5 @@
-//! The other configurations in the folder of the default one, each another daemon's: no two may share paths or a queue.
+//! The other configurations in the folder of the default one. Each belongs to another daemon, and no two may share
+//! paths or a queue.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ pub(super) fn look(config: &Config, connects: bool, report: &mut Report) -> Resu
     Ok(())
 }
 
-/// Every file of the folder that `slurm-graphite@NAME.service` could start, but for `file`.
+/// Every file of the folder that `slurm-graphite@NAME.service` could start, except for `file`.
 fn others(folder: &Path, file: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut others: Vec<PathBuf> =

@@ -1,6 +1,6 @@
 //! `--read-back`: asks graphite-web for the canary, by a plain HTTP/1.0 request, which needs no library.
 //!
-//! Only http is spoken, without a password: graphite-web can be asked on its own host and port.
+//! Only http without a password is supported, because graphite-web can be asked on its own host and port.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn values(answer: &[u8]) -> Result<Vec<f64>> {
         bail!("graphite-web answers {}", head.lines().next().unwrap_or_default());
     }
     let series: serde_json::Value =
-        serde_json::from_str(body).map_err(|_| anyhow!("its answer is not JSON: is that graphite-web?"))?;
+        serde_json::from_str(body).map_err(|_| anyhow!("its answer is not JSON: is this graphite-web?"))?;
     let points = series.as_array().into_iter().flatten().filter_map(|one| one.get("datapoints")?.as_array());
     Ok(points.flatten().filter_map(|point| point.get(0)?.as_f64()).collect())
 }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(answer("200 OK", body), Ok(vec![1_795_248_001.0]));
         assert_eq!(answer("200 OK", "[]"), Ok(vec![]));
         assert!(answer("301 Moved", "").is_err_and(|error| error.contains("301 Moved")));
-        assert!(answer("200 OK", "<html>").is_err_and(|error| error.contains("is that graphite-web")));
+        assert!(answer("200 OK", "<html>").is_err_and(|error| error.contains("is this graphite-web")));
         assert!(values(b"SSH-2.0").is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Carbon's rules for series: which one is the first that matches a path, and what it keeps.
 //!
-//! Pure: paths and the text of files in, rules out. A pattern is searched for, not anchored, and the first rule in
-//! the file's order wins. What no rule matches is kept a point a minute for 7 days, and averaged.
+//! Pure: paths and the text of files in, rules out. A pattern is searched for, not anchored, and the first rule in the
+//! file's order wins. If no rule matches, Carbon keeps one point a minute for 7 days, and averages.
 
 use regex::bytes::{Regex, RegexBuilder};
 

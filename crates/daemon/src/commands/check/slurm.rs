@@ -1,7 +1,7 @@
 //! slurm.conf, munge, libslurm and slurmctld, in the order in which each needs the one before.
 //!
-//! munge is asked without its library: a munged that serves closes a connection on which nothing was asked, and one
-//! that is stopped does not. Whether the key is the cluster's only slurmctld's answer tells.
+//! munged is tested without its library: a working munged closes a connection on which nothing was requested, and a
+//! stopped one does not. Only slurmctld's answer shows whether the key is the cluster's.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub(super) async fn look(config: &Config, report: &mut Report) -> Result<Option<
 /// Whether this host is one of SlurmctldHost.
 async fn follow(config: &Config, report: &mut Report) -> Result<()> {
     let Some((ahead, _)) = ahead_of(read_once(config.slurm.clone(), Follow::request()).await) else {
-        return report.unknown("follow: the reader does not tell which controller this host is");
+        return report.unknown("follow: the reader did not report which controller this host is");
     };
     let name = |index: Option<u32>| ahead.hosts.get(usize::try_from(index?).ok()?);
     match (name(ahead.own), name(ahead.answers)) {
@@ -182,7 +182,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
             Err(error) => {
                 report.wrong(
                     &format!("slurm.conf: {name}: {error}{how}"),
-                    "Let the daemon's user read it and enter every folder above it.",
+                    "The daemon's user must be able to read it and to enter every folder above it.",
                 )?;
                 return Ok(None);
             }
@@ -197,7 +197,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
     Ok(Some(SlurmConf { munge: true, socket: MUNGE_SOCKET.into(), certain: false }))
 }
 
-/// It may lie on a file system that hangs.
+/// It may be on a file system that hangs.
 async fn read(path: &Path) -> std::io::Result<String> {
     let path = path.to_owned();
     let reading = tokio::task::spawn_blocking(move || std::fs::read(path));

@@ -1,4 +1,4 @@
-//! Carbon's own configuration, where it can be read: whether its rules fit what the daemon sends.
+//! Carbon's own configuration, if it can be read: whether its rules fit what the daemon sends.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -269,7 +269,8 @@ fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Re
     if config.has_tags_only() {
         let count = exact(series).count();
         return report.unknown(&format!(
-            "{title}: {limit} new series a minute; whether these {count} are there is not looked at, because the files of series with tags are named by hashes"
+            "{title}: {limit} new series a minute; how many of these {count} exist is not checked, because the files of series with \
+             tags are named by hashes"
         ));
     }
     let whisper = caches().find_map(|section| section.get("local_data_dir")).map(Path::new);

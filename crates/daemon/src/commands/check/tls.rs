@@ -47,8 +47,8 @@ fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut 
         Ok(found) => found.iter().try_for_each(|certificate| expiry(&name, certificate, is_needed, report)),
         Err(error) => report.wrong(
             &format!("carbon {}: {key}: {error}", to.name),
-            "It must be a file of certificates in PEM, readable by the daemon's user: check as that one. Below /home or /root \
-             the unit needs ProtectHome=read-only in a drop-in.",
+            "It must be a file of certificates in PEM that the daemon's user can read; run this check as that user. Below /home or \
+             /root the unit needs ProtectHome=read-only in a drop-in.",
         ),
     }?;
     Ok(found.is_ok())

@@ -1,7 +1,7 @@
-//! slurm-graphite.toml(5), from the shipped file: what its comments say of a key is said there and nowhere else.
+//! slurm-graphite.toml(5), made from the comments of the shipped file.
 //!
-//! A comment belongs to the key or the table's head that comes next, in a paragraph of its own where an empty line is
-//! between; before all keys it is about the file. `#key = …`, without a space, is a key that has no default.
+//! A comment belongs to the key or table head that follows it. After an empty line it is a paragraph of its own.
+//! Comments before the first key are about the file. `#key = …`, without a space, is a key without a default.
 
 use super::roff::ManualPage;
 
@@ -9,7 +9,7 @@ use super::roff::ManualPage;
 pub(super) fn page(toml: &str) -> String {
     let mut page = ManualPage::new("slurm-graphite.toml", 5, "the configuration of slurm-graphite");
     page.section("DESCRIPTION");
-    page.text("A file in TOML. What follows is the file that is installed.");
+    page.text("This file is written in TOML. The following is the file as it is installed.");
     let mut comment = String::new();
     let mut in_keys = false;
     for line in toml.lines() {

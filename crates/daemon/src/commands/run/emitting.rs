@@ -1,4 +1,4 @@
-//! What becomes of a tick: its outcome in the log, its batch, and where that goes.
+//! What is made of a tick: a log line about its outcome, and its batch for the queue.
 
 use std::fmt;
 
@@ -37,7 +37,7 @@ impl Daemon {
         if nameless && !self.logged_nameless {
             warn!(
                 prefix = %self.config.prefix,
-                "the prefix needs the cluster's name, which is not known yet: nothing is sent until slurmctld has told it"
+                "nothing is sent yet: the prefix needs the cluster's name, which slurmctld has not reported"
             );
         } else if !nameless && self.logged_nameless {
             info!(cluster = self.cluster.as_deref(), "the cluster's name is known; points are sent now");

@@ -1,4 +1,4 @@
-//! `[slurm] follow` in the daemon's loop: which ticks ask slurmctld, and what is published where it waits.
+//! `[slurm] follow` in the daemon's loop: which ticks ask slurmctld, and what a waiting host publishes.
 
 use std::time::Duration;
 
@@ -98,12 +98,12 @@ impl Daemon {
         self.slurmctld.note_standby(unix_now());
         if self.logged != LoggedState::Standby {
             let ahead = self.follow.as_ref().and_then(Follow::host_ahead);
-            info!(ahead, "this host's slurmctld is a backup; its daemon publishes its own figures alone");
+            info!(ahead, "this host's slurmctld is a backup; only the daemon's own figures are published");
             self.logged = LoggedState::Standby;
         }
     }
 
-    /// What a tick's outcome tells of who is active; whether figures of the cluster are published.
+    /// What a tick's outcome says about who is active; whether figures of the cluster are published.
     pub(super) fn follow_outcome(&mut self, outcome: &TickOutcome) -> bool {
         let Some(follow) = &mut self.follow else { return true };
         let role = match outcome {
@@ -117,7 +117,7 @@ impl Daemon {
         (self.health.standby, self.health.handover) = (Some(!is_active), Some(change.handover));
         if change.handover {
             info!("the active slurmctld runs on this host now; its figures are published");
-            // Nothing is held against a reading from before others were active.
+            // Nothing is compared with a reading from before others were active.
             let recall = |name| self.memories.recall(name);
             self.collecting = Collecting::start(self.config.interval, &self.config.collectors, recall);
             if let Some(survey) = &mut self.survey {

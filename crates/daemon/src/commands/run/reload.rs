@@ -136,7 +136,7 @@ impl Daemon {
         self.tell_status();
     }
 
-    /// A collector whose settings stay goes on with its last reading and all that it has counted, and so does the survey.
+    /// A collector whose settings stay continues with its last reading and all that it has counted, and so does the survey.
     fn change_collecting(&mut self, config: &Config) {
         let (old, new) = (&self.config, config);
         let is_another = new.slurm != old.slurm;

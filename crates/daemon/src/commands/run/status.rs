@@ -1,4 +1,4 @@
-//! What the daemon tells of itself: to systemd in words, and to `status` when that asks.
+//! What the daemon reports about itself: to systemd in words, and to `status` on request.
 
 use super::{Daemon, LoggedState, clock_time, unix_now};
 use crate::source::{Outcome, Source};

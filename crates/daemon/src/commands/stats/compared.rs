@@ -1,4 +1,4 @@
-//! A reading beside the one before it, for people: the interval, and what each row of the RPC tables grew by.
+//! A reading compared with the one before it, for people: the interval, and the growth of each row of the RPC tables.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;

@@ -1,6 +1,6 @@
-//! What sdiag prints, in its words and order, with the figures of the interval beside where there were two readings.
+//! What sdiag prints, in its words and order, with the figures of the interval next to it if there are two readings.
 //!
-//! A line of sdiag's is never changed, only added to.
+//! A line of sdiag is never changed, only extended.
 
 use std::fmt::{Display, Write};
 

@@ -31,7 +31,7 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
     whole(&reading, ReplyKind::Finished)?;
     let Some(Reply::Finished(finished)) = &reading.reply else { bail!("no jobs in slurmdbd's reply") };
     if finished.min_job_age.is_some() {
-        bail!("this cluster has no slurmdbd, and slurmctld does not have the jobs of an hour");
+        bail!("this cluster has no slurmdbd, and slurmctld does not keep the jobs of an hour");
     }
     let table = FinishedTable::new(by, since, finished);
     print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })

@@ -1,4 +1,4 @@
-//! A daemon's document as lines for a person, each with its mark.
+//! The daemon's status as lines for a person, each with a mark.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, S
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Well,
-    /// Not well, but for no longer than `--max-age`, or without harm yet.
+    /// Not OK, but for no longer than `--max-age`, or without harm yet.
     NotYet,
     Wrong,
 }
@@ -32,7 +32,7 @@ pub(super) struct StatusLine {
     pub(super) text: String,
 }
 
-/// The present moment, and how long something may be not well.
+/// The present moment, and how long something may be not OK.
 #[derive(Clone, Copy)]
 struct Judge {
     now: i64,
@@ -63,7 +63,7 @@ pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusL
     let line =
         |subject: &str, (mark, text): (Mark, String)| StatusLine { mark, subject: subject.to_owned(), text };
     let file = document.config.as_ref().map(|file| file.display().to_string());
-    let file = file.unwrap_or_else(|| "flags and defaults alone".to_owned());
+    let file = file.unwrap_or_else(|| "flags and defaults only".to_owned());
     let configuration = match &document.refused {
         None => (Mark::Well, file),
         Some(refused) => {

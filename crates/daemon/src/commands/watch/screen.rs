@@ -1,7 +1,6 @@
 //! What `stats --watch` draws: lines for a terminal of this size, from one reading and the one before.
 //!
-//! Knows no terminal and no clock. Nothing of slurmctld's or of a name service's reaches the screen as a control
-//! character.
+//! Has no terminal and no clock. No control character from slurmctld or a name service reaches the screen.
 
 use std::borrow::Cow;
 

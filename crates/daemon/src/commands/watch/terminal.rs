@@ -1,4 +1,4 @@
-//! A terminal while it is drawn on: no echo, no scrolling back, and as it was when this ends, however it ends.
+//! A terminal while it is drawn on: no echo, no scrollback. It is restored at the end, however the program ends.
 //!
 //! The sequences are those of ECMA-48 and of xterm that every terminal in use knows; there are seven of them.
 

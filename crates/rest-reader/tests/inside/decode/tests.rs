@@ -1,4 +1,4 @@
-//! Any text is figures or an error, and what is changed in an answer is never another figure than it says.
+//! Any text yields figures or an error, and a changed answer never yields a figure that it does not contain.
 
 mod versions;
 
