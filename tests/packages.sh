@@ -48,7 +48,7 @@ dist)
 rpm) build="$(wanted) rpm" tests= programs='gcc rpmbuild' ;;
 chroot) build='debootstrap lintian rpm rpmlint zsh fish' tests= ;;
 # Without the last three a Slurm that is built has no slurmrestd.
-releases) tests="$tests debootstrap make liblua5.3-dev libmunge-dev pkgconf libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
+releases) tests="$tests debootstrap make liblua5.3-dev libmariadb-dev libmunge-dev pkgconf libhttp-parser-dev libjson-c-dev libjwt-dev" ;;
 esac
 
 if ! command -v cargo >/dev/null; then

@@ -9,7 +9,7 @@ mod jobs;
 
 use std::time::Duration;
 
-use sandbox::{Folder, Slurm, Slurmrestd, Way};
+use sandbox::{Folder, Slurm, Slurmdbd, Slurmrestd, Way};
 
 const SOON: Duration = Duration::from_secs(15);
 const DOWN: &str = "no reading; trying at every tick";
@@ -26,8 +26,16 @@ fn cluster_with(way: Way, seconds: u32, conf: &str) -> (Folder, Slurm, Slurmrest
     Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
     let text = std::fs::read_to_string(slurm.conf()).unwrap();
     std::fs::write(slurm.conf(), text + conf).unwrap();
-    slurm.start_all().unwrap();
+    // That of 23.02 answers only while slurmdbd does.
+    let needs_slurmdbd = slurm.release().unwrap().starts_with("23.02");
+    let slurmdbd = needs_slurmdbd.then(|| Slurmdbd::start(&folder, &mut slurm).unwrap());
+    if slurmdbd.is_none() {
+        slurm.munged.start().unwrap();
+    }
+    slurm.slurmctld.start().unwrap();
+    slurm.slurmd.start().unwrap();
     let mut rest = Slurmrestd::new(&folder, &slurm, way).unwrap();
+    rest.slurmdbd = slurmdbd;
     rest.process.start().unwrap();
     if way == Way::Token {
         rest.renew(&slurm, seconds).unwrap();

@@ -63,16 +63,8 @@ impl Accounting {
         let path = folder.path();
         let port = free_port()?;
         configure(path, slurm.conf(), port, [free_port()?, free_port()?], slurm_conf)?;
-        // slurmdbd takes no number for its user.
-        let user = slurm.run("id", &["-un"])?;
-        write_slurmdbd_conf(path, port, &format!("SlurmUser={user}{slurmdbd_conf}"))?;
+        let slurmdbd = slurmdbd(folder, &slurm, port, slurmdbd_conf)?;
         let mariadbd = mariadbd(folder)?;
-        let answers = slurm.question("sacctmgr", &["-n", "show", "cluster"]);
-        let slurmdbd = Process::of(folder, "slurmdbd", slurm.words("slurmdbd")?)
-            .args(["-D"])
-            .env("SLURM_CONF", slurm.conf())
-            .env("MYSQL_UNIX_PORT", socket(path))
-            .ready(move || proc::listening(port) && answers().is_ok());
         let [first, second] = NODES;
         slurm.slurmd = slurm.slurmd_of(folder, first)?;
         let second_slurmd = slurm.slurmd_of(folder, second)?;
@@ -84,10 +76,7 @@ impl Accounting {
     fn start_all(&mut self) -> Result<()> {
         self.slurm.munged.start()?;
         self.mariadbd.start()?;
-        self.sql(
-            "create database slurm_acct_db; create user slurm@localhost identified by 'x'; \
-             grant all on slurm_acct_db.* to slurm@localhost",
-        )?;
+        self.sql(EMPTY_DATABASE)?;
         self.slurmdbd.start()?;
         self.fill()?;
         self.second_slurmd.spawn()?;
@@ -122,11 +111,31 @@ impl Accounting {
     /// # Errors
     /// MariaDB does not run, or refuses: with its message.
     pub fn sql(&self, statements: &str) -> Result<String> {
-        let mut command = crate::command(&self.folder, &find_program("timeout")?);
-        command.args(["--kill-after=1", "60"]).arg(find_program("mariadb")?);
-        let socket = format!("--socket={}", socket(&self.folder).display());
-        programs::output(command, ["--no-defaults", "--user=root", &socket, "-N", "-B", "-e", statements])
+        sql(&self.folder, statements)
     }
+}
+
+pub(crate) const EMPTY_DATABASE: &str = "create database slurm_acct_db; create user slurm@localhost identified by 'x'; \
+                                         grant all on slurm_acct_db.* to slurm@localhost";
+
+pub(crate) fn sql(folder: &Path, statements: &str) -> Result<String> {
+    let mut command = crate::command(folder, &find_program("timeout")?);
+    command.args(["--kill-after=1", "60"]).arg(find_program("mariadb")?);
+    let socket = format!("--socket={}", socket(folder).display());
+    programs::output(command, ["--no-defaults", "--user=root", &socket, "-N", "-B", "-e", statements])
+}
+
+/// slurmdbd on this port, not started.
+pub(crate) fn slurmdbd(folder: &Folder, slurm: &Slurm, port: u16, conf: &str) -> Result<Process> {
+    // slurmdbd takes no number for its user.
+    let user = slurm.run("id", &["-un"])?;
+    write_slurmdbd_conf(folder.path(), port, &format!("SlurmUser={user}{conf}"))?;
+    let answers = slurm.question("sacctmgr", &["-n", "show", "cluster"]);
+    Ok(Process::of(folder, "slurmdbd", slurm.words("slurmdbd")?)
+        .args(["-D"])
+        .env("SLURM_CONF", slurm.conf())
+        .env("MYSQL_UNIX_PORT", socket(folder.path()))
+        .ready(move || proc::listening(port) && answers().is_ok()))
 }
 
 fn socket(folder: &Path) -> PathBuf {
@@ -144,7 +153,7 @@ const SMALL: [&str; 5] = [
 ];
 
 /// A MariaDB of this machine, whatever Slurm the sandbox runs.
-fn mariadbd(folder: &Folder) -> Result<Process> {
+pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
     let path = folder.path().join("db");
     fs::create_dir(&path)?;
     // slurmdbd may run as another user in a chroot.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::root::Root;
-use crate::{Folder, Process, Slurm, find_program, free_port, proc};
+use crate::{Folder, Process, Slurm, Slurmdbd, find_program, free_port, proc};
 
 /// slurmrestd refuses to be root.
 const NOBODY: u32 = 65534;
@@ -33,6 +33,8 @@ pub struct Slurmrestd {
     /// Where it listens.
     pub url: String,
     token: PathBuf,
+    /// Where slurmrestd needs one.
+    pub slurmdbd: Option<Slurmdbd>,
 }
 
 impl Slurmrestd {
@@ -132,7 +134,7 @@ impl Slurmrestd {
         // Without it slurmrestd would speak for itself.
         let process = if way == Way::Token { process.env("SLURM_JWT", "daemon") } else { process };
         let port = if way == Way::Token { port } else { 0 };
-        Ok(Self { process, port, url, token: folder.path().join("token") })
+        Ok(Self { process, port, url, token: folder.path().join("token"), slurmdbd: None })
     }
 
     /// The keys of `[slurm]` with which the daemon asks it.

@@ -81,13 +81,44 @@ impl RpcHistory {
         family: &str,
         timestamp: i64,
         metrics: &[Metric<CallsRow>],
-        users: (&[RpcUser], &Tables),
+        (rows, tables): (&[RpcUser], &Tables),
         growth: Option<&Growth>,
         points: &mut Points<'_>,
     ) {
-        if let Some(user_paths) = &mut self.user_paths {
-            push_users(family, user_paths, timestamp, metrics, users, growth, points);
+        let Some(user_paths) = &mut self.user_paths else { return };
+        let grown = Growth::of(growth, |tables| &tables.users);
+        let none = grown.map(|(_, none)| none);
+        let users: BTreeMap<u32, &RpcUser> = rows.iter().map(|user| (user.id, user)).collect();
+        let seconds = none.map(|none| none.seconds);
+        let candidates: Vec<(Candidate<'_>, Option<Calls>)> = users
+            .values()
+            .map(|user| {
+                let grown = grown.and_then(|(users, _)| users.get(&user.id).copied());
+                (candidate(user, grown, seconds), grown)
+            })
+            .collect();
+        let ranked: Vec<Candidate<'_>> = candidates.iter().map(|(user, _)| *user).collect();
+        user_paths.update(timestamp, &ranked);
+
+        let mut others = CallsRow { interval: none, ..CallsRow::default() };
+        let mut without = 0_usize;
+        for (user, grown) in &candidates {
+            let (calls, grown) = (tables.users.get(&user.uid).copied().unwrap_or_default(), *grown);
+            if let Some(path) = user_paths.member(user) {
+                let interval = none.and_then(|none| Some(RowGrowth { calls: grown?, ..none }));
+                let row = CallsRow { calls, interval };
+                points.push(&format!("{family}.user.{path}"), metrics, &row);
+            } else {
+                without += 1;
+                others.calls += calls;
+                if let (Some(interval), Some(grown)) = (&mut others.interval, grown) {
+                    interval.calls += grown;
+                }
+            }
         }
+        let below = format!("{family}.others");
+        points.push(&below, metrics, &others);
+        points.push(&below, MEMBERS, &without);
     }
 
     /// The next reading is compared with this one.
@@ -122,50 +153,6 @@ pub(crate) fn push_types(
     points.push(&format!("{family}.total"), total, &row);
 }
 
-fn push_users(
-    family: &str,
-    user_paths: &mut UserPaths,
-    now: i64,
-    metrics: &[Metric<CallsRow>],
-    (rows, tables): (&[RpcUser], &Tables),
-    growth: Option<&Growth>,
-    points: &mut Points<'_>,
-) {
-    let grown = Growth::of(growth, |tables| &tables.users);
-    let none = grown.map(|(_, none)| none);
-    let users: BTreeMap<u32, &RpcUser> = rows.iter().map(|user| (user.id, user)).collect();
-    let seconds = none.map(|none| none.seconds);
-    let candidates: Vec<(Candidate<'_>, Option<Calls>)> = users
-        .values()
-        .map(|user| {
-            let grown = grown.and_then(|(users, _)| users.get(&user.id).copied());
-            (candidate(user, grown, seconds), grown)
-        })
-        .collect();
-    let ranked: Vec<Candidate<'_>> = candidates.iter().map(|(user, _)| *user).collect();
-    user_paths.update(now, &ranked);
-
-    let mut others = CallsRow { interval: none, ..CallsRow::default() };
-    let mut without = 0_usize;
-    for (user, grown) in &candidates {
-        let (calls, grown) = (tables.users.get(&user.uid).copied().unwrap_or_default(), *grown);
-        if let Some(path) = user_paths.member(user) {
-            let interval = none.and_then(|none| Some(RowGrowth { calls: grown?, ..none }));
-            let row = CallsRow { calls, interval };
-            points.push(&format!("{family}.user.{path}"), metrics, &row);
-        } else {
-            without += 1;
-            others.calls += calls;
-            if let (Some(interval), Some(grown)) = (&mut others.interval, grown) {
-                interval.calls += grown;
-            }
-        }
-    }
-    let below = format!("{family}.others");
-    points.push(&below, metrics, &others);
-    points.push(&below, MEMBERS, &without);
-}
-
 /// By RPC time. Who keeps a thread at work for a tenth of the time is heavy.
 fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Candidate<'_> {
     let busy = |grown: Calls| {
@@ -181,29 +168,20 @@ fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Cand
     }
 }
 
-const TOTAL_TIME: Metric<CallsRow> = Metric {
-    leaf: "total_time",
-    unit: "µs",
-    rollup: Rollup::Last,
-    value: |r| number(r.calls.time),
-    meaning: "total time of those RPCs",
-};
+#[rustfmt::skip]
+const TOTAL_TIME: Metric<CallsRow> =
+    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| number(r.calls.time),
+        meaning: "total time of those RPCs" };
 
-const CALLS_PER_MINUTE: Metric<CallsRow> = Metric {
-    leaf: "calls_per_minute",
-    unit: "1/min",
-    rollup: Rollup::Average,
-    value: calls_per_minute,
-    meaning: "RPCs served in the interval, per minute",
-};
+#[rustfmt::skip]
+const CALLS_PER_MINUTE: Metric<CallsRow> =
+    Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
+        meaning: "RPCs served in the interval, per minute" };
 
-const INTERVAL_MEAN_TIME: Metric<CallsRow> = Metric {
-    leaf: "interval_mean_time",
-    unit: "µs",
-    rollup: Rollup::Average,
-    value: interval_mean_time,
-    meaning: "mean time of an RPC in the interval; no point without an RPC",
-};
+#[rustfmt::skip]
+const INTERVAL_MEAN_TIME: Metric<CallsRow> =
+    Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
+        meaning: "mean time of an RPC in the interval; no point without an RPC" };
 
 const fn served(since: &'static str) -> Metric<CallsRow> {
     let value = |row: &CallsRow| number(row.calls.count);

@@ -2,6 +2,9 @@
 
 use slurm_snapshot::Stage;
 
+/// `ESLURM_DB_CONNECTION`.
+const NO_SLURMDBD: i32 = 7000;
+
 /// What failed, and how far the request came.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
@@ -41,6 +44,10 @@ impl RestProblem {
             Stage::Token => {
                 "It has expired, is for another user or from another key, or AuthAltTypes=auth/jwt is missing in slurm.conf. Renew it: \
                  `scontrol token username=NAME lifespan=SECONDS`. On a socket, run the daemon as slurmrestd's user."
+            }
+            Stage::Slurmctld if self.errno == NO_SLURMDBD => {
+                "slurmrestd of 23.02 opens a connection to slurmdbd for each request, with the request's token. Is slurmdbd running, \
+                 does slurmdbd.conf have slurm.conf's AuthAltTypes and AuthAltParameters, and is the token valid?"
             }
             Stage::Slurmctld => {
                 "slurmrestd answers, but slurmctld does not answer or refuses. Try `scontrol ping` and `sdiag` there."

@@ -13,6 +13,9 @@ use super::{SOON, cluster, cluster_with};
 /// Before this release slurmrestd tells neither RPCs nor nodes nor licences.
 const FIRST_WITH_ALL: &str = "22.05";
 
+/// slurmrestd of this release does not tell whether a partition is up.
+const WITHOUT_STATES: &str = "23.02";
+
 /// What a request itself moves, and what is of the moment.
 const MOVES: [&str; 4] = ["req_time", "server_thread_count", "job_states_ts", "seconds"];
 
@@ -199,8 +202,10 @@ fn nodes_partitions_licences_and_reservations_are_those_of_libslurm() {
     };
     let has_all = slurm.release().unwrap().as_str() >= FIRST_WITH_ALL;
     let is_told = |reply: &Reply| has_all || matches!(reply, Reply::Reservations(_) | Reply::Controllers(_));
-    let one =
-        |replies: Vec<Reply>| -> Vec<Reply> { replies.into_iter().filter(is_told).map(comparable).collect() };
+    let has_states = !slurm.release().unwrap().starts_with(WITHOUT_STATES);
+    let one = |replies: Vec<Reply>| -> Vec<Reply> {
+        replies.into_iter().filter(is_told).map(|reply| comparable(reply, has_states)).collect()
+    };
     let seen = wait::until_some("the same twice", SOON * 2, || {
         slurm.run("scontrol", &["update", "nodename=localhost", "state=drain", "reason=test"]).ok()?;
         let before = one(libslurm());
@@ -245,7 +250,7 @@ fn replies(mut reader: Command) -> Vec<Reply> {
 }
 
 /// Without what slurmrestd does not tell, and what is of the moment.
-fn comparable(reply: Reply) -> Reply {
+fn comparable(reply: Reply, has_states: bool) -> Reply {
     match reply {
         Reply::Nodes(mut nodes) => {
             let whole: &mut Nodes = &mut nodes;
@@ -254,6 +259,9 @@ fn comparable(reply: Reply) -> Reply {
                 partitions.last_update = 0;
                 // Told up to 22.05, and from 26.05 on.
                 partitions.partitions.iter_mut().for_each(|row| (row.default, row.hidden) = (None, None));
+                if !has_states {
+                    partitions.partitions.iter_mut().for_each(|row| row.state.clear());
+                }
             }
             whole.rows.iter_mut().for_each(|row| row.cpu_load = None);
             Reply::Nodes(nodes)

@@ -51,10 +51,7 @@ async fn a_tick_of_a_clock_that_was_a_day_ahead_or_behind_expires_when_its_time_
 
 #[tokio::test]
 async fn the_age_of_a_tick_goes_on_over_a_restart_of_the_daemon() {
-    let dir = tempfile::tempdir().unwrap();
-    let queue = queue_in(dir.path());
-    queue.push(&batch(1));
-    assert_eq!(queue.close().await, 1);
+    let dir = left_behind().await;
     let again = Queue::open(Some(dir.path().to_owned()), an_hour(), &NAMES.map(str::to_owned));
     until(&again, |state| state.restored).await;
     assert_eq!(again.place("a").status().due, 1, "its timestamp is of 1970");

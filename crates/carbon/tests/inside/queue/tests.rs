@@ -39,6 +39,22 @@ fn with(store: Store) -> Queue {
     Queue { shared: Arc::new(SharedQueue { state, store: Some(store), lock, appended: Notify::new() }) }
 }
 
+/// A queue in `dir`, once what an earlier run has left there is read.
+async fn reopened(dir: &std::path::Path) -> Queue {
+    let queue = queue_in(dir);
+    until(&queue, |state| state.restored).await;
+    queue
+}
+
+/// The folder of a run that ended with a tick.
+async fn left_behind() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let queue = queue_in(dir.path());
+    queue.push(&batch(1));
+    assert_eq!(queue.close().await, 1);
+    dir
+}
+
 fn batch(timestamp: i64) -> Batch {
     let mut batch = Batch::new(timestamp);
     batch.push("a".into(), 1.0);
@@ -186,10 +202,7 @@ async fn a_disk_that_does_not_take_the_last_commit_has_what_it_took_before() {
 
 #[tokio::test]
 async fn an_end_before_the_file_has_been_read_does_not_say_that_everything_is_confirmed() {
-    let dir = tempfile::tempdir().unwrap();
-    let queue = queue_in(dir.path());
-    queue.push(&batch(1));
-    assert_eq!(queue.close().await, 1);
+    let dir = left_behind().await;
     let mut disk = Some(HungDisk::new(dir.path()));
     let queue = queue_in(dir.path());
     let (listener, to) = destination().await;
@@ -351,8 +364,7 @@ async fn what_is_kept_by_name_comes_with_its_batch_and_is_there_in_the_next_run(
     // Without points it goes with the next commit, which is the last one here.
     queue.push_with(&Batch::new(3), state(b"three"));
     assert_eq!(queue.close().await, 2);
-    let again = queue_in(dir.path());
-    until(&again, |state| state.restored).await;
+    let again = reopened(dir.path()).await;
     assert_eq!(*again.states().unwrap()["seen"], *b"three");
 }
 
@@ -377,8 +389,7 @@ async fn what_is_kept_without_a_batch_counts_as_kept_when_it_is_on_disk_and_not_
     for file in fs::read_dir(dir.path()).unwrap().flatten() {
         fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
     }
-    let again = queue_in(copy.path());
-    until(&again, |state| state.restored).await;
+    let again = reopened(copy.path()).await;
     assert_eq!(*again.states().unwrap()["seen"], *b"two");
 }
 
