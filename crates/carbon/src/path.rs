@@ -31,7 +31,8 @@ pub enum PathError {
 
 /// Checks that `path` is legal.
 ///
-/// # Errors The first problem.
+/// # Errors
+/// The first problem.
 pub fn check(path: &str) -> Result<(), PathError> {
     if is_short_and_legal(path.as_bytes()) { Ok(()) } else { look_closely(path) }
 }

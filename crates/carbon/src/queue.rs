@@ -123,7 +123,8 @@ impl Queue {
 
     /// Waits until only this process uses the folder. It does not wait for a disk that does not answer.
     ///
-    /// # Errors Another process has used it for 5 s.
+    /// # Errors
+    /// Another process has used it for 5 s.
     pub async fn locked(&self) -> Result<(), QueueLocked> {
         let lock = self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(lock) = lock else { return Ok(()) };
