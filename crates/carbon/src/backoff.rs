@@ -25,7 +25,7 @@ impl Backoff {
         delay
     }
 
-    /// Starts again: something was delivered.
+    /// Starts with the smallest delay again, because something was delivered.
     pub const fn reset(&mut self) {
         self.failures = 0;
     }

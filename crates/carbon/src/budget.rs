@@ -30,7 +30,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// One tick, for a connection that was just made.
+    /// A budget of one tick, for a new connection.
     pub(crate) const fn new() -> Self {
         Self { round: 1, left: 1, rests: false, patience: 0, last: Duration::MAX }
     }
@@ -40,22 +40,22 @@ impl Budget {
         self.left > 0
     }
 
-    /// Whether to ask for an answer at once: the round is used up, and the peer is quick.
+    /// Whether to ask for an answer at once, because the round is used up and the peer is quick.
     pub(crate) const fn is_over(&self) -> bool {
         self.left == 0 && !self.rests && !self.is_patient()
     }
 
-    /// Whether the peer lately did not answer in time: it gets more time to read.
+    /// Whether the peer recently failed to answer in time and gets more time to read.
     pub(crate) const fn is_patient(&self) -> bool {
         self.patience > 0
     }
 
-    /// A tick of the backlog is written.
+    /// Counts a tick of the backlog that was written.
     pub(crate) const fn spend(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
-    /// No answer can be asked for.
+    /// Called when no answer can be requested.
     pub(crate) fn unasked(&mut self) {
         self.left = self.left.max(1);
     }

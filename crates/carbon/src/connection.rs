@@ -130,7 +130,7 @@ impl Connection {
         self.try_read_behind(0)
     }
 
-    /// The same, where `own` bytes need not be acknowledged.
+    /// The same, if `own` bytes need not be acknowledged.
     pub(crate) fn try_read_behind(&self, own: u64) -> Result {
         let mut ignored = [0_u8; 512];
         match self.stream.try_read(&mut ignored) {
@@ -142,7 +142,7 @@ impl Connection {
         }
     }
 
-    /// What an end of file is, where `own` bytes need not be acknowledged.
+    /// The meaning of an end of file, if `own` bytes need not be acknowledged.
     pub(crate) fn end(&self, own: u64) -> ConnectionError {
         match (self.unacked(), self.stream.take_error()) {
             (Err(error), _) => error,
@@ -154,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// Waits until our kernel takes more; `read` reads what comes meanwhile.
+    /// Waits until our kernel accepts more; `read` reads what arrives in the meantime.
     pub(crate) async fn progress(&self, read: impl Fn() -> Result) -> Result {
         let progress = async {
             while !self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?.is_writable() {

@@ -41,7 +41,7 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// What an administrator looks at first; `None` where a restart of the receiver is the usual reason.
+    /// What an administrator should check first; `None` if a restart of the receiver is the usual reason.
     #[must_use]
     pub const fn advice(&self) -> Option<&'static str> {
         match self {
@@ -62,5 +62,5 @@ fn reason(error: &io::Error) -> String {
     text.strip_prefix("failed to lookup address information: ").map_or(text.clone(), str::to_owned)
 }
 
-/// What a connection is asked to do.
+/// The result of an operation on a connection.
 pub(crate) type Result<T = (), E = ConnectionError> = std::result::Result<T, E>;

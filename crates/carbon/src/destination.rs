@@ -9,17 +9,17 @@ use crate::wire::{MetricNames, Protocol};
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// What it is called in logs and metrics, and where its place in the queue is kept.
+    /// Its name in logs and metrics, and the key of its place in the queue.
     pub name: String,
     /// Looked up when a connection is lost or cannot be made.
     pub address: Address,
     /// What the peer reads.
     pub protocol: Protocol,
-    /// What the points are called there.
+    /// How its points are named.
     pub names: MetricNames,
-    /// Of the connection.
+    /// The connection's time-outs.
     pub timeouts: Timeouts,
-    /// `None`: bytes go over TCP as they are.
+    /// `None`: plain TCP.
     pub tls: Option<Tls>,
     /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.
     pub replay_rate: Option<u32>,
@@ -51,7 +51,7 @@ pub struct Timeouts {
     pub connect: Duration,
     /// How soon the peer must answer a half-close.
     pub stall: Duration,
-    /// How long a peer may read nothing, or not answer a half-close, before its connection is given up.
+    /// How long a peer may read nothing, or not answer a half-close, before its connection is closed.
     pub pause: Duration,
 }
 

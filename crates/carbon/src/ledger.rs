@@ -71,7 +71,8 @@ impl Ledger {
         Self { resend_window, ..Self::default() }
     }
 
-    /// A tick that was just collected, or, not `fresh`, one of an earlier run of the daemon, which may have been written.
+    /// Inserts a tick that was just collected, or, if not `fresh`, one of an earlier run of the daemon, which may have
+    /// been written already.
     pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
         self.due.insert((false, batch));
         let (stage, sent) = (DeliveryStage::Due, false);
@@ -89,7 +90,7 @@ impl Ledger {
         self.due.first().map(|&(_, batch)| (batch, true))
     }
 
-    /// How many frames of a due tick need not be written: with a window of zero nothing is written twice.
+    /// How many frames of a due tick need not be written, because with a window of zero nothing is written twice.
     pub(crate) fn frames_written(&self, batch: u64) -> usize {
         self.entries.get(&batch).map_or(0, |entry| entry.frames)
     }
@@ -150,14 +151,14 @@ impl Ledger {
         self.unprove(|stage| stage == DeliveryStage::Written(connection));
     }
 
-    /// The program did not read for a while, until `now`: that time counts for no window.
+    /// The program did not read for a while, until `now`. That time counts for no window.
     pub(crate) fn doubt_ended(&mut self, now: Instant) {
         for entry in self.entries.values_mut().filter(|entry| matches!(entry.stage, DeliveryStage::Read(_))) {
             entry.stage = DeliveryStage::Read(now);
         }
     }
 
-    /// A loss: everything that is not done is due again. With a window of zero nothing is: it is done.
+    /// A loss: everything that is not done becomes due again. With a window of zero nothing does, because it is done.
     pub(crate) fn lost(&mut self) {
         let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
         self.count_unproved(handed_over);
@@ -180,7 +181,7 @@ impl Ledger {
         }
     }
 
-    /// Takes a tick out of the queue before it is done.
+    /// Removes a tick from the queue before it is done.
     pub(crate) fn remove(&mut self, batch: u64) -> Option<Removed> {
         let entry = self.entries.get_mut(&batch).filter(|entry| !entry.evicted)?;
         if entry.stage == DeliveryStage::Due {
@@ -216,7 +217,7 @@ impl Ledger {
         self.unproved
     }
 
-    /// Whether ticks left the queue that a loss would make due.
+    /// Whether ticks left the queue that would be due after a loss.
     pub(crate) fn is_window_short(&self) -> bool {
         self.entries.values().any(|entry| entry.evicted)
     }

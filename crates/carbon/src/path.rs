@@ -29,10 +29,10 @@ pub enum PathError {
     Long(usize),
 }
 
-/// Whether `path` is legal.
+/// Checks that `path` is legal.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first problem.
 pub fn check(path: &str) -> Result<(), PathError> {
     if is_short_and_legal(path.as_bytes()) { Ok(()) } else { look_closely(path) }
 }

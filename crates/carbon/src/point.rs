@@ -44,13 +44,13 @@ impl Batch {
         Self { timestamp, paths: String::new(), points: Vec::new(), refused: 0 }
     }
 
-    /// Adds a point, unless its path is not legal, its value is NaN or infinite, or the batch's time is before 1970 or behind
-    /// 2106, which receivers cannot read: that is counted.
+    /// Adds a point. It is refused and counted if its path is not legal, its value is NaN or infinite, or the batch's
+    /// time is before 1970 or after 2106, which receivers cannot read.
     pub fn push(&mut self, path: String, value: f64) {
         self.push_joined(&[&path], value);
     }
 
-    /// The same with a path of several parts, which need not be put together before.
+    /// The same with a path in several parts, which need not be joined first.
     pub fn push_joined(&mut self, path: &[&str], value: f64) {
         let start = self.paths.len();
         path.iter().for_each(|part| self.paths.push_str(part));
@@ -69,7 +69,7 @@ impl Batch {
         self.timestamp
     }
 
-    /// The points, in the order they came in.
+    /// The points, in the order in which they were added.
     pub fn points(&self) -> impl ExactSizeIterator<Item = Point<'_>> + Clone {
         let mut start = 0;
         self.points.iter().map(move |&(end, value)| {
@@ -79,7 +79,7 @@ impl Batch {
         })
     }
 
-    /// How many points were refused.
+    /// The number of refused points.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused

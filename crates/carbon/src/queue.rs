@@ -43,7 +43,7 @@ pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 /// The bounds of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the file, or of memory where there is none; the oldest batch goes first.
+    /// Bytes of the file, or of memory if there is no file; the oldest batch is removed first.
     pub max_bytes: u64,
     /// Age of a batch; older ones would overwrite what Carbon has already rolled up.
     pub max_age: Duration,
@@ -51,7 +51,7 @@ pub struct Limits {
     pub resend_window: Duration,
 }
 
-/// How many points a destination never had, and why.
+/// How many points a destination never received, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// `max_bytes` was reached.
@@ -71,9 +71,9 @@ pub struct QueueStatus {
     pub durable_since: Option<i64>,
     /// Batches that were given to the senders without being on disk, since the start.
     pub undurable: u64,
-    /// Points that destinations which are no longer configured never had.
+    /// Points that were never sent to destinations which are no longer configured.
     pub dropped_removed: u64,
-    /// Whether `max_bytes` has lately taken what was within the resend window.
+    /// Whether `max_bytes` recently removed ticks within the resend window.
     pub window_short: bool,
     /// Bytes of the file.
     pub file_bytes: u64,
@@ -101,8 +101,8 @@ struct SharedQueue {
 }
 
 impl Queue {
-    /// Opens the queue for these destinations, in `dir` where there is one. It is ready at once: what an earlier run had kept
-    /// comes when the file has been read.
+    /// Opens the queue for these destinations, in `dir` if there is one. It is ready at once; what an earlier run kept
+    /// is added when the file has been read.
     ///
     /// Must be called within a tokio runtime.
     #[must_use]
@@ -121,10 +121,10 @@ impl Queue {
         Self { shared }
     }
 
-    /// Waits until the folder is this process's alone. A disk that does not answer is not waited for.
+    /// Waits until only this process uses the folder. It does not wait for a disk that does not answer.
     ///
     /// # Errors
-    /// Another process has had it for 5 s.
+    /// Another process has used it for 5 s.
     pub async fn locked(&self) -> Result<(), QueueLocked> {
         let lock = self.shared.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(lock) = lock else { return Ok(()) };
@@ -134,12 +134,13 @@ impl Queue {
         }
     }
 
-    /// Takes a batch in and never waits. An empty one is nothing.
+    /// Adds a batch without waiting. An empty batch is ignored.
     pub fn push(&self, batch: &Batch) {
         self.push_with(batch, []);
     }
 
-    /// The same, with bytes by name that are on disk when the batch is, and never before it: the newest of each name is kept.
+    /// The same, with bytes by name that reach the disk together with the batch, never before it. The newest bytes of
+    /// each name are kept.
     pub fn push_with(&self, batch: &Batch, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) {
         let states: BTreeMap<_, _> = states.into_iter().collect();
         if !states.is_empty() {
@@ -191,8 +192,8 @@ impl Queue {
         state.trim();
     }
 
-    /// Keeps bytes by name without a batch: [`Queue::kept`] says when they are on disk. A disk that refuses them gets them again with
-    /// the next commit.
+    /// Stores bytes by name without a batch. [`Queue::kept`] says when they are on disk. If the disk refuses them, the
+    /// next commit tries again.
     pub fn keep(&self, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) -> u64 {
         let states: BTreeMap<_, _> = states.into_iter().collect();
         let mut state = self.shared.state();
@@ -209,14 +210,14 @@ impl Queue {
         ticket
     }
 
-    /// Waits until what this ticket was given for is on disk, or something newer of the same names. Safe to cancel.
+    /// Waits until the states of this ticket, or newer ones with the same names, are on disk. Safe to cancel.
     pub async fn kept(&self, ticket: u64) {
         let mut kept = self.shared.state().kept.subscribe();
         // The queue, which this handle is of, has the other end.
         let _ = kept.wait_for(|kept| *kept >= ticket).await;
     }
 
-    /// What was kept by name: `None` until the file has been read.
+    /// What was stored by name; `None` until the file has been read.
     #[must_use]
     pub fn states(&self) -> Option<BTreeMap<String, Arc<[u8]>>> {
         let state = self.shared.state();
@@ -262,7 +263,7 @@ impl Queue {
         moved.map(|(from, to)| (from.to_string(), to.to_string()))
     }
 
-    /// Gives the senders what waits for its commit, so that they drain it too.
+    /// Gives batches that wait for their commit to the senders, so that these drain them too.
     pub fn publish(&self) {
         self.shared.state().publish_all();
     }

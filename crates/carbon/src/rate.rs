@@ -12,7 +12,7 @@ const TIMES_LIVE: f64 = 10.0;
 /// The live rate is that of the last minute, or of the last gap where that is longer.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// `replay_rate`, and how far it is used up.
+/// `replay_rate`, and how much of it is used.
 #[derive(Debug)]
 pub(crate) struct Rate {
     configured: Option<u32>,
@@ -35,12 +35,12 @@ impl Rate {
         self.live.push_back((now, points));
     }
 
-    /// Until when nothing more of the backlog may go.
+    /// Until when no more of the backlog may be sent.
     pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
         self.free_at.filter(|&free| free > now)
     }
 
-    /// This many points of the backlog are going out.
+    /// Counts points of the backlog that are being sent.
     pub(crate) fn spend(&mut self, points: u64, now: Instant) {
         let seconds = to_float(points) / self.points_a_second();
         // What was not used is not saved up.

@@ -60,7 +60,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the task; it connects at once, and for ever.
+    /// Starts the task, which connects at once and keeps connecting for ever.
     #[must_use]
     pub fn start(destination: Destination, queue: &Queue) -> Self {
         match &destination.tls {
@@ -103,14 +103,14 @@ impl Sender {
         self.place.status()
     }
 
-    /// Points that are due; it costs more than the rest.
+    /// Points that are due. Counting them costs more than the rest of the status.
     #[must_use]
     pub fn points_due(&self) -> u64 {
         self.place.ledger(|ledger| ledger.points_due())
     }
 
-    /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner where the
-    /// destination cannot be reached. What was read stays in the queue: the next run sends it again.
+    /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner if the
+    /// destination cannot be reached. What was read stays in the queue, and the next run sends it again.
     pub async fn drain(mut self, deadline: Duration) -> Status {
         self.draining.notify_one();
         let _ = timeout(deadline, &mut self.task).await;

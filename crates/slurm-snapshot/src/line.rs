@@ -219,7 +219,7 @@ pub enum Stage {
 #[non_exhaustive]
 pub enum LineError {
     /// No JSON, or JSON of another shape.
-    #[error("not in the reader's line format ({parser}): {start:?}")]
+    #[error("not a line of the reader's format ({parser}): {start:?}")]
     Format {
         /// How the line begins.
         start: String,

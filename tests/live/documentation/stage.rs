@@ -170,7 +170,12 @@ impl Stage {
             text.lines().filter(|line| !line.starts_with("  ")).map(str::to_owned).collect()
         };
         let last = said.rfind("✓ configuration: ").and_then(|at| said.get(at..)).context("no output")?;
-        let (said, shown) = (lines(last), lines(&shown.text));
+        let (mut said, mut shown) = (lines(last), lines(&shown.text));
+        // Here nothing is wrong.
+        let ends = (said.pop(), shown.pop());
+        let ends = (ends.0.as_deref().unwrap_or_default(), ends.1.as_deref().unwrap_or_default());
+        let failed = "slurm-graphite: 1 check failed; see the advice above";
+        ensure!(ends == ("no problem found; see the notes with –", failed), "{ends:?}");
         ensure!(said.len() == shown.len(), "{said:#?} is not as documented: {shown:#?}");
         for (line, documented) in said.iter().zip(&shown) {
             let (_, rest) = documented.split_once(' ').context("no mark")?;

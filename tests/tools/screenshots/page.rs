@@ -115,7 +115,8 @@ fn opened(mut dashboard: Dashboard) -> Result<Dashboard> {
         let is_closed = panel.get("collapsed") == Some(&Value::Bool(true));
         let text = |key: &str| panel.get(key).and_then(Value::as_str).unwrap_or_default();
         // There is no slurmdbd in the pictures.
-        let is_on = text("title").contains("(collectors.") && !text("title").contains("finished");
+        let needs_slurmdbd = ["finished", "slurmdbd"].iter().any(|name| text("title").contains(name));
+        let is_on = text("title").contains("(collectors.") && !needs_slurmdbd;
         if text("type") == "text" || (is_closed && !is_on) {
             less += place(&panel, "h").context("h")?;
             continue;

@@ -14,7 +14,7 @@ const STEADY: Duration = Duration::from_secs(600);
 /// What is no step: the correction of a clock that is a little off.
 const NO_STEP: i64 = 60;
 
-/// A moment by both clocks.
+/// A moment on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     /// CLOCK_BOOTTIME.
@@ -31,7 +31,7 @@ impl Moment {
     }
 }
 
-/// What is known of the wall clock.
+/// What is known about the wall clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     /// How far it was ahead of CLOCK_BOOTTIME when it was last looked at, in seconds, and since when without a step.
@@ -41,7 +41,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Looks at the clocks; returns whether the wall clock is plausible.
+    /// Checks the clocks and returns whether the wall clock is plausible.
     pub(super) fn look(&mut self, now: Moment) -> bool {
         let ahead = now.wall.saturating_sub(now.boot.as_secs().cast_signed());
         let since = match self.steady {

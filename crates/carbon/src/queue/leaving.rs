@@ -15,8 +15,8 @@ use crate::ledger::Removed;
 const MEMORY: usize = 16 << 20;
 
 impl QueueState {
-    /// A batch leaves the queue: points that a destination never had are lost, and `counter` counts them; those that it may not
-    /// have read are remembered until it is known. Returns whether there are such points.
+    /// A batch leaves the queue. Points that a destination never received are lost, and `counter` counts them; those
+    /// that it may not have read are remembered until that is known. Returns whether there are such points.
     pub(super) fn drop_batch(&mut self, id: u64, counter: fn(&mut Dropped) -> &mut u64) -> bool {
         self.publish(id);
         let Some(held) = self.remove(id) else { return false };
@@ -72,7 +72,7 @@ impl QueueState {
         self.destinations.retain(|_, to| to.configured || to.ledger.held() > 0);
     }
 
-    /// A destination has another name, and is another peer: all that it is not done with is due.
+    /// A destination has a new name and is a new peer: everything that it is not done with is due.
     pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
         let Some(mut destination) = self.destinations.remove(from) else { return };
         destination.ledger.lost();
@@ -83,8 +83,8 @@ impl QueueState {
         self.finish(to);
     }
 
-    /// Keeps memory within its bounds: frames that are on disk need not be here, and where there is no disk the oldest
-    /// batch goes.
+    /// Keeps memory within its bounds: frames that are on disk need not be in memory, and without a disk the oldest
+    /// batch is removed.
     pub(super) fn trim(&mut self) {
         if self.status.memory_bytes > MEMORY && self.status.durable {
             for held in self.batches.values_mut() {

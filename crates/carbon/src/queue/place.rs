@@ -19,9 +19,9 @@ pub(crate) struct Turn {
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) backlog: bool,
-    /// Frames that need not be written.
+    /// The number of frames that need not be written.
     pub(crate) written: usize,
-    /// `None`: the disk is asked for them.
+    /// `None`: they are read from disk.
     pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
@@ -50,11 +50,11 @@ pub struct Status {
     pub sent: u64,
     /// Points written again after a loss.
     pub resent: u64,
-    /// Points that the queue has lost.
+    /// Points that the queue lost.
     pub dropped: Dropped,
     /// Points written that could not be proved read before a loss, and that cannot be written again.
     pub unproved: u64,
-    /// Whether nothing shows that the peer reads.
+    /// Whether there is no sign that the peer reads.
     pub in_doubt: bool,
     /// Bytes written that the peer's kernel has not acknowledged.
     pub unacked: u64,
@@ -70,18 +70,18 @@ pub struct Status {
     pub held: usize,
     /// Bytes held.
     pub bytes: usize,
-    /// The queue's file has not been opened: what an earlier run has kept is not among them.
+    /// The queue's file has not been opened, so ticks of an earlier run are not included.
     pub unopened: bool,
 }
 
 impl Status {
-    /// Whether the receiver has read everything. Whether it has stored it, nobody knows.
+    /// Whether the receiver has read everything. It is never known whether it has stored it.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.due == 0 && self.unread == 0 && !self.unopened
     }
 
-    /// Points that the receiver has not had, or that it is not known to have had, and that are not sent again.
+    /// Points that the receiver did not receive, or may not have received, and that are not sent again.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         let Dropped { full, age, damaged } = self.dropped;
@@ -109,7 +109,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Waits until something may be due that was not before.
+    /// Waits until something new may be due.
     pub(crate) async fn news(&self) {
         self.news.notified().await;
     }
@@ -153,7 +153,7 @@ impl Place {
         }
     }
 
-    /// Changes the ledger, and lets go of what is done.
+    /// Changes the ledger, and releases what is done.
     pub(crate) fn ledger<T: Default>(&self, change: impl FnOnce(&mut Ledger) -> T) -> T {
         let mut state = self.shared.state();
         let Some(destination) = state.destinations.get_mut(&self.name) else { return T::default() };

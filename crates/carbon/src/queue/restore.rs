@@ -6,7 +6,7 @@ use super::state::{DestinationState, QueueState, QueuedBatch};
 use crate::store::Restored;
 
 impl QueueState {
-    /// The file is open, and this is in it.
+    /// Takes over what the opened file contains.
     pub(super) fn restore(&mut self, restored: Restored) {
         self.restored = true;
         self.states.extend(restored.states);
@@ -60,7 +60,7 @@ impl QueueState {
     }
 }
 
-/// A destination has another name now.
+/// Logs that a destination has a new name.
 pub(super) fn say_moved(from: &str, to: &str) {
     warn!(
         from,
@@ -69,7 +69,7 @@ pub(super) fn say_moved(from: &str, to: &str) {
     );
 }
 
-/// A destination is configured no longer.
+/// Logs that a destination is no longer configured.
 pub(super) fn say_removed(destination: &str, ticks: usize) {
     warn!(
         destination,

@@ -22,7 +22,7 @@ pub(super) struct QueueState {
     pub(super) limits: Limits,
     pub(super) batches: BTreeMap<u64, QueuedBatch>,
     pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
-    /// What the file's thread has not been told.
+    /// Changes that the file's thread has not been told.
     pub(super) told: Changes,
     /// The newest of each name.
     pub(super) states: BTreeMap<String, Arc<[u8]>>,
@@ -31,7 +31,7 @@ pub(super) struct QueueState {
     pub(super) kept: watch::Sender<u64>,
     pub(super) clock: Clock,
     pub(super) next_id: u64,
-    /// What an earlier run had kept is among them.
+    /// Whether what an earlier run kept is included.
     pub(super) restored: bool,
     pub(super) status: QueueStatus,
     pub(super) said_undurable: bool,
@@ -42,7 +42,7 @@ pub(super) struct QueuedBatch {
     pub(super) summary: Summary,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
-    /// The senders do not have it yet: they wait for its commit, but no longer.
+    /// Until when the senders wait for its commit before they get it.
     pub(super) waits_until: Option<Instant>,
     /// Destinations that are not done with it.
     pub(super) waiting: usize,
@@ -52,9 +52,9 @@ pub(super) struct QueuedBatch {
 pub(super) struct DestinationState {
     pub(super) ledger: Ledger,
     pub(super) news: Arc<Notify>,
-    /// What its sender counts, and what it has lost.
+    /// Its sender's counters, and what it lost.
     pub(super) status: Status,
-    /// It was removed where it is not, and gets nothing new.
+    /// If not, it was removed and gets nothing new.
     pub(super) configured: bool,
 }
 
@@ -103,7 +103,7 @@ impl QueueState {
         committing.into_iter().for_each(|id| self.publish(id));
     }
 
-    /// Lets go of what is done for `name`.
+    /// Releases what is done for `name`.
     pub(super) fn finish(&mut self, name: &Arc<str>) {
         let done = self.destinations.get_mut(name).map(|to| to.ledger.take_done());
         for id in done.into_iter().flatten() {
@@ -172,7 +172,7 @@ impl QueueState {
         }
     }
 
-    /// Publishes from memory what the disk has not answered for.
+    /// Publishes from memory the batches that the disk has not confirmed in time.
     pub(super) fn lose_patience(&mut self, now: Instant) {
         let late: Vec<u64> =
             self.unpublished().filter(|(_, until)| *until <= now).map(|(id, _)| id).collect();
@@ -185,7 +185,7 @@ impl QueueState {
         }
     }
 
-    /// What the senders do not have yet, and until when they wait for it.
+    /// Batches that the senders do not have yet, and until when they wait for them.
     pub(super) fn unpublished(&self) -> impl Iterator<Item = (u64, Instant)> {
         self.batches.iter().filter_map(|(&id, held)| held.waits_until.map(|until| (id, until)))
     }

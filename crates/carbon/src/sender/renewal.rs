@@ -28,7 +28,7 @@ const LIVES_AFTER: Duration = Duration::from_millis(100);
 /// that accepts and closes at once takes writes too, and must not be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 
-/// A connection that is written to, or that was and whose end is waited for.
+/// A connection that is being written to, or one whose end is awaited.
 pub(super) struct Link<C> {
     pub(super) stream: C,
     /// In the order in which connections were opened.
@@ -36,7 +36,7 @@ pub(super) struct Link<C> {
     /// When it was opened, or half-closed.
     pub(super) since: Instant,
     pub(super) last_write: Option<Instant>,
-    /// It is half-closed, and did not answer in time.
+    /// Whether it is half-closed and did not answer in time.
     pub(super) in_doubt: bool,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Links<C> {
     /// The next connection, since this moment.
     pub(super) next: Option<(C, Instant)>,
     pub(super) renew_at: Instant,
-    /// The peer has answered on another connection than the newest.
+    /// Whether the peer has answered on a connection other than the newest.
     pub(super) takes_two: bool,
     pub(super) renewals_fail_since: Option<Instant>,
     /// When the name was last looked up.
@@ -64,14 +64,14 @@ impl<C> Links<C> {
         self.delivered.is_some_and(|written| written.elapsed() >= DELIVERED_AFTER)
     }
 
-    /// How long nothing has been written on the connection.
+    /// For how long nothing has been written to the connection.
     pub(super) fn idle(&self) -> Duration {
         self.current.last_write.unwrap_or(self.current.since).elapsed()
     }
 }
 
 impl SenderTask {
-    /// How old a connection becomes.
+    /// The age at which a connection is renewed.
     pub(super) fn period(&self) -> Duration {
         let window = self.place.ledger(|ledger| ledger.resend_window);
         let quarter = Some(window / 4).filter(|quarter| !quarter.is_zero());
@@ -91,7 +91,8 @@ impl SenderTask {
             && self.doubt_since.is_none()
     }
 
-    /// Opens the next connection where it is time: to the same IP address, unless that fails or `reconnect_every` is over.
+    /// Opens the next connection when it is time: to the same IP address, unless that fails or `reconnect_every` is
+    /// over.
     pub(super) fn renew_if_due<C: Stream>(&self, links: &mut Links<C>) {
         if !self.may_renew(links) || links.renew_at > Instant::now() {
             return;
@@ -111,7 +112,7 @@ impl SenderTask {
         }
     }
 
-    /// The next connection is there, or it is not.
+    /// Handles the result of opening the next connection.
     pub(super) fn opened<C: Stream>(&mut self, links: &mut Links<C>, opened: Result<C>) -> Result {
         match opened {
             Ok(stream) if stream.peer() != links.current.stream.peer() => Err(ConnectionError::Moved),
@@ -159,8 +160,8 @@ impl SenderTask {
         Err(ConnectionError::Alone(error.to_string()))
     }
 
-    /// Goes over to the next connection where it is time. Right before a live tick is the best moment, because then the peer had
-    /// the longest time to read what came before.
+    /// Switches to the next connection when it is time. Right before a live tick is the best moment, because then the
+    /// peer had the longest time to read what came before.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         let is_asked = self.budget.is_over() && self.place.status().due > 0;
         match &links.next {
@@ -169,7 +170,7 @@ impl SenderTask {
         }
     }
 
-    /// Goes over to the next connection, between two ticks, and half-closes the one before.
+    /// Switches to the next connection, between two ticks, and half-closes the previous one.
     pub(super) fn switch<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         let Some((stream, _)) = links.next.take() else { return Ok(()) };
         if let Some(end) = stream.has_ended() {
@@ -184,7 +185,7 @@ impl SenderTask {
         Ok(())
     }
 
-    /// What the end of the half-closed connection proves, or that it did not come in time.
+    /// Handles the end of the half-closed connection and what it proves, or its absence.
     pub(super) fn half_closed<C: Stream>(
         &mut self,
         current: &Link<C>,
@@ -246,7 +247,7 @@ impl SenderTask {
         }
     }
 
-    /// Nothing shows that the peer reads. That is no loss.
+    /// There is no sign that the peer reads. That is not a loss.
     pub(super) fn doubt(&mut self) {
         self.budget.doubted();
         if self.doubt_since.is_none() {

@@ -81,7 +81,9 @@ pub(super) fn connect(
             let canary = canary.as_ref().filter(|_| has_read);
             read_back::look(url, canary, config.has_tags_only(), &mut report).await?;
         }
-        report.end()
+        let summary = report.summary();
+        report.end()?;
+        print(summary)
     })
 }
 
@@ -141,20 +143,26 @@ impl Report {
         print(&format!("{} {text}\n{advice}", painted(mark)))
     }
 
+    /// The last line, if nothing is wrong.
+    fn summary(&self) -> &'static str {
+        match self.lines.iter().any(|line| line.mark == "–") {
+            _ if self.json => "",
+            true => "no problem found; see the notes with –\n",
+            false => "no problem found\n",
+        }
+    }
+
     /// An error if something is wrong.
     fn end(self) -> Result<()> {
-        let count = |mark| self.lines.iter().filter(|line| line.mark == mark).count();
-        let (wrong, notes) = (count("✗"), count("–"));
+        let wrong = self.lines.iter().filter(|line| line.mark == "✗").count();
         if self.json {
             let document = serde_json::json!({ "well": wrong == 0, "lines": self.lines });
             print(&format!("{document}\n"))?;
         }
-        match (wrong, notes) {
-            (0, _) if self.json => Ok(()),
-            (0, 0) => print("no problem found\n"),
-            (0, _) => print("no problem found; see the notes with –\n"),
-            (1, _) => bail!("1 check failed; see the advice above"),
-            (many, _) => bail!("{many} checks failed; see the advice above"),
+        match wrong {
+            0 => Ok(()),
+            1 => bail!("1 check failed; see the advice above"),
+            many => bail!("{many} checks failed; see the advice above"),
         }
     }
 }
