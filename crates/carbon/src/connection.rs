@@ -272,16 +272,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     fn destination(address: &str, timeouts: Timeouts) -> Destination {
-        Destination {
-            name: "test".into(),
-            address: address.parse().unwrap(),
-            protocol: crate::wire::Protocol::Plaintext,
-            names: crate::Names::Paths,
-            timeouts,
-            tls: None,
-            replay_rate: None,
-            reconnect_every: None,
-        }
+        let protocol = crate::wire::Protocol::Plaintext;
+        Destination { protocol, timeouts, ..Destination::new("test", address.parse().unwrap()) }
     }
 
     async fn pair() -> (Connection, TcpStream) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::tls::Tls;
-use crate::wire::{Names, Protocol};
+use crate::wire::{MetricNames, Protocol};
 
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct Destination {
     /// What the peer reads.
     pub protocol: Protocol,
     /// What the points are called there.
-    pub names: Names,
+    pub names: MetricNames,
     /// Of the connection.
     pub timeouts: Timeouts,
     /// `None`: bytes go over TCP as they are.
@@ -25,6 +25,23 @@ pub struct Destination {
     pub replay_rate: Option<u32>,
     /// The name is looked up again at this age, for load balancers; `None`: only after a failed connection.
     pub reconnect_every: Option<Duration>,
+}
+
+impl Destination {
+    /// One that speaks pickle over TCP, with everything else as it is by default.
+    #[must_use]
+    pub fn new(name: impl Into<String>, address: Address) -> Self {
+        Self {
+            name: name.into(),
+            address,
+            protocol: Protocol::default(),
+            names: MetricNames::default(),
+            timeouts: Timeouts::default(),
+            tls: None,
+            replay_rate: None,
+            reconnect_every: None,
+        }
+    }
 }
 
 /// How long each step may take.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 /// What became of a tick so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum DeliveryStage {
     /// Not written, or to be written again.
     Due,
     /// Written as a whole, on the connection of this number.
@@ -26,10 +26,10 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LedgerEntry {
     timestamp: i64,
     points: u64,
-    stage: Stage,
+    stage: DeliveryStage,
     /// Collected by this run of the daemon and never written: it goes before the backlog.
     fresh: bool,
     /// Whether the whole tick was ever written.
@@ -45,7 +45,7 @@ struct Entry {
 pub(crate) struct Ledger {
     /// How long after a tick was read the receiver must be seen to read again.
     pub(crate) resend_window: Duration,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, LedgerEntry>,
     /// Never written as a whole, or to be written again: those go later.
     due: BTreeSet<(bool, u64)>,
     /// Ticks that need nothing more, until somebody takes them.
@@ -74,8 +74,8 @@ impl Ledger {
     /// A tick that was just collected, or, not `fresh`, one of an earlier run of the daemon, which may have been written.
     pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
         self.due.insert((false, batch));
-        let (stage, sent) = (Stage::Due, false);
-        let entry = Entry { timestamp, points, stage, fresh, sent, frames: 0, evicted: false };
+        let (stage, sent) = (DeliveryStage::Due, false);
+        let entry = LedgerEntry { timestamp, points, stage, fresh, sent, frames: 0, evicted: false };
         self.entries.insert(batch, entry);
     }
 
@@ -109,7 +109,7 @@ impl Ledger {
     pub(crate) fn written(&mut self, batch: u64, connection: u64) -> bool {
         let Some(entry) = self.entries.get_mut(&batch) else { return false };
         self.due.remove(&(entry.sent, batch));
-        entry.stage = Stage::Written(connection);
+        entry.stage = DeliveryStage::Written(connection);
         let again = std::mem::replace(&mut entry.sent, true);
         if self.resend_window.is_zero() {
             self.entries.remove(&batch);
@@ -129,14 +129,14 @@ impl Ledger {
         self.handed_over.remove(&connection);
         let window = self.resend_window;
         self.finish(|entry| match entry.stage {
-            Stage::Read(read) => last_write.is_some_and(|written| written >= read + window),
+            DeliveryStage::Read(read) => last_write.is_some_and(|written| written >= read + window),
             _ => false,
         });
         for entry in self.entries.values_mut() {
             match &mut entry.stage {
-                Stage::Written(on) if *on == connection => entry.stage = Stage::Read(now),
+                DeliveryStage::Written(on) if *on == connection => entry.stage = DeliveryStage::Read(now),
                 // Perhaps it did nothing at all until it answered: that time counts for no window.
-                Stage::Read(read) => *read += after,
+                DeliveryStage::Read(read) => *read += after,
                 _ => {}
             }
         }
@@ -147,13 +147,13 @@ impl Ledger {
     pub(crate) fn answered_too_late(&mut self, connection: u64) {
         let handed_over = self.handed_over.remove(&connection);
         self.count_unproved(handed_over.unwrap_or(0));
-        self.unprove(|stage| stage == Stage::Written(connection));
+        self.unprove(|stage| stage == DeliveryStage::Written(connection));
     }
 
     /// The program did not read for a while, until `now`: that time counts for no window.
     pub(crate) fn doubt_ended(&mut self, now: Instant) {
-        for entry in self.entries.values_mut().filter(|entry| matches!(entry.stage, Stage::Read(_))) {
-            entry.stage = Stage::Read(now);
+        for entry in self.entries.values_mut().filter(|entry| matches!(entry.stage, DeliveryStage::Read(_))) {
+            entry.stage = DeliveryStage::Read(now);
         }
     }
 
@@ -161,20 +161,21 @@ impl Ledger {
     pub(crate) fn lost(&mut self) {
         let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
         self.count_unproved(handed_over);
-        self.unprove(|stage| stage != Stage::Due);
+        self.unprove(|stage| stage != DeliveryStage::Due);
     }
 
     /// What is at one of these stages is due again; what cannot be written again is done, and counted.
-    fn unprove(&mut self, which: impl Fn(Stage) -> bool) {
+    fn unprove(&mut self, which: impl Fn(DeliveryStage) -> bool) {
         let once = self.resend_window.is_zero();
-        let gone = |entry: &Entry| which(entry.stage) && (entry.evicted || once);
+        let gone = |entry: &LedgerEntry| which(entry.stage) && (entry.evicted || once);
         // With a window of zero what was read is done.
-        let counted = |entry: &&Entry| gone(entry) && !(once && matches!(entry.stage, Stage::Read(_)));
+        let counted =
+            |entry: &&LedgerEntry| gone(entry) && !(once && matches!(entry.stage, DeliveryStage::Read(_)));
         let points: u64 = self.entries.values().filter(counted).map(|entry| entry.points).sum();
         self.count_unproved(points);
         self.finish(gone);
         for (&batch, entry) in self.entries.iter_mut().filter(|(_, entry)| which(entry.stage)) {
-            entry.stage = Stage::Due;
+            entry.stage = DeliveryStage::Due;
             self.due.insert((entry.sent, batch));
         }
     }
@@ -182,7 +183,7 @@ impl Ledger {
     /// Takes a tick out of the queue before it is done.
     pub(crate) fn remove(&mut self, batch: u64) -> Option<Removed> {
         let entry = self.entries.get_mut(&batch).filter(|entry| !entry.evicted)?;
-        if entry.stage == Stage::Due {
+        if entry.stage == DeliveryStage::Due {
             let (sent, points) = (entry.sent, entry.points);
             self.due.remove(&(sent, batch));
             self.entries.remove(&batch);
@@ -238,12 +239,13 @@ impl Ledger {
 
     /// Ticks held that were written, and not read as far as is known; with a window of zero, connections with such ticks.
     pub(crate) fn unread(&self) -> usize {
-        let unread = |entry: &&Entry| !entry.evicted && matches!(entry.stage, Stage::Written(_));
+        let unread =
+            |entry: &&LedgerEntry| !entry.evicted && matches!(entry.stage, DeliveryStage::Written(_));
         let handed_over = self.handed_over.values().filter(|points| **points > 0);
         self.entries.values().filter(unread).count() + handed_over.count()
     }
 
-    fn finish(&mut self, which: impl Fn(&Entry) -> bool) {
+    fn finish(&mut self, which: impl Fn(&LedgerEntry) -> bool) {
         let done = self.entries.iter().filter(|(_, entry)| which(entry)).map(|(&batch, _)| batch);
         self.done.extend(done);
         self.entries.retain(|_, entry| !which(entry));

@@ -39,4 +39,4 @@ pub use tls::Tls;
 pub use tls::{Certificate, TlsNameError, TlsSettings, certificates, speaks_tls};
 #[cfg(feature = "tls")]
 pub use tls_connection::TlsConnection;
-pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, Names, Protocol, WireError, frames, lines};
+pub use wire::{Frame, MAX_FRAME_BYTES, MAX_FRAME_POINTS, MetricNames, Protocol, WireError, frames, lines};

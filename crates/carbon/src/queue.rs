@@ -23,7 +23,7 @@ use tracing::{error, warn};
 use self::clock::Moment;
 pub use self::place::Status;
 pub(crate) use self::place::{Loaded, Place, Turn};
-use self::state::{Destination, Held, State};
+use self::state::{DestinationState, QueueState, QueuedBatch};
 use crate::point::Batch;
 use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary, moved};
 use crate::wire::{Frame, frames, points};
@@ -88,12 +88,12 @@ pub struct QueueLocked(StoreError);
 /// The queue. Cloning gives another handle.
 #[derive(Clone, Debug)]
 pub struct Queue {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedQueue {
+    state: Mutex<QueueState>,
     store: Option<Store>,
     lock: Mutex<Option<Lock>>,
     appended: Notify,
@@ -112,8 +112,8 @@ impl Queue {
             Some((store, lock, events)) => (Some(store), Some(lock), Some(events)),
             None => (None, None, None),
         };
-        let (state, lock) = (Mutex::new(State::new(limits, names)), Mutex::new(lock));
-        let shared = Arc::new(Shared { state, store, lock, appended: Notify::new() });
+        let (state, lock) = (Mutex::new(QueueState::new(limits, names)), Mutex::new(lock));
+        let shared = Arc::new(SharedQueue { state, store, lock, appended: Notify::new() });
         if let Some(events) = events {
             tokio::spawn(follow(Arc::clone(&shared), events));
         }
@@ -161,7 +161,7 @@ impl Queue {
             points: points(&frames),
             bytes: frames.iter().map(|frame| frame.body.len()).sum(),
         };
-        let held = Held {
+        let held = QueuedBatch {
             summary,
             frames: Some(Arc::clone(&frames)),
             // Without a file there is no commit to wait for.
@@ -250,8 +250,10 @@ impl Queue {
             }
         }
         for name in &names {
-            let destination =
-                state.destinations.entry(Arc::clone(name)).or_insert_with(|| Destination::new(resend_window));
+            let destination = state
+                .destinations
+                .entry(Arc::clone(name))
+                .or_insert_with(|| DestinationState::new(resend_window));
             destination.ledger.resend_window = resend_window;
         }
         state.expire(Moment::now());
@@ -288,23 +290,25 @@ impl Queue {
         let name: Arc<str> = Arc::from(name);
         let mut state = self.shared.state();
         let resend_window = state.limits.resend_window;
-        let destination =
-            state.destinations.entry(Arc::clone(&name)).or_insert_with(|| Destination::new(resend_window));
+        let destination = state
+            .destinations
+            .entry(Arc::clone(&name))
+            .or_insert_with(|| DestinationState::new(resend_window));
         let news = Arc::clone(&destination.news);
         drop(state);
         Place { shared: Arc::clone(&self.shared), name, news }
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedQueue {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         // Every change under this lock is made whole before anything in it could fail.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Follows what the file's thread says.
-async fn follow(shared: Arc<Shared>, mut events: mpsc::UnboundedReceiver<Event>) {
+async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Event>) {
     loop {
         let patience = shared.state().unpublished().next().map(|(_, until)| until);
         tokio::select! {

@@ -24,7 +24,7 @@ use crate::rate::Rate;
 use crate::tls_connection::TlsConnection;
 
 /// The task: one destination and what is known of it.
-struct Task {
+struct SenderTask {
     to: Destination,
     place: Place,
     drain: Arc<Notify>,
@@ -75,7 +75,7 @@ impl Sender {
     fn start_on<C: Stream>(destination: Destination, queue: &Queue) -> Self {
         let (place, draining) = (queue.place(&destination.name), Arc::new(Notify::new()));
         place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
-        let task = Task {
+        let task = SenderTask {
             rate: Rate::new(destination.replay_rate),
             to: destination,
             place: place.clone(),

@@ -46,9 +46,9 @@ pub struct TlsSettings {
 
 /// TLS with these settings; clones share what was read of the files.
 #[derive(Clone)]
-pub struct Tls(Arc<Shared>);
+pub struct Tls(Arc<SharedTls>);
 
-struct Shared {
+struct SharedTls {
     settings: TlsSettings,
     name: ServerName<'static>,
     files: Mutex<Files>,
@@ -75,7 +75,7 @@ impl Tls {
     pub fn new(settings: TlsSettings, address: &Address) -> Result<Self, TlsNameError> {
         let name = settings.server_name.as_ref().unwrap_or(&address.host);
         let name = ServerName::try_from(name.clone()).map_err(|_| TlsNameError(name.clone()))?;
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(SharedTls {
             settings,
             name,
             files: Mutex::default(),
@@ -119,7 +119,7 @@ impl Tls {
     }
 }
 
-impl Shared {
+impl SharedTls {
     fn read(&self) -> Result<Arc<ClientConfig>, String> {
         // Whoever waited here would be one more thread that is stuck.
         let mut files = match self.files.try_lock() {

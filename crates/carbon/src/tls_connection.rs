@@ -33,14 +33,14 @@ pub struct TlsConnection {
 
 struct Session {
     rustls: ClientConnection,
-    end: End,
+    end: OwnEnd,
     /// The peer's close_notify has come.
     notified: bool,
 }
 
 /// How far our end of the connection is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum OwnEnd {
     Open,
     /// close_notify is written, or waits in rustls for our kernel.
     Notified,
@@ -57,7 +57,7 @@ impl TlsConnection {
         let client = tls.client(patience).await?;
         let name = tls.name();
         let rustls = ClientConnection::new(client, name).map_err(|error| explain::error(&error, &tls))?;
-        let session = Mutex::new(Session { rustls, end: End::Open, notified: false });
+        let session = Mutex::new(Session { rustls, end: OwnEnd::Open, notified: false });
         let connection = Self { tcp, tls, session };
         let done = timeout(patience, connection.handshake()).await;
         let done = done.unwrap_or_else(|_| Err(explain::silence(connection.peer(), patience)));
@@ -127,8 +127,8 @@ impl TlsConnection {
                 _ => {}
             }
         }
-        if session.end == End::Notified {
-            session.end = End::HalfClosed;
+        if session.end == OwnEnd::Notified {
+            session.end = OwnEnd::HalfClosed;
             SockRef::from(self.tcp.stream()).shutdown(Shutdown::Write)?;
         }
         Ok(true)
@@ -165,7 +165,7 @@ impl TlsConnection {
         match (session.notified, session.end) {
             (false, _) => Ok(true),
             // Not asked for.
-            (true, End::Open) => Err(ConnectionError::Closed),
+            (true, OwnEnd::Open) => Err(ConnectionError::Closed),
             // Our own end may still be on its way: it carries nothing.
             (true, _) => self.tcp.try_read_behind(1).map(|()| true),
         }
@@ -214,7 +214,7 @@ impl Stream for TlsConnection {
         while self.read_some()? {}
         let mut session = self.session();
         session.rustls.send_close_notify();
-        session.end = End::Notified;
+        session.end = OwnEnd::Notified;
         self.flush(&mut session).map(drop)
     }
 
@@ -244,7 +244,7 @@ impl Drop for TlsConnection {
     /// A proxy passes a connection without TLS's end on as a reset, and bytes before it may be lost with it.
     fn drop(&mut self) {
         let mut session = self.session();
-        if session.end == End::Open && !self.tcp.is_within_a_frame() && !session.rustls.is_handshaking() {
+        if session.end == OwnEnd::Open && !self.tcp.is_within_a_frame() && !session.rustls.is_handshaking() {
             session.rustls.send_close_notify();
             // It is over either way.
             let _ = self.flush(&mut session);

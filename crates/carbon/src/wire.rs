@@ -40,7 +40,7 @@ impl Protocol {
 
 /// What a destination calls points.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Names {
+pub enum MetricNames {
     /// By their paths.
     #[default]
     Paths,
@@ -48,14 +48,14 @@ pub enum Names {
     Tagged(fn(&str) -> String),
 }
 
-impl PartialEq for Names {
+impl PartialEq for MetricNames {
     fn eq(&self, other: &Self) -> bool {
         // A program has one way to make tags of a path.
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
-impl Eq for Names {}
+impl Eq for MetricNames {}
 
 /// A frame that could not be made, or not be read back.
 #[derive(Debug, thiserror::Error)]
@@ -131,12 +131,12 @@ impl Frame {
     ///
     /// # Errors
     /// The frame cannot be read back: it is not one of [`frames`].
-    pub fn bytes(&self, protocol: Protocol, names: Names) -> Result<Cow<'_, [u8]>, WireError> {
-        if (protocol, names) == (Protocol::Pickle, Names::Paths) {
+    pub fn bytes(&self, protocol: Protocol, names: MetricNames) -> Result<Cow<'_, [u8]>, WireError> {
+        if (protocol, names) == (Protocol::Pickle, MetricNames::Paths) {
             return Ok(Cow::Borrowed(&self.body));
         }
         let mut items = self.items()?;
-        if let Names::Tagged(tagged) = names {
+        if let MetricNames::Tagged(tagged) = names {
             items.iter_mut().for_each(|(path, _)| *path = Cow::Owned(tagged(path)));
         }
         let bytes = match protocol {
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(lines(&batch), expected);
         let frames = frames(&batch).unwrap();
         assert_eq!(
-            *frames[0].bytes(Protocol::Plaintext, Names::Paths).unwrap(),
+            *frames[0].bytes(Protocol::Plaintext, MetricNames::Paths).unwrap(),
             *expected.as_bytes(),
             "from the pickle too"
         );
@@ -209,10 +209,10 @@ mod tests {
     #[test]
     fn a_destination_with_tags_has_its_names_in_both_protocols_and_no_other_has() {
         let frames = frames(&batch(&[("a.b", 1.5)])).unwrap();
-        let tagged = Names::Tagged(|path| format!("{path};x=y"));
+        let tagged = MetricNames::Tagged(|path| format!("{path};x=y"));
         let bytes = |protocol, names| frames[0].bytes(protocol, names).unwrap();
         assert_eq!(*bytes(Protocol::Plaintext, tagged), *b"a.b;x=y 1.5 1700000000\n");
-        assert!(matches!(bytes(Protocol::Pickle, Names::Paths), Cow::Borrowed(_)), "not encoded again");
+        assert!(matches!(bytes(Protocol::Pickle, MetricNames::Paths), Cow::Borrowed(_)), "not encoded again");
         let pickled = bytes(Protocol::Pickle, tagged);
         let length = u32::from_be_bytes(*pickled.first_chunk().unwrap()) as usize;
         assert_eq!(length, pickled.len() - 4);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use carbon::{Batch, Destination, Limits, Names, Protocol, Queue, Sender, Timeouts};
+use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Timeouts};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
@@ -17,20 +17,10 @@ async fn listener() -> (TcpListener, Destination) {
 }
 
 fn destination(address: &str) -> Destination {
-    Destination {
-        name: "test".into(),
-        address: address.parse().unwrap(),
-        protocol: Protocol::Plaintext,
-        names: Names::Paths,
-        timeouts: Timeouts {
-            connect: Duration::from_secs(2),
-            stall: Duration::from_secs(2),
-            pause: Duration::from_secs(2),
-        },
-        replay_rate: None,
-        tls: None,
-        reconnect_every: None,
-    }
+    let short = Duration::from_secs(2);
+    let timeouts = Timeouts { connect: short, stall: short, pause: short };
+    let protocol = Protocol::Plaintext;
+    Destination { protocol, timeouts, ..Destination::new("test", address.parse().unwrap()) }
 }
 
 fn limits() -> Limits {

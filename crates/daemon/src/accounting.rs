@@ -16,7 +16,7 @@ use tracing::{debug, error, info, warn};
 
 pub(crate) use self::plan::{ID_BYTES, Plan, Sparing};
 use crate::derive::{exact_f64, seconds_since};
-use crate::finished::{HOUR, Ledger, Next, Round, Span};
+use crate::finished::{FinishedLedger, FinishedRound, HOUR, Next, RememberedSpan};
 use crate::replies::ReplyCounters;
 use crate::source::{Outcome, Source};
 use crate::survey::{HIDDEN_REMEDY, one_more};
@@ -39,8 +39,8 @@ pub(crate) struct Accounting {
     source: Source,
     plan: Plan,
     /// `None` until the queue's log has been read.
-    ledger: Option<Ledger>,
-    work: Option<Work>,
+    ledger: Option<FinishedLedger>,
+    work: Option<RoundUnderWay>,
     /// A request is on its way.
     asked: bool,
     /// What waits for the disk.
@@ -60,7 +60,7 @@ pub(crate) struct Accounting {
     /// Seconds of end times that are read at once.
     piece: i64,
     counters: ReplyCounters,
-    logged: LoggedState,
+    logged: LoggedAccounting,
     is_short: bool,
     /// Where slurmctld's own records were read: when, Unix seconds, and for how many µs.
     cost_to_slurmctld: Option<(i64, u64)>,
@@ -70,8 +70,8 @@ pub(crate) struct Accounting {
 
 /// A round under way.
 #[derive(Debug)]
-struct Work {
-    round: Round,
+struct RoundUnderWay {
+    round: FinishedRound,
     /// What is left to read: from here to there, Unix seconds. Both belong to it.
     from: i64,
     to: i64,
@@ -80,7 +80,7 @@ struct Work {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LoggedState {
+enum LoggedAccounting {
     Nothing,
     Good,
     Failed(Instant),
@@ -106,7 +106,7 @@ impl Accounting {
             // How many jobs end in an hour is not known yet.
             piece: LEAST_PIECE,
             counters: ReplyCounters::default(),
-            logged: LoggedState::Nothing,
+            logged: LoggedAccounting::Nothing,
             is_short: false,
             cost_to_slurmctld: None,
             is_behind: false,
@@ -146,12 +146,12 @@ impl Accounting {
             return false;
         }
         let Some(records) = records() else { return false };
-        let (ledger, is_missing) = match Ledger::restore(&records) {
+        let (ledger, is_missing) = match FinishedLedger::restore(&records) {
             Some((ledger, is_missing)) if ledger.counts().cluster == cluster => (ledger, is_missing),
             other => {
                 info!("finished jobs are counted from now on");
                 let of_another = other.map(|(ledger, _)| ledger.first_of_another(cluster, now));
-                (of_another.unwrap_or_else(|| Ledger::first(cluster, now)), false)
+                (of_another.unwrap_or_else(|| FinishedLedger::first(cluster, now)), false)
             }
         };
         self.ledger = Some(ledger);
@@ -196,10 +196,10 @@ impl Accounting {
         } else {
             ledger.floor().max(now.saturating_sub(self.plan.window))
         };
-        let mut round = Round::new(now, self.plan.window, self.plan.levels);
+        let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
         (round.busy, round.is_silent) = (self.busy, !counts || self.rebuilds);
         let to = now.saturating_add(AHEAD);
-        self.work = Some(Work { round, from, to, catch_up: self.catch_up, has_answer: false });
+        self.work = Some(RoundUnderWay { round, from, to, catch_up: self.catch_up, has_answer: false });
         if self.ask() {
             self.is_behind = false;
             return;
@@ -223,7 +223,7 @@ impl Accounting {
         self.asked
     }
 
-    fn piece_from(&self, work: &Work) -> i64 {
+    fn piece_from(&self, work: &RoundUnderWay) -> i64 {
         // The first piece has what is ahead of our clock too.
         let ahead = if work.has_answer { 0 } else { AHEAD };
         work.to.saturating_sub(self.piece).saturating_sub(ahead)
@@ -246,12 +246,12 @@ impl Accounting {
             Ok(Told::Jobs(finished)) => finished,
             Ok(Told::Hidden) => {
                 self.counters.hidden = true;
-                if self.logged != LoggedState::Hidden {
+                if self.logged != LoggedAccounting::Hidden {
                     warn!(
                         "PrivateData may hide jobs of other users from this one, so no finished job is counted. {HIDDEN_REMEDY}"
                     );
                 }
-                self.logged = LoggedState::Hidden;
+                self.logged = LoggedAccounting::Hidden;
                 return self.end(false, now);
             }
             Ok(Told::OfAnother) => {
@@ -261,14 +261,14 @@ impl Accounting {
             Err(error) => {
                 one_more(&mut self.counters.readings_failed);
                 self.counters.duration = None;
-                if !matches!(self.logged, LoggedState::Failed(_)) {
+                if !matches!(self.logged, LoggedAccounting::Failed(_)) {
                     let who = match (self.logged, self.cost_to_slurmctld) {
-                        (LoggedState::Good, Some(_)) => "slurmctld",
-                        (LoggedState::Good, None) => "slurmdbd",
+                        (LoggedAccounting::Good, Some(_)) => "slurmctld",
+                        (LoggedAccounting::Good, None) => "slurmdbd",
                         _ => "the source of finished jobs",
                     };
                     warn!(%error, "{who} does not answer; finished jobs are counted when it answers again");
-                    self.logged = LoggedState::Failed(Instant::now());
+                    self.logged = LoggedAccounting::Failed(Instant::now());
                 }
                 return self.end(false, now);
             }
@@ -288,20 +288,20 @@ impl Accounting {
         }
         self.cost_to_slurmctld = finished.min_job_age.and(took).map(|took| (asked_at, took));
         match self.logged {
-            LoggedState::Failed(since) => {
+            LoggedAccounting::Failed(since) => {
                 let after = humantime::format_duration(Duration::from_secs(since.elapsed().as_secs()));
                 info!("{who} answers again after {after}");
             }
-            LoggedState::Good => {}
-            LoggedState::Nothing | LoggedState::Hidden => info!(elapsed_us = took, "{who} answers"),
+            LoggedAccounting::Good => {}
+            LoggedAccounting::Nothing | LoggedAccounting::Hidden => info!(elapsed_us = took, "{who} answers"),
         }
-        self.logged = LoggedState::Good;
+        self.logged = LoggedAccounting::Good;
         if self.ask() { None } else { self.end(true, now) }
     }
 
     /// The round is over, with all that it was for where `is_whole`.
     fn end(&mut self, is_whole: bool, now: i64) -> Option<Records> {
-        let Work { mut round, catch_up, has_answer, .. } = self.work.take()?;
+        let RoundUnderWay { mut round, catch_up, has_answer, .. } = self.work.take()?;
         self.catch_up |= !is_whole;
         if is_whole && catch_up {
             (self.catch_up, self.caught_up, self.rebuilds) = (false, now, false);
@@ -311,7 +311,7 @@ impl Accounting {
         }
         round.is_complete = is_whole;
         let ledger = self.ledger.as_ref()?;
-        let span = Span { seconds: self.plan.kept_seconds(), ids: self.plan.most_ids };
+        let span = RememberedSpan { seconds: self.plan.kept_seconds(), ids: self.plan.most_ids };
         let next = ledger.next(round, ledger.slot(now, self.plan.every), span);
         if next.is_short && !std::mem::replace(&mut self.is_short, true) {
             warn!(
@@ -353,14 +353,14 @@ impl Accounting {
     }
 
     /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
-    pub(crate) const fn hush(&mut self) {
+    pub(crate) const fn silence_round(&mut self) {
         if let Some(work) = &mut self.work {
             work.round.is_silent = true;
         }
     }
 
     /// What has been counted.
-    pub(crate) const fn ledger(&self) -> Option<&Ledger> {
+    pub(crate) const fn ledger(&self) -> Option<&FinishedLedger> {
         self.ledger.as_ref()
     }
 
@@ -404,7 +404,7 @@ fn next_piece(piece: i64, seconds: i64, jobs: usize) -> i64 {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::config::Slurm;
+    use crate::config::SlurmSettings;
     use crate::finished::Levels;
     use crate::survey::patient;
 
@@ -414,7 +414,7 @@ mod tests {
     fn accounting(records: BTreeMap<String, Arc<[u8]>>, now: i64) -> (Accounting, bool) {
         let levels = Levels::default();
         let plan = Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, most_ids: 1000 };
-        let slurm = Slurm { reader: Some("/nonexistent".into()), ..Config::default().slurm };
+        let slurm = SlurmSettings { reader: Some("/nonexistent".into()), ..Config::default().slurm };
         let mut accounting = Accounting::new(patient(&slurm), plan, false);
         let is_missing = accounting.open("c", now, || Some(records));
         (accounting, is_missing)
@@ -432,9 +432,9 @@ mod tests {
 
     #[tokio::test]
     async fn counts_that_a_disk_has_not_taken_yet_are_not_counted_on_by_a_collector_that_was_off() {
-        let first = Ledger::first("c", NOW);
-        let round = Round::new(NOW, HOUR, Levels::default());
-        let span = Span { seconds: 25 * HOUR, ids: 1000 };
+        let first = FinishedLedger::first("c", NOW);
+        let round = FinishedRound::new(NOW, HOUR, Levels::default());
+        let span = RememberedSpan { seconds: 25 * HOUR, ids: 1000 };
         let records = first.records(&first.next(round, NOW, span)).unwrap();
         let (mut accounting, is_missing) = accounting(records.into_iter().collect(), NOW);
         assert!(is_missing);

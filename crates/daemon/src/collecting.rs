@@ -15,8 +15,8 @@ use crate::tagged::undeclared;
 /// The collectors of a configuration.
 #[derive(Default)]
 pub(crate) struct Collecting {
-    ticks: Vec<Running<dyn TickCollector>>,
-    surveys: Vec<Running<dyn SurveyCollector>>,
+    ticks: Vec<Running<TickCollector>>,
+    surveys: Vec<Running<SurveyCollector>>,
 }
 
 /// A collector at work.
@@ -48,8 +48,8 @@ impl Collecting {
         stays: impl Fn(&'static str) -> bool,
         memory: impl Fn(&'static str) -> Option<String>,
     ) -> Self {
-        let mut ticks = kept(self.ticks, &stays);
-        let mut surveys = kept(self.surveys, &stays);
+        let mut ticks = staying_by_name(self.ticks, &stays);
+        let mut surveys = staying_by_name(self.surveys, &stays);
         let mut all = Self::default();
         for (collector, settings) in collectors.enabled() {
             let (name, replies) = (collector.name, collectors.replies(collector, settings));
@@ -88,7 +88,7 @@ impl Collecting {
     /// not of one that a reload has made since, to which what was not asked for would look like nothing.
     pub(crate) fn collect_survey(
         &mut self,
-        due: Due,
+        due: DueCollectors,
         done: &RoundResult,
         now: i64,
         prefix: &str,
@@ -108,7 +108,7 @@ impl Collecting {
     }
 
     /// What a survey of this role must ask for: for each collector that it would be for, and every how many seconds that is due.
-    pub(crate) fn survey(&self, role: Role, due: Due) -> Vec<(Needs, u32)> {
+    pub(crate) fn survey(&self, role: Role, due: DueCollectors) -> Vec<(Needs, u32)> {
         let due = self.of(role).filter(|running| due.includes(running.every));
         due.map(|running| (running.needs(), running.every)).collect()
     }
@@ -118,7 +118,7 @@ impl Collecting {
         self.of(role).map(Running::needs).reduce(|all, needs| all.and(&needs))
     }
 
-    fn of(&self, role: Role) -> impl Iterator<Item = &Running<dyn SurveyCollector>> {
+    fn of(&self, role: Role) -> impl Iterator<Item = &Running<SurveyCollector>> {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
@@ -130,14 +130,14 @@ impl Collecting {
     }
 }
 
-impl Running<dyn SurveyCollector> {
+impl Running<SurveyCollector> {
     fn needs(&self) -> Needs {
         Needs { replies: self.replies.clone(), options: self.collector.options() }
     }
 }
 
 /// Those that stay, by name.
-fn kept<C: ?Sized>(
+fn staying_by_name<C: ?Sized>(
     running: Vec<Running<C>>,
     stays: impl Fn(&'static str) -> bool,
 ) -> BTreeMap<&'static str, Running<C>> {
@@ -157,18 +157,18 @@ fn repeated(batch: &Batch) -> Option<&str> {
 
 /// The collectors that a survey is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum DueCollectors {
     /// Those whose interval divides this tick, Unix seconds.
     At(i64),
     /// All that take part in surveys.
-    Always,
+    All,
 }
 
-impl Due {
+impl DueCollectors {
     fn includes(self, every: u32) -> bool {
         match self {
             Self::At(timestamp) => timestamp.rem_euclid(i64::from(every.max(1))) == 0,
-            Self::Always => true,
+            Self::All => true,
         }
     }
 }
@@ -189,7 +189,7 @@ mod tests {
     fn out_of_the_box_slurmctld_is_asked_for_its_statistics_alone() {
         let config = crate::config::Config::default();
         let collecting = Collecting::start(30, &config.collectors, |_| None);
-        assert_eq!(collecting.survey(Role::Surveys, Due::Always), []);
+        assert_eq!(collecting.survey(Role::Surveys, DueCollectors::All), []);
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
         );
         let collecting = Collecting::start(30, &config.collectors, |_| None);
         let due = |at| -> Vec<(Vec<ReplyKind>, u32)> {
-            let due = collecting.survey(Role::Surveys, Due::At(at)).into_iter();
+            let due = collecting.survey(Role::Surveys, DueCollectors::At(at)).into_iter();
             due.map(|(needs, every)| (needs.replies.into_iter().collect(), every)).collect()
         };
         assert_eq!(due(30), []);
@@ -297,7 +297,7 @@ mod tests {
         replies.add(ReplyKind::Controllers, Reply::Controllers(vec![controller(0), controller(1)]));
         let mut batch = Batch::new(60);
         let done = RoundResult { timestamp: 60, asked: collecting.needs(Role::Surveys).unwrap(), replies };
-        collecting.collect_survey(Due::Always, &done, 60, "c", &mut batch);
+        collecting.collect_survey(DueCollectors::All, &done, 60, "c", &mut batch);
         assert!(batch.points().any(|point| point.path().contains("licenses.flat.layer")));
         assert_eq!(repeated(&batch), None);
     }
@@ -311,7 +311,7 @@ mod tests {
         let mut points = |asked| {
             let mut batch = Batch::new(60);
             let done = RoundResult { timestamp: 60, asked, replies: replies.clone() };
-            collecting.collect_survey(Due::At(60), &done, 61, "c", &mut batch);
+            collecting.collect_survey(DueCollectors::At(60), &done, 61, "c", &mut batch);
             batch.points().len()
         };
         let without = ReplyOptions { accounts: false, ..needs.options };

@@ -49,9 +49,9 @@ pub(crate) struct Collector {
 /// How a collector begins.
 pub(crate) enum Start {
     /// One that takes part in every tick: on by default.
-    Tick(fn(&Begin<'_>) -> Box<dyn TickCollector>),
+    Tick(fn(&Begin<'_>) -> Box<TickCollector>),
     /// One that takes part in surveys: off by default.
-    Survey(fn(&Begin<'_>) -> Box<dyn SurveyCollector>),
+    Survey(fn(&Begin<'_>) -> Box<SurveyCollector>),
     /// Finished jobs, which have rounds and a memory of their own: off by default.
     Finished,
 }
@@ -119,15 +119,15 @@ impl TickOutcome {
     }
 }
 
-/// A collector at work that takes part in every tick.
-pub(crate) trait TickCollector: Send {
+/// A collector at work, and what it makes points of.
+pub(crate) trait Collect<Input>: Send {
     /// What its replies must hold.
     fn options(&self) -> ReplyOptions {
         ReplyOptions::default()
     }
 
-    /// The points of the tick planned for `timestamp`, Unix seconds.
-    fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>);
+    /// The points of the tick planned for `timestamp`, Unix seconds, or of the survey that it began.
+    fn collect(&mut self, timestamp: i64, input: &Input, points: &mut Points<'_>);
 
     /// What it must know again after the daemon's next start, where that has changed since it was last asked for.
     fn changed_memory(&mut self) -> Option<String> {
@@ -135,21 +135,11 @@ pub(crate) trait TickCollector: Send {
     }
 }
 
-/// A collector at work that takes part in surveys.
-pub(crate) trait SurveyCollector: Send {
-    /// What its replies must hold.
-    fn options(&self) -> ReplyOptions {
-        ReplyOptions::default()
-    }
+/// One that takes part in every tick.
+pub(crate) type TickCollector = dyn Collect<TickOutcome>;
 
-    /// The points of the round that began with the tick of `timestamp`, Unix seconds.
-    fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>);
-
-    /// As of [`TickCollector::changed_memory`].
-    fn changed_memory(&mut self) -> Option<String> {
-        None
-    }
-}
+/// One that takes part in surveys.
+pub(crate) type SurveyCollector = dyn Collect<SurveyReplies>;
 
 /// Every collector there is, in the documentation's order.
 pub(crate) const COLLECTORS: &[Collector] = &[
@@ -183,7 +173,7 @@ pub(crate) fn fits(documented: &str, level: &str) -> bool {
 
 /// The points that a running collector makes of a survey's round, for its tests.
 #[cfg(test)]
-fn surveyed(collector: &mut dyn SurveyCollector, timestamp: i64, replies: &SurveyReplies) -> Vec<String> {
+fn surveyed(collector: &mut SurveyCollector, timestamp: i64, replies: &SurveyReplies) -> Vec<String> {
     let mut batch = carbon::Batch::new(timestamp);
     collector.collect(timestamp, replies, &mut Points::new("c", &mut batch));
     assert_eq!(batch.refused(), 0);
@@ -192,10 +182,7 @@ fn surveyed(collector: &mut dyn SurveyCollector, timestamp: i64, replies: &Surve
 
 /// A survey collector that begins with these settings, the others as they are by default, for its tests.
 #[cfg(test)]
-fn started(
-    collector: &Collector,
-    values: &[(&'static str, crate::settings::Value)],
-) -> Box<dyn SurveyCollector> {
+fn started(collector: &Collector, values: &[(&'static str, crate::settings::Value)]) -> Box<SurveyCollector> {
     let mut settings = Settings::new(true, collector.settings);
     settings.values.extend(values.iter().copied());
     match collector.start {

@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use tracing::level_filters::LevelFilter;
 
 use crate::cli::{Command, Options};
-use crate::config::{Config, ConfigFile, Problems, Slurm};
+use crate::config::{Config, ConfigFile, Problems, SlurmSettings};
 use crate::source::{Source, SourceError};
 use crate::telemetry::Logging;
 
@@ -117,14 +117,14 @@ fn note(text: &str) {
 }
 
 /// One reading, for a command that ends afterwards.
-async fn read_once(slurm: Slurm, request: Request) -> Result<Box<Reading>, SourceError> {
+async fn read_once(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>, SourceError> {
     let mut source = Source::start(slurm, IMPATIENT);
     source.ask(request);
     source.outcome().await
 }
 
 /// The same, with what to do about a failure, and a line that says what it waits for.
-async fn read_or_advise(slurm: Slurm, request: Request) -> Result<Box<Reading>> {
+async fn read_or_advise(slurm: SlurmSettings, request: Request) -> Result<Box<Reading>> {
     let mut reading = pin!(read_once(slurm, request));
     let outcome = match timeout(SIGN_OF_LIFE, &mut reading).await {
         Ok(outcome) => outcome,
@@ -139,7 +139,7 @@ async fn read_or_advise(slurm: Slurm, request: Request) -> Result<Box<Reading>> 
 }
 
 /// Errors alone, unless more is asked for: what libslurm warns of comes with the error.
-fn log_errors(options: &Options, config: &Config) {
+fn start_quiet_log(options: &Options, config: &Config) {
     let mut log = config.log;
     if !options.wants_log() {
         log.level = LevelFilter::ERROR;

@@ -15,7 +15,7 @@ mod value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carbon::{Address, Destination, Limits, Names, Protocol, Timeouts};
+use carbon::{Address, Destination, Limits, MetricNames, Protocol, Timeouts};
 
 pub(crate) use self::collectors::Collectors;
 pub(crate) use self::file::{ConfigFile, default_paths};
@@ -47,7 +47,7 @@ pub(crate) struct Config {
     pub(crate) prefix: Prefix,
     /// How long the end may take to send what is left.
     pub(crate) drain_timeout: Duration,
-    pub(crate) slurm: Slurm,
+    pub(crate) slurm: SlurmSettings,
     pub(crate) queue: QueueSettings,
     pub(crate) carbon: Vec<Destination>,
     pub(crate) collectors: Collectors,
@@ -66,7 +66,7 @@ pub(crate) struct QueueSettings {
 
 /// How slurmctld is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Slurm {
+pub(crate) struct SlurmSettings {
     /// `slurm.conf`; `None`: `SLURM_CONF`, then libslurm's own search, configless included.
     pub(crate) conf: Option<PathBuf>,
     /// The reader program; `None`: the one installed with this program that fits the host's libslurm, or slurmrestd's.
@@ -100,7 +100,7 @@ impl Default for Config {
             interval: 30,
             prefix: Prefix::default(),
             drain_timeout: Duration::from_secs(5),
-            slurm: Slurm {
+            slurm: SlurmSettings {
                 conf: None,
                 reader: None,
                 rest: RestSettings::default(),
@@ -233,7 +233,7 @@ impl Config {
                         name,
                         address,
                         protocol,
-                        names: if tags { Names::Tagged(tagged) } else { Names::Paths },
+                        names: if tags { MetricNames::Tagged(tagged) } else { MetricNames::Paths },
                         timeouts,
                         tls,
                         replay_rate,
@@ -289,16 +289,9 @@ impl Config {
                         problem("carbon", format!("{address} is given twice"));
                     }
                     Ok(address) => {
-                        self.carbon.push(Destination {
-                            name: address.to_string(),
-                            address,
-                            protocol: Protocol::default(),
-                            names: Names::default(),
-                            timeouts: Timeouts::default(),
-                            tls: None,
-                            replay_rate: self.queue.replay_rate,
-                            reconnect_every: None,
-                        });
+                        let replay_rate = self.queue.replay_rate;
+                        let to = Destination::new(address.to_string(), address);
+                        self.carbon.push(Destination { replay_rate, ..to });
                     }
                     Err(error) => problem("carbon", error.to_string()),
                 }
@@ -344,7 +337,7 @@ impl Config {
 
     /// Whether all destinations get names with tags.
     pub(crate) fn has_tags_only(&self) -> bool {
-        !self.carbon.is_empty() && self.carbon.iter().all(|to| to.names != Names::Paths)
+        !self.carbon.is_empty() && self.carbon.iter().all(|to| to.names != MetricNames::Paths)
     }
 
     /// That a daemon has somewhere to send to.

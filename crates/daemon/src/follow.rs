@@ -10,7 +10,7 @@ use std::time::Duration;
 use slurm_snapshot::{Ahead, Reply, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 
-use crate::config::Slurm;
+use crate::config::SlurmSettings;
 use crate::source::{Outcome, Source};
 use crate::survey::START_DEADLINE;
 
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What this host's slurmctld was when it was last known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Role {
+enum FollowRole {
     #[default]
     Unknown,
     Active,
@@ -28,7 +28,7 @@ enum Role {
 
 /// What a tick does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum FollowStep {
     /// Asks this host's slurmctld.
     Ask,
     /// Nothing: a controller before it answers.
@@ -52,7 +52,7 @@ pub(crate) struct Follow {
     source: Source,
     /// A ping is on its way.
     pinged: bool,
-    state: State,
+    state: FollowState,
     /// The tick that waits for it, and until when.
     waiting: Option<(i64, Instant)>,
     /// The tick that came while the answer to another was awaited.
@@ -60,20 +60,20 @@ pub(crate) struct Follow {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FollowState {
     ahead: Option<Ahead>,
-    role: Role,
+    role: FollowRole,
     /// When that was.
     known_at: Option<Instant>,
 }
 
 impl Follow {
     /// Starts its reader, where the configuration asks for that.
-    pub(crate) fn start(slurm: &Slurm) -> Option<Self> {
+    pub(crate) fn start(slurm: &SlurmSettings) -> Option<Self> {
         slurm.follow.then(|| Self {
             source: Source::start(slurm.clone(), START_DEADLINE),
             pinged: false,
-            state: State::default(),
+            state: FollowState::default(),
             waiting: None,
             deferred: None,
         })
@@ -85,16 +85,16 @@ impl Follow {
     }
 
     /// A tick: what it does now.
-    pub(crate) fn begin(&mut self, timestamp: i64) -> Step {
+    pub(crate) fn begin(&mut self, timestamp: i64) -> FollowStep {
         let hangs = self.pinged;
         if !hangs {
             self.pinged = self.source.ask(Self::request());
         }
         if hangs || self.state.answers().is_none() {
-            return Step::Ask;
+            return FollowStep::Ask;
         }
         self.waiting = Instant::now().checked_add(PATIENCE).map(|until| (timestamp, until));
-        Step::Wait
+        FollowStep::Wait
     }
 
     /// Keeps a tick for later; the one that was kept before, whose slot is over.
@@ -128,7 +128,7 @@ impl Follow {
     }
 
     /// Takes what a ping has come to; the tick that waited for it, and what it does.
-    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, Step)> {
+    pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, FollowStep)> {
         self.pinged = false;
         match (ahead, &mut self.state.ahead) {
             (None, Some(known)) => known.answers = None,
@@ -164,17 +164,17 @@ pub(crate) enum TickRole {
     Down,
 }
 
-impl State {
+impl FollowState {
     fn answers(&self) -> Option<u32> {
         self.ahead.as_ref().and_then(|ahead| ahead.answers)
     }
 
     /// The primary is active where it answers. A backup before this one may wait, as this one may, and this one be active until that
     /// has taken over: what this one said last is then asked again.
-    fn step(&self) -> Step {
+    fn step(&self) -> FollowStep {
         match (self.answers(), self.role) {
-            (None, _) | (Some(1..), Role::Active | Role::Unknown) => Step::Ask,
-            (Some(0), _) | (Some(_), Role::Standby) => Step::Standby,
+            (None, _) | (Some(1..), FollowRole::Active | FollowRole::Unknown) => FollowStep::Ask,
+            (Some(0), _) | (Some(_), FollowRole::Standby) => FollowStep::Standby,
         }
     }
 
@@ -185,16 +185,16 @@ impl State {
         }
         match became {
             TickRole::Active => {
-                self.role = Role::Active;
+                self.role = FollowRole::Active;
                 // So long nobody else can have been active. It does not matter what was away: slurmctld, or this daemon.
                 let timeout =
                     Duration::from_secs(self.ahead.as_ref().map_or(0, |ahead| ahead.timeout).into());
                 let is_absence = known_at.is_some_and(|at| now.duration_since(at) >= timeout + interval);
-                let is_return = before == Role::Unknown || is_absence;
-                Change { handover: is_return || before == Role::Standby, is_return }
+                let is_return = before == FollowRole::Unknown || is_absence;
+                Change { handover: is_return || before == FollowRole::Standby, is_return }
             }
             TickRole::Standby => {
-                self.role = Role::Standby;
+                self.role = FollowRole::Standby;
                 Change::default()
             }
             TickRole::Down => Change::default(),
@@ -215,27 +215,27 @@ pub(crate) fn ahead_of(outcome: Outcome) -> Option<(Ahead, Option<String>)> {
 mod tests {
     use super::*;
 
-    fn state(answers: Option<u32>, role: Role) -> State {
+    fn state(answers: Option<u32>, role: FollowRole) -> FollowState {
         let ahead = Some(Ahead { answers, timeout: 10, ..Ahead::default() });
-        State { ahead, role, known_at: None }
+        FollowState { ahead, role, known_at: None }
     }
 
     #[test]
     fn a_backup_is_asked_only_where_nobody_before_it_answers() {
         let step = |answers, role| state(answers, role).step();
-        assert_eq!(step(None, Role::Standby), Step::Ask);
-        assert_eq!(step(Some(0), Role::Standby), Step::Standby);
+        assert_eq!(step(None, FollowRole::Standby), FollowStep::Ask);
+        assert_eq!(step(Some(0), FollowRole::Standby), FollowStep::Standby);
         // The primary that was frozen and goes on: it is active, although this one has not been told yet.
-        assert_eq!(step(Some(0), Role::Active), Step::Standby);
+        assert_eq!(step(Some(0), FollowRole::Active), FollowStep::Standby);
         // A second backup is active, and the first has come back and waits for SlurmctldTimeout.
-        assert_eq!(step(Some(1), Role::Active), Step::Ask);
-        assert_eq!(step(Some(1), Role::Unknown), Step::Ask);
-        assert_eq!(step(Some(1), Role::Standby), Step::Standby);
+        assert_eq!(step(Some(1), FollowRole::Active), FollowStep::Ask);
+        assert_eq!(step(Some(1), FollowRole::Unknown), FollowStep::Ask);
+        assert_eq!(step(Some(1), FollowRole::Standby), FollowStep::Standby);
     }
 
     #[test]
     fn a_handover_is_marked_once_and_a_slurmctld_that_was_away_for_less_than_its_timeout_is_none() {
-        let (mut state, start) = (state(None, Role::Unknown), Instant::now());
+        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
         let mut note = |role, after| {
             let Change { handover, is_return } =
                 state.note(role, start + Duration::from_secs(after), Duration::from_secs(1));
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn a_daemon_that_was_itself_frozen_does_not_know_what_others_published() {
-        let (mut state, start) = (state(None, Role::Unknown), Instant::now());
+        let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
         let mut note = |role, after| {
             let Change { handover, is_return } =
                 state.note(role, start + Duration::from_secs(after), Duration::from_secs(1));

@@ -81,7 +81,7 @@ fn exit(result: anyhow::Result<()>) -> ExitCode {
         Err(error) => {
             let code = if error.is::<config::Problems>() {
                 EX_CONFIG
-            } else if error.is::<status_socket::NoAnswer>() {
+            } else if error.is::<status_socket::StatusError>() {
                 EX_UNAVAILABLE
             } else {
                 1

@@ -1,5 +1,7 @@
 //! Metrics: what a value is called, what it means, and how it comes into a batch.
 
+use std::borrow::Cow;
+
 use carbon::Batch;
 use serde::Serialize;
 
@@ -46,13 +48,16 @@ pub(crate) trait Leaves {
 }
 
 /// What a [`Metric`] says of itself.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Leaf {
-    pub(crate) leaf: &'static str,
+    pub(crate) leaf: Cow<'static, str>,
     pub(crate) unit: &'static str,
     pub(crate) rollup: Rollup,
-    pub(crate) meaning: &'static str,
+    pub(crate) meaning: Cow<'static, str>,
 }
+
+/// The same metrics as sums since the first start: their leaves end in `_total`.
+pub(crate) struct Totals<T: 'static>(pub(crate) &'static [Metric<T>]);
 
 /// Where a collector's points go: the tick's batch, below its prefix.
 pub(crate) struct Points<'a> {
@@ -73,33 +78,93 @@ impl Points<'_> {
             }
         }
     }
+
+    /// The same of sums since the first start.
+    pub(crate) fn push_totals<T>(&mut self, below: &str, Totals(metrics): Totals<T>, of: &T) {
+        for metric in metrics {
+            if let Some(value) = (metric.value)(of) {
+                let path = [self.prefix, ".", below, ".gauge-", metric.leaf, "_total"];
+                self.batch.push_joined(&path, value);
+            }
+        }
+    }
 }
 
-/// A metric that is always there. Graphite's values are floats: whole numbers stay exact up to 2^53.
-#[expect(clippy::unnecessary_wraps, reason = "what a metric's value is")]
-pub(crate) fn count(value: u64) -> Option<f64> {
-    Some(exact_f64(value))
+/// What a value is made of. Graphite's values are floats: whole numbers stay exact up to 2^53.
+pub(crate) trait Number {
+    fn number(self) -> Option<f64>;
+}
+
+/// A metric's value, as it is published.
+pub(crate) fn number(value: impl Number) -> Option<f64> {
+    value.number()
+}
+
+macro_rules! impl_number {
+    ($($of:ty: $f64:expr),+ $(,)?) => {$(
+        impl Number for $of {
+            fn number(self) -> Option<f64> {
+                Some($f64(self))
+            }
+        }
+    )+};
+}
+
+impl_number!(bool: f64::from, u16: f64::from, u32: f64::from, f64: f64::from, u64: exact_f64, i64: signed);
+
+impl<N: Number> Number for Option<N> {
+    fn number(self) -> Option<f64> {
+        self?.number()
+    }
+}
+
+impl Number for usize {
+    fn number(self) -> Option<f64> {
+        u64::try_from(self).ok()?.number()
+    }
+}
+
+fn signed(value: i64) -> f64 {
+    let size = exact_f64(value.unsigned_abs());
+    if value < 0 { -size } else { size }
 }
 
 /// Bytes of what Slurm counts in MiB, as it does all memory.
 pub(crate) fn mebibytes(value: u64) -> Option<f64> {
-    count(value.saturating_mul(1 << 20))
+    number(value.saturating_mul(1 << 20))
 }
 
 impl<T: ?Sized> Leaves for &[Metric<T>] {
     fn leaves(&self) -> Vec<Leaf> {
         let leaf = |metric: &Metric<T>| {
             let &Metric { leaf, unit, rollup, meaning, .. } = metric;
-            Leaf { leaf, unit, rollup, meaning }
+            Leaf { leaf: leaf.into(), unit, rollup, meaning: meaning.into() }
         };
         self.iter().map(leaf).collect()
     }
 }
 
-/// Metrics of two types below one level.
-impl<A: ?Sized, B: ?Sized> Leaves for (&[Metric<A>], &[Metric<B>]) {
+impl<T> Leaves for Totals<T> {
     fn leaves(&self) -> Vec<Leaf> {
-        let (first, second) = (Leaves::leaves(&self.0), Leaves::leaves(&self.1));
-        first.into_iter().chain(second).collect()
+        let leaf = |&Metric { leaf, unit, .. }: &Metric<T>| Leaf {
+            leaf: format!("{leaf}_total").into(),
+            unit,
+            rollup: Rollup::Last,
+            meaning: format!("{leaf} since the first start").into(),
+        };
+        self.0.iter().map(leaf).collect()
+    }
+}
+
+impl Leaves for &(dyn Leaves + Sync) {
+    fn leaves(&self) -> Vec<Leaf> {
+        (**self).leaves()
+    }
+}
+
+/// Metrics of two types below one level.
+impl<A: Leaves, B: Leaves> Leaves for (A, B) {
+    fn leaves(&self) -> Vec<Leaf> {
+        self.0.leaves().into_iter().chain(self.1.leaves()).collect()
     }
 }

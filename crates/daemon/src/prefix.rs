@@ -17,7 +17,7 @@ impl Default for Prefix {
 
 impl Prefix {
     /// The path for this cluster; `None` where it needs the cluster's name, and slurmctld has not told it yet.
-    pub(crate) fn fill(&self, cluster: Option<&str>, host: &str) -> Option<String> {
+    pub(crate) fn expand(&self, cluster: Option<&str>, host: &str) -> Option<String> {
         let filled = self.0.replace("{host}", &path::component(host));
         if !filled.contains("{cluster}") {
             return Some(filled);
@@ -41,7 +41,7 @@ impl Prefix {
     /// The longest path that it can make with this destination and a cluster's name of ordinary length.
     pub(crate) fn longest_path(&self, destination: &str) -> String {
         let host = host();
-        let prefix = self.fill(Some("a-cluster-of-an-ordinary-name"), &host).unwrap_or_default();
+        let prefix = self.expand(Some("a-cluster-of-an-ordinary-name"), &host).unwrap_or_default();
         let (host, destination) = (path::component(&host), path::component(destination));
         format!("{prefix}.{OWN_FAMILY}.{host}.carbon.{destination}.gauge-{LONGEST_LEAF}")
     }
@@ -79,10 +79,10 @@ mod tests {
     #[test]
     fn placeholders_are_filled_with_legal_components() {
         let prefix: Prefix = "hpc.{cluster}.{host}".parse().unwrap();
-        assert_eq!(prefix.fill(None, "node1"), None);
-        assert_eq!(prefix.fill(Some("sandbox"), "node1").unwrap(), "hpc.sandbox.node1");
-        let odd = prefix.fill(Some("a.b"), "").unwrap();
+        assert_eq!(prefix.expand(None, "node1"), None);
+        assert_eq!(prefix.expand(Some("sandbox"), "node1").unwrap(), "hpc.sandbox.node1");
+        let odd = prefix.expand(Some("a.b"), "").unwrap();
         assert_eq!(path::check(&odd), Ok(()));
-        assert_eq!(Prefix::default().fill(None, "node1").unwrap(), "cluster");
+        assert_eq!(Prefix::default().expand(None, "node1").unwrap(), "cluster");
     }
 }

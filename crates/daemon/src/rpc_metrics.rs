@@ -6,11 +6,13 @@
 //! they do not jump when a user changes sides.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use slurm_snapshot::RpcUser;
+use slurm_snapshot::{Reading, RpcUser};
 
 use crate::derive::{Calls, Tables};
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, number};
+use crate::settings::Settings;
 use crate::user_paths::{Candidate, UserPaths};
 
 /// What the tables grew by, and in how long, s.
@@ -47,6 +49,57 @@ struct RowGrowth {
     seconds: f64,
 }
 
+/// The tables at the last reading, and which users have paths.
+pub(crate) struct RpcHistory {
+    before: Option<(Arc<Reading>, Tables)>,
+    /// `None` if users have no paths of their own.
+    user_paths: Option<UserPaths>,
+}
+
+impl RpcHistory {
+    pub(crate) fn new(settings: &Settings, memory: Option<&str>) -> Self {
+        Self { before: None, user_paths: UserPaths::of(settings, memory) }
+    }
+
+    pub(crate) const fn has_user_paths(&self) -> bool {
+        self.user_paths.is_some()
+    }
+
+    /// What has grown since the last reading, for which `seconds` gives the time since then, if the counters went on.
+    pub(crate) fn growth(
+        &self,
+        tables: &Tables,
+        seconds: impl FnOnce(&Reading) -> Option<f64>,
+    ) -> Option<Growth> {
+        let (reading, before) = self.before.as_ref()?;
+        Some(Growth { seconds: seconds(reading)?, tables: tables.since(before)? })
+    }
+
+    /// A row of each user who has a path, and the sum of the others.
+    pub(crate) fn push_users(
+        &mut self,
+        family: &str,
+        timestamp: i64,
+        metrics: &[Metric<CallsRow>],
+        users: (&[RpcUser], &Tables),
+        growth: Option<&Growth>,
+        points: &mut Points<'_>,
+    ) {
+        if let Some(user_paths) = &mut self.user_paths {
+            push_users(family, user_paths, timestamp, metrics, users, growth, points);
+        }
+    }
+
+    /// The next reading is compared with this one.
+    pub(crate) fn keep(&mut self, reading: &Arc<Reading>, tables: Tables) {
+        self.before = Some((Arc::clone(reading), tables));
+    }
+
+    pub(crate) fn changed_memory(&mut self) -> Option<String> {
+        self.user_paths.as_mut()?.changed_memory()
+    }
+}
+
 /// A row of each type below `family`, and their sum.
 pub(crate) fn push_types(
     family: &str,
@@ -69,8 +122,7 @@ pub(crate) fn push_types(
     points.push(&format!("{family}.total"), total, &row);
 }
 
-/// A row of each user who has a path, and the sum of the others.
-pub(crate) fn push_users(
+fn push_users(
     family: &str,
     user_paths: &mut UserPaths,
     now: i64,
@@ -97,7 +149,7 @@ pub(crate) fn push_users(
     let mut without = 0_usize;
     for (user, grown) in &candidates {
         let (calls, grown) = (tables.users.get(&user.uid).copied().unwrap_or_default(), *grown);
-        if let Some(path) = user_paths.member(user, now) {
+        if let Some(path) = user_paths.member(user) {
             let interval = none.and_then(|none| Some(RowGrowth { calls: grown?, ..none }));
             let row = CallsRow { calls, interval };
             points.push(&format!("{family}.user.{path}"), metrics, &row);
@@ -129,20 +181,45 @@ fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Cand
     }
 }
 
+const TOTAL_TIME: Metric<CallsRow> = Metric {
+    leaf: "total_time",
+    unit: "µs",
+    rollup: Rollup::Last,
+    value: |r| number(r.calls.time),
+    meaning: "total time of those RPCs",
+};
+
+const CALLS_PER_MINUTE: Metric<CallsRow> = Metric {
+    leaf: "calls_per_minute",
+    unit: "1/min",
+    rollup: Rollup::Average,
+    value: calls_per_minute,
+    meaning: "RPCs served in the interval, per minute",
+};
+
+const INTERVAL_MEAN_TIME: Metric<CallsRow> = Metric {
+    leaf: "interval_mean_time",
+    unit: "µs",
+    rollup: Rollup::Average,
+    value: interval_mean_time,
+    meaning: "mean time of an RPC in the interval; no point without an RPC",
+};
+
+const fn served(since: &'static str) -> Metric<CallsRow> {
+    let value = |row: &CallsRow| number(row.calls.count);
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value, meaning: since }
+}
+
 /// The figures of a row; `since` says what the counts begin with, and `whose` time the share is of.
 #[rustfmt::skip]
 pub(crate) const fn calls(since: &'static str, mean: &'static str, whose: &'static str) -> [Metric<CallsRow>; 6] {
     [
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |r| count(r.calls.count),
-        meaning: since },
-    Metric { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| count(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
+    served(since),
+    Metric { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| number(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
         meaning: mean },
-    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| count(r.calls.time),
-        meaning: "total time of those RPCs" },
-    Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
-        meaning: "RPCs served in the interval, per minute" },
-    Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
-        meaning: "mean time of an RPC in the interval; no point without an RPC" },
+    TOTAL_TIME,
+    CALLS_PER_MINUTE,
+    INTERVAL_MEAN_TIME,
     Metric { leaf: "time_share", unit: "0-1", rollup: Rollup::Average, value: time_share,
         meaning: whose },
     ]
@@ -152,14 +229,10 @@ pub(crate) const fn calls(since: &'static str, mean: &'static str, whose: &'stat
 #[rustfmt::skip]
 pub(crate) const fn total(since: &'static str) -> [Metric<CallsRow>; 5] {
     [
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |t| count(t.calls.count),
-        meaning: since },
-    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |t| count(t.calls.time),
-        meaning: "total time of those RPCs" },
-    Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
-        meaning: "RPCs served in the interval, per minute" },
-    Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
-        meaning: "mean time of an RPC in the interval" },
+    served(since),
+    TOTAL_TIME,
+    CALLS_PER_MINUTE,
+    INTERVAL_MEAN_TIME,
     Metric { leaf: "busy", unit: "count", rollup: Rollup::Average, value: busy,
         meaning: "average number of RPCs being served at once: RPC time in the interval divided by its length" },
     ]
@@ -167,13 +240,13 @@ pub(crate) const fn total(since: &'static str) -> [Metric<CallsRow>; 5] {
 
 #[rustfmt::skip]
 pub(crate) const MEMBERS: &[Metric<usize>] = &[
-    Metric { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| length(users),
+    Metric { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| number(users),
         meaning: "number of these users" },
 ];
 
 fn calls_per_minute(row: &CallsRow) -> Option<f64> {
     let interval = row.interval?;
-    Some(count(interval.calls.count)? * 60.0 / interval.seconds)
+    Some(number(interval.calls.count)? * 60.0 / interval.seconds)
 }
 
 fn interval_mean_time(row: &CallsRow) -> Option<f64> {
@@ -186,14 +259,9 @@ fn time_share(row: &CallsRow) -> Option<f64> {
 
 fn busy(row: &CallsRow) -> Option<f64> {
     let interval = row.interval?;
-    Some(count(interval.all.time)? / 1e6 / interval.seconds)
+    Some(number(interval.all.time)? / 1e6 / interval.seconds)
 }
 
 fn ratio(part: u64, whole: u64) -> Option<f64> {
-    if whole == 0 { None } else { Some(count(part)? / count(whole)?) }
-}
-
-/// The rows of a table.
-pub(crate) fn length(rows: usize) -> Option<f64> {
-    u32::try_from(rows).ok().map(f64::from)
+    if whole == 0 { None } else { Some(number(part)? / number(whole)?) }
 }

@@ -10,8 +10,8 @@ use slurm_snapshot::ReplyKind;
 use tokio::time::Instant;
 
 use crate::collectors::Paths;
-use crate::derive::{exact_f64, seconds_since};
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::derive::seconds_since;
+use crate::metric::{Metric, Points, Rollup, number};
 use crate::prefix::OWN_FAMILY;
 use crate::replies::ReplyCounters;
 
@@ -88,39 +88,39 @@ pub(crate) struct DestinationMetrics {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<SelfMetrics>] = &[
-    Metric { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| h.slurmctld_up.and_then(flag),
+    Metric { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| number(h.slurmctld_up),
         meaning: "whether this tick's reading succeeded; no point if a reload of the configuration cut it short" },
-    Metric { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| h.reading_duration.and_then(count),
+    Metric { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| number(h.reading_duration),
         meaning: "how long slurmctld took to answer, measured by the reader; no point if the reading failed" },
-    Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_ok),
+    Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| number(h.readings_ok),
         meaning: "readings that succeeded" },
-    Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |h| count(h.readings_failed),
+    Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |h| number(h.readings_failed),
         meaning: "readings that failed" },
-    Metric { leaf: "ticks_run", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_run),
+    Metric { leaf: "ticks_run", unit: "count", rollup: Rollup::Last, value: |h| number(h.ticks_run),
         meaning: "ticks for which points were made, with or without a reading" },
-    Metric { leaf: "ticks_skipped", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_skipped),
+    Metric { leaf: "ticks_skipped", unit: "count", rollup: Rollup::Last, value: |h| number(h.ticks_skipped),
         meaning: "ticks without a reading, because the reading before was still under way or the host slept" },
-    Metric { leaf: "ticks_late", unit: "count", rollup: Rollup::Last, value: |h| count(h.ticks_late),
+    Metric { leaf: "ticks_late", unit: "count", rollup: Rollup::Last, value: |h| number(h.ticks_late),
         meaning: "readings that came after their tick and were discarded" },
-    Metric { leaf: "timelines", unit: "count", rollup: Rollup::Last, value: |h| count(h.timelines),
+    Metric { leaf: "timelines", unit: "count", rollup: Rollup::Last, value: |h| number(h.timelines),
         meaning: "times that the clock was set back by more than two intervals" },
-    Metric { leaf: "points_refused", unit: "count", rollup: Rollup::Last, value: |h| count(h.points_refused),
+    Metric { leaf: "points_refused", unit: "count", rollup: Rollup::Last, value: |h| number(h.points_refused),
         meaning: "points that no Carbon could have stored: illegal path, NaN, infinity" },
-    Metric { leaf: "reader_restarts", unit: "count", rollup: Rollup::Last, value: |h| count(h.reader_restarts),
+    Metric { leaf: "reader_restarts", unit: "count", rollup: Rollup::Last, value: |h| number(h.reader_restarts),
         meaning: "readers started again, because one was killed or crashed, or slurm.conf changed" },
-    Metric { leaf: "reload_refused", unit: "0 or 1", rollup: Rollup::Average, value: |h| flag(h.reload_refused),
+    Metric { leaf: "reload_refused", unit: "0 or 1", rollup: Rollup::Average, value: |h| number(h.reload_refused),
         meaning: "whether the last reload of the configuration was refused, so that the one before is in use. Alert: 1" },
-    Metric { leaf: "token_expires_in", unit: "s", rollup: Rollup::Average, value: |h| h.token_expires_in.map(signed),
+    Metric { leaf: "token_expires_in", unit: "s", rollup: Rollup::Average, value: |h| number(h.token_expires_in),
         meaning: "time until the token for slurmrestd expires, below 0 afterwards; no point without `[slurm] rest` or for a token without an end. Alert: below 600" },
-    Metric { leaf: "standby", unit: "0 or 1", rollup: Rollup::Average, value: |h| h.standby.and_then(flag),
+    Metric { leaf: "standby", unit: "0 or 1", rollup: Rollup::Average, value: |h| number(h.standby),
         meaning: "0 if the active slurmctld runs on this host, so that its figures are published here; no point without `[slurm] follow`. Alert: not 0 on exactly one host" },
-    Metric { leaf: "handover", unit: "0 or 1", rollup: Rollup::Max, value: |h| h.handover.and_then(flag),
+    Metric { leaf: "handover", unit: "0 or 1", rollup: Rollup::Max, value: |h| number(h.handover),
         meaning: "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; no point without `[slurm] follow`" },
-    Metric { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.daemon.and_then(count),
+    Metric { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.daemon),
         meaning: "resident memory of the daemon, measured once a minute" },
-    Metric { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.reader.and_then(count),
+    Metric { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.reader),
         meaning: "resident memory of the reader, measured once a minute" },
-    Metric { leaf: "second_reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| h.memory.second_reader.and_then(count),
+    Metric { leaf: "second_reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.second_reader),
         meaning: "resident memory of the reader for expensive replies; no point if no collector needs them" },
     Metric { leaf: CANARY, unit: "Unix s", rollup: Rollup::Last, value: |_| None,
         meaning: "when `check --connect` last ran here; only that command sends it, to see whether a point arrives" },
@@ -128,35 +128,35 @@ const METRICS: &[Metric<SelfMetrics>] = &[
 
 #[rustfmt::skip]
 const DESTINATION_METRICS: &[Metric<DestinationMetrics>] = &[
-    Metric { leaf: "connected", unit: "0 or 1", rollup: Rollup::Average, value: |d| flag(d.status.connected),
+    Metric { leaf: "connected", unit: "0 or 1", rollup: Rollup::Average, value: |d| number(d.status.connected),
         meaning: "whether there is a connection" },
-    Metric { leaf: "connects", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.connects),
+    Metric { leaf: "connects", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.connects),
         meaning: "connections made after there was none" },
-    Metric { leaf: "renewals", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.renewals),
+    Metric { leaf: "renewals", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.renewals),
         meaning: "renewed connections whose end proved that everything on them was read" },
-    Metric { leaf: "points_sent", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.sent),
+    Metric { leaf: "points_sent", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.sent),
         meaning: "points written, each counted once" },
-    Metric { leaf: "points_resent", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.resent),
+    Metric { leaf: "points_resent", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.resent),
         meaning: "points written again after a lost connection" },
-    Metric { leaf: "points_dropped_full", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.full),
+    Metric { leaf: "points_dropped_full", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.dropped.full),
         meaning: "points lost because the queue was full (queue.max_bytes)" },
-    Metric { leaf: "points_dropped_age", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.age),
+    Metric { leaf: "points_dropped_age", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.dropped.age),
         meaning: "points lost because they had become too old (queue.max_age)" },
-    Metric { leaf: "points_dropped_damaged", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.dropped.damaged),
+    Metric { leaf: "points_dropped_damaged", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.dropped.damaged),
         meaning: "points lost because the queue's file was damaged" },
-    Metric { leaf: "points_unproved", unit: "count", rollup: Rollup::Last, value: |d| count(d.status.unproved),
+    Metric { leaf: "points_unproved", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.unproved),
         meaning: "points sent that are not known to have been read and are not sent again" },
-    Metric { leaf: "in_doubt", unit: "0 or 1", rollup: Rollup::Average, value: |d| flag(d.status.in_doubt),
+    Metric { leaf: "in_doubt", unit: "0 or 1", rollup: Rollup::Average, value: |d| number(d.status.in_doubt),
         meaning: "whether nothing has shown for stall_timeout that the receiver reads" },
-    Metric { leaf: "unacked_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| count(d.status.unacked),
+    Metric { leaf: "unacked_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| number(d.status.unacked),
         meaning: "bytes sent that the other host's kernel had not acknowledged" },
-    Metric { leaf: "last_delivery", unit: "Unix s", rollup: Rollup::Last, value: |d| d.status.last_delivery.and_then(count),
+    Metric { leaf: "last_delivery", unit: "Unix s", rollup: Rollup::Last, value: |d| number(d.status.last_delivery),
         meaning: "when a whole tick was last sent" },
-    Metric { leaf: "queue_ticks", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.due),
+    Metric { leaf: "queue_ticks", unit: "count", rollup: Rollup::Average, value: |d| number(d.status.due),
         meaning: "ticks that wait to be sent, without this one" },
-    Metric { leaf: "queue_held", unit: "count", rollup: Rollup::Average, value: |d| size(d.status.held),
+    Metric { leaf: "queue_held", unit: "count", rollup: Rollup::Average, value: |d| number(d.status.held),
         meaning: "ticks kept: unsent ones, and those that the receiver read less than queue.resend_window ago or may not have read" },
-    Metric { leaf: "queue_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| size(d.status.bytes),
+    Metric { leaf: "queue_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| number(d.status.bytes),
         meaning: "size of those ticks, on disk or in memory" },
     Metric { leaf: "queue_age", unit: "s", rollup: Rollup::Average, value: age,
         meaning: "age of the oldest unsent tick; 0 if there is none" },
@@ -164,39 +164,39 @@ const DESTINATION_METRICS: &[Metric<DestinationMetrics>] = &[
 
 #[rustfmt::skip]
 const QUEUE_METRICS: &[Metric<QueueStatus>] = &[
-    Metric { leaf: "durable", unit: "0 or 1", rollup: Rollup::Average, value: |q| flag(q.durable),
+    Metric { leaf: "durable", unit: "0 or 1", rollup: Rollup::Average, value: |q| number(q.durable),
         meaning: "whether ticks are kept on disk; 0 without queue.dir" },
-    Metric { leaf: "undurable", unit: "count", rollup: Rollup::Last, value: |q| count(q.undurable),
+    Metric { leaf: "undurable", unit: "count", rollup: Rollup::Last, value: |q| number(q.undurable),
         meaning: "ticks sent without being kept on disk, because it was full, damaged or did not answer" },
-    Metric { leaf: "points_dropped_removed", unit: "count", rollup: Rollup::Last, value: |q| count(q.dropped_removed),
+    Metric { leaf: "points_dropped_removed", unit: "count", rollup: Rollup::Last, value: |q| number(q.dropped_removed),
         meaning: "points that were never sent to destinations that are no longer configured" },
-    Metric { leaf: "window_short", unit: "0 or 1", rollup: Rollup::Average, value: |q| flag(q.window_short),
+    Metric { leaf: "window_short", unit: "0 or 1", rollup: Rollup::Average, value: |q| number(q.window_short),
         meaning: "whether queue.max_bytes has no room for all of queue.resend_window" },
-    Metric { leaf: "file_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| count(q.file_bytes),
+    Metric { leaf: "file_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| number(q.file_bytes),
         meaning: "size of the queue's files" },
-    Metric { leaf: "memory_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| size(q.memory_bytes),
+    Metric { leaf: "memory_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| number(q.memory_bytes),
         meaning: "memory of the queue" },
 ];
 
 #[rustfmt::skip]
 const REPLY_METRICS: &[Metric<ReplyCounters>] = &[
-    Metric { leaf: "duration", unit: "µs", rollup: Rollup::Average, value: |v| v.duration.and_then(count),
+    Metric { leaf: "duration", unit: "µs", rollup: Rollup::Average, value: |v| number(v.duration),
         meaning: "duration of the last reading; no point if it failed" },
-    Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_ok),
+    Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_ok),
         meaning: "readings that succeeded" },
-    Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_failed),
+    Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_failed),
         meaning: "readings that failed" },
-    Metric { leaf: "readings_unchanged", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_unchanged),
+    Metric { leaf: "readings_unchanged", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_unchanged),
         meaning: "successful readings in which nothing had changed; they cost slurmctld almost nothing" },
-    Metric { leaf: "readings_late", unit: "count", rollup: Rollup::Last, value: |v| count(v.readings_late),
+    Metric { leaf: "readings_late", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_late),
         meaning: "readings that came after their slot and were discarded" },
-    Metric { leaf: "readings_skipped_duty", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_duty),
+    Metric { leaf: "readings_skipped_duty", unit: "count", rollup: Rollup::Last, value: |v| number(v.skipped_duty),
         meaning: "readings left out because the last one took too long (`max_duty`)" },
-    Metric { leaf: "readings_skipped_busy", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_busy),
+    Metric { leaf: "readings_skipped_busy", unit: "count", rollup: Rollup::Last, value: |v| number(v.skipped_busy),
         meaning: "readings left out because slurmctld was serving more RPCs than `max_threads`, or did not answer" },
-    Metric { leaf: "readings_skipped_round", unit: "count", rollup: Rollup::Last, value: |v| count(v.skipped_round),
+    Metric { leaf: "readings_skipped_round", unit: "count", rollup: Rollup::Last, value: |v| number(v.skipped_round),
         meaning: "readings left out because the previous round was still under way" },
-    Metric { leaf: "hidden", unit: "0 or 1", rollup: Rollup::Max, value: |v| flag(v.hidden),
+    Metric { leaf: "hidden", unit: "0 or 1", rollup: Rollup::Max, value: |v| number(v.hidden),
         meaning: "whether PrivateData may hide part of the reply from the daemon's user; then none of it is published" },
 ];
 
@@ -270,23 +270,9 @@ fn resident(process: &str) -> Option<u64> {
     pages.checked_mul(u64::try_from(rustix::param::page_size()).ok()?)
 }
 
-fn size(value: usize) -> Option<f64> {
-    u64::try_from(value).ok().and_then(count)
-}
-
-/// Seconds, also those that are over.
-fn signed(seconds: i64) -> f64 {
-    let value = exact_f64(seconds.unsigned_abs());
-    if seconds < 0 { -value } else { value }
-}
-
-fn flag(on: bool) -> Option<f64> {
-    Some(f64::from(u8::from(on)))
-}
-
 fn age(destination: &DestinationMetrics) -> Option<f64> {
     let oldest = destination.status.oldest_due.unwrap_or(destination.now);
-    count(seconds_since(oldest, destination.now))
+    number(seconds_since(oldest, destination.now))
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use tracing::{debug, info, warn};
 use self::conf::ConfWatch;
 use self::process::{Process, ProcessError};
 use self::stderr::{LastLines, LogDedup, Speaker};
-use crate::config::Slurm;
+use crate::config::SlurmSettings;
 
 /// How long a reader that gets no answer is kept: libslurm never looks at its configuration again, and the
 /// controller may have moved.
@@ -110,7 +110,7 @@ pub(crate) struct Source {
     answered: mpsc::Sender<Outcome>,
     outcomes: mpsc::Receiver<Outcome>,
     status: Arc<ReaderStatus>,
-    task: Arc<Task>,
+    task: Arc<ReaderTask>,
 }
 
 /// A request, and where its outcome goes.
@@ -118,9 +118,9 @@ type Question = (Request, mpsc::Sender<Outcome>);
 
 /// With the last handle goes the task, and with the task its reader.
 #[derive(Debug)]
-struct Task(tokio::task::JoinHandle<()>);
+struct ReaderTask(tokio::task::JoinHandle<()>);
 
-impl Drop for Task {
+impl Drop for ReaderTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -138,7 +138,7 @@ struct ReaderStatus {
 impl Source {
     /// Starts the task, and the first reader with it. `start_deadline` is for libslurm's initialization, which
     /// may look for its configuration for a minute.
-    pub(crate) fn start(slurm: Slurm, start_deadline: Duration) -> Self {
+    pub(crate) fn start(slurm: SlurmSettings, start_deadline: Duration) -> Self {
         // One of each handle, and of those that are gone.
         let (requests, asked) = mpsc::channel(4);
         let (answered, outcomes) = mpsc::channel(1);
@@ -162,7 +162,7 @@ impl Source {
             troubled: false,
             id: 0,
         };
-        let task = Arc::new(Task(tokio::spawn(supervisor.run(asked))));
+        let task = Arc::new(ReaderTask(tokio::spawn(supervisor.run(asked))));
         Self { requests, answered, outcomes, status, task }
     }
 
@@ -207,7 +207,7 @@ impl Source {
 
 /// The task: owner of at most one reader.
 struct ReaderSupervisor {
-    slurm: Slurm,
+    slurm: SlurmSettings,
     start_deadline: Duration,
     status: Arc<ReaderStatus>,
     reader: Option<Process>,
@@ -243,7 +243,7 @@ impl ReaderSupervisor {
             let pause_end = self.pause.as_ref().map(|pause| pause.until);
             let event = tokio::select! {
                 question = asked.recv() => ReaderEvent::Asked(question),
-                error = gone(self.reader.as_mut()) => ReaderEvent::Gone(error),
+                error = until_ended(self.reader.as_mut()) => ReaderEvent::Gone(error),
                 () = sleep_until(pause_end.unwrap_or_else(Instant::now)), if pause_end.is_some() => ReaderEvent::PauseOver,
             };
             match event {
@@ -416,15 +416,15 @@ impl ReaderSupervisor {
 }
 
 /// What a reader is started with.
-fn arguments(slurm: &Slurm) -> Vec<OsString> {
+fn arguments(slurm: &SlurmSettings) -> Vec<OsString> {
     slurm.rest.arguments(slurm.timeout).unwrap_or_else(|| {
         slurm.conf.iter().flat_map(|conf| ["--conf".into(), conf.clone().into_os_string()]).collect()
     })
 }
 
-async fn gone(reader: Option<&mut Process>) -> ProcessError {
+async fn until_ended(reader: Option<&mut Process>) -> ProcessError {
     match reader {
-        Some(reader) => reader.gone().await,
+        Some(reader) => reader.until_ended().await,
         None => std::future::pending().await,
     }
 }

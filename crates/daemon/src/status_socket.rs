@@ -42,7 +42,7 @@ pub(crate) struct Asker(UnixStream);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoAnswer {
+pub(crate) enum StatusError {
     #[error(
         "no daemon answers at {}: {error}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
          listens in the folder that {VARIABLE} names.", .path.display()
@@ -105,7 +105,7 @@ impl Asker {
 }
 
 /// What the daemon tells at `socket`, or where it listens usually.
-pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, NoAnswer> {
+pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusError> {
     let usual = || named_folder().unwrap_or_else(|| USUAL.into()).join(NAME);
     let path = socket.map_or_else(usual, Path::to_owned);
     let mut bytes = Vec::new();
@@ -115,11 +115,11 @@ pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, NoAnswe
     };
     match timeout(DEADLINE, read).await {
         // As many wait for a daemon that answers nobody as the kernel lets.
-        Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(NoAnswer::Silent { path }),
-        Ok(Err(error)) => Err(NoAnswer::Unreachable { path, error }),
+        Ok(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Err(StatusError::Silent { path }),
+        Ok(Err(error)) => Err(StatusError::Unreachable { path, error }),
         Ok(Ok(_)) => serde_json::from_slice(&bytes)
-            .map_err(|error| NoAnswer::Nonsense { path, text: error.to_string() }),
-        Err(_) => Err(NoAnswer::Silent { path }),
+            .map_err(|error| StatusError::Nonsense { path, text: error.to_string() }),
+        Err(_) => Err(StatusError::Silent { path }),
     }
 }
 

@@ -22,7 +22,7 @@ use tracing::{debug, info, warn};
 use self::reply_state::ReplyState;
 pub(crate) use self::reply_state::{HIDDEN_REMEDY, one_more};
 use crate::clock;
-use crate::config::Slurm;
+use crate::config::SlurmSettings;
 use crate::replies::{Needs, ReplyCounters, SurveyReplies};
 use crate::source::{Outcome, Source};
 
@@ -35,7 +35,7 @@ pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 
 /// What a round is for.
 #[derive(Clone, Debug)]
-struct Round {
+struct SurveyRound {
     timestamp: i64,
     /// What is still to be asked, and until when an answer is of use: then the slots of all who want it are over. Unix
     /// seconds.
@@ -65,7 +65,7 @@ pub(crate) struct Survey {
     /// What all collectors together need: replies are asked for with all of it, whoever is due, so that one reply can be
     /// held against the next.
     needs: Needs,
-    round: Option<Round>,
+    round: Option<SurveyRound>,
     asked: Option<Asked>,
     logged_busy: bool,
 }
@@ -80,7 +80,7 @@ struct Asked {
 
 impl Survey {
     /// Starts its reader.
-    pub(crate) fn start(slurm: &Slurm, max_duty: f64, max_threads: u32) -> Self {
+    pub(crate) fn start(slurm: &SlurmSettings, max_duty: f64, max_threads: u32) -> Self {
         Self::with(patient(slurm), max_duty, max_threads)
     }
 
@@ -155,7 +155,7 @@ impl Survey {
             }
         }
         left.reverse();
-        self.round = Some(Round { timestamp, left, replies: SurveyReplies::default() });
+        self.round = Some(SurveyRound { timestamp, left, replies: SurveyReplies::default() });
         self.go_on(now)
     }
 
@@ -247,7 +247,7 @@ impl Survey {
     }
 
     /// What `round` has found out by now.
-    fn done(&self, round: &mut Round) -> RoundResult {
+    fn done(&self, round: &mut SurveyRound) -> RoundResult {
         let replies = std::mem::take(&mut round.replies);
         RoundResult { timestamp: round.timestamp, asked: self.needs.clone(), replies }
     }
@@ -275,8 +275,11 @@ impl Survey {
 }
 
 /// A reader whose replies may be late.
-pub(crate) fn patient(slurm: &Slurm) -> Source {
-    Source::start(Slurm { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() }, START_DEADLINE)
+pub(crate) fn patient(slurm: &SlurmSettings) -> Source {
+    Source::start(
+        SlurmSettings { timeout: slurm.timeout.saturating_mul(PATIENCE), ..slurm.clone() },
+        START_DEADLINE,
+    )
 }
 
 fn is_over(until: i64, now: Duration) -> bool {

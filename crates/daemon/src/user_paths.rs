@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use carbon::path;
 use serde::{Deserialize, Serialize};
 
+use crate::settings::Settings;
+
 /// slurmctld's table of RPCs has no more rows.
 pub(crate) const MOST_USERS: usize = 200;
 
@@ -53,6 +55,8 @@ pub(crate) struct UserPaths {
     fresh: bool,
     moved: bool,
     kept: i64,
+    /// Of the last round.
+    now: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,14 +82,20 @@ struct SavedPath {
 }
 
 impl UserPaths {
+    /// Where these settings give users paths of their own.
+    pub(crate) fn of(settings: &Settings, memory: Option<&str>) -> Option<Self> {
+        settings.users().filter(|users| *users > 0).map(|users| Self::new(users, memory))
+    }
+
     /// `memory` that is not one, or not of use any more, is none.
-    pub(crate) fn new(users: usize, memory: Option<&str>) -> Self {
+    fn new(users: usize, memory: Option<&str>) -> Self {
         let users = users.min(MOST_USERS);
         let memory = memory.and_then(|text| serde_json::from_str::<Saved>(text).ok());
         let mut entries = memory.map(|memory| memory.users).unwrap_or_default();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.top));
         entries.truncate(BUDGET * MOST_USERS + ALWAYS.len());
-        let mut paths = Self { users, known: BTreeMap::new(), fresh: false, moved: false, kept: i64::MIN };
+        let known = BTreeMap::new();
+        let mut paths = Self { users, known, fresh: false, moved: false, kept: i64::MIN, now: i64::MIN };
         for SavedPath { uid, path, named, top } in entries {
             if is_possible(&path, uid) && !paths.is_taken(&path, uid) {
                 paths.known.insert((uid, path), PathState { top, named });
@@ -96,6 +106,7 @@ impl UserPaths {
 
     /// A round is over: who was among the first of it, and whose time is up.
     pub(crate) fn update(&mut self, now: i64, candidates: &[Candidate<'_>]) {
+        self.now = now;
         let count = self.known.len();
         // A moment that is still to come was taken from a clock that went wrong.
         self.known.values_mut().for_each(|known| known.top = known.top.min(now));
@@ -123,19 +134,19 @@ impl UserPaths {
     }
 
     /// The path's component of a user who has one of his own.
-    pub(crate) fn member(&self, user: &Candidate<'_>, now: i64) -> Option<&str> {
+    pub(crate) fn member(&self, user: &Candidate<'_>) -> Option<&str> {
         self.find(user)
-            .filter(|(path, known)| is_always(path) || now.saturating_sub(known.top) < STICKY)
+            .filter(|(path, known)| is_always(path) || self.now.saturating_sub(known.top) < STICKY)
             .map(|(path, _)| path)
     }
 
     /// What must be remembered, where something has changed that is worth it.
-    pub(crate) fn changed_memory(&mut self, now: i64) -> Option<String> {
-        let due = self.fresh || (self.moved && now.saturating_sub(self.kept) >= KEPT_EVERY);
+    pub(crate) fn changed_memory(&mut self) -> Option<String> {
+        let due = self.fresh || (self.moved && self.now.saturating_sub(self.kept) >= KEPT_EVERY);
         if !due {
             return None;
         }
-        (self.fresh, self.moved, self.kept) = (false, false, now);
+        (self.fresh, self.moved, self.kept) = (false, false, self.now);
         let entry = |((uid, path), known): (&(u32, String), &PathState)| SavedPath {
             uid: *uid,
             path: path.clone(),

@@ -88,9 +88,9 @@ mod tests {
     use super::*;
 
     /// Gives five bytes at a time.
-    struct Pieces<'a>(&'a [u8]);
+    struct FiveBytesAtATime<'a>(&'a [u8]);
 
-    impl Read for Pieces<'_> {
+    impl Read for FiveBytesAtATime<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let (now, later) = self.0.split_at(self.0.len().min(5));
             self.0 = later;
@@ -103,7 +103,7 @@ mod tests {
     fn a_request_may_come_in_pieces_and_the_last_without_its_newline() {
         let input = b"{\"statistics\":{\"id\":1}}\n{\"reset\":{\"id\":2}}\n{\"nodes\":{\"id\":3}}";
         let mut output = Vec::new();
-        let mut daemon = Conversation::new(Pieces(input), &mut output);
+        let mut daemon = Conversation::new(FiveBytesAtATime(input), &mut output);
         let hello = Answer::Hello(Hello { protocol: PROTOCOL, release: None, api_version: None });
         let mut requests = 0;
         while daemon.request().unwrap().is_some() {

@@ -83,7 +83,7 @@ struct KnownApi {
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct Got<T> {
+pub(crate) struct ApiReply<T> {
     pub(crate) payload: T,
     pub(crate) release: Release,
     pub(crate) cluster: Option<String>,
@@ -92,7 +92,7 @@ pub(crate) struct Got<T> {
 }
 
 /// What one version of the API said.
-enum Said<T> {
+enum VersionAnswer<T> {
     Answer(Envelope<T>),
     /// It has no such version, or this version no such path.
     NotFound,
@@ -128,7 +128,7 @@ impl Api {
         &mut self,
         what: What,
         payload: impl Fn(u8, Release) -> T,
-    ) -> Result<Got<T>, RestProblem> {
+    ) -> Result<ApiReply<T>, RestProblem> {
         if let Some(token) = &mut self.token {
             token.look()?;
         }
@@ -160,21 +160,21 @@ impl Api {
         first: Option<KnownApi>,
         deadline: tokio::time::Instant,
         payload: &impl Fn(u8, Release) -> T,
-    ) -> Result<Got<T>, RestProblem> {
+    ) -> Result<ApiReply<T>, RestProblem> {
         let known = first.map(|known| (known.version, known.release));
         let tells = |&(version, _): &(u8, Release)| version >= what.oldest;
         for (version, release) in known.into_iter().chain(VERSIONS).filter(tells) {
             let begin = Instant::now();
             let path = format!("/slurm/v0.0.{version}/{}", what.path);
             let said = self.ask(&path, what.limit, deadline, payload(version, release))?;
-            let Said::Answer(envelope) = said else { continue };
+            let VersionAnswer::Answer(envelope) = said else { continue };
             let elapsed = begin.elapsed();
             let Envelope { meta: Meta { release: told, cluster, .. }, payload, .. } = envelope;
             let told = told.unwrap_or(release);
             // Another release may have another version that tells more.
             let is_another = first.is_some_and(|known| known.release != told);
             self.known = if is_another { None } else { Some(KnownApi { version, release: told }) };
-            return Ok(Got { payload, release: told, cluster, elapsed });
+            return Ok(ApiReply { payload, release: told, cluster, elapsed });
         }
         // One that is older than asked for may still be there.
         self.known = first.filter(|known| known.version < what.oldest);
@@ -190,7 +190,7 @@ impl Api {
         limit: u64,
         deadline: tokio::time::Instant,
         payload: T,
-    ) -> Result<Said<T>, RestProblem> {
+    ) -> Result<VersionAnswer<T>, RestProblem> {
         let headers = self.headers()?;
         let begin = Instant::now();
         let result = {
@@ -200,7 +200,7 @@ impl Api {
                     let body = Lossy::new(&mut answer.body);
                     match decode::read(std::io::BufReader::with_capacity(8 << 10, body), payload) {
                         Ok(Envelope { error: Some(refusal), .. }) => Err(explain(Some(&refusal), "")),
-                        Ok(envelope) => Ok(Said::Answer(envelope)),
+                        Ok(envelope) => Ok(VersionAnswer::Answer(envelope)),
                         Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
                             RestProblem::new(
                                 Stage::Http,
@@ -209,7 +209,7 @@ impl Api {
                         })),
                     }
                 }
-                StatusCode::NOT_FOUND => Ok(Said::NotFound),
+                StatusCode::NOT_FOUND => Ok(VersionAnswer::NotFound),
                 status => {
                     let mut text = Vec::new();
                     // What can be read of it.
@@ -222,7 +222,7 @@ impl Api {
             }
         };
         // After an error slurmrestd closes the connection; of what was not read to its end nothing can be used.
-        if !matches!(result, Ok(Said::Answer(_))) {
+        if !matches!(result, Ok(VersionAnswer::Answer(_))) {
             self.http.hang_up();
         }
         result

@@ -23,8 +23,8 @@ use serde::de::{DeserializeSeed, Error, MapAccess};
 use slurm_snapshot::Release;
 
 use self::lenient::{Number, Text};
-pub(crate) use self::list::{List, Listed};
-pub(crate) use self::nodes::Nodes;
+pub(crate) use self::list::{ListAnswer, Listed};
+pub(crate) use self::nodes::NodesAnswer;
 use self::object::{Fill, Members, each};
 pub(crate) use self::partitions::joined;
 
@@ -92,7 +92,7 @@ impl Members for Meta {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             // 22.05 writes it with a capital.
-            "slurm" | "Slurm" => map.next_value_seed(Fill(&mut Slurm(self)))?,
+            "slurm" | "Slurm" => map.next_value_seed(Fill(&mut SlurmMeta(self)))?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -105,9 +105,9 @@ impl Members for Meta {
     }
 }
 
-struct Slurm<'a>(&'a mut Meta);
+struct SlurmMeta<'a>(&'a mut Meta);
 
-impl Members for Slurm<'_> {
+impl Members for SlurmMeta<'_> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "release" => self.0.release = map.next_value::<Text>()?.0.as_deref().and_then(release),

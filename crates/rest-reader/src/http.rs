@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::args::RestArguments;
 use crate::problem::RestProblem;
 #[cfg(feature = "tls")]
-use crate::tls::Tls;
+use crate::tls::RestTls;
 
 /// What is read at once, and the longest head of an answer.
 const BUFFER: usize = 16 * 1024;
@@ -42,7 +42,7 @@ pub(crate) struct HttpClient {
     runtime: Runtime,
     connection: Option<SendRequest<String>>,
     #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    tls: Option<RestTls>,
 }
 
 /// An answer whose body is still to be read.
@@ -136,7 +136,7 @@ impl HttpClient {
     fn connect(&mut self, deadline: Instant) -> Result<SendRequest<String>, RestProblem> {
         #[cfg(feature = "tls")]
         if self.settings.endpoint.is_tls() && self.tls.is_none() {
-            self.tls = Some(Tls::new(self.settings.ca_file.as_deref())?);
+            self.tls = Some(RestTls::new(self.settings.ca_file.as_deref())?);
         }
         let patience = deadline.min(Instant::now() + self.settings.timeout / CONNECT_SHARE);
         let opened = within(&self.runtime, patience, self.open());

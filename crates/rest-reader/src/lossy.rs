@@ -69,9 +69,9 @@ mod tests {
     use super::*;
 
     /// Gives the pieces one by one.
-    struct Pieces(Vec<Vec<u8>>);
+    struct InPieces(Vec<Vec<u8>>);
 
-    impl Read for Pieces {
+    impl Read for InPieces {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             let Some(first) = self.0.first_mut() else { return Ok(0) };
             let length = first.len().min(buffer.len());
@@ -86,7 +86,7 @@ mod tests {
 
     fn through(pieces: Vec<Vec<u8>>, room: usize) -> Vec<u8> {
         let pieces = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
-        let (mut lossy, mut found, mut buffer) = (Lossy::new(Pieces(pieces)), Vec::new(), vec![0; room]);
+        let (mut lossy, mut found, mut buffer) = (Lossy::new(InPieces(pieces)), Vec::new(), vec![0; room]);
         loop {
             let read = lossy.read(&mut buffer).unwrap();
             if read == 0 {

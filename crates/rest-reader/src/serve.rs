@@ -9,10 +9,10 @@ use slurm_snapshot::{
     Request, Reservations, Stage, Statistics, Visibility,
 };
 
-use crate::api::{Api, Got, What};
+use crate::api::{Api, ApiReply, What};
 use crate::args::RestArguments;
 use crate::decode::diag::Diag;
-use crate::decode::{List, Listed, Nodes, joined};
+use crate::decode::{ListAnswer, Listed, NodesAnswer, joined};
 use crate::problem::RestProblem;
 
 /// Answers that do not grow with the cluster.
@@ -64,7 +64,7 @@ fn answer(api: &mut Api, request: &Request) -> Answer {
 
 /// What was asked for.
 #[derive(Default)]
-struct Found {
+struct ReplyParts {
     statistics: Option<Statistics>,
     reply: Option<Reply>,
     visibility: Option<Visibility>,
@@ -73,9 +73,9 @@ struct Found {
     elapsed: std::time::Duration,
 }
 
-impl Found {
-    fn of<T>(got: Got<T>) -> (Self, T) {
-        let Got { payload, release, cluster, elapsed } = got;
+impl ReplyParts {
+    fn of<T>(got: ApiReply<T>) -> (Self, T) {
+        let ApiReply { payload, release, cluster, elapsed } = got;
         (Self { release: Some(release), cluster, elapsed, ..Self::default() }, payload)
     }
 
@@ -104,7 +104,7 @@ fn uptime() -> f64 {
     std::time::Duration::try_from(now).map_or(0.0, |now| now.as_secs_f64())
 }
 
-fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, RestProblem>) {
+fn read(api: &mut Api, request: &Request) -> (&'static str, Result<ReplyParts, RestProblem>) {
     let unsupported = |text: &str| Err(RestProblem::new(Stage::Unsupported, text));
     let options = request.options;
     match request.reply {
@@ -127,49 +127,53 @@ fn read(api: &mut Api, request: &Request) -> (&'static str, Result<Found, RestPr
     }
 }
 
-fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<Found, RestProblem> {
-    let (found, diag) = Found::of(api.get(DIAG, |version, _| Diag::new(version, rpc, names))?);
-    Ok(Found { statistics: diag.statistics, ..found })
+fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<ReplyParts, RestProblem> {
+    let (found, diag) = ReplyParts::of(api.get(DIAG, |version, _| Diag::new(version, rpc, names))?);
+    Ok(ReplyParts { statistics: diag.statistics, ..found })
 }
 
 /// Where PrivateData keeps nodes or partitions from this user, slurmctld refuses the whole of them.
 const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
 
 /// An answer that is one list.
-fn list<L: List>(api: &mut Api, what: What, empty: impl Fn(Release) -> L) -> Result<(Found, L), RestProblem> {
-    let (found, read) = Found::of(api.get(what, |_, release| Listed::of(empty(release)))?);
+fn list<L: ListAnswer>(
+    api: &mut Api,
+    what: What,
+    empty: impl Fn(Release) -> L,
+) -> Result<(ReplyParts, L), RestProblem> {
+    let (found, read) = ReplyParts::of(api.get(what, |_, release| Listed::of(empty(release)))?);
     Ok((found, read.list))
 }
 
-fn job_states(api: &mut Api) -> Result<Found, RestProblem> {
+fn job_states(api: &mut Api) -> Result<ReplyParts, RestProblem> {
     let (found, jobs) = list(api, JOB_STATES, |_| Jobs { states_only: true, ..Jobs::default() })?;
     // REQUEST_JOB_STATE tells everybody of all jobs, whatever PrivateData says.
-    Ok(Found { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(WHOLE), ..found })
+    Ok(ReplyParts { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(WHOLE), ..found })
 }
 
-fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<Found, RestProblem> {
-    let (mut found, mut walked) = list(api, NODES, |release| Nodes::new(release, rows))?;
+fn nodes(api: &mut Api, partitions: bool, rows: bool) -> Result<ReplyParts, RestProblem> {
+    let (mut found, mut walked) = list(api, NODES, |release| NodesAnswer::new(release, rows))?;
     if partitions {
         let (more, partitions) = list(api, PARTITIONS, |_| Partitions::default())?;
         found.elapsed = found.elapsed.saturating_add(more.elapsed);
         walked.nodes.partitions = Some(joined(partitions, walked.members));
     }
     let reply = Some(Reply::Nodes(Box::new(walked.nodes)));
-    Ok(Found { reply, visibility: Some(WHOLE), ..found })
+    Ok(ReplyParts { reply, visibility: Some(WHOLE), ..found })
 }
 
-fn licenses(api: &mut Api) -> Result<Found, RestProblem> {
+fn licenses(api: &mut Api) -> Result<ReplyParts, RestProblem> {
     let (found, licenses) = list(api, LICENSES, |_| Licenses::default())?;
-    Ok(Found { reply: Some(Reply::Licenses(licenses)), ..found })
+    Ok(ReplyParts { reply: Some(Reply::Licenses(licenses)), ..found })
 }
 
-fn reservations(api: &mut Api) -> Result<Found, RestProblem> {
+fn reservations(api: &mut Api) -> Result<ReplyParts, RestProblem> {
     let (found, reservations) = list(api, RESERVATIONS, |_| Reservations::default())?;
     // What PrivateData keeps from this user cannot be known here: the documentation says whose token it must be.
-    Ok(Found { reply: Some(Reply::Reservations(reservations)), visibility: Some(WHOLE), ..found })
+    Ok(ReplyParts { reply: Some(Reply::Reservations(reservations)), visibility: Some(WHOLE), ..found })
 }
 
-fn controllers(api: &mut Api) -> Result<Found, RestProblem> {
+fn controllers(api: &mut Api) -> Result<ReplyParts, RestProblem> {
     let (found, controllers) = list(api, PING, |_| Vec::new())?;
-    Ok(Found { reply: Some(Reply::Controllers(controllers)), ..found })
+    Ok(ReplyParts { reply: Some(Reply::Controllers(controllers)), ..found })
 }

@@ -16,9 +16,9 @@ use crate::problem::RestProblem;
 
 /// What connections have in common. It is made again after a handshake that failed: the file may be another by then.
 #[derive(Clone)]
-pub(crate) struct Tls(Arc<ClientConfig>);
+pub(crate) struct RestTls(Arc<ClientConfig>);
 
-impl Tls {
+impl RestTls {
     pub(crate) fn new(ca_file: Option<&Path>) -> Result<Self, RestProblem> {
         let problem = |text: String| RestProblem::new(Stage::Tls, text);
         let mut roots = RootCertStore::empty();

@@ -19,7 +19,7 @@ use slurm_sys::{
 };
 
 use crate::client::{CallError, Client, failure};
-use crate::finished::{Fold, Row, Tres};
+use crate::finished::{DbdJobRow, FinishedFold, GpuTres};
 use crate::raw::{self, NoReply, bytes, last_errno, number, text};
 use crate::survey_calls::own_conf;
 
@@ -55,7 +55,7 @@ impl Client {
             return Ok((None, self.finished_of_slurmctld()?));
         }
         let own = accounting_conf()?;
-        let connection = Connection::open()?;
+        let connection = DbdConnection::open()?;
         let visibility = connection.visibility(own.slurm_user)?;
         // Jobs that are hidden are not worth their cost.
         if visibility.may_hide("jobs") {
@@ -100,9 +100,9 @@ pub(crate) fn accounting_conf() -> Result<OwnConf, CallError> {
 }
 
 /// A connection to slurmdbd, closed when it is dropped.
-pub(crate) struct Connection(NonNull<c_void>);
+pub(crate) struct DbdConnection(NonNull<c_void>);
 
-impl Connection {
+impl DbdConnection {
     pub(crate) fn open() -> Result<Self, CallError> {
         Errno::clear();
         // SAFETY: NULL where nobody asks for the connection's flags.
@@ -130,7 +130,7 @@ impl Connection {
         // SAFETY: the connection is open.
         let call = || unsafe { slurm_sys::slurmdb_config_get(self.0.as_ptr()) };
         // SAFETY: slurmdb_config_get leaves NULL or a list that is its caller's.
-        let config = unsafe { List::receive("slurmdb_config_get", call) }?;
+        let config = unsafe { SlurmList::receive("slurmdb_config_get", call) }?;
         let mut private = Vec::new();
         let take = |pair: &KeyPair| {
             // SAFETY: NULL or a string, which lives as long as the list.
@@ -163,7 +163,7 @@ impl Connection {
         // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_users_get(self.0.as_ptr(), &raw mut condition) };
         // SAFETY: slurmdb_users_get leaves NULL or a list that is its caller's.
-        let records = unsafe { List::receive("slurmdb_users_get", call) }?;
+        let records = unsafe { SlurmList::receive("slurmdb_users_get", call) }?;
         let mut level = 0;
         // SAFETY: the elements are libslurm's records of users.
         unsafe { records.each(|user: &slurmdb_user_rec_t| level = level.max(user.admin_level.into())) };
@@ -184,8 +184,8 @@ impl Connection {
         // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), &raw mut condition) };
         // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
-        let records = unsafe { List::receive("slurmdb_jobs_get", call) }?;
-        let mut fold = Fold::default();
+        let records = unsafe { SlurmList::receive("slurmdb_jobs_get", call) }?;
+        let mut fold = FinishedFold::default();
         let mut walk = |record: &slurmdb_job_rec_t| {
             // SAFETY: libslurm unpacks a record's strings with their NULs, or leaves them NULL.
             fold.add(&unsafe { row(record) });
@@ -199,21 +199,21 @@ impl Connection {
     }
 
     /// The numbers of TRES that are GPUs: of any type, or all of one type.
-    fn gpus(&self) -> Result<Vec<(u32, Tres)>, CallError> {
+    fn gpus(&self) -> Result<Vec<(u32, GpuTres)>, CallError> {
         let mut condition = slurmdb_tres_cond_t { with_deleted: 1, ..Default::default() };
         // SAFETY: takes a condition and sets what is not 0 in it.
         unsafe { slurm_sys::slurmdb_init_tres_cond(&raw mut condition, false) };
         // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_tres_get(self.0.as_ptr(), &raw mut condition) };
         // SAFETY: slurmdb_tres_get leaves NULL or a list that is its caller's.
-        let records = unsafe { List::receive("slurmdb_tres_get", call) }?;
+        let records = unsafe { SlurmList::receive("slurmdb_tres_get", call) }?;
         let mut gpus = Vec::new();
         let take = |tres: &slurmdb_tres_rec_t| {
             // SAFETY: NULL or a string, which lives as long as the list.
             let kind = unsafe { bytes(tres.type_) };
             // SAFETY: the same.
             let name = unsafe { bytes(tres.name) };
-            gpus.extend(Tres::of(kind, name).map(|kind| (tres.id, kind)));
+            gpus.extend(GpuTres::of(kind, name).map(|kind| (tres.id, kind)));
         };
         // SAFETY: the elements are libslurm's records of TRES.
         unsafe { records.each(take) };
@@ -225,7 +225,7 @@ impl Connection {
         // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_qos_get(self.0.as_ptr(), &raw mut condition) };
         // SAFETY: slurmdb_qos_get leaves NULL or a list that is its caller's.
-        let records = unsafe { List::receive("slurmdb_qos_get", call) }?;
+        let records = unsafe { SlurmList::receive("slurmdb_qos_get", call) }?;
         let mut names = Vec::new();
         let take = |qos: &slurmdb_qos_rec_t| {
             // SAFETY: NULL or a string, which lives as long as the list.
@@ -237,7 +237,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for DbdConnection {
     fn drop(&mut self) {
         let mut pointer = self.0.as_ptr();
         // SAFETY: opened by slurmdb_connection_get, and no more used.
@@ -249,8 +249,8 @@ impl Drop for Connection {
 ///
 /// # Safety
 /// The record's strings are NULL, or end with a NUL and live as long as it.
-unsafe fn row(record: &slurmdb_job_rec_t) -> Row<'_> {
-    Row {
+unsafe fn row(record: &slurmdb_job_rec_t) -> DbdJobRow<'_> {
+    DbdJobRow {
         id: record.db_index,
         end: record.end,
         state: record.state,
@@ -288,9 +288,9 @@ fn words(list: &[u8]) -> Vec<String> {
 }
 
 /// A list of libslurm's, destroyed when it is dropped, with what its elements are if it owns them.
-struct List(slurm_list_pointer);
+struct SlurmList(slurm_list_pointer);
 
-impl List {
+impl SlurmList {
     /// Makes a call that returns a list.
     ///
     /// # Safety
@@ -324,7 +324,7 @@ impl List {
     }
 }
 
-impl Drop for List {
+impl Drop for SlurmList {
     fn drop(&mut self) {
         // SAFETY: the caller of the constructor promised that nobody else destroys it.
         unsafe { slurm_sys::slurm_list_destroy(self.0) };
@@ -333,14 +333,14 @@ impl Drop for List {
 
 /// A list of texts that this process owns: libslurm reads them and changes nothing.
 struct Texts {
-    list: List,
+    list: SlurmList,
     _texts: Vec<CString>,
 }
 
 impl Texts {
     fn new(texts: impl IntoIterator<Item = CString>) -> Self {
         // SAFETY: makes an empty list, whose elements it will not free.
-        let list = List(unsafe { slurm_sys::slurm_list_create(None) });
+        let list = SlurmList(unsafe { slurm_sys::slurm_list_create(None) });
         let texts: Vec<CString> = texts.into_iter().collect();
         for text in &texts {
             // SAFETY: the list is there; it holds the pointer, and the text outlives it: fields are dropped in their order.
@@ -376,7 +376,7 @@ mod tests {
             ptr::null_mut()
         };
         // SAFETY: leaves NULL.
-        let error = unsafe { List::receive("slurmdb_jobs_get", call) }.map(drop).unwrap_err();
+        let error = unsafe { SlurmList::receive("slurmdb_jobs_get", call) }.map(drop).unwrap_err();
         assert_eq!((error.call, error.errno), ("slurmdb_jobs_get", 111));
     }
 

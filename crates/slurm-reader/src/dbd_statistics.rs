@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 
-use slurm_snapshot::{DbdStatistics, Rollup, RpcType, RpcUser};
+use slurm_snapshot::{DbdRollup, DbdStatistics, RpcType, RpcUser};
 use slurm_sys::{slurmdb_rollup_stats_t, slurmdb_rpc_obj_t, slurmdb_stats_rec_t};
 
-use crate::accounting::{Connection, accounting_conf};
+use crate::accounting::{DbdConnection, accounting_conf};
 use crate::client::{CallError, Client, failure};
 use crate::raw::{Freed, RawReply, bytes, each, moment};
 
@@ -25,7 +25,7 @@ impl Client {
     /// slurmdbd did not answer, this user is no administrator of it, or slurm.conf names no slurmdbd.
     pub(crate) fn dbd_statistics(&mut self, users: bool) -> Result<DbdStatistics, CallError> {
         let own = accounting_conf()?;
-        let connection = Connection::open()?;
+        let connection = DbdConnection::open()?;
         let call = |out: &mut *mut slurmdb_stats_rec_t| {
             // SAFETY: the connection is open, and the pointer is valid during the call.
             unsafe { slurm_sys::slurmdb_get_stats(connection.pointer(), out) }
@@ -81,10 +81,10 @@ unsafe fn from_reply(reply: &slurmdb_stats_rec_t, cluster: &CStr, by_user: bool)
 }
 
 /// The roll-ups of each period of which anything is known.
-fn of_periods(row: &slurmdb_rollup_stats_t) -> impl Iterator<Item = (String, Rollup)> {
+fn of_periods(row: &slurmdb_rollup_stats_t) -> impl Iterator<Item = (String, DbdRollup)> {
     PERIODS.into_iter().enumerate().filter_map(|(place, period)| {
         let time = |times: &[u64]| times.get(place).copied().filter(|time| *time > 0);
-        let rollup = Rollup {
+        let rollup = DbdRollup {
             count: row.count.get(place).copied()?.into(),
             last: time(&row.time_last),
             max: time(&row.time_max),
@@ -109,8 +109,8 @@ mod tests {
             ..slurmdb_rollup_stats_t::default()
         };
         let found: Vec<_> = of_periods(&first).collect();
-        let hour = Rollup { total: Some(700), end: Some(7200), ..Rollup::default() };
-        let day = Rollup { end: Some(3600), ..Rollup::default() };
+        let hour = DbdRollup { total: Some(700), end: Some(7200), ..DbdRollup::default() };
+        let day = DbdRollup { end: Some(3600), ..DbdRollup::default() };
         assert_eq!(found, [("hour".to_owned(), hour), ("day".to_owned(), day)]);
     }
 

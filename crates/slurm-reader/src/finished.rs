@@ -1,10 +1,10 @@
 //! Rows of slurmdbd into finished jobs: tasks, times and TRES.
 //!
-//! Pure: a [`Row`] borrows from the reply.
+//! Pure: a [`DbdJobRow`] borrows from the reply.
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{Finished, FinishedJob, Names, array};
+use slurm_snapshot::{Finished, FinishedJob, NameNumbers, array};
 
 /// No moment: `NO_VAL` in a time. `INFINITE` is one more.
 const NO_TIME: i64 = 0xffff_fffe;
@@ -21,7 +21,7 @@ const NO_COUNT: u64 = u64::MAX - 1;
 
 /// One of slurmdbd's rows.
 #[derive(Debug, Default)]
-pub(crate) struct Row<'a> {
+pub(crate) struct DbdJobRow<'a> {
     pub(crate) id: u64,
     pub(crate) end: i64,
     pub(crate) state: u32,
@@ -42,14 +42,14 @@ pub(crate) struct Row<'a> {
 
 /// A TRES of GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tres {
+pub(crate) enum GpuTres {
     /// GPUs of whatever type.
     Gpus,
     /// Those of one type.
     Typed,
 }
 
-impl Tres {
+impl GpuTres {
     /// Of a TRES' type and name.
     pub(crate) fn of(kind: &[u8], name: &[u8]) -> Option<Self> {
         match name {
@@ -62,22 +62,22 @@ impl Tres {
 
 /// Rows that are walked.
 #[derive(Debug, Default)]
-pub(crate) struct Fold {
+pub(crate) struct FinishedFold {
     jobs: Vec<FinishedJob>,
     /// By the job's place: TRES of the site, whose meaning is asked for afterwards.
     others: Vec<(usize, u32, u64)>,
-    names: Names,
+    names: NameNumbers,
     unparsed: u64,
 }
 
-impl Fold {
-    pub(crate) fn add(&mut self, row: &Row<'_>) {
+impl FinishedFold {
+    pub(crate) fn add(&mut self, row: &DbdJobRow<'_>) {
         // One that is cancelled while it waits may get the moment of that as its start too. It never had anything.
         let has_started = is_moment(row.start) && !row.tres.is_empty();
         let tasks = match row.tasks {
             _ if has_started => 1,
             b"" => 1,
-            tasks => array::tasks(tasks).unwrap_or_else(|| {
+            tasks => array::count_tasks(tasks).unwrap_or_else(|| {
                 self.unparsed = self.unparsed.saturating_add(1);
                 1
             }),
@@ -130,13 +130,13 @@ impl Fold {
     }
 
     /// What all came to; `gpus` says which TRES are GPUs, `qos` what QOS are called.
-    pub(crate) fn finish(mut self, gpus: &[(u32, Tres)], qos: &[(u32, String)]) -> Finished {
-        let kinds: BTreeMap<u32, Tres> = gpus.iter().copied().collect();
+    pub(crate) fn finish(mut self, gpus: &[(u32, GpuTres)], qos: &[(u32, String)]) -> Finished {
+        let kinds: BTreeMap<u32, GpuTres> = gpus.iter().copied().collect();
         let mut typed: BTreeMap<usize, u64> = BTreeMap::new();
         for (place, id, count) in self.others {
             match (kinds.get(&id), self.jobs.get_mut(place)) {
-                (Some(Tres::Gpus), Some(job)) => job.gpus = count,
-                (Some(Tres::Typed), _) => {
+                (Some(GpuTres::Gpus), Some(job)) => job.gpus = count,
+                (Some(GpuTres::Typed), _) => {
                     let sum = typed.entry(place).or_default();
                     *sum = sum.saturating_add(count);
                 }
@@ -179,8 +179,8 @@ mod tests {
 
     const NAMES: [&str; 3] = ["debug", "physics", "ann"];
 
-    fn row() -> Row<'static> {
-        Row {
+    fn row() -> DbdJobRow<'static> {
+        DbdJobRow {
             id: 1 << 63,
             submit: 1000,
             eligible: 1010,
@@ -195,14 +195,14 @@ mod tests {
             account: b"physics",
             user: b"ann",
             tres: b"1=2,3=18446744073709551614,4=1,5=9,1001=3,1002=3",
-            ..Row::default()
+            ..DbdJobRow::default()
         }
     }
 
-    fn of(row: &Row<'_>) -> (FinishedJob, Vec<String>, u64) {
-        let mut fold = Fold::default();
+    fn of(row: &DbdJobRow<'_>) -> (FinishedJob, Vec<String>, u64) {
+        let mut fold = FinishedFold::default();
         fold.add(row);
-        let gpus = [(1001, Tres::Gpus), (1002, Tres::Typed), (1003, Tres::Typed)];
+        let gpus = [(1001, GpuTres::Gpus), (1002, GpuTres::Typed), (1003, GpuTres::Typed)];
         let finished = fold.finish(&gpus, &[(7, "normal".to_owned())]);
         (finished.jobs[0], finished.names, finished.unparsed)
     }
@@ -236,34 +236,38 @@ mod tests {
         for (start, tasks, count) in
             [(0, &b"0x7FF"[..], 11), (NO_TIME, b"1-20%2", 20), (0, b"", 1), (1040, b"1-20", 1)]
         {
-            let (job, _, unparsed) = of(&Row { start, tasks, ..row() });
+            let (job, _, unparsed) = of(&DbdJobRow { start, tasks, ..row() });
             assert_eq!((job.tasks, unparsed, job.wait.is_some()), (count, 0, start == 1040), "{tasks:?}");
         }
         // As slurmctld of 22.05 leaves a held array that is cancelled: its start is its end.
-        let (job, ..) = of(&Row { start: 1100, tasks: b"0x7FE", tres: b"", elapsed: 0, ..row() });
+        let (job, ..) = of(&DbdJobRow { start: 1100, tasks: b"0x7FE", tres: b"", elapsed: 0, ..row() });
         assert_eq!((job.tasks, job.wait), (10, None));
-        let (job, _, unparsed) = of(&Row { start: 0, tasks: b"1,3,...", ..row() });
+        let (job, _, unparsed) = of(&DbdJobRow { start: 0, tasks: b"1,3,...", ..row() });
         assert_eq!((job.tasks, unparsed), (1, 1), "one at least, and it is said");
     }
 
     #[test]
     fn a_job_that_was_never_eligible_waited_since_it_was_submitted() {
         for eligible in [0, NO_TIME, NO_TIME + 1] {
-            assert_eq!(of(&Row { eligible, ..row() }).0.wait, Some(40));
+            assert_eq!(of(&DbdJobRow { eligible, ..row() }).0.wait, Some(40));
         }
-        assert_eq!(of(&Row { eligible: 2000, ..row() }).0.wait, Some(0), "slurmctld's clock was set back");
+        assert_eq!(
+            of(&DbdJobRow { eligible: 2000, ..row() }).0.wait,
+            Some(0),
+            "slurmctld's clock was set back"
+        );
     }
 
     #[test]
     fn gpus_of_types_are_summed_where_nobody_counts_all() {
-        assert_eq!(of(&Row { tres: b"1002=2,1003=1", ..row() }).0.gpus, 3);
-        assert_eq!(of(&Row { tres: b"1002=2,1003=1,1001=4", ..row() }).0.gpus, 4);
-        assert_eq!(of(&Row { tres: b"1=x", ..row() }).2, 1);
+        assert_eq!(of(&DbdJobRow { tres: b"1002=2,1003=1", ..row() }).0.gpus, 3);
+        assert_eq!(of(&DbdJobRow { tres: b"1002=2,1003=1,1001=4", ..row() }).0.gpus, 4);
+        assert_eq!(of(&DbdJobRow { tres: b"1=x", ..row() }).2, 1);
     }
 
     #[test]
     fn of_several_partitions_the_first_counts_and_a_user_without_a_name_is_his_number() {
-        let (_, names, _) = of(&Row { partition: b"debug,long", user: b"", user_id: 1234, ..row() });
+        let (_, names, _) = of(&DbdJobRow { partition: b"debug,long", user: b"", user_id: 1234, ..row() });
         assert_eq!(names, ["debug", "physics", "1234", "normal"]);
     }
 }

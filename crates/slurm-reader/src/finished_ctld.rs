@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Names};
+use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, NameNumbers};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
 use crate::jobs;
@@ -20,7 +20,7 @@ use crate::slurm_names;
 pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32) -> Finished {
     // SAFETY: the caller promises as many records as the count says.
     let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
-    let (mut names, mut finished) = (Names::default(), Finished::default());
+    let (mut names, mut finished) = (NameNumbers::default(), Finished::default());
     let mut users = BTreeMap::new();
     for record in records {
         // SAFETY: the caller's promise covers every record.
@@ -38,7 +38,7 @@ pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32) -> Fin
 /// As of [`from_reply`], for one record.
 unsafe fn job(
     record: &slurm_job_info_t,
-    names: &mut Names,
+    names: &mut NameNumbers,
     users: &mut BTreeMap<u32, String>,
 ) -> Option<(FinishedJob, u64)> {
     let state = slurm_names::job_base(record.job_state);
@@ -130,7 +130,7 @@ mod tests {
 
     fn of(record: &slurm_job_info_t) -> Option<FinishedJob> {
         // SAFETY: strings are NULL or literals.
-        unsafe { job(record, &mut Names::default(), &mut BTreeMap::new()) }.map(|(job, _)| job)
+        unsafe { job(record, &mut NameNumbers::default(), &mut BTreeMap::new()) }.map(|(job, _)| job)
     }
 
     #[test]

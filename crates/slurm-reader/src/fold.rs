@@ -16,7 +16,7 @@ type WordTallies = Vec<JobTally>;
 
 /// What has been counted so far.
 #[derive(Debug)]
-pub(crate) struct Fold {
+pub(crate) struct JobsFold {
     now: i64,
     /// Jobs have started from here on.
     since: Option<i64>,
@@ -26,9 +26,9 @@ pub(crate) struct Fold {
     states: States,
     reasons: BTreeMap<u32, JobTally>,
     total: Times,
-    partitions: Table<PartitionRow>,
-    accounts: Table<WordTallies>,
-    qos: Table<WordTallies>,
+    partitions: RowsByName<PartitionRow>,
+    accounts: RowsByName<WordTallies>,
+    qos: RowsByName<WordTallies>,
     users: HashMap<u32, WordTallies>,
 }
 
@@ -48,7 +48,7 @@ struct Times {
     started: Waits,
 }
 
-impl Fold {
+impl JobsFold {
     /// `now` is the reply's `last_update`.
     pub(crate) fn new(now: i64, since: Option<i64>, options: ReplyOptions) -> Self {
         Self {
@@ -60,9 +60,9 @@ impl Fold {
             states: States::default(),
             reasons: BTreeMap::new(),
             total: Times::default(),
-            partitions: Table::default(),
-            accounts: Table::default(),
-            qos: Table::default(),
+            partitions: RowsByName::default(),
+            accounts: RowsByName::default(),
+            qos: RowsByName::default(),
             users: HashMap::new(),
         }
     }
@@ -195,19 +195,19 @@ impl States {
 
 /// Rows by name. Neighbours in a reply often have the same name: the last row is looked at first.
 #[derive(Debug)]
-struct Table<T> {
+struct RowsByName<T> {
     places: HashMap<Box<[u8]>, usize>,
     rows: Vec<(Box<[u8]>, T)>,
     last: usize,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for RowsByName<T> {
     fn default() -> Self {
         Self { places: HashMap::new(), rows: Vec::new(), last: 0 }
     }
 }
 
-impl<T: Default> Table<T> {
+impl<T: Default> RowsByName<T> {
     fn row(&mut self, name: &[u8]) -> &mut T {
         // glibc's memcmp of no bytes at an address that is none takes longer than all the rest of a job.
         let is = |last: &[u8]| last.len() == name.len() && (name.is_empty() || last == name);
@@ -246,7 +246,7 @@ fn by_reason(reasons: BTreeMap<u32, JobTally>) -> JobTallies {
     words
 }
 
-fn by_name(table: Table<WordTallies>, words: &[String]) -> BTreeMap<String, JobTallies> {
+fn by_name(table: RowsByName<WordTallies>, words: &[String]) -> BTreeMap<String, JobTallies> {
     table.rows.into_iter().map(|(name, row)| (readable(&name), tallies(&row, words))).collect()
 }
 
@@ -274,7 +274,7 @@ mod tests {
     };
 
     fn counted(jobs: &[Job<'_>]) -> Jobs {
-        let mut fold = Fold::new(NOW, Some(NOW - 60), OPTIONS);
+        let mut fold = JobsFold::new(NOW, Some(NOW - 60), OPTIONS);
         for job in jobs {
             fold.add(job);
         }

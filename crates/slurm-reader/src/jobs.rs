@@ -8,7 +8,7 @@ use slurm_snapshot::tres;
 use slurm_snapshot::{JobTally, Jobs, ReplyOptions};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
-use crate::fold::Fold;
+use crate::fold::JobsFold;
 use crate::job::Job;
 use crate::raw::{bytes, number, slice, wide};
 
@@ -22,7 +22,7 @@ use crate::slurm_names;
 pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, since: Option<i64>, options: ReplyOptions) -> Jobs {
     // SAFETY: the caller promises as many records as the count says.
     let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
-    let mut fold = Fold::new(reply.last_update, since, options);
+    let mut fold = JobsFold::new(reply.last_update, since, options);
     for record in records {
         // SAFETY: the caller's promise covers every record.
         fold.add(&unsafe { job(record) });
@@ -34,7 +34,7 @@ pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, since: Option<i64>, opti
 /// As of [`from_reply`], for one record.
 pub(crate) unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
     // SAFETY: the caller's promise.
-    let tasks = unsafe { tasks(record) };
+    let tasks = unsafe { array_tasks(record) };
     // SAFETY: the caller's promise.
     let gpus = unsafe { gpus(record) };
     // SAFETY: the caller's promise.
@@ -73,7 +73,7 @@ pub(crate) unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
 ///
 /// # Safety
 /// As of [`job`].
-unsafe fn tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
+unsafe fn array_tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     if !record.array_bitmap.is_null() {
         // SAFETY: not NULL, so that the caller promises a bitmap of libslurm's.
         let tasks = unsafe { slurm_sys::slurm_bit_set_count(record.array_bitmap.cast()) };
@@ -82,7 +82,7 @@ unsafe fn tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     // SAFETY: the caller promises NULL or a string.
     match unsafe { bytes(record.array_task_str) } {
         b"" => Ok(1),
-        expression => array::tasks(expression).ok_or(Unparsed),
+        expression => array::count_tasks(expression).ok_or(Unparsed),
     }
 }
 

@@ -28,10 +28,10 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const MOST: usize = 65_536;
 
 /// The name of a user, `None` where there is no such user; the error: nobody knows now.
-type Found = Result<Option<String>, ()>;
+type NameLookup = Result<Option<String>, ()>;
 
 /// Asks the host's name services.
-pub(crate) fn host(id: u32) -> Found {
+pub(crate) fn host(id: u32) -> NameLookup {
     match User::from_uid(Uid::from_raw(id)) {
         Ok(user) => Ok(user.map(|user| user.name)),
         // Some services say so where POSIX wants success without a result.
@@ -70,7 +70,7 @@ impl OfUser for UserJobs {
 /// A memory of user names.
 pub(crate) struct UserNames {
     known: HashMap<u32, KnownUser>,
-    look_up: fn(u32) -> Found,
+    look_up: fn(u32) -> NameLookup,
     helper: Option<Helper>,
     /// Lookups under way.
     asked: usize,
@@ -88,17 +88,17 @@ struct KnownUser {
 
 struct Helper {
     ids: Sender<u32>,
-    found: Receiver<(u32, Found)>,
+    found: Receiver<(u32, NameLookup)>,
 }
 
 impl UserNames {
     /// Nothing is known yet. The thread starts with the first question.
-    pub(crate) fn new(look_up: fn(u32) -> Found) -> Self {
+    pub(crate) fn new(look_up: fn(u32) -> NameLookup) -> Self {
         Self { known: HashMap::new(), look_up, helper: None, asked: 0, patience: PATIENCE }
     }
 
     /// Gives `users` the names that are known now and has the others looked up.
-    pub(crate) fn fill(&mut self, users: &mut [impl OfUser], now: Instant) {
+    pub(crate) fn give_names(&mut self, users: &mut [impl OfUser], now: Instant) {
         self.take_answers(now);
         self.ask(users, now);
         self.wait(now);
@@ -146,7 +146,7 @@ impl UserNames {
         }
     }
 
-    fn take(&mut self, id: u32, found: Found, now: Instant) {
+    fn take(&mut self, id: u32, found: NameLookup, now: Instant) {
         self.asked = self.asked.saturating_sub(1);
         let Some(known) = self.known.get_mut(&id) else { return };
         known.asked = false;
@@ -161,7 +161,7 @@ impl UserNames {
     }
 }
 
-fn started(helper: &mut Option<Helper>, look_up: fn(u32) -> Found) -> Option<&Helper> {
+fn started(helper: &mut Option<Helper>, look_up: fn(u32) -> NameLookup) -> Option<&Helper> {
     if helper.is_none() {
         *helper = start(look_up).ok();
     }
@@ -169,7 +169,7 @@ fn started(helper: &mut Option<Helper>, look_up: fn(u32) -> Found) -> Option<&He
 }
 
 /// The thread ends with its questions, or with the process: nobody waits for it.
-fn start(look_up: fn(u32) -> Found) -> io::Result<Helper> {
+fn start(look_up: fn(u32) -> NameLookup) -> io::Result<Helper> {
     let (ids, asked) = mpsc::channel();
     let (answers, found) = mpsc::channel();
     thread::Builder::new().name("names".to_owned()).spawn(move || {
@@ -220,7 +220,7 @@ mod tests {
     /// (name, still being looked up) of user `id` in the next reading.
     fn read(names: &mut UserNames, id: u32, now: Instant) -> (Option<String>, bool) {
         let mut users = [row(id)];
-        names.fill(&mut users, now);
+        names.give_names(&mut users, now);
         let [user] = users;
         (user.name, user.looking_up)
     }
@@ -244,7 +244,7 @@ mod tests {
         // This host's name services are not what is tested.
         names.patience = Duration::from_secs(60);
         let mut users = [row(0), row(u32::MAX - 7)];
-        names.fill(&mut users, Instant::now());
+        names.give_names(&mut users, Instant::now());
         assert_eq!(
             users.map(|user| (user.name, user.looking_up)),
             [(Some("root".into()), false), (None, false)]
@@ -319,7 +319,7 @@ mod tests {
         let now = Instant::now();
         for first in (0..20_000).step_by(200) {
             let mut users: Vec<RpcUser> = (first..first + 200).map(row).collect();
-            names.fill(&mut users, now);
+            names.give_names(&mut users, now);
             assert!(names.known.len() <= MOST);
         }
     }

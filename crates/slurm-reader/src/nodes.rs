@@ -11,7 +11,7 @@ use crate::slurm_names;
 
 /// What its partitions need of a node.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub(crate) struct CountedNode {
     /// Its state's word, by its place in [`Walked::words`].
     pub(crate) word: usize,
     pub(crate) tally: NodeTally,
@@ -24,7 +24,7 @@ pub(crate) struct Member {
 pub(crate) struct Walked {
     pub(crate) nodes: Nodes,
     /// In the reply's order, which partitions' indexes refer to; `None` for records that count nowhere.
-    pub(crate) members: Vec<Option<Member>>,
+    pub(crate) members: Vec<Option<CountedNode>>,
     pub(crate) words: Vec<String>,
     pub(crate) gpu_types: Vec<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) unsafe fn from_reply(reply: &node_info_msg_t, rows: bool) -> Walked {
 impl Walked {
     /// # Safety
     /// As of [`from_reply`], for one record.
-    unsafe fn add(&mut self, record: &node_info_t, rows: bool) -> Option<Member> {
+    unsafe fn add(&mut self, record: &node_info_t, rows: bool) -> Option<CountedNode> {
         let nodes = &mut self.nodes;
         nodes.records = nodes.records.saturating_add(1);
         // SAFETY: the caller promises NULL or a string.
@@ -89,7 +89,7 @@ impl Walked {
         }
         let place = place(&mut self.words, &word);
         nodes.states.entry(word).or_default().add(&tally);
-        Some(Member { word: place, tally, gpus })
+        Some(CountedNode { word: place, tally, gpus })
     }
 }
 

@@ -170,30 +170,30 @@ mod tests {
     }
 
     #[derive(Debug)]
-    struct StandIn(u32);
+    struct StandInReply(u32);
 
-    impl StandIn {
+    impl StandInReply {
         fn make() -> *mut Self {
             COUNTS.with(|counts| counts.set((counts.get().0 + 1, counts.get().1)));
             Box::into_raw(Box::new(Self(42)))
         }
     }
 
-    unsafe extern "C" fn free(stand_in: *mut StandIn) {
+    unsafe extern "C" fn free(stand_in: *mut StandInReply) {
         COUNTS.with(|counts| counts.set((counts.get().0, counts.get().1 + 1)));
         // SAFETY: made by `make`; that it is freed once is what these tests are for.
         drop(unsafe { Box::from_raw(stand_in) });
     }
 
-    impl Freed for StandIn {
+    impl Freed for StandInReply {
         const FREE: unsafe extern "C" fn(*mut Self) = free;
     }
 
-    fn receive(code: c_int, leaves_a_reply: bool) -> Result<RawReply<StandIn>, NoReply> {
-        let call = |out: &mut *mut StandIn| {
+    fn receive(code: c_int, leaves_a_reply: bool) -> Result<RawReply<StandInReply>, NoReply> {
+        let call = |out: &mut *mut StandInReply| {
             assert!(out.is_null(), "the out pointer starts from NULL");
             if leaves_a_reply {
-                *out = StandIn::make();
+                *out = StandInReply::make();
             }
             code
         };
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn errno_is_the_one_of_the_call() {
-        let call = |_: &mut *mut StandIn| {
+        let call = |_: &mut *mut StandInReply| {
             Errno::EPROTO.set();
             -1
         };

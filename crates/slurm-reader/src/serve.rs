@@ -49,7 +49,7 @@ fn serve_with(
     let mut daemon = Conversation::new(input, output);
     let conf_cache = ConfCache::new(rpcs.own_cluster(), Instant::now);
     let release = hello.release.unwrap_or_else(version::built_for);
-    let mut server = Server { rpcs, release, conf_cache, users };
+    let mut server = ReaderServer { rpcs, release, conf_cache, users };
     daemon.answer(&Answer::Hello(hello))?;
     while let Some(request) = daemon.request()? {
         let answer = server.answer(&request);
@@ -59,14 +59,14 @@ fn serve_with(
     Ok(())
 }
 
-struct Server<'a, R> {
+struct ReaderServer<'a, R> {
     rpcs: &'a mut R,
     release: Release,
     conf_cache: ConfCache,
     users: UserNames,
 }
 
-impl<R: Rpcs> Server<'_, R> {
+impl<R: Rpcs> ReaderServer<'_, R> {
     fn answer(&mut self, request: &Request) -> Answer {
         match self.reading(request) {
             Ok(reading) => Answer::Reading(Box::new(reading)),
@@ -125,11 +125,11 @@ impl<R: Rpcs> Server<'_, R> {
         let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
         if request.options.users {
             if let Some(Statistics { rpc: Some(tables), .. }) = &mut statistics {
-                self.users.fill(&mut tables.users, Instant::now());
+                self.users.give_names(&mut tables.users, Instant::now());
             }
             match &mut reply {
-                Some(Reply::Jobs(jobs)) => self.users.fill(&mut jobs.users, Instant::now()),
-                Some(Reply::Slurmdbd(dbd)) => self.users.fill(&mut dbd.users, Instant::now()),
+                Some(Reply::Jobs(jobs)) => self.users.give_names(&mut jobs.users, Instant::now()),
+                Some(Reply::Slurmdbd(dbd)) => self.users.give_names(&mut dbd.users, Instant::now()),
                 _ => {}
             }
         }

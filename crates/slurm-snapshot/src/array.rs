@@ -5,20 +5,20 @@
 
 /// The tasks of an expression; `None` where it is none, or shortened.
 #[must_use]
-pub fn tasks(expression: &[u8]) -> Option<u64> {
+pub fn count_tasks(expression: &[u8]) -> Option<u64> {
     let ranges = expression.split(|&byte| byte == b'%').next().unwrap_or_default();
     if let Some(mask) = ranges.strip_prefix(b"0x") {
-        return of_mask(mask).filter(|&tasks| tasks > 0);
+        return tasks_in_mask(mask).filter(|&tasks| tasks > 0);
     }
-    ranges.split(|&byte| byte == b',').try_fold(0_u64, |sum, range| sum.checked_add(of_range(range)?))
+    ranges.split(|&byte| byte == b',').try_fold(0_u64, |sum, range| sum.checked_add(tasks_in_range(range)?))
 }
 
-fn of_mask(mask: &[u8]) -> Option<u64> {
+fn tasks_in_mask(mask: &[u8]) -> Option<u64> {
     let digits = mask.iter().map(|&digit| char::from(digit).to_digit(16));
     digits.map(|digit| digit.map(|digit| u64::from(digit.count_ones()))).sum()
 }
 
-fn of_range(range: &[u8]) -> Option<u64> {
+fn tasks_in_range(range: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(range).ok()?;
     let (range, step) = text.split_once(':').unwrap_or((text, "1"));
     let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -46,7 +46,7 @@ mod tests {
             ("0x7FE%2", 10),
             ("0x3ffffffffffffffffffffe", 85),
         ] {
-            assert_eq!(tasks(expression.as_bytes()), Some(count), "{expression}");
+            assert_eq!(count_tasks(expression.as_bytes()), Some(count), "{expression}");
         }
     }
 
@@ -68,15 +68,15 @@ mod tests {
             "+1",
             "4294967296",
         ] {
-            assert_eq!(tasks(expression.as_bytes()), None, "{expression}");
+            assert_eq!(count_tasks(expression.as_bytes()), None, "{expression}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn any_expression_gives_a_count_or_none(text in "[0-9,:%.-]{0,40}", other in "\\PC*") {
-            let _ = tasks(text.as_bytes());
-            let _ = tasks(other.as_bytes());
+            let _ = count_tasks(text.as_bytes());
+            let _ = count_tasks(other.as_bytes());
         }
     }
 }

@@ -17,13 +17,13 @@ pub struct DbdStatistics {
     /// By user, where users were asked for.
     pub users: Vec<RpcUser>,
     /// The roll-ups of the reader's own cluster, by period: `hour`, `day`, `month`.
-    pub rollups: BTreeMap<String, Rollup>,
+    pub rollups: BTreeMap<String, DbdRollup>,
 }
 
 /// Roll-ups of one period. Of several periods that were due at once slurmdbd makes one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Rollup {
+pub struct DbdRollup {
     /// How many there were; slurmdbd mostly does not count the first since its start.
     pub count: u64,
     /// How long the last one took, µs; `None` before the second one.

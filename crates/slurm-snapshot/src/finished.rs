@@ -39,7 +39,7 @@ pub struct Finished {
 
 /// One row, which is a tuple on the line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Row", into = "Row")]
+#[serde(from = "JobTuple", into = "JobTuple")]
 pub struct FinishedJob {
     /// `db_index`, which no other job of the cluster ever has. All 64 bits are in use from 24.11 on.
     pub id: u64,
@@ -73,10 +73,10 @@ pub struct FinishedJob {
     pub billing: u64,
 }
 
-type Row = (u64, i64, u32, u64, Option<u64>, u64, Option<u64>, [u32; 4], [u64; 4]);
+type JobTuple = (u64, i64, u32, u64, Option<u64>, u64, Option<u64>, [u32; 4], [u64; 4]);
 
-impl From<Row> for FinishedJob {
-    fn from((id, end, state, tasks, wait, run, limit, names, tres): Row) -> Self {
+impl From<JobTuple> for FinishedJob {
+    fn from((id, end, state, tasks, wait, run, limit, names, tres): JobTuple) -> Self {
         let ([partition, account, qos, user], [cpus, gpus, nodes, billing]) = (names, tres);
         Self {
             id,
@@ -98,7 +98,7 @@ impl From<Row> for FinishedJob {
     }
 }
 
-impl From<FinishedJob> for Row {
+impl From<FinishedJob> for JobTuple {
     fn from(job: FinishedJob) -> Self {
         let FinishedJob { id, end, state, tasks, wait, run, limit, partition, account, qos, user, .. } = job;
         let tres = [job.cpus, job.gpus, job.nodes, job.billing];
@@ -116,11 +116,11 @@ impl Finished {
 
 /// Gives names their numbers.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct NameNumbers {
     numbers: BTreeMap<String, u32>,
 }
 
-impl Names {
+impl NameNumbers {
     /// The number of this name, a new one where it has none.
     pub fn number(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_number_of_64_bits_and_every_other_figure_come_back_as_they_were_sent() {
-        let mut names = Names::default();
+        let mut names = NameNumbers::default();
         let [partition, account] = ["debug", "physics"].map(|name| names.number(name));
         assert_eq!((names.number("debug"), names.number("")), (partition, 2));
         let job = FinishedJob {

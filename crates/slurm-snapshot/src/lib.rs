@@ -28,10 +28,10 @@ pub use associations::{
     Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits,
 };
 pub use dbd_rpc::dbd_rpc_name;
-pub use dbd_statistics::{DbdStatistics, Rollup};
+pub use dbd_statistics::{DbdRollup, DbdStatistics};
 pub use endpoint::{Endpoint, EndpointError};
 pub use exit::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS};
-pub use finished::{FINAL_STATES, Finished, FinishedJob, Names};
+pub use finished::{FINAL_STATES, Finished, FinishedJob, NameNumbers};
 pub use jobs::{JOB_STATES, JobTallies, JobTally, Jobs, Moments, PartitionJobs, Started, UserJobs, Waiting};
 pub use line::{
     Answer, Failure, Hello, LineError, PROTOCOL, Reading, Request, Rest, Stage, Token, WRONG_LIBRARY,

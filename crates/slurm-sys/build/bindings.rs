@@ -67,7 +67,7 @@ const TYPES: &[&str] = &[
 const CONSTANTS: &[&str] = &["SLURM_SUCCESS", "STAT_COMMAND_GET", "STAT_COMMAND_RESET"];
 
 /// What the headers call a thing, where their release does not say it.
-pub(crate) struct Names {
+pub(crate) struct HeaderNames {
     /// The function that frees a `slurm_conf_t`: `slurm_free_ctl_conf` up to 24.11, `slurm_free_conf` in 26.05.
     pub(crate) conf_free: &'static str,
     /// Whether what a node has allocated is behind `slurm_get_select_nodeinfo`, as up to 24.11, or in members of
@@ -76,7 +76,7 @@ pub(crate) struct Names {
 }
 
 /// Writes `bindings.rs` into `out`.
-pub(crate) fn generate(include: &Path, out: &Path) -> Result<Names, String> {
+pub(crate) fn generate(include: &Path, out: &Path) -> Result<HeaderNames, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let wrapper = root.join("wrapper.h");
     println!("cargo::rerun-if-changed={}", wrapper.display());
@@ -112,7 +112,7 @@ pub(crate) fn generate(include: &Path, out: &Path) -> Result<Names, String> {
         .into_iter()
         .find(|name| has(name))
         .ok_or_else(|| format!("{} declares no function that frees a slurm_conf_t", include.display()))?;
-    Ok(Names { conf_free, select_nodeinfo: has("slurm_get_select_nodeinfo") })
+    Ok(HeaderNames { conf_free, select_nodeinfo: has("slurm_get_select_nodeinfo") })
 }
 
 fn link_headers(include: &Path, only_slurm: &Path) -> std::io::Result<()> {

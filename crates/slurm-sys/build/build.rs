@@ -12,8 +12,8 @@ use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use find::Slurm;
-use release::Release;
+use find::SlurmFiles;
+use release::HeaderRelease;
 
 /// The cfg of [`bindings::Names::select_nodeinfo`].
 const SELECT_NODEINFO: &str = "slurm_select_nodeinfo";
@@ -32,8 +32,8 @@ fn main() -> ExitCode {
 
 fn build() -> Result<(), String> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo has set no OUT_DIR")?);
-    let slurm = Slurm::find()?;
-    let release = Release::of_headers(&slurm.include)?;
+    let slurm = SlurmFiles::find()?;
+    let release = HeaderRelease::of_headers(&slurm.include)?;
     if release.is_newer_than_the_table() {
         println!(
             "cargo::warning=Slurm {release} is newer than slurm-sys knows: its replies are read as those of the \

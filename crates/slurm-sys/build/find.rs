@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 const PREFIXES: [&str; 5] = ["/usr", "/usr/local", "/opt/slurm", "/opt/slurm/current", "/usr/local/slurm"];
 
 /// An installation of Slurm.
-pub(crate) struct Slurm {
+pub(crate) struct SlurmFiles {
     /// The folder that contains `slurm/slurm.h`.
     pub(crate) include: PathBuf,
     /// The folder that contains `libslurm.so`; unknown where only headers were given, for `cargo check`.
     pub(crate) lib: Option<PathBuf>,
 }
 
-impl Slurm {
+impl SlurmFiles {
     /// Looks in `SLURM_INCLUDE_DIR` and `SLURM_LIB_DIR`, then asks pkg-config, then looks in the usual folders.
     pub(crate) fn find() -> Result<Self, String> {
         let given_include = variable("SLURM_INCLUDE_DIR");

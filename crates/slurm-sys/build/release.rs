@@ -6,29 +6,29 @@ use std::fmt;
 use std::path::Path;
 
 /// (first release, cfg that holds from it on). slurm-reader's conversions are written against these.
-const CHANGES: &[(Release, &str)] = &[
-    (Release { year: 22, month: 5 }, "slurm_ge_2205"), // a node's cpus_efctv
-    (Release { year: 23, month: 11 }, "slurm_ge_2311"), // schedule_exit, bf_exit
-    (Release { year: 24, month: 5 }, "slurm_ge_2405"), // the RPC queue's columns
-    (Release { year: 25, month: 5 }, "slurm_ge_2505"), // a licence's nodes; a node's flag 4; a job's flag 9
-    (Release { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 24
-    (Release { year: 26, month: 5 }, "slurm_ge_2605"),  // slurmdb_config_get: no list, and no PrivateData
+const CHANGES: &[(HeaderRelease, &str)] = &[
+    (HeaderRelease { year: 22, month: 5 }, "slurm_ge_2205"), // a node's cpus_efctv
+    (HeaderRelease { year: 23, month: 11 }, "slurm_ge_2311"), // schedule_exit, bf_exit
+    (HeaderRelease { year: 24, month: 5 }, "slurm_ge_2405"), // the RPC queue's columns
+    (HeaderRelease { year: 25, month: 5 }, "slurm_ge_2505"), // a licence's nodes; a node's flag 4; a job's flag 9
+    (HeaderRelease { year: 25, month: 11 }, "slurm_ge_2511"), // no parts_packed; schedule_cycle_sum is 64 bits wide; a job's flag 24
+    (HeaderRelease { year: 26, month: 5 }, "slurm_ge_2605"), // slurmdb_config_get: no list, and no PrivateData
 ];
 
 /// The first release with `slurm_init`.
-const OLDEST: Release = Release { year: 20, month: 11 };
+const OLDEST: HeaderRelease = HeaderRelease { year: 20, month: 11 };
 
 /// The last release whose headers were compared with this table.
-const NEWEST: Release = Release { year: 26, month: 5 };
+const NEWEST: HeaderRelease = HeaderRelease { year: 26, month: 5 };
 
 /// A Slurm major release.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Release {
+pub(crate) struct HeaderRelease {
     pub(crate) year: u32,
     pub(crate) month: u32,
 }
 
-impl Release {
+impl HeaderRelease {
     /// Reads `SLURM_VERSION_NUMBER` from the headers under `include`: slurm_version.h has it from 22.05, slurm.h
     /// before.
     pub(crate) fn of_headers(include: &Path) -> Result<Self, String> {
@@ -74,7 +74,7 @@ fn version_number(header: &str) -> Option<u32> {
     })
 }
 
-impl fmt::Display for Release {
+impl fmt::Display for HeaderRelease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02}.{:02}", self.year, self.month)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::accounting::{CLUSTER, USERS};
 use sandbox::{Accounting, Folder, Invocation, Sdiag, now, wait};
-use slurm_snapshot::{Answer, DbdStatistics, Failure, Reply, Rollup};
+use slurm_snapshot::{Answer, DbdRollup, DbdStatistics, Failure, Reply};
 
 use super::answers;
 
@@ -56,7 +56,7 @@ fn rollups(text: &str) -> Result<BTreeMap<String, BTreeMap<String, u64>>> {
     Ok(rollups)
 }
 
-fn compare_rollup(period: &str, shown: &BTreeMap<String, u64>, ours: &Rollup) -> Result<()> {
+fn compare_rollup(period: &str, shown: &BTreeMap<String, u64>, ours: &DbdRollup) -> Result<()> {
     let of = |label: &str| shown.get(label).copied();
     let end = ours.end.and_then(|end| u64::try_from(end).ok());
     // sacctmgr prints 0 for the last and the longest one where there was only one.

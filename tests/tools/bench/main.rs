@@ -63,10 +63,14 @@ fn bench() -> Result<()> {
     say(&full.table())?;
     let rest = rest::rest()?;
     say(&rest.table())?;
-    rest.judge()?;
-    tick.judge()?;
-    growth.judge()?;
-    full.judge()
+    let missed = [rest.missed(), tick.missed(), growth.missed(), full.missed()].concat();
+    ensure!(missed.is_empty(), "missed: {}", missed.join("; "));
+    Ok(())
+}
+
+/// What is said of the aims that are not reached.
+pub(crate) fn unreached<const N: usize>(aims: [(bool, String); N]) -> Vec<String> {
+    aims.into_iter().filter(|&(reached, _)| !reached).map(|(_, miss)| miss).collect()
 }
 
 /// What a reading costs each contender.
@@ -179,24 +183,21 @@ impl Tick {
         .concat()
     }
 
-    fn judge(&self) -> Result<()> {
+    fn missed(&self) -> Vec<String> {
         let memory = self.memory.ratio(&self.floor, Cost::both);
-        ensure!(memory <= MOST_CPU, "{memory:.2} times the C loop's CPU, not {MOST_CPU}");
         let durable = self.durable.ratio(&self.floor, Cost::both);
-        ensure!(
-            durable <= MOST_DURABLE,
-            "{durable:.2} times the C loop's CPU with the queue on disk, not {MOST_DURABLE}"
-        );
         let tls = self.tls.median(|cost| cost.own) / self.memory.median(|cost| cost.own);
-        ensure!(tls <= MOST_TLS, "TLS costs the daemon {tls:.2} times the CPU, not {MOST_TLS}");
-        ensure!(self.gain() >= LEAST_GAIN, "only {:.1} times cheaper than forking sdiag", self.gain());
-        ensure!(
-            self.kib() <= MOST_MEMORY_KIB,
-            "{:.1} MB of memory, not {:.1}",
-            mb(self.kib()),
-            mb(MOST_MEMORY_KIB)
-        );
-        Ok(())
+        let (gain, kib) = (self.gain(), self.kib());
+        unreached([
+            (memory <= MOST_CPU, format!("{memory:.2} times the C loop's CPU, not {MOST_CPU}")),
+            (
+                durable <= MOST_DURABLE,
+                format!("{durable:.2} times with the queue on disk, not {MOST_DURABLE}"),
+            ),
+            (tls <= MOST_TLS, format!("TLS costs the daemon {tls:.2} times the CPU, not {MOST_TLS}")),
+            (gain >= LEAST_GAIN, format!("only {gain:.1} times cheaper than forking sdiag")),
+            (kib <= MOST_MEMORY_KIB, format!("{:.1} MB of memory, not {:.1}", mb(kib), mb(MOST_MEMORY_KIB))),
+        ])
     }
 }
 

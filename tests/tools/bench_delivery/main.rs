@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use carbon::{Batch, Destination, Limits, Names, Protocol, Queue, Sender, Timeouts};
+use carbon::{Batch, Destination, Limits, Queue, Sender};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use sandbox::{Carbon, Folder, wait};
@@ -276,16 +276,7 @@ fn open(dir: Option<std::path::PathBuf>) -> Queue {
 }
 
 fn destination(address: &str) -> Result<Destination> {
-    Ok(Destination {
-        name: "bench".into(),
-        address: address.parse()?,
-        protocol: Protocol::Pickle,
-        names: Names::Paths,
-        timeouts: Timeouts::default(),
-        replay_rate: Some(u32::MAX),
-        tls: None,
-        reconnect_every: None,
-    })
+    Ok(Destination { replay_rate: Some(u32::MAX), ..Destination::new("bench", address.parse()?) })
 }
 
 /// A listener that reads everything and keeps nothing.

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use carbon::{Batch, Destination, Limits, Names, Protocol, Queue, Sender, Status, Timeouts};
+use carbon::{Batch, Destination, Limits, Protocol, Queue, Sender, Status};
 use sandbox::{GraphiteWeb, now, wait};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -58,16 +58,8 @@ impl Feed {
             resend_window: Duration::from_secs(600),
         };
         let queue = Queue::open(None, limits, &["scale".to_owned()]);
-        let destination = Destination {
-            name: "scale".into(),
-            address: address.parse()?,
-            protocol,
-            names: Names::Paths,
-            tls: None,
-            timeouts: Timeouts::default(),
-            replay_rate: Some(u32::MAX),
-            reconnect_every: None,
-        };
+        let to = Destination::new("scale", address.parse()?);
+        let destination = Destination { protocol, replay_rate: Some(u32::MAX), ..to };
         let sender = Sender::start(destination, &queue);
         Ok(Self { queue, sender, ticks: Vec::new() })
     }

@@ -7,13 +7,13 @@ use tracing::warn;
 
 use super::Dropped;
 use super::clock::Moment;
-use super::state::{Held, State};
+use super::state::{QueueState, QueuedBatch};
 use crate::ledger::Removed;
 
 /// Bytes of frames kept in memory in addition to the file; what does not fit is read again when its turn comes.
 const MEMORY: usize = 16 << 20;
 
-impl State {
+impl QueueState {
     /// A batch leaves the queue: points that a destination never had are lost, and `counter` counts them; those that it may not
     /// have read are remembered until it is known. Returns whether there are such points.
     pub(super) fn drop_batch(&mut self, id: u64, counter: fn(&mut Dropped) -> &mut u64) -> bool {
@@ -57,7 +57,7 @@ impl State {
         let wall = |timestamp: i64| {
             Duration::from_secs(u64::try_from(now.wall.saturating_sub(timestamp)).unwrap_or(0))
         };
-        let is_old = |held: &Held| match held.summary.pushed {
+        let is_old = |held: &QueuedBatch| match held.summary.pushed {
             Some(pushed) => now.boot.saturating_sub(pushed) > max_age,
             None => is_plausible && wall(held.summary.timestamp) > max_age,
         };

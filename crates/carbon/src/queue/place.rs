@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::{debug, error};
 
-use super::{COMMIT_PATIENCE, Dropped, Shared};
+use super::{COMMIT_PATIENCE, Dropped, SharedQueue};
 use crate::ledger::Ledger;
 use crate::store::StoreError;
 use crate::wire::{Frame, points};
@@ -103,7 +103,7 @@ impl fmt::Display for Status {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedQueue>,
     pub(super) name: Arc<str>,
     pub(super) news: Arc<Notify>,
 }

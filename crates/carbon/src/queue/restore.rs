@@ -2,10 +2,10 @@
 
 use tracing::{error, info, warn};
 
-use super::state::{Destination, Held, State};
+use super::state::{DestinationState, QueueState, QueuedBatch};
 use crate::store::Restored;
 
-impl State {
+impl QueueState {
     /// The file is open, and this is in it.
     pub(super) fn restore(&mut self, restored: Restored) {
         self.restored = true;
@@ -39,10 +39,10 @@ impl State {
             if summary.pushed.is_none() {
                 self.clock.newest = self.clock.newest.max(Some(summary.timestamp));
             }
-            self.batches.insert(id, Held { summary, durable: true, ..Held::default() });
+            self.batches.insert(id, QueuedBatch { summary, durable: true, ..QueuedBatch::default() });
         }
         let window = self.limits.resend_window;
-        let removed = || Destination { configured: false, ..Destination::new(window) };
+        let removed = || DestinationState { configured: false, ..DestinationState::new(window) };
         for (name, id) in restored.due {
             let destination = self.destinations.entry(name).or_insert_with(removed);
             if let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) {

@@ -18,10 +18,10 @@ use crate::store::{Changes, Event, Summary};
 use crate::wire::Frame;
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct QueueState {
     pub(super) limits: Limits,
-    pub(super) batches: BTreeMap<u64, Held>,
-    pub(super) destinations: BTreeMap<Arc<str>, Destination>,
+    pub(super) batches: BTreeMap<u64, QueuedBatch>,
+    pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
     /// What the file's thread has not been told.
     pub(super) told: Changes,
     /// The newest of each name.
@@ -38,7 +38,7 @@ pub(super) struct State {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct QueuedBatch {
     pub(super) summary: Summary,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
@@ -49,7 +49,7 @@ pub(super) struct Held {
 }
 
 #[derive(Debug)]
-pub(super) struct Destination {
+pub(super) struct DestinationState {
     pub(super) ledger: Ledger,
     pub(super) news: Arc<Notify>,
     /// What its sender counts, and what it has lost.
@@ -58,16 +58,16 @@ pub(super) struct Destination {
     pub(super) configured: bool,
 }
 
-impl Destination {
+impl DestinationState {
     pub(super) fn new(resend_window: Duration) -> Self {
         let (ledger, news) = (Ledger::new(resend_window), Arc::new(Notify::new()));
         Self { ledger, news, status: Status::default(), configured: true }
     }
 }
 
-impl State {
+impl QueueState {
     pub(super) fn new(limits: Limits, names: Vec<Arc<str>>) -> Self {
-        let new = |name| (name, Destination::new(limits.resend_window));
+        let new = |name| (name, DestinationState::new(limits.resend_window));
         let destinations = names.into_iter().map(new).collect();
         // Batches of different runs never share a number: each run starts at its own moment.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -117,11 +117,11 @@ impl State {
                 self.remove(id);
             }
         }
-        let is_short = |to: &Destination| to.ledger.is_window_short();
+        let is_short = |to: &DestinationState| to.ledger.is_window_short();
         self.status.window_short = self.status.window_short && self.destinations.values().any(is_short);
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<Held> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<QueuedBatch> {
         let held = self.batches.remove(&id)?;
         if held.frames.is_some() {
             self.status.memory_bytes -= held.summary.bytes;

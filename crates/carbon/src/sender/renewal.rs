@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use super::Task;
+use super::SenderTask;
 use crate::connection::Stream;
 use crate::connection_error::{ConnectionError, Result};
 use crate::destination::Timeouts;
@@ -68,7 +68,7 @@ impl<C> Links<C> {
     }
 }
 
-impl Task {
+impl SenderTask {
     /// How old a connection becomes.
     pub(super) fn period(&self) -> Duration {
         let window = self.place.ledger(|ledger| ledger.resend_window);

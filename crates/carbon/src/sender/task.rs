@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{debug, error, info, warn};
 
-use super::Task;
+use super::SenderTask;
 use super::renewal::{Link, Links, half_closed_event, opened};
 use crate::budget::Budget;
 use crate::connection::Stream;
@@ -37,7 +37,7 @@ enum Woken<C> {
     Drain,
 }
 
-impl Task {
+impl SenderTask {
     /// Connects for ever. To drain, it tries once where something is due and no connection stands.
     pub(super) async fn run<C: Stream>(mut self) {
         // How long the connection was idle that the peer closed, if it takes the next one at once.

@@ -19,7 +19,7 @@ use crate::wire::{Frame, points};
 const MOST_SEGMENT: u64 = 4 << 20;
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     pub(super) segment: u64,
     pub(super) offset: u64,
     /// Of its record without the body.
@@ -47,7 +47,7 @@ pub(super) struct Log {
     /// For the next segments to say: old name, new name, the first record with the new one.
     pub(super) moved: Vec<(Arc<str>, Arc<str>, u64)>,
     pub(super) segments: BTreeMap<u64, Segment>,
-    pub(super) batches: BTreeMap<u64, Entry>,
+    pub(super) batches: BTreeMap<u64, LogEntry>,
     /// The newest of each name, with its segment.
     pub(super) states: BTreeMap<String, (u64, Arc<[u8]>)>,
     /// By destination and id: segment, points.
@@ -141,7 +141,7 @@ impl Log {
             let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
             let (number, offset, length) = put(content, &totals, body);
             due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);
-            appended.insert(id, Entry { segment, offset, length, number, points, due });
+            appended.insert(id, LogEntry { segment, offset, length, number, points, due });
         }
         let done = self.done(&appended, changes);
         if !done.is_empty() {
@@ -210,7 +210,7 @@ impl Log {
     }
 
     /// What a commit says is done, as far as the log has it.
-    fn done(&self, appended: &BTreeMap<u64, Entry>, changes: &Changes) -> Vec<Done> {
+    fn done(&self, appended: &BTreeMap<u64, LogEntry>, changes: &Changes) -> Vec<Done> {
         let find = |id: &u64| appended.get(id).or_else(|| self.batches.get(id));
         let entry = |to: &Arc<str>, id: u64| {
             let entry =
@@ -225,13 +225,13 @@ impl Log {
     }
 
     /// A batch is in the log, and no copy of it counts that was before.
-    pub(super) fn keep(&mut self, id: u64, entry: Entry) {
+    pub(super) fn keep(&mut self, id: u64, entry: LogEntry) {
         self.segments.entry(entry.segment).or_default().due += 1;
         let before = self.batches.insert(id, entry);
         self.leave(before);
     }
 
-    fn leave(&mut self, entry: Option<Entry>) {
+    fn leave(&mut self, entry: Option<LogEntry>) {
         if let Some(segment) = entry.and_then(|entry| self.segments.get_mut(&entry.segment)) {
             segment.due = segment.due.saturating_sub(1);
         }
@@ -278,7 +278,7 @@ impl Log {
 
     /// The frames of a batch that are what was written.
     pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
-        let Entry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
+        let LogEntry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
         let path = disk::segment(&self.dir, segment);
         let damaged = || StoreError::Damaged { path: path.clone() };
         let refused = |source: io::Error| match source.kind() {

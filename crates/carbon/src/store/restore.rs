@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::log::{Entry, Log, Segment};
+use super::log::{Log, LogEntry, Segment};
 use super::record::{self, Content, Done, Head, Record, Totals};
 use super::{Restored, StoreError, Summary, disk, moved};
 
@@ -125,7 +125,7 @@ impl Scan {
             }
             self.log.number = number.saturating_add(1);
             let is_last = limit.is_none() && records.peek().is_none();
-            let entry = Entry {
+            let entry = LogEntry {
                 segment,
                 offset: u64::try_from(offset).unwrap_or(u64::MAX),
                 length,
@@ -170,7 +170,7 @@ impl Scan {
         }
     }
 
-    fn record(&mut self, mut entry: Entry, content: Content, mut body: &[u8], is_last: bool) {
+    fn record(&mut self, mut entry: LogEntry, content: Content, mut body: &[u8], is_last: bool) {
         let number = entry.number;
         match content {
             Content::Begin { .. } => {}

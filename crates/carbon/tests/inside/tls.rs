@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::*;
 use crate::destination::Timeouts;
 use crate::tls::TlsSettings;
-use crate::wire::{Names, Protocol};
+use crate::wire::Protocol;
 
 type Server = StreamOwned<ServerConnection, TcpStream>;
 
@@ -45,20 +45,7 @@ fn server<T: Send + 'static>(
     });
     let timeouts = Timeouts { connect: Duration::from_secs(2), ..Timeouts::default() };
     let protocol = Protocol::Plaintext;
-    let (name, tls) = ("test".into(), Some(tls));
-    (
-        Destination {
-            name,
-            address,
-            protocol,
-            names: Names::Paths,
-            timeouts,
-            tls,
-            replay_rate: None,
-            reconnect_every: None,
-        },
-        served,
-    )
+    (Destination { protocol, timeouts, tls: Some(tls), ..Destination::new("test", address) }, served)
 }
 
 async fn end(connection: &TlsConnection) -> ConnectionError {

@@ -10,9 +10,9 @@ use slurm_snapshot::{
     Association, Associations, QosUse, Reply, ReplyKind, ReplyOptions, SharesRaw, TresUse, UseAndLimits,
 };
 
-use super::{Begin, Collector, Paths, Start, SurveyCollector};
+use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::exact_f64;
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, number};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -102,12 +102,11 @@ struct AssociationsCollector {
     /// Of users: whose time as a member is up has no zeroes.
     user_tres_seen: SeenStates,
     user_paths: Option<UserPaths>,
-    timestamp: i64,
 }
 
 #[rustfmt::skip]
 const TOTAL: &[Metric<Associations>] = &[
-    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |a| count(a.records),
+    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |a| number(a.records),
         meaning: "associations: of accounts, and of users in accounts" },
 ];
 
@@ -118,35 +117,35 @@ const SHARES: &[Metric<Association>] = &[
             SharesRaw::None | SharesRaw::Parent => None,
         },
         meaning: "RawShares: its shares, compared with those of its siblings; no point if it has its parent's" },
-    Metric { leaf: "shares_norm", unit: "fraction", rollup: Rollup::Average, value: |a| a.shares_norm,
+    Metric { leaf: "shares_norm", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.shares_norm),
         meaning: "NormShares: its share of the cluster" },
-    Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |a| Some(a.usage_raw),
+    Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |a| number(a.usage_raw),
         meaning: "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife" },
-    Metric { leaf: "usage_norm", unit: "fraction", rollup: Rollup::Average, value: |a| a.usage_norm,
+    Metric { leaf: "usage_norm", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.usage_norm),
         meaning: "NormUsage: its share of the cluster's usage; compare it with `shares_norm`" },
-    Metric { leaf: "usage_efctv", unit: "fraction", rollup: Rollup::Average, value: |a| a.usage_efctv,
+    Metric { leaf: "usage_efctv", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.usage_efctv),
         meaning: "EffectvUsage: the usage that counts against its share" },
-    Metric { leaf: "fairshare", unit: "fraction", rollup: Rollup::Average, value: |a| a.fairshare,
+    Metric { leaf: "fairshare", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.fairshare),
         meaning: "FairShare: the fairshare factor in a user's job priority, 1 for the user who is served first; no point for accounts, or without FAIR_TREE" },
-    Metric { leaf: "level_fs", unit: "ratio", rollup: Rollup::Average, value: |a| a.level_fs,
+    Metric { leaf: "level_fs", unit: "ratio", rollup: Rollup::Average, value: |a| number(a.level_fs),
         meaning: "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used" },
 ];
 
 #[rustfmt::skip]
 const JOBS: &[Metric<UseAndLimits>] = &[
-    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |u| Some(u.jobs_running.into()),
+    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |u| number(u.jobs_running),
         meaning: "its running jobs" },
-    Metric { leaf: "grp_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.grp_jobs.map(f64::from),
+    Metric { leaf: "grp_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.grp_jobs),
         meaning: "GrpJobs: the most that may run" },
-    Metric { leaf: "max_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.max_jobs.map(f64::from),
+    Metric { leaf: "max_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.max_jobs),
         meaning: "MaxJobs: the most that may run for each user; for an account, the limit of users that have none of their own" },
-    Metric { leaf: "submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| Some(u.jobs_submitted.into()),
+    Metric { leaf: "submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.jobs_submitted),
         meaning: "its running and pending jobs" },
-    Metric { leaf: "grp_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.grp_submit_jobs.map(f64::from),
+    Metric { leaf: "grp_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.grp_submit_jobs),
         meaning: "GrpSubmitJobs: the most that may run or wait; beyond that sbatch is refused" },
-    Metric { leaf: "max_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| u.max_submit_jobs.map(f64::from),
+    Metric { leaf: "max_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.max_submit_jobs),
         meaning: "MaxSubmitJobs: the most that may run or wait for each user" },
-    Metric { leaf: "wall_used", unit: "s", rollup: Rollup::Average, value: |u| Some(u.wall_used),
+    Metric { leaf: "wall_used", unit: "s", rollup: Rollup::Average, value: |u| number(u.wall_used),
         meaning: "wall time of its jobs, reduced by decay" },
     Metric { leaf: "grp_wall", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.grp_wall),
         meaning: "GrpWall: the limit of wall_used" },
@@ -156,64 +155,63 @@ const JOBS: &[Metric<UseAndLimits>] = &[
 
 #[rustfmt::skip]
 const QOS: &[Metric<QosUse>] = &[
-    Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |q| Some(q.usage_raw),
+    Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |q| number(q.usage_raw),
         meaning: "as for an account" },
-    Metric { leaf: "max_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_jobs_per_user.map(f64::from),
+    Metric { leaf: "max_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_jobs_per_user),
         meaning: "MaxJobsPU: the most that may run for each user" },
-    Metric { leaf: "max_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_jobs_per_account.map(f64::from),
+    Metric { leaf: "max_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_jobs_per_account),
         meaning: "MaxJobsPA: the most that may run for each account" },
-    Metric { leaf: "max_submit_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_submit_jobs_per_user.map(f64::from),
+    Metric { leaf: "max_submit_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_submit_jobs_per_user),
         meaning: "MaxSubmitPU: the most that may run or wait for each user" },
-    Metric { leaf: "max_submit_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| q.use_and_limits.max_submit_jobs_per_account.map(f64::from),
+    Metric { leaf: "max_submit_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_submit_jobs_per_account),
         meaning: "MaxSubmitPA: the most that may run or wait for each account" },
 ];
 
 /// A TRES, and what it is counted in.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tres {
+struct TresValues {
     of: TresUse,
     /// Bytes are published, and Slurm counts MiB.
     is_memory: bool,
 }
 
 #[rustfmt::skip]
-const TRES: &[Metric<Tres>] = &[
+const TRES: &[Metric<TresValues>] = &[
     Metric { leaf: "used", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(Some(t.of.used)),
         meaning: "what running jobs have allocated" },
     Metric { leaf: "grp_tres", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.grp),
         meaning: "GrpTRES: what they may have allocated together" },
     Metric { leaf: "used_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.used_secs) / 60.0),
         meaning: "TRES-minutes used, reduced by decay" },
-    Metric { leaf: "grp_tres_mins", unit: "min", rollup: Rollup::Average, value: |t| t.of.grp_mins.and_then(count),
+    Metric { leaf: "grp_tres_mins", unit: "min", rollup: Rollup::Average, value: |t| number(t.of.grp_mins),
         meaning: "GrpTRESMins: the limit of used_mins" },
     Metric { leaf: "run_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.run_secs) / 60.0),
         meaning: "TRES-minutes that running jobs may still use, by their time limits" },
-    Metric { leaf: "grp_tres_run_mins", unit: "min", rollup: Rollup::Average, value: |t| t.of.grp_run_mins.and_then(count),
+    Metric { leaf: "grp_tres_run_mins", unit: "min", rollup: Rollup::Average, value: |t| number(t.of.grp_run_mins),
         meaning: "GrpTRESRunMins: the limit of run_mins" },
     Metric { leaf: "max_tres_per_job", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_job),
         meaning: "MaxTRES: what one job may have" },
     Metric { leaf: "max_tres_per_node", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_node),
         meaning: "MaxTRESPerNode: what one job may have on a node" },
-    Metric { leaf: "max_tres_mins_per_job", unit: "min", rollup: Rollup::Average, value: |t| t.of.max_mins_per_job.and_then(count),
+    Metric { leaf: "max_tres_mins_per_job", unit: "min", rollup: Rollup::Average, value: |t| number(t.of.max_mins_per_job),
         meaning: "MaxTRESMins: TRES-minutes of one job" },
 ];
 
 #[rustfmt::skip]
-const QOS_TRES: &[Metric<Tres>] = &[
+const QOS_TRES: &[Metric<TresValues>] = &[
     Metric { leaf: "max_tres_per_user", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_user),
         meaning: "MaxTRESPU: what each user may have" },
     Metric { leaf: "max_tres_per_account", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_account),
         meaning: "MaxTRESPA: what each account may have" },
 ];
 
-impl SurveyCollector for AssociationsCollector {
+impl Collect<SurveyReplies> for AssociationsCollector {
     fn options(&self) -> ReplyOptions {
         ReplyOptions { users: self.user_paths.is_some(), ..ReplyOptions::default() }
     }
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Associations(all)) = replies.get(ReplyKind::Associations) else { return };
-        self.timestamp = timestamp;
         points.push("slurm_associations.total", TOTAL, &**all);
         for association in all.associations.iter().filter(|association| association.user.is_none()) {
             let level = format!("slurm_associations.account.{}", path::component(&association.account));
@@ -229,27 +227,25 @@ impl SurveyCollector for AssociationsCollector {
                 points.push(&format!("{level}.tres.{}", path::component(name)), QOS_TRES, tres);
             }
         }
-        self.push_users(points, &all.associations);
+        self.push_users(timestamp, points, &all.associations);
         self.tres_seen.end(points, TRES);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
-        self.user_paths.as_mut()?.changed_memory(self.timestamp)
+        self.user_paths.as_mut()?.changed_memory()
     }
 }
 
 impl AssociationsCollector {
     fn new(Begin { settings, memory, .. }: &Begin<'_>) -> Self {
-        let users = settings.users().filter(|users| *users > 0);
         Self {
             tres_seen: SeenStates::default(),
             user_tres_seen: SeenStates::default(),
-            user_paths: users.map(|users| UserPaths::new(users, *memory)),
-            timestamp: 0,
+            user_paths: UserPaths::of(settings, *memory),
         }
     }
 
-    fn push_users(&mut self, points: &mut Points<'_>, all: &[Association]) {
+    fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, all: &[Association]) {
         let Some(user_paths) = &mut self.user_paths else { return };
         let mut users: BTreeMap<u32, (&str, Vec<&Association>)> = BTreeMap::new();
         for association in all.iter().filter(|association| association.partition.is_none()) {
@@ -275,9 +271,9 @@ impl AssociationsCollector {
                 }
             })
             .collect();
-        user_paths.update(self.timestamp, &candidates);
+        user_paths.update(timestamp, &candidates);
         for (candidate, (_, of)) in candidates.iter().zip(users.values()) {
-            let Some(user) = user_paths.member(candidate, self.timestamp) else { continue };
+            let Some(user) = user_paths.member(candidate) else { continue };
             for association in of {
                 let account = path::component(&association.account);
                 let level = format!("slurm_associations.user.{account}.{user}");
@@ -295,20 +291,20 @@ fn push(points: &mut Points<'_>, tres_seen: &mut SeenStates, level: &str, associ
 }
 
 /// By a name that makes a component as it is: `gres/gpu` is `gres_gpu`, unless another is called that.
-fn tres(of: &UseAndLimits) -> BTreeMap<String, Tres> {
+fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
     let mut tres = BTreeMap::new();
     for (name, of) in &of.tres {
         let plain = name.replace(['/', ':'], "_");
         let name = if tres.contains_key(&plain) { name.clone() } else { plain };
-        tres.insert(name.clone(), Tres { of: *of, is_memory: name == "mem" });
+        tres.insert(name.clone(), TresValues { of: *of, is_memory: name == "mem" });
     }
     tres
 }
 
-impl Tres {
+impl TresValues {
     fn amount(&self, amount: Option<u64>) -> Option<f64> {
         let unit = if self.is_memory { 1 << 20 } else { 1 };
-        amount.and_then(|amount| count(amount.saturating_mul(unit)))
+        amount.and_then(|amount| number(amount.saturating_mul(unit)))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use slurm_snapshot::{Controller, Reply, ReplyKind};
 
-use super::{Collector, Paths, Start, SurveyCollector};
-use crate::metric::{Metric, Points, Rollup, count};
+use super::{Collect, Collector, Paths, Start};
+use crate::metric::{Metric, Points, Rollup, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -25,13 +25,13 @@ struct ControllersCollector;
 
 #[rustfmt::skip]
 const METRICS: &[Metric<Controller>] = &[
-    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| Some(u8::from(c.up).into()),
+    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| number(c.up),
         meaning: "whether it answered" },
-    Metric { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| c.elapsed.and_then(count).filter(|_| c.up),
+    Metric { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| c.elapsed.and_then(number).filter(|_| c.up),
         meaning: "how long its answer took; no point without an answer" },
 ];
 
-impl SurveyCollector for ControllersCollector {
+impl Collect<SurveyReplies> for ControllersCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Controllers(controllers)) = replies.get(ReplyKind::Controllers) else { return };
         for controller in controllers {

@@ -7,7 +7,7 @@ use slurm_snapshot::{FINAL_STATES, ReplyKind};
 
 use super::{Collector, Paths, Start};
 use crate::finished::{Counts, Figures, Levels, Spread, Tally};
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::metric::{Leaves, Metric, Points, Rollup, Totals, number};
 use crate::settings::{Setting, Settings, Value};
 
 const WINDOW: Setting = Setting {
@@ -60,7 +60,7 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
         Paths {
             below: "slurm_jobs_finished.total.work",
             about: "How long they had waited and ran, and what they had allocated. Percentiles are exact (nearest rank).",
-            leaves: &(ROUND, TOTAL),
+            leaves: &WORK,
         },
         Paths {
             below: "slurm_jobs_finished.partition.<partition>.state.<state>",
@@ -70,7 +70,7 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
         Paths {
             below: "slurm_jobs_finished.partition.<partition>.work",
             about: "The same.",
-            leaves: &(ROUND, TOTAL),
+            leaves: &WORK,
         },
         Paths {
             below: "slurm_jobs_finished.account.<account>.state.<state>",
@@ -81,7 +81,7 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
         Paths {
             below: "slurm_jobs_finished.account.<account>.work",
             about: "The same.",
-            leaves: &(ROUND, TOTAL),
+            leaves: &WORK,
         },
         Paths {
             below: "slurm_jobs_finished.other_accounts.state.<state>",
@@ -91,45 +91,45 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
         Paths {
             below: "slurm_jobs_finished.other_accounts.work",
             about: "The same.",
-            leaves: &(ROUND, TOTAL),
+            leaves: &WORK,
         },
         Paths {
             below: "slurm_jobs_finished.no_account.state.<state>",
             about: "Jobs without an account.",
             leaves: &STATE,
         },
-        Paths { below: "slurm_jobs_finished.no_account.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths { below: "slurm_jobs_finished.no_account.work", about: "The same.", leaves: &WORK },
         Paths {
             below: "slurm_jobs_finished.qos.<qos>.state.<state>",
             about: "By QOS, if `qos` is above 0, as by account.",
             leaves: &STATE,
         },
-        Paths { below: "slurm_jobs_finished.qos.<qos>.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths { below: "slurm_jobs_finished.qos.<qos>.work", about: "The same.", leaves: &WORK },
         Paths {
             below: "slurm_jobs_finished.other_qos.state.<state>",
             about: "All QOS without paths of their own.",
             leaves: &STATE,
         },
-        Paths { below: "slurm_jobs_finished.other_qos.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths { below: "slurm_jobs_finished.other_qos.work", about: "The same.", leaves: &WORK },
         Paths {
             below: "slurm_jobs_finished.no_qos.state.<state>",
             about: "Jobs without a QOS.",
             leaves: &STATE,
         },
-        Paths { below: "slurm_jobs_finished.no_qos.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths { below: "slurm_jobs_finished.no_qos.work", about: "The same.", leaves: &WORK },
         Paths {
             below: "slurm_jobs_finished.user.<user>.state.<state>",
             about: "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
                     long as Graphite keeps them.",
             leaves: &STATE,
         },
-        Paths { below: "slurm_jobs_finished.user.<user>.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths { below: "slurm_jobs_finished.user.<user>.work", about: "The same.", leaves: &WORK },
         Paths {
             below: "slurm_jobs_finished.other_users.state.<state>",
             about: "All users without paths of their own.",
             leaves: &STATE,
         },
-        Paths { below: "slurm_jobs_finished.other_users.work", about: "The same.", leaves: &(ROUND, TOTAL) },
+        Paths { below: "slurm_jobs_finished.other_users.work", about: "The same.", leaves: &WORK },
     ],
     replies: &[ReplyKind::Finished],
     start: Start::Finished,
@@ -152,7 +152,7 @@ impl FinishedSettings {
 }
 
 /// Jobs in one state.
-struct Jobs {
+struct StateCount {
     round: u64,
     total: u64,
 }
@@ -168,73 +168,84 @@ pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
         for ((_, state), (round, total)) in
             FINAL_STATES.iter().zip(round.sums.states.iter().zip(total.states))
         {
-            points.push(&format!("{below}.state.{state}"), STATE, &Jobs { round: *round, total });
+            points.push(&format!("{below}.state.{state}"), STATE, &StateCount { round: *round, total });
         }
-        points.push(&format!("{below}.work"), ROUND, &round);
-        points.push(&format!("{below}.work"), TOTAL, total);
+        let below = format!("{below}.work");
+        points.push(&below, SUMS, &round.sums);
+        points.push(&below, SPREADS, &round);
+        points.push_totals(&below, TOTALS, total);
     }
     batch
 }
 
 fn spread(spread: Option<Spread>, which: fn(&Spread) -> u64) -> Option<f64> {
-    spread.as_ref().map(which).and_then(count)
+    spread.as_ref().map(which).and_then(number)
 }
 
 #[rustfmt::skip]
 const READING: &[Metric<Counts>] = &[
-    Metric { leaf: "late_jobs", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.late_jobs),
+    Metric { leaf: "late_jobs", unit: "count", rollup: Rollup::Average, value: |c| number(c.reading.late_jobs),
         meaning: "jobs of this round that ended before the previous round: slurmdbd learnt of them late" },
-    Metric { leaf: "late_jobs_total", unit: "count", rollup: Rollup::Last, value: |c| count(c.late_total),
+    Metric { leaf: "late_jobs_total", unit: "count", rollup: Rollup::Last, value: |c| number(c.late_total),
         meaning: "the same since the first start" },
-    Metric { leaf: "oldest_late_seconds", unit: "s", rollup: Rollup::Max, value: |c| count(c.reading.oldest_late),
+    Metric { leaf: "oldest_late_seconds", unit: "s", rollup: Rollup::Max, value: |c| number(c.reading.oldest_late),
         meaning: "time since the first of those ended; 0 if there are none. Jobs that come more than `catch_up` late are not counted" },
-    Metric { leaf: "window_jobs", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.window_jobs),
+    Metric { leaf: "window_jobs", unit: "count", rollup: Rollup::Average, value: |c| number(c.reading.window_jobs),
         meaning: "rows of jobs that ended in the last `window`, counted now or before" },
-    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |c| count(c.reading.unparsed),
+    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |c| number(c.reading.unparsed),
         meaning: "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures" },
-    Metric { leaf: "round_time", unit: "µs", rollup: Rollup::Average, value: |c| count(c.reading.elapsed),
+    Metric { leaf: "round_time", unit: "µs", rollup: Rollup::Average, value: |c| number(c.reading.elapsed),
         meaning: "how long slurmdbd took for all answers of the round" },
-    Metric { leaf: "complete", unit: "0 or 1", rollup: Rollup::Average, value: |c| c.reading.complete.map(|its| f64::from(u8::from(its))),
+    Metric { leaf: "complete", unit: "0 or 1", rollup: Rollup::Average, value: |c| number(c.reading.complete),
         meaning: "without slurmdbd: whether this round came within half of MinJobAge after the last one, so that slurmctld cannot have \
                   forgotten a job between them; none with slurmdbd" },
 ];
 
 #[rustfmt::skip]
-const STATE: &[Metric<Jobs>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(j.round),
+const STATE: &[Metric<StateCount>] = &[
+    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| number(j.round),
         meaning: "jobs that this round has counted" },
-    Metric { leaf: "jobs_total", unit: "count", rollup: Rollup::Last, value: |j| count(j.total),
+    Metric { leaf: "jobs_total", unit: "count", rollup: Rollup::Last, value: |j| number(j.total),
         meaning: "jobs since the first start" },
 ];
 
 #[rustfmt::skip]
-const ROUND: &[Metric<Figures>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.jobs()),
+const SUMS: &[Metric<Tally>] = &[
+    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| number(t.jobs()),
         meaning: "jobs in all states" },
-    Metric { leaf: "cancelled_before_start", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.cancelled_before_start),
+    Metric { leaf: "cancelled_before_start", unit: "count", rollup: Rollup::Average, value: |t| number(t.cancelled_before_start),
         meaning: "cancelled jobs that had not started" },
-    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.started),
+    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |t| number(t.started),
         meaning: "jobs that had started: all figures below are of these" },
-    Metric { leaf: "wait_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.wait),
+    Metric { leaf: "wait_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.wait),
         meaning: "total time that they waited from when they became eligible; for a job that never did, from its submission" },
-    Metric { leaf: "run_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.run),
+    Metric { leaf: "run_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.run),
         meaning: "total time that they ran, without suspensions" },
-    Metric { leaf: "cpu_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.cpu),
+    Metric { leaf: "cpu_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.cpu),
         meaning: "CPUs that they had allocated, multiplied by their run time" },
-    Metric { leaf: "gpu_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.gpu),
+    Metric { leaf: "gpu_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.gpu),
         meaning: "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu" },
-    Metric { leaf: "node_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.node),
+    Metric { leaf: "node_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.node),
         meaning: "the same for nodes; a node that several jobs share counts for each of them" },
-    Metric { leaf: "billing_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.billing),
+    Metric { leaf: "billing_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.billing),
         meaning: "the same for the TRES billing" },
-    Metric { leaf: "limited", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.limited),
+    Metric { leaf: "limited", unit: "count", rollup: Rollup::Average, value: |t| number(t.limited),
         meaning: "jobs that had a time limit" },
-    Metric { leaf: "limit_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.limit),
+    Metric { leaf: "limit_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.limit),
         meaning: "sum of their time limits" },
-    Metric { leaf: "limit_used_seconds", unit: "s", rollup: Rollup::Average, value: |f| count(f.sums.limit_used),
+    Metric { leaf: "limit_used_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.limit_used),
         meaning: "how much of that they used" },
-    Metric { leaf: "limit_used_little", unit: "count", rollup: Rollup::Average, value: |f| count(f.sums.short),
+    Metric { leaf: "limit_used_little", unit: "count", rollup: Rollup::Average, value: |t| number(t.short),
         meaning: "jobs that ran for less than a tenth of their time limit" },
+];
+
+/// What a level's work is.
+const WORK: (&(dyn Leaves + Sync), Totals<Tally>) = (&(SUMS, SPREADS), TOTALS);
+
+const TOTALS: Totals<Tally> = Totals(SUMS);
+
+#[rustfmt::skip]
+const SPREADS: &[Metric<Figures>] = &[
     Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p50),
         meaning: "median wait of this round's jobs; no point without a job that had started" },
     Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p90),
@@ -253,43 +264,13 @@ const ROUND: &[Metric<Figures>] = &[
         meaning: "the longest run" },
 ];
 
-#[rustfmt::skip]
-const TOTAL: &[Metric<Tally>] = &[
-    Metric { leaf: "jobs_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.jobs()),
-        meaning: "jobs since the first start" },
-    Metric { leaf: "cancelled_before_start_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.cancelled_before_start),
-        meaning: "cancelled_before_start since the first start" },
-    Metric { leaf: "started_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.started),
-        meaning: "started since the first start" },
-    Metric { leaf: "wait_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.wait),
-        meaning: "wait_seconds since the first start" },
-    Metric { leaf: "run_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.run),
-        meaning: "run_seconds since the first start" },
-    Metric { leaf: "cpu_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.cpu),
-        meaning: "cpu_seconds since the first start" },
-    Metric { leaf: "gpu_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.gpu),
-        meaning: "gpu_seconds since the first start" },
-    Metric { leaf: "node_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.node),
-        meaning: "node_seconds since the first start" },
-    Metric { leaf: "billing_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.billing),
-        meaning: "billing_seconds since the first start" },
-    Metric { leaf: "limited_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.limited),
-        meaning: "limited since the first start" },
-    Metric { leaf: "limit_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.limit),
-        meaning: "limit_seconds since the first start" },
-    Metric { leaf: "limit_used_seconds_total", unit: "s", rollup: Rollup::Last, value: |t| count(t.limit_used),
-        meaning: "limit_used_seconds since the first start" },
-    Metric { leaf: "limit_used_little_total", unit: "count", rollup: Rollup::Last, value: |t| count(t.short),
-        meaning: "limit_used_little since the first start" },
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn each_level_has_as_many_files_as_the_settings_say() {
-        let files = FINAL_STATES.len() * STATE.len() + ROUND.len() + TOTAL.len();
+        let files = FINAL_STATES.len() * STATE.len() + WORK.leaves().len();
         assert!(ACCOUNTS.comment.contains(&format!("takes {files} files")), "{files}");
     }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
-use super::{Collector, Paths, Start, TickCollector, TickOutcome};
+use super::{Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, number};
 
 const FAMILY: &str = "slurm_health";
 
@@ -43,7 +43,7 @@ struct HealthValues {
     dbd_agent_queue_per_minute: Option<f64>,
 }
 
-impl TickCollector for Health {
+impl Collect<TickOutcome> for Health {
     fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         let known = match outcome.reading().and_then(|reading| Some((reading, reading.statistics.as_ref()?)))
         {
@@ -69,7 +69,7 @@ impl TickCollector for Health {
                 up: (!matches!(outcome, TickOutcome::GivenUp)).then_some(false),
                 seconds_since_reading: self
                     .last
-                    .and_then(|last| count(derive::seconds_since(last, timestamp))),
+                    .and_then(|last| number(derive::seconds_since(last, timestamp))),
                 ..HealthValues::default()
             },
         };
@@ -79,15 +79,15 @@ impl TickCollector for Health {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<HealthValues>] = &[
-    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| Some(u8::from(k.up?).into()),
+    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| number(k.up),
         meaning: "whether slurmctld answered at this tick; no point if a reload of the configuration cut the reading short. Alert: 0 for 3 ticks" },
-    Metric { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| k.seconds_since_reading,
+    Metric { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| number(k.seconds_since_reading),
         meaning: "time since the last tick at which slurmctld answered, 0 if it answered now; no point before the first answer. Alert: above 300" },
-    Metric { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.threads_fraction,
+    Metric { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| number(k.threads_fraction),
         meaning: "server_thread_count by 256, slurmctld's limit up to Slurm 24.05; it is less where slurmctld may open few files. None from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, see slurm_rpc_stats for who it is; alert: above 0.9, new RPCs wait" },
-    Metric { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.agent_queue_per_minute,
+    Metric { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| number(k.agent_queue_per_minute),
         meaning: "growth of agent_queue_size, the messages that wait to be sent to nodes; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, nodes do not answer" },
-    Metric { leaf: "dbd_agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| k.dbd_agent_queue_per_minute,
+    Metric { leaf: "dbd_agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| number(k.dbd_agent_queue_per_minute),
         meaning: "growth of dbd_agent_queue_size; below 0 where it becomes shorter. Warn: above 0 for 15 minutes, slurmdbd or its database is away or slow; accounting is lost when the queue reaches MaxDBDMsgs" },
 ];
 

@@ -10,9 +10,9 @@ use slurm_snapshot::{
     JobTallies, JobTally, Jobs, Moments, Reply, ReplyKind, ReplyOptions, Started, UserJobs, Waiting,
 };
 
-use super::{Begin, Collector, Paths, Start, SurveyCollector};
+use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::seconds_since;
-use crate::metric::{Metric, Points, Rollup, count, mebibytes};
+use crate::metric::{Metric, Points, Rollup, mebibytes, number};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -131,7 +131,6 @@ struct JobsCollector {
     user_states_seen: SeenStates,
     /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
-    timestamp: i64,
     /// That of the last round: the same reply again tells of no new start.
     last_update: Option<i64>,
 }
@@ -158,13 +157,13 @@ pub(super) const OF_STATES: &[Paths] = &[
 
 #[rustfmt::skip]
 const TALLY: &[Metric<JobTally>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| count(t.jobs),
+    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| number(t.jobs),
         meaning: "jobs; each task of an array is one" },
-    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.cpus),
+    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus),
         meaning: "CPUs that they have allocated, or request while they are pending" },
-    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| count(t.nodes),
+    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes),
         meaning: "nodes that they have allocated or request; a node that several jobs share counts for each of them" },
-    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| count(t.gpus),
+    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus),
         meaning: "GPUs that they have allocated or request" },
     Metric { leaf: "memory", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory),
         meaning: "memory that they have allocated or request: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory" },
@@ -172,11 +171,11 @@ const TALLY: &[Metric<JobTally>] = &[
 
 #[rustfmt::skip]
 const TOTAL: &[Metric<Jobs>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| count(sum(&j.states)),
+    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| number(sum(&j.states)),
         meaning: "all jobs that slurmctld knows" },
-    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| count(j.unparsed),
+    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| number(j.unparsed),
         meaning: "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures" },
-    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| count(j.records),
+    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| number(j.records),
         meaning: "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record" },
 ];
 
@@ -194,7 +193,7 @@ const WAITING: &[Metric<LevelWaits>] = &[
         meaning: "90th percentile of the same" },
     Metric { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
         meaning: "longest time that an eligible job has waited" },
-    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| count(s.jobs)),
+    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| number(s.jobs)),
         meaning: "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge" },
     Metric { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
         meaning: "median time that the started jobs had been eligible" },
@@ -204,7 +203,7 @@ const WAITING: &[Metric<LevelWaits>] = &[
         meaning: "longest time that one of them had been eligible" },
 ];
 
-impl SurveyCollector for JobsCollector {
+impl Collect<SurveyReplies> for JobsCollector {
     fn options(&self) -> ReplyOptions {
         self.options
     }
@@ -237,31 +236,29 @@ impl SurveyCollector for JobsCollector {
         }
         self.push_names(points, "qos", &jobs.qos);
         self.push_names(points, "account", &jobs.accounts);
-        self.timestamp = timestamp;
-        self.push_users(points, &jobs.users);
+        self.push_users(timestamp, points, &jobs.users);
         self.states_seen.end(points, TALLY);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
-        self.user_paths.as_mut()?.changed_memory(self.timestamp)
+        self.user_paths.as_mut()?.changed_memory()
     }
 }
 
 impl JobsCollector {
     fn new(Begin { settings, memory, .. }: &Begin<'_>) -> Self {
-        let users = settings.users().filter(|users| *users > 0);
+        let user_paths = UserPaths::of(settings, *memory);
         Self {
             options: ReplyOptions {
                 accounts: settings.flag(&ACCOUNTS),
                 qos: settings.flag(&QOS),
                 states_only: settings.flag(&STATES_ONLY),
-                users: users.is_some(),
+                users: user_paths.is_some(),
                 ..ReplyOptions::default()
             },
             states_seen: SeenStates::default(),
             user_states_seen: SeenStates::default(),
-            user_paths: users.map(|users| UserPaths::new(users, *memory)),
-            timestamp: 0,
+            user_paths,
             last_update: None,
         }
     }
@@ -277,7 +274,7 @@ impl JobsCollector {
         }
     }
 
-    fn push_users(&mut self, points: &mut Points<'_>, users: &[UserJobs]) {
+    fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, users: &[UserJobs]) {
         let Some(user_paths) = &mut self.user_paths else { return };
         let all = users.iter().fold(0_u64, |sum, user| sum.saturating_add(cpus(user)));
         let candidates: Vec<Candidate<'_>> = users
@@ -290,10 +287,10 @@ impl JobsCollector {
                 is_heavy: cpus(user) >= all.div_ceil(10),
             })
             .collect();
-        user_paths.update(self.timestamp, &candidates);
+        user_paths.update(timestamp, &candidates);
         let mut others = JobTallies::new();
         for (user, candidate) in users.iter().zip(&candidates) {
-            if let Some(path) = user_paths.member(candidate, self.timestamp) {
+            if let Some(path) = user_paths.member(candidate) {
                 let level = format!("slurm_jobs.user.{path}.state");
                 self.user_states_seen.push(points, &level, ALWAYS, &user.states, TALLY);
             } else {
@@ -317,11 +314,11 @@ impl LevelWaits {
     fn since(&self, moments: Option<Moments>, which: fn(&Moments) -> i64) -> Option<f64> {
         let since = which(moments.as_ref().filter(|moments| moments.jobs > 0)?);
         // slurmctld's clock may be a little ahead of ours.
-        count(seconds_since(since, self.now))
+        number(seconds_since(since, self.now))
     }
 
     fn had_waited(&self, which: fn(&Started) -> u64) -> Option<f64> {
-        self.started.as_ref().filter(|started| started.jobs > 0).map(which).and_then(count)
+        self.started.as_ref().filter(|started| started.jobs > 0).map(which).and_then(number)
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use carbon::path;
 use slurm_snapshot::{License, Reply, ReplyKind};
 
-use super::{Collector, Paths, Start, SurveyCollector};
-use crate::metric::{Metric, Points, Rollup};
+use super::{Collect, Collector, Paths, Start};
+use crate::metric::{Metric, Points, Rollup, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -35,17 +35,17 @@ struct LicensesCollector;
 
 #[rustfmt::skip]
 const METRICS: &[Metric<License>] = &[
-    Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| l.total.map(f64::from),
+    Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| number(l.total),
         meaning: "licences that exist; no point if there is no limit" },
-    Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| Some(l.used.into()),
+    Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| number(l.used),
         meaning: "licences in use by jobs" },
-    Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| l.free.map(f64::from),
+    Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| number(l.free),
         meaning: "licences that are free; no point if there is no limit" },
-    Metric { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| Some(l.reserved.into()),
+    Metric { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| number(l.reserved),
         meaning: "licences in reservations" },
 ];
 
-impl SurveyCollector for LicensesCollector {
+impl Collect<SurveyReplies> for LicensesCollector {
     fn collect(&mut self, _: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Licenses(licenses)) = replies.get(ReplyKind::Licenses) else { return };
         for (level, license) in by_level(&licenses.licenses) {

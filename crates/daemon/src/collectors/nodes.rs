@@ -5,8 +5,8 @@
 use carbon::path;
 use slurm_snapshot::{NodeRow, Nodes, Reply, ReplyKind, ReplyOptions};
 
-use super::{Collector, Paths, Start, SurveyCollector};
-use crate::metric::{Metric, Points, Rollup, count};
+use super::{Collect, Collector, Paths, Start};
+use crate::metric::{Metric, Points, Rollup, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
@@ -93,11 +93,11 @@ struct Out {
 
 #[rustfmt::skip]
 const RECORDS: &[Metric<Nodes>] = &[
-    Metric { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| n.future.and_then(count),
+    Metric { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| number(n.future),
         meaning: "FUTURE nodes: configured, but not present yet" },
-    Metric { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| count(n.blank),
+    Metric { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| number(n.blank),
         meaning: "records that slurmctld sent empty" },
-    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| count(n.unparsed),
+    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| number(n.unparsed),
         meaning: "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures" },
 ];
 
@@ -113,17 +113,17 @@ const OUT: &[Metric<Out>] = &[
 
 #[rustfmt::skip]
 const ROW: &[Metric<NodeRow>] = &[
-    Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.base_state == "down"),
+    Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.base_state == "down"),
         meaning: "whether it is down, drained or not" },
-    Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "drain")),
+    Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "drain")),
         meaning: "whether it is drained or draining" },
-    Metric { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| is(r.flags.iter().any(|flag| flag == "not_responding")),
+    Metric { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "not_responding")),
         meaning: "whether its slurmd does not respond" },
     Metric { leaf: "cpu_load", unit: "load", rollup: Rollup::Average, value: |r| r.cpu_load.map(|load| f64::from(load) / 100.0),
         meaning: "load average of its last minute" },
 ];
 
-impl SurveyCollector for NodesCollector {
+impl Collect<SurveyReplies> for NodesCollector {
     fn options(&self) -> ReplyOptions {
         ReplyOptions { rows: self.each, ..ReplyOptions::default() }
     }
@@ -158,12 +158,8 @@ impl Out {
     /// How many of them; `since` is in order, the oldest first.
     fn longer_than(&self, seconds: i64) -> Option<f64> {
         let longer = self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds);
-        u64::try_from(longer).ok().and_then(count)
+        u64::try_from(longer).ok().and_then(number)
     }
-}
-
-fn is(on: bool) -> Option<f64> {
-    Some(u8::from(on).into())
 }
 
 #[cfg(test)]

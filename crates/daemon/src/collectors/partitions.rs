@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use carbon::path;
 use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
 
-use super::{Collector, Paths, Start, SurveyCollector};
-use crate::metric::{Metric, Points, Rollup, count};
+use super::{Collect, Collector, Paths, Start};
+use crate::metric::{Metric, Points, Rollup, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::zero_fill::SeenStates;
@@ -87,7 +87,7 @@ const JOBS: &[Metric<PartitionJobs>] = &[
         meaning: "CPUs that running jobs have allocated" },
 ];
 
-impl SurveyCollector for PartitionsCollector {
+impl Collect<SurveyReplies> for PartitionsCollector {
     fn options(&self) -> ReplyOptions {
         ReplyOptions { partitions: true, ..ReplyOptions::default() }
     }
@@ -125,7 +125,7 @@ fn is(partition: &Partition, state: &str) -> Option<f64> {
 }
 
 fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<f64> {
-    count(jobs.states.get(state).map_or(0, of))
+    number(jobs.states.get(state).map_or(0, of))
 }
 
 #[cfg(test)]

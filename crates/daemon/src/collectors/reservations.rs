@@ -2,8 +2,8 @@
 
 use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
-use super::{Collector, Paths, Start, SurveyCollector};
-use crate::metric::{Metric, Points, Rollup, count};
+use super::{Collect, Collector, Paths, Start};
+use crate::metric::{Metric, Points, Rollup, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -30,20 +30,20 @@ pub(super) const COLLECTOR: Collector = Collector {
 struct ReservationsCollector;
 
 /// Some reservations at one moment.
-struct Seen {
+struct ReservationsNow {
     reservations: Vec<Reservation>,
     now: i64,
 }
 
 #[rustfmt::skip]
-const METRICS: &[Metric<Seen>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| count(s.reservations.len().try_into().unwrap_or(u64::MAX)),
+const METRICS: &[Metric<ReservationsNow>] = &[
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| number(s.reservations.len()),
         meaning: "reservations, at most 1,000" },
-    Metric { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().fold(0, |sum, _| sum + 1)),
+    Metric { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().count()),
         meaning: "reservations that have begun and not ended" },
-    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.nodes)).sum()),
+    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
         meaning: "nodes of the active ones; a node in two counts twice" },
-    Metric { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| count(s.active().map(|r| u64::from(r.cores)).sum()),
+    Metric { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()),
         meaning: "cores of the active ones" },
     Metric { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
         meaning: "time until the next one begins; no point if none is planned" },
@@ -51,17 +51,21 @@ const METRICS: &[Metric<Seen>] = &[
         meaning: "time until the next active one ends; no point if none is active" },
 ];
 
-impl SurveyCollector for ReservationsCollector {
+impl Collect<SurveyReplies> for ReservationsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
         let now = timestamp;
         let maint = all.reservations.iter().filter(|reservation| reservation.maint).cloned().collect();
-        points.push("slurm_reservations.all", METRICS, &Seen { reservations: all.reservations.clone(), now });
-        points.push("slurm_reservations.maint", METRICS, &Seen { reservations: maint, now });
+        points.push(
+            "slurm_reservations.all",
+            METRICS,
+            &ReservationsNow { reservations: all.reservations.clone(), now },
+        );
+        points.push("slurm_reservations.maint", METRICS, &ReservationsNow { reservations: maint, now });
     }
 }
 
-impl Seen {
+impl ReservationsNow {
     fn active(&self) -> impl Iterator<Item = &Reservation> {
         self.reservations.iter().filter(|reservation| {
             let begun = reservation.start_time.is_some_and(|start| start <= self.now);
@@ -80,7 +84,7 @@ impl Seen {
 
     fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<f64> {
         let soonest = moments.filter(|&moment| moment > self.now).min()?;
-        u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(count)
+        u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(number)
     }
 }
 

@@ -7,16 +7,14 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use slurm_snapshot::{Reading, Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_name};
+use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_name};
 
-use super::{Begin, Collector, Paths, Start, TickCollector, TickOutcome};
+use super::{Begin, Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
-use crate::metric::{Metric, Points, Rollup, count};
-use crate::rpc_metrics::{self, CallsRow, Growth, MEMBERS, length};
+use crate::metric::{Metric, Points, Rollup, number};
+use crate::rpc_metrics::{self, CallsRow, MEMBERS, RpcHistory};
 use crate::settings::{Setting, Value};
-use crate::user_paths::UserPaths;
 
 const FAMILY: &str = "slurm_rpc_stats";
 
@@ -80,22 +78,14 @@ stays: within 30 days these are (5 * users + 2) * 6 + 7 files, 319 for 10 users.
     ],
     replies: &[ReplyKind::Statistics],
     start: Start::Tick(|Begin { interval, settings, memory }| {
-        Box::new(RpcStats::new(*interval, settings.users().unwrap_or(0), *memory))
+        Box::new(RpcStats { interval: *interval, history: RpcHistory::new(settings, *memory) })
     }),
 };
 
 struct RpcStats {
     interval: u32,
-    before: Option<Before>,
-    /// `None` if users have no paths of their own.
-    user_paths: Option<UserPaths>,
-    timestamp: i64,
-}
-
-/// The last reading that had tables.
-struct Before {
-    reading: Arc<Reading>,
-    tables: Tables,
+    /// Of readings that had tables.
+    history: RpcHistory,
 }
 
 /// How many rows the tables have.
@@ -109,35 +99,22 @@ struct Pending {
     dumped: usize,
 }
 
-impl RpcStats {
-    fn new(interval: u32, users: usize, memory: Option<&str>) -> Self {
-        let user_paths = (users > 0).then(|| UserPaths::new(users, memory));
-        Self { interval, before: None, user_paths, timestamp: 0 }
-    }
-
-    /// What has grown since the last reading, unless something lies between.
-    fn growth(&self, reading: &Reading, tables: &Tables) -> Option<Growth> {
-        let before = self.before.as_ref()?;
-        let span = derive::span(&before.reading, reading, self.interval)?;
-        // Midnight does not touch these tables.
-        matches!(span.reset, None | Some(Reset::Midnight)).then_some(())?;
-        Some(Growth { tables: tables.since(&before.tables)?, seconds: span.seconds })
-    }
-}
-
-impl TickCollector for RpcStats {
+impl Collect<TickOutcome> for RpcStats {
     fn options(&self) -> ReplyOptions {
-        ReplyOptions { rpc: true, users: self.user_paths.is_some(), ..ReplyOptions::default() }
+        ReplyOptions { rpc: true, users: self.history.has_user_paths(), ..ReplyOptions::default() }
     }
 
     fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        self.timestamp = timestamp;
         let Some(reading) = outcome.reading() else { return };
         let Some(rpc) = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref()) else {
             return;
         };
         let tables = Tables::of(&rpc.types, &rpc.users);
-        let growth = self.growth(reading, &tables);
+        let growth = self.history.growth(&tables, |before| {
+            let span = derive::span(before, reading, self.interval)?;
+            // Midnight does not touch these tables.
+            matches!(span.reset, None | Some(Reset::Midnight)).then_some(span.seconds)
+        });
         let name = |id| type_name(id, reading.release);
         rpc_metrics::push_types(FAMILY, name, (CALLS, TOTAL), &tables, growth.as_ref(), points);
         let queues: BTreeMap<u16, &RpcQueue> =
@@ -147,16 +124,14 @@ impl TickCollector for RpcStats {
         }
         let rows = Rows { types: tables.types.len(), users: tables.users.len() };
         points.push("slurm_rpc_stats.total", ROWS, &rows);
-        if let Some(user_paths) = &mut self.user_paths {
-            let users = (rpc.users.as_slice(), &tables);
-            rpc_metrics::push_users(FAMILY, user_paths, timestamp, CALLS, users, growth.as_ref(), points);
-        }
+        let users = (rpc.users.as_slice(), &tables);
+        self.history.push_users(FAMILY, timestamp, CALLS, users, growth.as_ref(), points);
         push_pending(reading.release, rpc, points);
-        self.before = Some(Before { reading: Arc::clone(reading), tables });
+        self.history.keep(reading, tables);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
-        self.user_paths.as_mut()?.changed_memory(self.timestamp)
+        self.history.changed_memory()
     }
 }
 
@@ -191,34 +166,34 @@ const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
 #[rustfmt::skip]
 const QUEUE: &[Metric<RpcQueue>] = &[
-    Metric { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |q| Some(q.queued.into()),
+    Metric { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |q| number(q.queued),
         meaning: "RPCs of this type in slurmctld's RPC queue. Like the next three, only from Slurm 24.05 on with enable_rpc_queue" },
-    Metric { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |q| count(q.dropped),
+    Metric { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |q| number(q.dropped),
         meaning: "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset" },
-    Metric { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |q| Some(q.cycle_last.into()),
+    Metric { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |q| number(q.cycle_last),
         meaning: "RPCs served in the last cycle of the queue" },
-    Metric { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |q| Some(q.cycle_max.into()),
+    Metric { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |q| number(q.cycle_max),
         meaning: "largest number of RPCs served in one cycle of the queue" },
 ];
 
 #[rustfmt::skip]
 const ROWS: &[Metric<Rows>] = &[
-    Metric { leaf: "types", unit: "count", rollup: Rollup::Average, value: |t| length(t.types),
+    Metric { leaf: "types", unit: "count", rollup: Rollup::Average, value: |t| number(t.types),
         meaning: "rows in the table of types; at 100 it is full, and slurmctld counts no further types" },
-    Metric { leaf: "users", unit: "count", rollup: Rollup::Average, value: |t| length(t.users),
+    Metric { leaf: "users", unit: "count", rollup: Rollup::Average, value: |t| number(t.users),
         meaning: "rows in the table of users; at 200 it is full, and slurmctld counts no further users" },
 ];
 
 #[rustfmt::skip]
 const PENDING: &[Metric<u64>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |&messages| count(messages),
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |&messages| number(messages),
         meaning: "messages of this type that wait" },
 ];
 
 #[rustfmt::skip]
 const PENDING_TOTAL: &[Metric<Pending>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |p| count(p.count),
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |p| number(p.count),
         meaning: "messages that wait; if it grows, nodes do not answer" },
-    Metric { leaf: "dumped", unit: "count", rollup: Rollup::Average, value: |p| length(p.dumped),
+    Metric { leaf: "dumped", unit: "count", rollup: Rollup::Average, value: |p| number(p.dumped),
         meaning: "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25" },
 ];

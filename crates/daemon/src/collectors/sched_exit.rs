@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind, Statistics};
 
-use super::{Collector, Paths, Start, TickCollector, TickOutcome};
+use super::{Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, Rollup};
+use crate::metric::{Metric, Points, Rollup, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",
@@ -61,7 +61,7 @@ const SCHEDULERS: [Scheduler; 2] = [
     Scheduler { below: "slurm_sched_exit.bf", reasons: BACKFILL_EXITS, exits: |s| s.bf_exit.as_deref() },
 ];
 
-impl TickCollector for SchedExit {
+impl Collect<TickOutcome> for SchedExit {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         let Some(reading) = outcome.reading() else { return };
         let Some(new) = &reading.statistics else { return };
@@ -80,9 +80,9 @@ impl TickCollector for SchedExit {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<Ended>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| Some(e.count.into()),
+    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| number(e.count),
         meaning: "cycles that ended for this reason since the last reset" },
-    Metric { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| e.interval_count.map(f64::from),
+    Metric { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| number(e.interval_count),
         meaning: "cycles that ended for this reason since the last reading" },
 ];
 

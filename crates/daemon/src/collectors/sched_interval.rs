@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
-use super::{Collector, Paths, Start, TickCollector, TickOutcome};
+use super::{Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive::{self, Interval, Reset};
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, number};
 
 const FAMILY: &str = "slurm_sched_interval";
 
@@ -85,7 +85,7 @@ impl SchedInterval {
     }
 }
 
-impl TickCollector for SchedInterval {
+impl Collect<TickOutcome> for SchedInterval {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         let known = match outcome.reading().and_then(|reading| Some((reading, reading.statistics.as_ref()?)))
         {
@@ -116,7 +116,7 @@ const METRICS: &[Metric<IntervalValues>] = &[
         meaning: "jobs that slurmd could not run; more than an occasional failure suggests a broken node" },
     Metric { leaf: "jobs_backfilled_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.jobs.backfilled),
         meaning: "jobs started by backfill" },
-    Metric { leaf: "job_states_age", unit: "s", rollup: Rollup::Average, value: |k| k.job_states_age,
+    Metric { leaf: "job_states_age", unit: "s", rollup: Rollup::Average, value: |k| number(k.job_states_age),
         meaning: "age of jobs_pending and jobs_running; above 60, slurmctld's background work is delayed" },
     Metric { leaf: "main_cycles", unit: "count", rollup: Rollup::Average, value: |k| Some(k.interval?.main.count.into()),
         meaning: "main cycles that ended in the interval" },
@@ -130,7 +130,7 @@ const METRICS: &[Metric<IntervalValues>] = &[
         meaning: "share of wall-clock time spent in the main scheduler; sustained values above 0.5 leave little time for RPCs" },
     Metric { leaf: "bf_cycles", unit: "count", rollup: Rollup::Average, value: |k| Some(k.interval?.bf.count.into()),
         meaning: "backfill cycles that ended in the interval" },
-    Metric { leaf: "bf_last_cycle_age", unit: "s", rollup: Rollup::Average, value: |k| k.bf_last_cycle_age,
+    Metric { leaf: "bf_last_cycle_age", unit: "s", rollup: Rollup::Average, value: |k| number(k.bf_last_cycle_age),
         meaning: "time since the last backfill cycle began; above 600 while jobs wait, backfill does not run" },
     Metric { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |k| k.interval?.bf.mean_time(),
         meaning: "mean time of those cycles, without their sleep; near bf_max_time, cycles end before the end of their queue" },
@@ -146,13 +146,13 @@ const METRICS: &[Metric<IntervalValues>] = &[
         meaning: "backfill cycles a minute" },
     Metric { leaf: "bf_busy_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| k.interval.and_then(|i| i.busy_fraction(&i.bf)),
         meaning: "share of wall-clock time spent in the backfill scheduler, without its sleep; with sustained values above 0.8 slurmctld does little else" },
-    Metric { leaf: "bf_coverage", unit: "ratio", rollup: Rollup::Average, value: |k| k.coverage,
+    Metric { leaf: "bf_coverage", unit: "ratio", rollup: Rollup::Average, value: |k| number(k.coverage),
         meaning: "tries of the last backfill cycle divided by the entries of its queue. It can be above 1, because an array is one entry and each of its tasks is a try. With sustained values below 0.5 small jobs at the end of the queue never get their chance (bf_max_job_test, bf_max_time). No point while a cycle is running" },
-    Metric { leaf: "resets_midnight", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.midnight),
+    Metric { leaf: "resets_midnight", unit: "count", rollup: Rollup::Last, value: |k| number(k.resets.midnight),
         meaning: "resets at midnight UTC, seen since the daemon's start" },
-    Metric { leaf: "resets_command", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.command),
+    Metric { leaf: "resets_command", unit: "count", rollup: Rollup::Last, value: |k| number(k.resets.command),
         meaning: "times that somebody ran sdiag --reset; a collector that does so at every reading spoils the figures of all others" },
-    Metric { leaf: "resets_restart", unit: "count", rollup: Rollup::Last, value: |k| count(k.resets.restart),
+    Metric { leaf: "resets_restart", unit: "count", rollup: Rollup::Last, value: |k| number(k.resets.restart),
         meaning: "times that slurmctld was started (from Slurm 23.11 on also by scontrol reconfigure) or another controller took over" },
 ];
 

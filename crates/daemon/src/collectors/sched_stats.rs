@@ -4,9 +4,9 @@
 
 use slurm_snapshot::{Means, ReplyKind, Statistics};
 
-use super::{Collector, Paths, Start, TickCollector, TickOutcome};
+use super::{Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, number};
 
 const FAMILY: &str = "slurm_sched_stats";
 
@@ -27,7 +27,7 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 struct SchedStats;
 
-impl TickCollector for SchedStats {
+impl Collect<TickOutcome> for SchedStats {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
         if let Some(statistics) = outcome.reading().and_then(|reading| reading.statistics.as_ref()) {
             points.push(FAMILY, METRICS, statistics);
@@ -37,111 +37,111 @@ impl TickCollector for SchedStats {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<Statistics>] = &[
-    Metric { leaf: "server_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.server_thread_count.into()),
+    Metric { leaf: "server_thread_count", unit: "count", rollup: Rollup::Average, value: |s| number(s.server_thread_count),
         meaning: "RPCs that slurmctld is serving now, one thread each; up to Slurm 24.05 new ones wait when there are 256" },
-    Metric { leaf: "agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_queue_size.into()),
+    Metric { leaf: "agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| number(s.agent_queue_size),
         meaning: "messages to nodes that wait for an agent" },
-    Metric { leaf: "agent_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_count.into()),
+    Metric { leaf: "agent_count", unit: "count", rollup: Rollup::Average, value: |s| number(s.agent_count),
         meaning: "running agents; each sends a message to a group of nodes" },
-    Metric { leaf: "agent_thread_count", unit: "count", rollup: Rollup::Average, value: |s| Some(s.agent_thread_count.into()),
+    Metric { leaf: "agent_thread_count", unit: "count", rollup: Rollup::Average, value: |s| number(s.agent_thread_count),
         meaning: "threads of those agents" },
-    Metric { leaf: "dbd_agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| Some(s.dbd_agent_queue_size.into()),
+    Metric { leaf: "dbd_agent_queue_size", unit: "count", rollup: Rollup::Average, value: |s| number(s.dbd_agent_queue_size),
         meaning: "messages that wait for slurmdbd; if it grows, slurmdbd is away or slow" },
-    Metric { leaf: "gettimeofday_latency", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.gettimeofday_latency.into()),
+    Metric { leaf: "gettimeofday_latency", unit: "µs", rollup: Rollup::Average, value: |s| number(s.gettimeofday_latency),
         meaning: "time of 1,000 calls of gettimeofday on slurmctld's host, measured when slurmctld starts; high with a bad clock source" },
     Metric { leaf: "req_time", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time)),
         meaning: "when slurmctld answered, on its clock" },
     Metric { leaf: "req_time_start", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(Some(s.req_time_start)),
         meaning: "when slurmctld began to count: midnight UTC, its start or the last sdiag --reset" },
-    Metric { leaf: "jobs_submitted", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_submitted.into()),
+    Metric { leaf: "jobs_submitted", unit: "count", rollup: Rollup::Last, value: |s| number(s.jobs_submitted),
         meaning: "jobs submitted since the last reset" },
-    Metric { leaf: "jobs_started", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_started.into()),
+    Metric { leaf: "jobs_started", unit: "count", rollup: Rollup::Last, value: |s| number(s.jobs_started),
         meaning: "jobs started since the last reset" },
-    Metric { leaf: "jobs_completed", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_completed.into()),
+    Metric { leaf: "jobs_completed", unit: "count", rollup: Rollup::Last, value: |s| number(s.jobs_completed),
         meaning: "jobs completed since the last reset" },
-    Metric { leaf: "jobs_canceled", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_canceled.into()),
+    Metric { leaf: "jobs_canceled", unit: "count", rollup: Rollup::Last, value: |s| number(s.jobs_canceled),
         meaning: "jobs cancelled since the last reset" },
-    Metric { leaf: "jobs_failed", unit: "count", rollup: Rollup::Last, value: |s| Some(s.jobs_failed.into()),
+    Metric { leaf: "jobs_failed", unit: "count", rollup: Rollup::Last, value: |s| number(s.jobs_failed),
         meaning: "jobs failed since the last reset" },
-    Metric { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |s| Some(s.jobs_pending.into()),
+    Metric { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |s| number(s.jobs_pending),
         meaning: "jobs pending when they were last counted (job_states_ts)" },
-    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |s| Some(s.jobs_running.into()),
+    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |s| number(s.jobs_running),
         meaning: "jobs running when they were last counted (job_states_ts)" },
     Metric { leaf: "job_states_ts", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(s.job_states_ts),
         meaning: "when slurmctld last counted pending and running jobs: up to about 30 s ago" },
-    Metric { leaf: "main_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.schedule_cycle_last.into()),
+    Metric { leaf: "main_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| number(s.schedule_cycle_last),
         meaning: "last cycle of the main scheduler" },
-    Metric { leaf: "main_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| Some(s.schedule_cycle_max.into()),
+    Metric { leaf: "main_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| number(s.schedule_cycle_max),
         meaning: "longest cycle of the main scheduler since the last reset" },
-    Metric { leaf: "main_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.schedule_cycle_counter.into()),
+    Metric { leaf: "main_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| number(s.schedule_cycle_counter),
         meaning: "cycles of the main scheduler since the last reset" },
-    Metric { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| s.schedule_cycle_sum.and_then(count),
+    Metric { leaf: "main_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| number(s.schedule_cycle_sum),
         meaning: "sum of the main scheduler's cycles since the last reset; wraps after 71.6 minutes up to Slurm 25.05" },
     Metric { leaf: "main_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s, |m| m.schedule_cycle),
         meaning: "mean cycle of the main scheduler since the last reset" },
-    Metric { leaf: "main_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| s.schedule_cycle_depth.map(f64::from),
+    Metric { leaf: "main_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| number(s.schedule_cycle_depth),
         meaning: "jobs that the main scheduler examined since the last reset" },
     Metric { leaf: "main_mean_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.schedule_depth),
         meaning: "mean number of jobs that a main cycle examined since the last reset" },
     Metric { leaf: "main_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: main_cycles_per_minute,
         meaning: "main cycles per whole minute since the last reset; from its second minute on" },
-    Metric { leaf: "main_last_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.schedule_queue_len.into()),
+    Metric { leaf: "main_last_queue_length", unit: "count", rollup: Rollup::Average, value: |s| number(s.schedule_queue_len),
         meaning: "entries in the last main cycle's queue: a pending job is one for each of its partitions, an array is one" },
-    Metric { leaf: "bf_total_jobs_since_slurm_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_backfilled_jobs.into()),
+    Metric { leaf: "bf_total_jobs_since_slurm_start", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_backfilled_jobs),
         meaning: "jobs started by backfill since slurmctld's start" },
-    Metric { leaf: "bf_total_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_last_backfilled_jobs.into()),
+    Metric { leaf: "bf_total_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_last_backfilled_jobs),
         meaning: "jobs started by backfill since the last reset" },
-    Metric { leaf: "bf_total_het_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_backfilled_het_jobs.into()),
+    Metric { leaf: "bf_total_het_jobs_since_cycle_start", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_backfilled_het_jobs),
         meaning: "components of het jobs started by backfill since the last reset" },
-    Metric { leaf: "bf_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| Some(s.bf_cycle_counter.into()),
+    Metric { leaf: "bf_total_cycles", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_cycle_counter),
         meaning: "backfill cycles since the last reset" },
     Metric { leaf: "bf_last_cycle_when", unit: "Unix s", rollup: Rollup::Last, value: |s| moment(s.bf_when_last_cycle),
         meaning: "when the last backfill cycle began; if it was long ago, backfill does not run" },
-    Metric { leaf: "bf_active", unit: "0 or 1", rollup: Rollup::Average, value: |s| Some(s.bf_active.into()),
+    Metric { leaf: "bf_active", unit: "0 or 1", rollup: Rollup::Average, value: |s| number(s.bf_active),
         meaning: "whether a backfill cycle is running now" },
-    Metric { leaf: "bf_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| Some(s.bf_cycle_last.into()),
+    Metric { leaf: "bf_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| number(s.bf_cycle_last),
         meaning: "last backfill cycle, without the time in which it slept to let RPCs through" },
-    Metric { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| s.bf_cycle_max.map(f64::from),
+    Metric { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| number(s.bf_cycle_max),
         meaning: "longest backfill cycle since the last reset" },
-    Metric { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| s.bf_cycle_sum.and_then(count),
+    Metric { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| number(s.bf_cycle_sum),
         meaning: "sum of the backfill cycles since the last reset" },
     Metric { leaf: "bf_mean_cycle", unit: "µs", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_cycle),
         meaning: "mean backfill cycle since the last reset" },
-    Metric { leaf: "bf_last_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| s.bf_last_depth.map(f64::from),
+    Metric { leaf: "bf_last_depth_cycle", unit: "count", rollup: Rollup::Average, value: |s| number(s.bf_last_depth),
         meaning: "jobs that the last backfill cycle examined" },
-    Metric { leaf: "bf_last_depth_cycle_try", unit: "count", rollup: Rollup::Average, value: |s| s.bf_last_depth_try.map(f64::from),
+    Metric { leaf: "bf_last_depth_cycle_try", unit: "count", rollup: Rollup::Average, value: |s| number(s.bf_last_depth_try),
         meaning: "jobs that the last backfill cycle tried to start" },
-    Metric { leaf: "bf_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_depth_sum.map(f64::from),
+    Metric { leaf: "bf_depth_sum", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_depth_sum),
         meaning: "jobs that backfill examined since the last reset" },
-    Metric { leaf: "bf_depth_sum_try", unit: "count", rollup: Rollup::Last, value: |s| s.bf_depth_try_sum.map(f64::from),
+    Metric { leaf: "bf_depth_sum_try", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_depth_try_sum),
         meaning: "jobs that backfill tried to start since the last reset" },
     Metric { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_depth),
         meaning: "mean number of jobs that a backfill cycle examined since the last reset" },
     Metric { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_depth_try),
         meaning: "mean number of jobs that a backfill cycle tried to start since the last reset" },
-    Metric { leaf: "bf_queue_length", unit: "count", rollup: Rollup::Average, value: |s| Some(s.bf_queue_len.into()),
+    Metric { leaf: "bf_queue_length", unit: "count", rollup: Rollup::Average, value: |s| number(s.bf_queue_len),
         meaning: "entries in the last backfill cycle's queue, counted as in `main_last_queue_length`" },
-    Metric { leaf: "bf_queue_length_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_queue_len_sum.map(f64::from),
+    Metric { leaf: "bf_queue_length_sum", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_queue_len_sum),
         meaning: "sum of the queue lengths of all backfill cycles since the last reset" },
     Metric { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_queue_len),
         meaning: "mean number of entries in a backfill cycle's queue since the last reset" },
-    Metric { leaf: "bf_table_size", unit: "count", rollup: Rollup::Average, value: |s| s.bf_table_size.map(f64::from),
+    Metric { leaf: "bf_table_size", unit: "count", rollup: Rollup::Average, value: |s| number(s.bf_table_size),
         meaning: "time slots that the last backfill cycle used for planning" },
-    Metric { leaf: "bf_table_size_sum", unit: "count", rollup: Rollup::Last, value: |s| s.bf_table_size_sum.map(f64::from),
+    Metric { leaf: "bf_table_size_sum", unit: "count", rollup: Rollup::Last, value: |s| number(s.bf_table_size_sum),
         meaning: "sum of the time slots of all backfill cycles since the last reset" },
     Metric { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |s| mean(s, |m| m.bf_table_size),
         meaning: "mean number of time slots of a backfill cycle since the last reset" },
-    Metric { leaf: "rpc_queue_enabled", unit: "0 or 1", rollup: Rollup::Average, value: |s| s.rpc_queue_enabled.map(|on| u8::from(on).into()),
+    Metric { leaf: "rpc_queue_enabled", unit: "0 or 1", rollup: Rollup::Average, value: |s| number(s.rpc_queue_enabled),
         meaning: "whether slurmctld queues RPCs by type; from Slurm 24.05" },
 ];
 
 fn mean(s: &Statistics, of: fn(&Means) -> Option<u64>) -> Option<f64> {
-    of(&derive::means(s)).and_then(count)
+    of(&derive::means(s)).and_then(number)
 }
 
 /// A fresh slurmctld counts since 0 for about a second: that is no moment.
 fn moment(seconds: Option<i64>) -> Option<f64> {
-    seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|&seconds| seconds > 0).and_then(count)
+    seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|&seconds| seconds > 0).and_then(number)
 }
 
 fn main_cycles_per_minute(s: &Statistics) -> Option<f64> {

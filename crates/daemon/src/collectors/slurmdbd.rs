@@ -1,20 +1,15 @@
 //! `slurm_slurmdbd`: slurmdbd's statistics of itself, as `sacctmgr show stats` prints them. A slurmdbd that is slow makes
 //! slurmctld slow.
 
-use std::sync::Arc;
-
 use carbon::path;
-use slurm_snapshot::{
-    DbdStatistics, Reading, Reply, ReplyKind, ReplyOptions, Rollup as DbdRollup, dbd_rpc_name,
-};
+use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, dbd_rpc_name};
 
-use super::{Begin, Collector, Paths, Start, SurveyCollector};
+use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::{self, Tables, seconds_since};
-use crate::metric::{Metric, Points, Rollup, count};
+use crate::metric::{Metric, Points, Rollup, number};
 use crate::replies::SurveyReplies;
-use crate::rpc_metrics::{self, CallsRow, Growth, MEMBERS};
+use crate::rpc_metrics::{self, CallsRow, MEMBERS, RpcHistory};
 use crate::settings::{Setting, Value};
-use crate::user_paths::UserPaths;
 
 const FAMILY: &str = "slurm_slurmdbd";
 
@@ -71,17 +66,7 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
 struct Slurmdbd {
     /// Seconds between two rounds.
     interval: u32,
-    before: Option<Before>,
-    /// `None` if users have no paths of their own.
-    user_paths: Option<UserPaths>,
-    timestamp: i64,
-}
-
-/// The last reading.
-struct Before {
-    reading: Arc<Reading>,
-    since: i64,
-    tables: Tables,
+    history: RpcHistory,
 }
 
 /// The roll-ups of one period, and how long ago the last one's period ended, s.
@@ -102,67 +87,57 @@ const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
 #[rustfmt::skip]
 const ROLLUP: &[Metric<Period>] = &[
-    Metric { leaf: "last_cycle", unit: "µs", rollup: Rollup::Average, value: |p| p.rollup.last.and_then(count),
+    Metric { leaf: "last_cycle", unit: "µs", rollup: Rollup::Average, value: |p| number(p.rollup.last),
         meaning: "how long the last one took; none before the second one" },
-    Metric { leaf: "max_cycle", unit: "µs", rollup: Rollup::Max, value: |p| p.rollup.max.and_then(count),
+    Metric { leaf: "max_cycle", unit: "µs", rollup: Rollup::Max, value: |p| number(p.rollup.max),
         meaning: "how long the longest one took; none before the second one" },
-    Metric { leaf: "mean_cycle", unit: "µs", rollup: Rollup::Average, value: |p| p.rollup.total.and_then(|total| count(total / p.rollup.count.max(1))),
+    Metric { leaf: "mean_cycle", unit: "µs", rollup: Rollup::Average, value: |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
         meaning: "sacctmgr's mean, truncated: `total_time` over `total_cycles`" },
-    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |p| p.rollup.total.and_then(count),
+    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |p| number(p.rollup.total),
         meaning: "how long all took" },
-    Metric { leaf: "total_cycles", unit: "count", rollup: Rollup::Last, value: |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(count),
+    Metric { leaf: "total_cycles", unit: "count", rollup: Rollup::Last, value: |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
         meaning: "how many there were; none before the second one: slurmdbd does not count the first, though `total_time` has it" },
-    Metric { leaf: "age", unit: "s", rollup: Rollup::Max, value: |p| p.age.and_then(count),
+    Metric { leaf: "age", unit: "s", rollup: Rollup::Max, value: |p| number(p.age),
         meaning: "since the end of the last hour, day or month that is rolled up. Of `hour` normal is up to an hour; more than two: \
                   slurmdbd or its database hangs, see slurmdbd's log" },
 ];
 
-impl SurveyCollector for Slurmdbd {
+impl Collect<SurveyReplies> for Slurmdbd {
     fn options(&self) -> ReplyOptions {
-        ReplyOptions { users: self.user_paths.is_some(), ..ReplyOptions::default() }
+        ReplyOptions { users: self.history.has_user_paths(), ..ReplyOptions::default() }
     }
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
-        self.timestamp = timestamp;
         let Some(reading) = replies.reading(ReplyKind::Slurmdbd) else { return };
         let Some(Reply::Slurmdbd(statistics)) = &reading.reply else { return };
         let DbdStatistics { since, types, users, rollups } = &**statistics;
         let tables = Tables::of(types, users);
-        let growth = self.growth(reading, *since, &tables);
+        let growth = self.history.growth(&tables, |before| {
+            // Otherwise slurmdbd has reset its counters since then.
+            let is_same = |reply: &Reply| matches!(reply, Reply::Slurmdbd(before) if before.since == *since);
+            before.reply.as_ref().filter(|reply| is_same(reply))?;
+            derive::seconds_between(before, reading, self.interval)
+        });
         rpc_metrics::push_types(FAMILY, type_name, (CALLS, TOTAL), &tables, growth.as_ref(), points);
-        if let Some(user_paths) = &mut self.user_paths {
-            let users = (users.as_slice(), &tables);
-            rpc_metrics::push_users(FAMILY, user_paths, timestamp, CALLS, users, growth.as_ref(), points);
-        }
+        let users = (users.as_slice(), &tables);
+        self.history.push_users(FAMILY, timestamp, CALLS, users, growth.as_ref(), points);
         for (period, rollup) in rollups {
             let age = rollup.end.map(|end| seconds_since(end, whole_seconds(reading.time)));
             let below = format!("{FAMILY}.rollup.{}", path::component(period));
             points.push(&below, ROLLUP, &Period { rollup: rollup.clone(), age });
         }
-        self.before = Some(Before { reading: Arc::clone(reading), since: *since, tables });
+        self.history.keep(reading, tables);
     }
 
     fn changed_memory(&mut self) -> Option<String> {
-        self.user_paths.as_mut()?.changed_memory(self.timestamp)
+        self.history.changed_memory()
     }
 }
 
 impl Slurmdbd {
     fn new(Begin { interval, settings, memory }: &Begin<'_>) -> Self {
-        let users = settings.users().filter(|users| *users > 0);
-        Self {
-            interval: settings.interval(*interval),
-            before: None,
-            user_paths: users.map(|users| UserPaths::new(users, *memory)),
-            timestamp: 0,
-        }
-    }
-
-    /// What has grown since the last reading; `None` if slurmdbd has reset its counters since then.
-    fn growth(&self, reading: &Reading, since: i64, tables: &Tables) -> Option<Growth> {
-        let before = self.before.as_ref().filter(|before| before.since == since)?;
-        let seconds = derive::seconds_between(&before.reading, reading, self.interval)?;
-        Some(Growth { tables: tables.since(&before.tables)?, seconds })
+        let history = RpcHistory::new(settings, *memory);
+        Self { interval: settings.interval(*interval), history }
     }
 }
 
@@ -177,10 +152,12 @@ const fn whole_seconds(time: f64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use carbon::Batch;
-    use slurm_snapshot::{RpcType, RpcUser};
+    use std::sync::Arc;
 
-    use super::super::started;
+    use carbon::Batch;
+    use slurm_snapshot::{Reading, RpcType, RpcUser};
+
+    use super::super::{SurveyCollector, started};
     use super::*;
 
     const START: i64 = 1_700_000_000;
@@ -204,7 +181,7 @@ mod tests {
         }
     }
 
-    fn round(collector: &mut dyn SurveyCollector, minute: u32, reply: DbdStatistics) -> Vec<String> {
+    fn round(collector: &mut SurveyCollector, minute: u32, reply: DbdStatistics) -> Vec<String> {
         let reading = Reading {
             time: f64::from(minute) * 60.0 + 1_700_000_000.5,
             reply: Some(Reply::Slurmdbd(Box::new(reply))),

@@ -25,7 +25,7 @@ use slurm_snapshot::Reading;
 
 pub(super) use self::storage::paths;
 use super::once::Ticks;
-use super::{block_on, load, log_errors, print, slot};
+use super::{block_on, load, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, default_paths};
 use crate::url::Url;
@@ -60,7 +60,7 @@ pub(super) fn connect(
 ) -> Result<()> {
     let config = load(options)?;
     print(&configuration(&config))?;
-    log_errors(options, &config);
+    start_quiet_log(options, &config);
     block_on(async {
         let mut report = Report::default();
         neighbors::look(&config, true, &mut report)?;
@@ -140,7 +140,7 @@ const LONGEST_LINE: usize = 16_384;
 fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     let host = prefix::host();
     let cluster = reading.and_then(|reading| reading.cluster.as_deref());
-    let prefix = config.prefix.fill(cluster, &host)?;
+    let prefix = config.prefix.expand(cluster, &host)?;
     let now =
         SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor();
     let mut batch = Batch::new(slot(now, config.interval));

@@ -8,17 +8,17 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use carbon::Names;
+use carbon::MetricNames;
 use slurm_snapshot::{Reading, Reply, ReplyKind, Role};
 
 use super::once::Ticks;
 use super::stats::whole;
-use super::{IMPATIENT, block_on, check, load, log_errors, print, read_or_advise};
+use super::{IMPATIENT, block_on, check, load, print, read_or_advise, start_quiet_log};
 use crate::accounting::Plan;
 use crate::cli::Options;
 use crate::collectors::{Collector, Paths, Start, finished_batch, fits};
 use crate::config::Config;
-use crate::finished::{Ledger, Round, Span};
+use crate::finished::{FinishedLedger, FinishedRound, RememberedSpan};
 use crate::source::Source;
 
 /// What carbon.conf is shipped with: MAX_CREATES_PER_MINUTE.
@@ -29,7 +29,7 @@ const BETWEEN: Duration = Duration::from_millis(1100);
 
 pub(super) fn count(options: &Options) -> Result<()> {
     let config = load(options)?;
-    log_errors(options, &config);
+    start_quiet_log(options, &config);
     block_on(async {
         let paths = paths(&config).await?;
         print(&document(&config, &paths))
@@ -64,12 +64,12 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
 
 /// The paths of finished jobs, if there were no others than those that ended in the last `window`.
 fn finished(plan: Plan, reading: &Reading, now: i64, prefix: &str) -> Vec<String> {
-    let mut ledger = Ledger::first("", now.saturating_sub(plan.window));
-    let mut round = Round::new(now, plan.window, plan.levels);
+    let mut ledger = FinishedLedger::first("", now.saturating_sub(plan.window));
+    let mut round = FinishedRound::new(now, plan.window, plan.levels);
     if let Some(Reply::Finished(finished)) = &reading.reply {
         round.add(finished, 0, &ledger);
     }
-    let next = ledger.next(round, now, Span { seconds: plan.window, ids: usize::MAX });
+    let next = ledger.next(round, now, RememberedSpan { seconds: plan.window, ids: usize::MAX });
     ledger.adopt(next);
     finished_batch(ledger.counts(), prefix).points().map(|point| point.path().to_owned()).collect()
 }
@@ -138,7 +138,7 @@ fn document(config: &Config, paths: &BTreeSet<String>) -> String {
          it has not created yet. With the default of {SHIPPED_CREATES} it needs {minutes} min for these. Raise the limit before the first\n\
          start, or accept that many minutes of holes.\n"
     );
-    if config.carbon.iter().any(|to| to.names != Names::Paths) {
+    if config.carbon.iter().any(|to| to.names != MetricNames::Paths) {
         text.push_str("A destination with tags gets as many series.\n");
     }
     text

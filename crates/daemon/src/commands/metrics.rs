@@ -1,5 +1,6 @@
 //! `metrics`: every path with its unit and meaning; docs/metrics.md is what this command prints.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use anyhow::{Result, bail};
@@ -15,11 +16,11 @@ const OVER_REST: &str = include_str!("metrics/rest.md");
 
 /// One metric, as `--format tsv` and `json` print it.
 #[derive(Serialize)]
-struct Row {
+struct MetricRow {
     path: String,
     unit: &'static str,
     rollup: Rollup,
-    meaning: &'static str,
+    meaning: Cow<'static, str>,
 }
 
 /// All metrics, or those with `filter` in their path or meaning.
@@ -30,14 +31,15 @@ pub(super) fn text(filter: Option<&str>, format: MetricsFormat) -> Result<String
             _ => table(rows(|_| true), format),
         };
     };
-    let found = rows(|row| [&row.path, row.meaning].iter().any(|text| text.to_lowercase().contains(&filter)));
+    let found =
+        rows(|row| [&*row.path, &row.meaning].iter().any(|text| text.to_lowercase().contains(&filter)));
     if found.is_empty() {
         bail!("no metric has {filter:?} in its path or meaning");
     }
     table(found, format)
 }
 
-fn table(rows: Vec<Row>, format: MetricsFormat) -> Result<String> {
+fn table(rows: Vec<MetricRow>, format: MetricsFormat) -> Result<String> {
     if format == MetricsFormat::Json {
         return Ok(serde_json::to_string(&rows)? + "\n");
     }
@@ -47,15 +49,15 @@ fn table(rows: Vec<Row>, format: MetricsFormat) -> Result<String> {
     };
     let rule = if format == MetricsFormat::Markdown { "|---|---|---|---|\n" } else { "" };
     let head = line(["path", "unit", "roll-up", "meaning"]) + rule;
-    let lines = rows.iter().map(|row| line([&row.path, row.unit, row.rollup.as_str(), row.meaning]));
+    let lines = rows.iter().map(|row| line([&row.path, row.unit, row.rollup.as_str(), &row.meaning]));
     Ok(std::iter::once(head).chain(lines).collect())
 }
 
-fn rows(is_wanted: impl Fn(&Row) -> bool) -> Vec<Row> {
+fn rows(is_wanted: impl Fn(&MetricRow) -> bool) -> Vec<MetricRow> {
     let of = |paths: &'static Paths| {
         let row = |Leaf { leaf, unit, rollup, meaning }: Leaf| {
             let path = format!("cluster.{}.gauge-{leaf}", paths.below);
-            Row { path, unit, rollup, meaning }
+            MetricRow { path, unit, rollup, meaning }
         };
         paths.leaves.leaves().into_iter().map(row)
     };

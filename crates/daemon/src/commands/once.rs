@@ -7,10 +7,12 @@ use anyhow::{Result, bail};
 use carbon::{Batch, Queue, Sender};
 use slurm_snapshot::{Reading, ReplyKind, Request, Role};
 
-use super::{block_on, load_what_is_readable, log_errors, no_cluster, note, print, read_or_advise, slot};
+use super::{
+    block_on, load_what_is_readable, no_cluster, note, print, read_or_advise, slot, start_quiet_log,
+};
 use crate::accounting::Plan;
 use crate::cli::Options;
-use crate::collecting::{Collecting, Due};
+use crate::collecting::{Collecting, DueCollectors};
 use crate::collectors::TickOutcome;
 use crate::config::{Collectors, Config};
 use crate::prefix;
@@ -19,7 +21,7 @@ use crate::survey::Survey;
 
 pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
     let mut config = load_what_is_readable(options)?;
-    log_errors(options, &config);
+    start_quiet_log(options, &config);
     // Nobody who only looks sends anything: a series keeps the rules that Carbon had when its first point came.
     let is_unsent = !options.names_destinations() && !config.carbon.is_empty();
     if is_unsent {
@@ -75,7 +77,7 @@ impl<'a> Ticks<'a> {
             let survey = Survey::start(&self.config.slurm, max_duty, max_threads);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             failures.iter().for_each(|failure| note(failure));
-            self.collecting.collect_survey(Due::Always, &done, batch.timestamp(), &self.prefix, batch);
+            self.collecting.collect_survey(DueCollectors::All, &done, batch.timestamp(), &self.prefix, batch);
         }
     }
 
@@ -87,7 +89,7 @@ impl<'a> Ticks<'a> {
     /// The tick of the next reading.
     pub(super) fn batch(&mut self, reading: Reading) -> Result<Batch> {
         let cluster = reading.cluster.as_deref();
-        self.prefix = self.config.prefix.fill(cluster, &prefix::host()).ok_or_else(no_cluster)?;
+        self.prefix = self.config.prefix.expand(cluster, &prefix::host()).ok_or_else(no_cluster)?;
         let timestamp = slot(reading.time, self.config.interval);
         let mut batch = Batch::new(timestamp);
         let outcome = TickOutcome::Reading(Arc::new(reading));

@@ -61,9 +61,9 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
     daemon.notify.ready();
     loop {
         match daemon.select(&mut signals).await {
-            DaemonEvent::Woken(woken) => {
-                woken.context("waiting for the next tick")?;
-                daemon.woken();
+            DaemonEvent::Alarm(rung) => {
+                rung.context("waiting for the next tick")?;
+                daemon.at_alarm();
             }
             DaemonEvent::Answered(outcome) => {
                 daemon.answered(outcome);
@@ -83,7 +83,7 @@ async fn go_on(config: Config, options: Options, logging: Logging) -> Result<()>
 }
 
 enum DaemonEvent {
-    Woken(std::io::Result<()>),
+    Alarm(std::io::Result<()>),
     Answered(Outcome),
     Pinged(Outcome),
     Waited,
@@ -216,7 +216,7 @@ impl Daemon {
         let ticket = self.accounting.as_ref().and_then(Accounting::ticket);
         let waits_until = self.follow.as_ref().and_then(Follow::deadline);
         tokio::select! {
-            woken = self.alarm.at(moment) => DaemonEvent::Woken(woken),
+            rung = self.alarm.at(moment) => DaemonEvent::Alarm(rung),
             outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
             () = waited(waits_until), if waits_until.is_some() => DaemonEvent::Waited,
             outcome = pinged(self.follow.as_mut()) => DaemonEvent::Pinged(outcome),
@@ -231,7 +231,7 @@ impl Daemon {
         }
     }
 
-    fn woken(&mut self) {
+    fn at_alarm(&mut self) {
         let now = clock::now();
         self.notify.feed();
         self.feed = self.notify.feed_every().map(|patience| now + patience);

@@ -15,7 +15,7 @@ pub(super) use self::document::document;
 pub(super) use self::fairshare::fairshare;
 pub(super) use self::finished::finished;
 pub(super) use self::jobs::jobs;
-use super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
+use super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
 use crate::cli::Options;
 use crate::survey::HIDDEN_REMEDY;
 
@@ -27,7 +27,7 @@ pub(super) fn all() -> Request {
 
 pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
     let config = load_what_is_readable(options)?;
-    log_errors(options, &config);
+    start_quiet_log(options, &config);
     let request = if reset { Request::new(ReplyKind::Reset, ReplyOptions::default()) } else { all() };
     let reading = block_on(read_or_advise(config.slurm, request))?;
     if reset {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use self::lines::{Line, Mark, lines};
+use self::lines::{Mark, StatusLine, lines};
 use super::{block_on, print};
 use crate::status::StatusDocument;
 use crate::status_socket::ask;
@@ -48,7 +48,10 @@ pub(super) fn status(json: bool, max_age: Option<Duration>, socket: Option<&Path
     }
 }
 
-fn text(lines: &[Line]) -> String {
+fn text(lines: &[StatusLine]) -> String {
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
-    lines.iter().map(|Line { mark, subject, text }| format!("{mark} {subject:<width$}  {text}\n")).collect()
+    lines
+        .iter()
+        .map(|StatusLine { mark, subject, text }| format!("{mark} {subject:<width$}  {text}\n"))
+        .collect()
 }

@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 use self::screen::{View, screen};
 use self::terminal::Terminal;
 use super::stats::{Compared, all, document};
-use super::{IMPATIENT, block_on, load_what_is_readable, log_errors};
+use super::{IMPATIENT, block_on, load_what_is_readable, start_quiet_log};
 use crate::cli::Options;
 use crate::source::{Outcome, Source};
 
@@ -28,7 +28,7 @@ pub(super) fn watch(options: &Options, every: u32) -> Result<()> {
         let source = Source::start(config.slurm.clone(), IMPATIENT);
         let mut terminal = Terminal::take().context("taking the terminal over")?;
         if terminal.is_none() {
-            log_errors(options, &config);
+            start_quiet_log(options, &config);
         }
         let result = watch.go_on(source, terminal.as_mut()).await;
         drop(terminal);
@@ -52,7 +52,7 @@ struct Watch {
 }
 
 enum WatchEvent {
-    Due,
+    RefreshDue,
     Answered(Outcome),
     Resized,
     End,
@@ -72,14 +72,14 @@ impl Watch {
                 () = end_key(terminal.as_deref_mut()) => WatchEvent::End,
                 _ = resized.recv() => WatchEvent::Resized,
                 outcome = source.outcome(), if self.asked.is_some() => WatchEvent::Answered(outcome),
-                _ = due.tick() => WatchEvent::Due,
+                _ = due.tick() => WatchEvent::RefreshDue,
             };
             match event {
                 // One request at a time, however long it takes.
-                WatchEvent::Due if self.asked.is_none() && source.ask(all()) => {
+                WatchEvent::RefreshDue if self.asked.is_none() && source.ask(all()) => {
                     self.asked = Some(Instant::now())
                 }
-                WatchEvent::Due | WatchEvent::Resized => {}
+                WatchEvent::RefreshDue | WatchEvent::Resized => {}
                 WatchEvent::Answered(outcome) => {
                     self.asked = None;
                     self.take(outcome);

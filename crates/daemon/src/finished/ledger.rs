@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::HOUR;
-use super::round::{Incomplete, Reading, Round};
-use super::seen::{self, Seen, end_of, hour_of};
+use super::round::{FinishedRound, Incomplete, RoundReading};
+use super::seen::{self, SeenIds, end_of, hour_of};
 use super::tally::{Figures, Tally};
 
 /// The name of the counts; in the log behind those of hours.
@@ -49,7 +49,7 @@ pub(crate) struct Counts {
     pub(crate) totals: BTreeMap<String, Tally>,
     /// What the round has added, by level.
     pub(crate) round: BTreeMap<String, Figures>,
-    pub(crate) reading: Reading,
+    pub(crate) reading: RoundReading,
     pub(crate) late_total: u64,
     /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
     recent: Vec<BTreeMap<i64, Vec<u64>>>,
@@ -57,9 +57,9 @@ pub(crate) struct Counts {
 
 /// What is on disk, and all that it means.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct FinishedLedger {
     counts: Counts,
-    seen: Seen,
+    seen: SeenIds,
     /// Hours that have a record on disk.
     written: BTreeSet<i64>,
     /// Rows that are waited for, because they are not complete.
@@ -83,25 +83,26 @@ pub(crate) struct Next {
 
 /// How much is remembered.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
+pub(crate) struct RememberedSpan {
     /// Seconds of end times.
     pub(crate) seconds: i64,
     pub(crate) ids: usize,
 }
 
-impl Ledger {
+impl FinishedLedger {
     /// The first one of a cluster: nothing that ended before `now` is counted.
     pub(crate) fn first(cluster: &str, now: i64) -> Self {
         let cluster = cluster.to_owned();
         let counts = Counts { version: VERSION, cluster, first: now, floor: now, ..Counts::default() };
-        Self { counts, seen: Seen::new(now), ..Self::default() }
+        Self { counts, seen: SeenIds::new(now), ..Self::default() }
     }
 
     /// The first one of another cluster. Its paths may be the same: no slot is used again.
     pub(crate) fn first_of_another(&self, cluster: &str, now: i64) -> Self {
         let first = now.max(self.counts.first.saturating_add(1));
         let mut ledger = Self::first(cluster, now);
-        (ledger.counts.first, ledger.counts.slot, ledger.seen) = (first, self.counts.slot, Seen::new(first));
+        (ledger.counts.first, ledger.counts.slot, ledger.seen) =
+            (first, self.counts.slot, SeenIds::new(first));
         ledger
     }
 
@@ -111,7 +112,7 @@ impl Ledger {
         if counts.version != VERSION {
             return None;
         }
-        let mut seen = Seen::new(counts.first);
+        let mut seen = SeenIds::new(counts.first);
         for (_, record) in records.iter().filter(|(name, _)| name.starts_with(seen::PREFIX)) {
             seen.restore(record);
         }
@@ -180,7 +181,7 @@ impl Ledger {
     }
 
     /// What must be on disk before `round` counts.
-    pub(crate) fn next(&self, mut round: Round, slot: i64, span: Span) -> Next {
+    pub(crate) fn next(&self, mut round: FinishedRound, slot: i64, span: RememberedSpan) -> Next {
         let old = &self.counts;
         let figures = round.figures();
         let mut totals = old.totals.clone();

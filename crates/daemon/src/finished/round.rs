@@ -6,7 +6,7 @@ use carbon::path;
 use serde::{Deserialize, Serialize};
 use slurm_snapshot::{Finished, FinishedJob};
 
-use super::ledger::Ledger;
+use super::ledger::FinishedLedger;
 use super::seen::hour_of;
 use super::tally::{Figures, Spread, Tally};
 
@@ -32,23 +32,24 @@ pub(crate) struct Levels {
 
 impl Levels {
     /// Each kind: how its levels begin, how many there may be, where the others are, and where those without a name are.
-    const fn kinds(self) -> [Kind; 3] {
+    const fn kinds(self) -> [LevelKind; 3] {
         [
-            Kind { own: "account.", most: self.accounts, others: "other_accounts", none: "no_account" },
-            Kind { own: "qos.", most: self.qos, others: "other_qos", none: "no_qos" },
-            Kind { own: "user.", most: self.users, others: "other_users", none: "no_user" },
+            LevelKind { own: "account.", most: self.accounts, others: "other_accounts", none: "no_account" },
+            LevelKind { own: "qos.", most: self.qos, others: "other_qos", none: "no_qos" },
+            LevelKind { own: "user.", most: self.users, others: "other_users", none: "no_user" },
         ]
     }
 
     /// Whether a level is still asked for.
     pub(super) fn has(self, level: &str) -> bool {
-        let is_its = |kind: &Kind| level.starts_with(kind.own) || [kind.others, kind.none].contains(&level);
+        let is_its =
+            |kind: &LevelKind| level.starts_with(kind.own) || [kind.others, kind.none].contains(&level);
         self.kinds().iter().find(|kind| is_its(kind)).is_none_or(|kind| kind.most > 0)
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kind {
+struct LevelKind {
     own: &'static str,
     most: usize,
     others: &'static str,
@@ -58,7 +59,7 @@ struct Kind {
 /// What the reading of a round was like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Reading {
+pub(crate) struct RoundReading {
     /// µs of all of its requests.
     pub(crate) elapsed: u64,
     /// Jobs that slurmdbd has told of the last `window`, counted now or before.
@@ -73,7 +74,7 @@ pub(crate) struct Reading {
 
 /// Jobs that are read and not counted yet.
 #[derive(Debug, Default)]
-pub(crate) struct Round {
+pub(crate) struct FinishedRound {
     /// When it began, Unix seconds.
     pub(crate) moment: i64,
     /// The last `window` of that.
@@ -81,7 +82,7 @@ pub(crate) struct Round {
     /// When slurmctld had something to tell slurmdbd for the last time, Unix seconds.
     pub(crate) busy: i64,
     pub(crate) levels: Levels,
-    pub(crate) reading: Reading,
+    pub(crate) reading: RoundReading,
     /// Whether everything since the floor has been read.
     pub(crate) is_complete: bool,
     /// Its jobs are in the totals, and another host's daemon publishes what they add.
@@ -121,14 +122,14 @@ struct Growing {
     runs: Vec<u64>,
 }
 
-impl Round {
+impl FinishedRound {
     /// One that begins at `moment`.
     pub(crate) fn new(moment: i64, window: i64, levels: Levels) -> Self {
         Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
     }
 
     /// Takes what slurmdbd has told: jobs that the ledger has not counted, nor this round before.
-    pub(crate) fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &Ledger) {
+    pub(crate) fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &FinishedLedger) {
         let reading = &mut self.reading;
         reading.elapsed = reading.elapsed.saturating_add(elapsed);
         reading.unparsed = reading.unparsed.saturating_add(finished.unparsed);
@@ -173,7 +174,7 @@ impl Round {
         }
     }
 
-    fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &Ledger) {
+    fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &FinishedLedger) {
         self.latest = self.latest.max(Some(job.end));
         if ledger.last_moment().is_some_and(|last| job.end.saturating_add(GRACE) < last) {
             self.reading.late_jobs = self.reading.late_jobs.saturating_add(tally.jobs());
@@ -197,7 +198,7 @@ impl Round {
         }
     }
 
-    fn level(&self, kind: Kind, name: &str, ledger: &Ledger) -> String {
+    fn level(&self, kind: LevelKind, name: &str, ledger: &FinishedLedger) -> String {
         if name.is_empty() {
             return kind.none.to_owned();
         }

@@ -12,7 +12,7 @@ const NAMES: i64 = 256;
 
 /// Ids by hour of their end, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenIds {
     /// The counts that they belong to.
     first: i64,
     hours: BTreeMap<i64, Vec<u64>>,
@@ -31,7 +31,7 @@ pub(super) fn name(hour: i64) -> String {
 /// What the names of hours begin with; in the log they come before [`super::ledger::COUNTS`].
 pub(super) const PREFIX: &str = "finished.1.hour.";
 
-impl Seen {
+impl SeenIds {
     /// Nothing yet, of the counts that were made first then.
     pub(super) const fn new(first: i64) -> Self {
         Self { first, hours: BTreeMap::new() }
@@ -122,10 +122,10 @@ mod tests {
 
     #[test]
     fn a_record_gives_back_what_was_put_in_also_ids_of_64_bits() {
-        let mut seen = Seen::default();
+        let mut seen = SeenIds::default();
         seen.add(5, &[u64::MAX, 3, 1 << 63, 3]);
         seen.add(6, &[9]);
-        let mut again = Seen::default();
+        let mut again = SeenIds::default();
         for hour in [5, 6, 7] {
             again.restore(&seen.record(hour));
         }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn too_many_ids_cost_the_oldest_hours_and_never_the_newest() {
-        let mut seen = Seen::default();
+        let mut seen = SeenIds::default();
         (5..8).for_each(|hour| seen.add(hour, &[10 * u64::try_from(hour).unwrap(), 1, 2]));
         let more = BTreeMap::from([(7, vec![99])]);
         assert_eq!(seen.floor_for(10, &more), None);
@@ -144,21 +144,21 @@ mod tests {
         assert_eq!(seen.floor_for(7, &more), Some(6 * HOUR));
         assert_eq!(seen.floor_for(6, &more), Some(7 * HOUR));
         assert_eq!(seen.floor_for(0, &more), Some(7 * HOUR));
-        assert_eq!(Seen::default().floor_for(0, &BTreeMap::new()), None);
+        assert_eq!(SeenIds::default().floor_for(0, &BTreeMap::new()), None);
     }
 
     #[test]
     fn what_is_no_record_is_nothing() {
-        let mut seen = Seen::default();
+        let mut seen = SeenIds::default();
         for record in [&b""[..], &[2; 17], &[1, 0, 0], &[1]] {
             seen.restore(record);
         }
-        assert_eq!(seen, Seen::default());
+        assert_eq!(seen, SeenIds::default());
     }
 
     #[test]
     fn an_hour_is_forgotten_when_it_is_over() {
-        let mut seen = Seen::default();
+        let mut seen = SeenIds::default();
         seen.add(5, &[1]);
         seen.add(6, &[2]);
         assert_eq!(seen.forget(6 * HOUR - 1), [0; 0]);

@@ -6,7 +6,7 @@ use slurm_snapshot::{LIBRARIES, Release};
 
 use super::locate;
 use super::process::Process;
-use crate::config::Slurm;
+use crate::config::SlurmSettings;
 
 /// A reader program.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct InstalledReader {
 }
 
 /// All of them, in the order in which the daemon tries them; the error says why it would start none.
-pub(crate) async fn readers(slurm: &Slurm) -> (Vec<InstalledReader>, Option<locate::NoReader>) {
+pub(crate) async fn readers(slurm: &SlurmSettings) -> (Vec<InstalledReader>, Option<locate::NoReader>) {
     let (candidates, mut missing) = match locate::readers(slurm) {
         Ok(candidates) => (candidates, None),
         Err(error) => (Vec::new(), Some(error)),

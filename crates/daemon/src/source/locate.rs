@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::config::Slurm;
+use crate::config::SlurmSettings;
 
 const NAME: &str = "slurm-graphite-reader";
 /// The one of slurmrestd.
@@ -109,7 +109,7 @@ fn libraries_in(folders: impl IntoIterator<Item = impl AsRef<Path>>) -> Vec<u32>
 }
 
 /// The programs to try, in that order: the newest libslurm first.
-pub(super) fn readers(slurm: &Slurm) -> Result<Vec<PathBuf>, NoReader> {
+pub(super) fn readers(slurm: &SlurmSettings) -> Result<Vec<PathBuf>, NoReader> {
     if let Some(reader) = &slurm.reader {
         return Ok(vec![reader.clone()]);
     }

@@ -178,7 +178,7 @@ impl Process {
     }
 
     /// Waits until it has ended, or says something that nobody asked. Safe to cancel.
-    pub(crate) async fn gone(&mut self) -> ProcessError {
+    pub(crate) async fn until_ended(&mut self) -> ProcessError {
         let said_something = tokio::select! {
             read = self.stdout.fill_buf() => read.is_ok_and(|bytes| !bytes.is_empty()),
             _ = self.child.wait() => false,

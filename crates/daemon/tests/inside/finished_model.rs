@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use slurm_snapshot::{Finished, FinishedJob};
 
-use crate::finished::{Counts, HOUR, Ledger, Levels, Round, Span, Tally};
+use crate::finished::{Counts, FinishedLedger, FinishedRound, HOUR, Levels, RememberedSpan, Tally};
 
 const LEVELS: Levels = Levels { accounts: 2, qos: 0, users: 9 };
-const SPAN: Span = Span { seconds: 25 * HOUR, ids: 1_000_000 };
+const SPAN: RememberedSpan = RememberedSpan { seconds: 25 * HOUR, ids: 1_000_000 };
 const EVERY: i64 = 60;
 const START: i64 = 1_700_000_000;
 
@@ -59,7 +59,7 @@ fn job(random: &mut Random, id: u64, end: i64) -> FinishedJob {
 }
 
 /// slurmdbd, the disk, what Carbon has, and a daemon or none.
-struct World {
+struct FinishedModel {
     random: Random,
     now: i64,
     /// Jobs that slurmdbd has.
@@ -70,11 +70,11 @@ struct World {
     disk: Disk,
     /// What was sent under each timestamp last.
     sent: BTreeMap<i64, Counts>,
-    daemon: Option<Ledger>,
+    daemon: Option<FinishedLedger>,
     catch_up: bool,
 }
 
-impl World {
+impl FinishedModel {
     fn new(seed: u64) -> Self {
         let (told, untold) = (Vec::new(), Vec::new());
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -83,7 +83,7 @@ impl World {
     }
 
     fn start(&mut self) {
-        let ledger = match Ledger::restore(&self.disk) {
+        let ledger = match FinishedLedger::restore(&self.disk) {
             Some((ledger, is_missing)) => {
                 if is_missing && !self.send(&ledger) {
                     return;
@@ -95,13 +95,13 @@ impl World {
                 }
                 ledger
             }
-            None => Ledger::first("c", self.now),
+            None => FinishedLedger::first("c", self.now),
         };
         (self.daemon, self.catch_up) = (Some(ledger), true);
     }
 
     /// The batch enters the queue, which sends it until it has been read, and its note with it; or it is lost with the daemon.
-    fn send(&mut self, ledger: &Ledger) -> bool {
+    fn send(&mut self, ledger: &FinishedLedger) -> bool {
         if self.random.one_in(5) {
             return false;
         }
@@ -142,7 +142,7 @@ impl World {
     fn round(&mut self) {
         let Some(mut ledger) = self.daemon.take() else { return };
         self.catch_up |= ledger.has_gap(self.now, HOUR) || ledger.has_incomplete_before(self.now - HOUR);
-        let mut round = Round::new(self.now, HOUR, LEVELS);
+        let mut round = FinishedRound::new(self.now, HOUR, LEVELS);
         round.add(&self.read(ledger.floor().max(self.now - HOUR)), 1, &ledger);
         // The older pieces may fail: then what was read counts, and the catch-up is still due.
         if self.catch_up && !self.random.one_in(3) {
@@ -205,7 +205,7 @@ impl World {
         }
         let Some(mut ledger) = self.daemon.take() else { return };
         self.send_surely(&ledger);
-        let mut round = Round::new(self.now, HOUR, LEVELS);
+        let mut round = FinishedRound::new(self.now, HOUR, LEVELS);
         round.add(&self.read(ledger.unread_from(self.now)), 1, &ledger);
         round.is_complete = true;
         let next = ledger.next(round, ledger.slot(self.now, EVERY), SPAN);
@@ -215,7 +215,7 @@ impl World {
         self.daemon = Some(ledger);
     }
 
-    fn send_surely(&mut self, ledger: &Ledger) {
+    fn send_surely(&mut self, ledger: &FinishedLedger) {
         if ledger.counts().slot != 0 {
             self.sent.insert(ledger.counts().slot, ledger.counts().clone());
         }
@@ -242,7 +242,7 @@ impl World {
 #[test]
 fn every_job_is_counted_once_wherever_the_daemon_is_killed_and_however_a_commit_is_torn() {
     for seed in 0..60 {
-        let mut world = World::new(seed);
+        let mut world = FinishedModel::new(seed);
         // The first start ever.
         world.settle();
         world.run(80);
@@ -267,9 +267,9 @@ fn every_job_is_counted_once_wherever_the_daemon_is_killed_and_however_a_commit_
     }
 }
 
-fn counted(ledger: &mut Ledger, now: i64, jobs: &[FinishedJob], span: Span) -> (u64, bool) {
+fn counted(ledger: &mut FinishedLedger, now: i64, jobs: &[FinishedJob], span: RememberedSpan) -> (u64, bool) {
     let before = ledger.counts().totals.get("total").map_or(0, Tally::jobs);
-    let mut round = Round::new(now, HOUR, LEVELS);
+    let mut round = FinishedRound::new(now, HOUR, LEVELS);
     round.add(&finished(jobs), 1, ledger);
     round.is_complete = true;
     let next = ledger.next(round, ledger.slot(now, EVERY), span);
@@ -280,7 +280,7 @@ fn counted(ledger: &mut Ledger, now: i64, jobs: &[FinishedJob], span: Span) -> (
 
 #[test]
 fn tasks_of_an_array_count_when_they_have_stayed_as_many_for_half_a_minute() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let rest = |tasks| FinishedJob { tasks, wait: None, state: 4, ..plain(1, START) };
     for (after, tasks, count) in [(5, 9, 0), (20, 9, 0), (34, 7, 0), (60, 7, 0), (64, 7, 7), (99, 7, 0)] {
         assert_eq!(counted(&mut ledger, START + after, &[rest(tasks)], SPAN).0, count, "after {after} s");
@@ -289,7 +289,7 @@ fn tasks_of_an_array_count_when_they_have_stayed_as_many_for_half_a_minute() {
 
 #[test]
 fn a_row_that_is_never_complete_counts_as_it_is_after_ten_minutes() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let job = FinishedJob { partition: u32::MAX, ..plain(1, START) };
     for (after, count) in [(5, 0), (300, 0), (604, 0), (605, 1), (700, 0)] {
         assert_eq!(counted(&mut ledger, START + after, &[job], SPAN).0, count, "after {after} s");
@@ -302,9 +302,9 @@ fn nothing_incomplete_counts_while_slurmctld_still_tells_slurmdbd_what_it_missed
     let rest = FinishedJob { tasks: 9, wait: None, state: 4, ..plain(1, START) };
     let unnamed = FinishedJob { partition: u32::MAX, ..plain(2, START) };
     for (job, patience) in [(rest, 30), (unnamed, 600)] {
-        let mut ledger = Ledger::first("c", START);
+        let mut ledger = FinishedLedger::first("c", START);
         let mut count = |after: i64, busy: i64| {
-            let mut round = Round::new(START + after, HOUR, LEVELS);
+            let mut round = FinishedRound::new(START + after, HOUR, LEVELS);
             round.busy = START + busy;
             round.add(&finished(&[job]), 1, &ledger);
             round.is_complete = true;
@@ -321,15 +321,15 @@ fn nothing_incomplete_counts_while_slurmctld_still_tells_slurmdbd_what_it_missed
 #[test]
 fn a_job_of_another_cluster_with_the_same_id_counts_also_after_a_restart() {
     let mut disk = Disk::new();
-    let mut commit = |ledger: &mut Ledger, jobs: &[FinishedJob]| {
-        let mut round = Round::new(START, HOUR, LEVELS);
+    let mut commit = |ledger: &mut FinishedLedger, jobs: &[FinishedJob]| {
+        let mut round = FinishedRound::new(START, HOUR, LEVELS);
         round.add(&finished(jobs), 1, ledger);
         let next = ledger.next(round, ledger.slot(START, EVERY), SPAN);
         disk.extend(ledger.records(&next).unwrap());
         ledger.adopt(next);
-        (ledger.counts().totals["total"].jobs(), Ledger::restore(&disk).unwrap().0)
+        (ledger.counts().totals["total"].jobs(), FinishedLedger::restore(&disk).unwrap().0)
     };
-    let mut old = Ledger::first("old", START);
+    let mut old = FinishedLedger::first("old", START);
     // Its hour is on disk with the second commit.
     assert_eq!(commit(&mut old, &[plain(7, START)]).0, 1);
     let (_, old) = commit(&mut old, &[]);
@@ -341,7 +341,7 @@ fn a_job_of_another_cluster_with_the_same_id_counts_also_after_a_restart() {
 
 #[test]
 fn a_clock_that_is_years_behind_at_a_start_counts_nothing_twice() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let jobs: Vec<_> = (0..60).map(|id| plain(id, START + i64::try_from(id).unwrap() * HOUR)).collect();
     let now = START + 60 * HOUR;
     assert_eq!(counted(&mut ledger, now, &jobs, SPAN).0, 60);
@@ -349,14 +349,14 @@ fn a_clock_that_is_years_behind_at_a_start_counts_nothing_twice() {
     let since = ledger.unread_from(now);
     let read: Vec<_> = jobs.into_iter().filter(|job| job.end >= since).collect();
     assert_eq!(counted(&mut ledger, now, &read, SPAN).0, 0);
-    let mut nothing = Ledger::first("c", now);
+    let mut nothing = FinishedLedger::first("c", now);
     nothing.lower_floor(START);
     assert_eq!(nothing.floor(), START, "nothing was counted by the clock that was ahead");
 }
 
 #[test]
 fn a_clock_that_was_set_back_is_a_gap() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     counted(&mut ledger, START, &[], SPAN);
     let gaps = [-1, 0, HOUR / 2, HOUR / 2 + 1].map(|after| ledger.has_gap(START + after, HOUR));
     assert_eq!(gaps, [true, false, false, true]);
@@ -368,14 +368,14 @@ fn plain(id: u64, end: i64) -> FinishedJob {
 
 #[test]
 fn the_first_start_ever_counts_nothing_that_ended_before_it() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let jobs = [plain(1, START - 1), plain(2, START)];
     assert_eq!(counted(&mut ledger, START + 5, &jobs, SPAN).0, 1);
 }
 
 #[test]
 fn a_job_whose_end_was_changed_afterwards_is_not_counted_again() {
-    let mut ledger = Ledger::first("c", START - 10 * HOUR);
+    let mut ledger = FinishedLedger::first("c", START - 10 * HOUR);
     assert_eq!(counted(&mut ledger, START, &[plain(1, START - 9 * HOUR)], SPAN).0, 1);
     // sacctmgr fixes runaway jobs so.
     for now in [START, START + 20 * HOUR, START + 40 * HOUR] {
@@ -386,8 +386,8 @@ fn a_job_whose_end_was_changed_afterwards_is_not_counted_again() {
 
 #[test]
 fn ids_that_do_not_fit_cost_what_comes_late_and_never_count_a_job_twice() {
-    let mut ledger = Ledger::first("c", START);
-    let span = Span { ids: 30, ..SPAN };
+    let mut ledger = FinishedLedger::first("c", START);
+    let span = RememberedSpan { ids: 30, ..SPAN };
     let jobs: Vec<_> = (0..100).map(|id| plain(id, START + i64::try_from(id).unwrap() * HOUR / 10)).collect();
     assert_eq!(counted(&mut ledger, START + 10 * HOUR, &jobs, span), (100, true));
     assert!(ledger.ids() <= 30, "{}", ledger.ids());
@@ -398,7 +398,7 @@ fn ids_that_do_not_fit_cost_what_comes_late_and_never_count_a_job_twice() {
 
 #[test]
 fn a_slot_is_never_used_twice_also_when_the_clock_is_set_back() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let slots: Vec<i64> = [0, 5, 61, -600, 62, 500]
         .into_iter()
         .map(|after| {
@@ -415,7 +415,7 @@ fn a_slot_is_never_used_twice_also_when_the_clock_is_set_back() {
 
 #[test]
 fn what_comes_in_the_round_after_its_own_is_not_late_and_what_comes_later_is() {
-    let mut ledger = Ledger::first("c", START - HOUR);
+    let mut ledger = FinishedLedger::first("c", START - HOUR);
     counted(&mut ledger, START, &[plain(1, START - 5)], SPAN);
     assert_eq!(ledger.counts().reading.late_jobs, 0, "there was no round before");
     counted(&mut ledger, START + 60, &[plain(2, START - 5), plain(3, START - 100)], SPAN);
@@ -426,11 +426,11 @@ fn what_comes_in_the_round_after_its_own_is_not_late_and_what_comes_later_is() {
 
 #[test]
 fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let mut disk = Disk::new();
     for hour in 0..100 {
         let now = START + hour * HOUR;
-        let mut round = Round::new(now, HOUR, LEVELS);
+        let mut round = FinishedRound::new(now, HOUR, LEVELS);
         round.add(&finished(&[plain(u64::try_from(hour).unwrap(), now)]), 1, &ledger);
         round.is_complete = true;
         let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
@@ -439,7 +439,7 @@ fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
     }
     let full = disk.iter().filter(|(name, bytes)| name.contains("hour") && !bytes.is_empty()).count();
     assert!((25..=30).contains(&full), "{full}");
-    let (again, _) = Ledger::restore(&disk).unwrap();
+    let (again, _) = FinishedLedger::restore(&disk).unwrap();
     assert_eq!(again.counts(), ledger.counts());
     assert_eq!(again.ids(), ledger.ids());
 }
@@ -448,15 +448,16 @@ fn an_hour_leaves_the_disk_when_nothing_of_it_is_read_any_more() {
 #[test]
 fn of_slurmctlds_records_a_round_is_complete_only_within_half_of_min_job_age() {
     let told = Finished { min_job_age: Some(300), ..finished(&[]) };
-    let mut ledger = Ledger::first("c", 1000);
+    let mut ledger = FinishedLedger::first("c", 1000);
     for (moment, complete) in [(1000, true), (1150, true), (1301, false), (1302, true), (1200, false)] {
-        let mut round = Round::new(moment, HOUR, LEVELS);
+        let mut round = FinishedRound::new(moment, HOUR, LEVELS);
         round.add(&told, 1, &ledger);
         assert_eq!(round.reading.complete, Some(complete), "{moment}");
-        let next = ledger.next(round, ledger.slot(moment, 1), Span { seconds: 24 * HOUR, ids: 100 });
+        let next =
+            ledger.next(round, ledger.slot(moment, 1), RememberedSpan { seconds: 24 * HOUR, ids: 100 });
         ledger.adopt(next);
     }
-    let mut round = Round::new(1400, HOUR, LEVELS);
+    let mut round = FinishedRound::new(1400, HOUR, LEVELS);
     round.add(&finished(&[]), 1, &ledger);
     assert_eq!(round.reading.complete, None, "slurmdbd forgets none");
 }
@@ -464,7 +465,7 @@ fn of_slurmctlds_records_a_round_is_complete_only_within_half_of_min_job_age() {
 /// One host's daemon before, at and after a hand-over: slurmdbd tells all of them the same jobs.
 #[test]
 fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_publishes() {
-    let mut ledger = Ledger::first("c", START);
+    let mut ledger = FinishedLedger::first("c", START);
     let mut told = Vec::new();
     let mut round = |now: i64, jobs: u64, is_silent: bool| {
         for _ in 0..jobs {
@@ -478,7 +479,7 @@ fn what_ended_while_a_daemon_waited_is_in_its_totals_and_in_no_round_that_it_pub
                 ..FinishedJob::default()
             });
         }
-        let mut round = Round::new(now, HOUR, Levels::default());
+        let mut round = FinishedRound::new(now, HOUR, Levels::default());
         (round.is_silent, round.is_complete) = (is_silent, true);
         round.add(&finished(&told), 0, &ledger);
         let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);

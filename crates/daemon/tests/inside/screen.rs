@@ -81,7 +81,7 @@ fn drawn(view: &View<'_>, size: Size) -> Vec<String> {
     assert!(lines.len() <= size.height, "{lines:#?}");
     assert!(lines.iter().all(|line| line.text.chars().count() <= size.width), "{lines:#?}");
     assert!(!lines.iter().any(|line| line.text.contains(char::is_control)), "{lines:#?}");
-    let marked = |line: Line| {
+    let marked = |line: ScreenLine| {
         let mark = match line.look {
             Look::Plain => ' ',
             Look::Reverse => '#',

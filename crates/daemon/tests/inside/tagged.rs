@@ -72,11 +72,11 @@ fn no_two_figures_have_a_name_and_tags_in_common() {
     let mut seen = BTreeMap::new();
     for paths in every_path() {
         for leaf in paths.leaves.leaves() {
-            let name = documented(paths).replace("<leaf>", leaf.leaf);
+            let name = documented(paths).replace("<leaf>", &leaf.leaf);
             let tags: BTreeSet<String> =
                 name.split(';').skip(1).map(|tag| tag.split('=').next().unwrap().to_owned()).collect();
             let key = (name.split(';').next().unwrap().to_owned(), tags);
-            let before = seen.insert(key, (paths.below, leaf.leaf));
+            let before = seen.insert(key, (paths.below, leaf.leaf.clone()));
             assert_eq!(before, None, "{name}");
         }
     }
@@ -136,7 +136,9 @@ fn prefix() -> impl Strategy<Value = String> {
     const TEMPLATES: &[&str] =
         &["cluster", "cluster.{cluster}", "hpc.{cluster}.{host}", "a_long-one.{cluster}"];
     (proptest::sample::select(TEMPLATES), any::<String>(), any::<String>()).prop_map(
-        |(template, cluster, host)| template.parse::<Prefix>().unwrap().fill(Some(&cluster), &host).unwrap(),
+        |(template, cluster, host)| {
+            template.parse::<Prefix>().unwrap().expand(Some(&cluster), &host).unwrap()
+        },
     )
 }
 
@@ -148,7 +150,7 @@ proptest! {
     ) {
         for paths in every_path() {
             for leaf in paths.leaves.leaves() {
-                let path = filled(&prefix, paths.below, leaf.leaf, &names);
+                let path = filled(&prefix, paths.below, &leaf.leaf, &names);
                 prop_assert_eq!(carbon::path::check(&path).ok().map(|()| check(&tagged(&path))), Some(Ok(())));
             }
         }
@@ -163,7 +165,7 @@ proptest! {
         for (prefix, names) in prefixes.iter().zip(&names) {
             for paths in every_path() {
                 let leaf = paths.leaves.leaves().into_iter().next().unwrap();
-                let path = filled(prefix, paths.below, leaf.leaf, names);
+                let path = filled(prefix, paths.below, &leaf.leaf, names);
                 let before = seen.insert(tagged(&path), path.clone());
                 prop_assert!(before.as_ref().is_none_or(|before| *before == path), "{:?} and {}", before, path);
             }

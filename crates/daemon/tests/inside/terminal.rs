@@ -3,7 +3,7 @@
 use super::*;
 
 /// A terminal of this size after these drawings.
-fn shown(size: Size, drawings: &[Vec<Line>]) -> Vec<String> {
+fn shown(size: Size, drawings: &[Vec<ScreenLine>]) -> Vec<String> {
     let mut terminal = avt::Terminal::new(size.width, size.height).unwrap();
     terminal.feed(ENTER);
     drawings.iter().for_each(|lines| terminal.feed(drawing(lines).as_str()));
@@ -11,11 +11,11 @@ fn shown(size: Size, drawings: &[Vec<Line>]) -> Vec<String> {
 }
 
 /// As many lines as fit, each as wide as the terminal, in every look.
-fn full(size: Size) -> Vec<Line> {
+fn full(size: Size) -> Vec<ScreenLine> {
     let looks = [Look::Plain, Look::Reverse, Look::Bold].into_iter().cycle();
     let line = |(row, look): (usize, Look)| {
         let text = (0..size.width).map(|column| ["1", "2", "3"][(row + column) % 3]);
-        Line { text: text.collect(), look }
+        ScreenLine { text: text.collect(), look }
     };
     (0..size.height).zip(looks).map(line).collect()
 }
@@ -34,7 +34,7 @@ fn the_last_column_of_a_full_line_is_not_erased() {
 #[test]
 fn nothing_is_left_of_a_longer_drawing() {
     for size in SIZES {
-        let short = vec![Line { text: "no reading".to_owned(), look: Look::Bold }];
+        let short = vec![ScreenLine { text: "no reading".to_owned(), look: Look::Bold }];
         let screen = shown(size, &[full(size), short]);
         assert_eq!(screen.iter().map(|line| line.trim_end()).collect::<String>(), "no reading", "{size:?}");
     }

@@ -8,7 +8,7 @@ use serde::de::MapAccess;
 use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array};
 
 use super::lenient::{Text, Words};
-use super::list::List;
+use super::list::ListAnswer;
 use super::object::Members;
 
 /// Flags that squeue shows instead of the base state, the first of them first.
@@ -45,7 +45,7 @@ impl Members for JobStateRow {
     }
 }
 
-impl List for Jobs {
+impl ListAnswer for Jobs {
     const NAME: &'static str = "jobs";
     type Item = JobStateRow;
 
@@ -58,7 +58,7 @@ impl List for Jobs {
         let base =
             JOB_STATES.iter().find(is).ok_or_else(|| format!("job {} has no state that is known", row.id))?;
         let word = SHOWN.iter().find(is).unwrap_or(base);
-        let tasks = tasks(&row.id).unwrap_or_else(|| {
+        let tasks = array_tasks(&row.id).unwrap_or_else(|| {
             self.unparsed = self.unparsed.saturating_add(1);
             1
         });
@@ -71,9 +71,9 @@ impl List for Jobs {
 }
 
 /// How many jobs an id is: 1 of `7`, `7+1`, `7_3` and `7_*`, 10 of `7_[1-10]`.
-fn tasks(id: &str) -> Option<u64> {
+fn array_tasks(id: &str) -> Option<u64> {
     match id.split_once("_[") {
-        Some((_, expression)) => array::tasks(expression.strip_suffix(']')?.as_bytes()),
+        Some((_, expression)) => array::count_tasks(expression.strip_suffix(']')?.as_bytes()),
         None => Some(1),
     }
 }

@@ -67,77 +67,16 @@ impl Number {
 
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reads)
-    }
-}
-
-struct Reads;
-
-impl<'de> Visitor<'de> for Reads {
-    type Value = Number;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number")
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Number, E> {
-        Ok(Number::Is(number.into()))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Number, E> {
-        Ok(Number::Is(number.into()))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Number, E> {
-        // Beyond 2^53 a float is not the number that was meant.
-        if number.fract() != 0.0 || number.abs() > 9_007_199_254_740_992.0 {
-            return Ok(Number::Wrong);
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "whole, and within 2^53")]
-        Ok(Number::Is(number as i128))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Number, E> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Ok(Number::None);
-        }
-        // With the data parser's flag "complex".
-        if text.eq_ignore_ascii_case("infinity") {
-            return Ok(Number::Infinite);
-        }
-        Ok(text.parse().map_or(Number::Wrong, Number::Is))
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Number, E> {
-        Ok(Number::None)
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Number, E> {
-        Ok(Number::Wrong)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Number, A::Error> {
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Number::Wrong)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Number, A::Error> {
-        let (mut set, mut infinite, mut number) = (None, Flag(None), Number::Wrong);
-        while let Some(name) = map.next_key::<Text>()? {
-            match name.0.as_deref() {
-                Some("set") => set = map.next_value::<Flag>()?.0,
-                Some("infinite") => infinite = map.next_value()?,
-                Some("number") => number = map.next_value()?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        Ok(match (set, infinite.0, number) {
-            (_, Some(true), _) => Number::Infinite,
-            (Some(false), ..) => Number::None,
-            // "infinite" within "number" is not said by anybody.
-            (_, _, Number::Infinite | Number::None) => Number::Wrong,
-            (.., number) => number,
+        Ok(match Loose::deserialize(deserializer)? {
+            Loose::Number(number) | Loose::Object(number) => number,
+            Loose::Nothing => Self::None,
+            Loose::Bool(_) | Loose::List => Self::Wrong,
+            Loose::Text(text) => match text.trim() {
+                "" => Self::None,
+                // With the data parser's flag "complex".
+                text if text.eq_ignore_ascii_case("infinity") => Self::Infinite,
+                text => text.parse().map_or(Self::Wrong, Self::Is),
+            },
         })
     }
 }
@@ -150,8 +89,8 @@ impl<'de> Deserialize<'de> for Flag {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(match Loose::deserialize(deserializer)? {
             Loose::Bool(flag) => Some(flag),
-            Loose::Number(0) => Some(false),
-            Loose::Number(1) => Some(true),
+            Loose::Number(Number::Is(0)) => Some(false),
+            Loose::Number(Number::Is(1)) => Some(true),
             Loose::Text(text) if text.eq_ignore_ascii_case("true") => Some(true),
             Loose::Text(text) if text.eq_ignore_ascii_case("false") => Some(false),
             _ => None,
@@ -167,8 +106,8 @@ impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Self(match Loose::deserialize(deserializer)? {
             Loose::Text(text) => Some(text),
-            Loose::Number(number) => Some(number.to_string()),
-            Loose::Bool(_) | Loose::Else => None,
+            Loose::Number(Number::Is(number)) => Some(number.to_string()),
+            _ => None,
         }))
     }
 }
@@ -214,11 +153,15 @@ impl<'de> Deserialize<'de> for Words {
     }
 }
 
+/// A value of any kind.
 enum Loose {
     Bool(bool),
-    Number(i128),
+    Number(Number),
     Text(String),
-    Else,
+    Nothing,
+    List,
+    /// What it is as a number: `{set, infinite, number}`.
+    Object(Number),
 }
 
 impl<'de> Deserialize<'de> for Loose {
@@ -236,15 +179,20 @@ impl<'de> Deserialize<'de> for Loose {
             }
 
             fn visit_u64<E: Error>(self, number: u64) -> Result<Loose, E> {
-                Ok(Loose::Number(number.into()))
+                Ok(Loose::Number(Number::Is(number.into())))
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Loose, E> {
-                Ok(Loose::Number(number.into()))
+                Ok(Loose::Number(Number::Is(number.into())))
             }
 
-            fn visit_f64<E: Error>(self, _: f64) -> Result<Loose, E> {
-                Ok(Loose::Else)
+            fn visit_f64<E: Error>(self, number: f64) -> Result<Loose, E> {
+                // Beyond 2^53 a float is not the number that was meant.
+                if number.fract() != 0.0 || number.abs() > 9_007_199_254_740_992.0 {
+                    return Ok(Loose::Number(Number::Wrong));
+                }
+                #[expect(clippy::cast_possible_truncation, reason = "whole, and within 2^53")]
+                Ok(Loose::Number(Number::Is(number as i128)))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Loose, E> {
@@ -252,17 +200,31 @@ impl<'de> Deserialize<'de> for Loose {
             }
 
             fn visit_unit<E: Error>(self) -> Result<Loose, E> {
-                Ok(Loose::Else)
+                Ok(Loose::Nothing)
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Loose, A::Error> {
                 while items.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Loose::Else)
+                Ok(Loose::List)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Loose, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Loose::Else)
+                let (mut set, mut infinite, mut number) = (None, Flag(None), Number::Wrong);
+                while let Some(name) = map.next_key::<Text>()? {
+                    match name.0.as_deref() {
+                        Some("set") => set = map.next_value::<Flag>()?.0,
+                        Some("infinite") => infinite = map.next_value()?,
+                        Some("number") => number = map.next_value()?,
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Loose::Object(match (set, infinite.0, number) {
+                    (_, Some(true), _) => Number::Infinite,
+                    (Some(false), ..) => Number::None,
+                    // "infinite" within "number" is not said by anybody.
+                    (_, _, Number::Infinite | Number::None) => Number::Wrong,
+                    (.., number) => number,
+                }))
             }
         }
         deserializer.deserialize_any(ReadsLoose)

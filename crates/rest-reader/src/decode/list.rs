@@ -9,36 +9,32 @@ use super::object::{Members, each};
 use super::wrong;
 
 /// What items are added to.
-pub(crate) trait List {
+pub(crate) trait ListAnswer {
     /// What the list is called in the answer.
     const NAME: &'static str;
     type Item: Members + Default;
 
     fn add(&mut self, item: Self::Item) -> Result<(), String>;
 
-    /// When slurmctld last changed any of it, where the answer tells and somebody needs it.
-    fn last_update(&mut self) -> Option<&mut i64> {
-        None
-    }
-
-    /// There are no more.
-    fn end(&mut self) {}
+    /// There are no more; `last_update` is when slurmctld last changed any of it, 0 where the answer does not tell.
+    fn end(&mut self, _last_update: i64) {}
 }
 
 /// The answer, which must have its list, once.
 #[derive(Debug, Default)]
 pub(crate) struct Listed<L> {
     pub(crate) list: L,
+    last_update: i64,
     is_there: bool,
 }
 
 impl<L> Listed<L> {
     pub(crate) const fn of(list: L) -> Self {
-        Self { list, is_there: false }
+        Self { list, last_update: 0, is_there: false }
     }
 }
 
-impl<L: List> Members for Listed<L> {
+impl<L: ListAnswer> Members for Listed<L> {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         if name == L::NAME {
             if mem::replace(&mut self.is_there, true) {
@@ -48,10 +44,10 @@ impl<L: List> Members for Listed<L> {
             map.next_value_seed(each(|item| list.add(item)))?;
             return Ok(true);
         }
-        let Some(last_update) = self.list.last_update().filter(|_| name == "last_update") else {
+        if name != "last_update" {
             return Ok(false);
-        };
-        *last_update = map.next_value::<Number>()?.moment(name)?.unwrap_or(0);
+        }
+        self.last_update = map.next_value::<Number>()?.moment(name)?.unwrap_or(0);
         Ok(true)
     }
 
@@ -59,7 +55,7 @@ impl<L: List> Members for Listed<L> {
         if !self.is_there {
             return Err(wrong(format_args!("there are no {} in the answer", L::NAME)));
         }
-        self.list.end();
+        self.list.end(self.last_update);
         Ok(())
     }
 }

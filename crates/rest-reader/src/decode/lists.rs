@@ -4,14 +4,14 @@ use serde::de::{Error, MapAccess};
 use slurm_snapshot::{License, Licenses, Reservation, Reservations};
 
 use super::lenient::{Flag, Number, Text, Words};
-use super::list::List;
+use super::list::ListAnswer;
 use super::object::Members;
 
 /// As many as the reader of libslurm lists.
 const MAX_RESERVATIONS: usize = 1000;
 const MAX_LICENSES: usize = 10_000;
 
-impl List for Licenses {
+impl ListAnswer for Licenses {
     const NAME: &'static str = "licenses";
     type Item = License;
 
@@ -22,8 +22,8 @@ impl List for Licenses {
         Ok(())
     }
 
-    fn last_update(&mut self) -> Option<&mut i64> {
-        Some(&mut self.last_update)
+    fn end(&mut self, last_update: i64) {
+        self.last_update = last_update;
     }
 }
 
@@ -48,7 +48,7 @@ impl Members for License {
     }
 }
 
-impl List for Reservations {
+impl ListAnswer for Reservations {
     const NAME: &'static str = "reservations";
     type Item = Reservation;
 
@@ -60,8 +60,8 @@ impl List for Reservations {
         Ok(())
     }
 
-    fn last_update(&mut self) -> Option<&mut i64> {
-        Some(&mut self.last_update)
+    fn end(&mut self, last_update: i64) {
+        self.last_update = last_update;
     }
 }
 

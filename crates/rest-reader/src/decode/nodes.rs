@@ -11,7 +11,7 @@ use serde::de::MapAccess;
 use slurm_snapshot::{Memory, NODE_STATES, NodeRow, NodeTally, Release, Shares, gres};
 
 use super::lenient::{Number, Text, Words};
-use super::list::List;
+use super::list::ListAnswer;
 use super::object::Members;
 
 /// slurm.conf can have no more nodes (`MAX_SLURM_NODES` is 65,536 in 26.05).
@@ -87,31 +87,31 @@ const FAILING_WHILE_MIXED: Release = Release::new(25, 11);
 
 /// The answer to `nodes`.
 #[derive(Debug)]
-pub(crate) struct Nodes {
+pub(crate) struct NodesAnswer {
     release: Release,
     rows: bool,
     pub(crate) nodes: slurm_snapshot::Nodes,
     /// What each partition's nodes have.
-    pub(crate) members: BTreeMap<String, Member>,
+    pub(crate) members: BTreeMap<String, PartitionNodes>,
     names: usize,
 }
 
 /// What the nodes of a partition have.
 #[derive(Debug, Default)]
-pub(crate) struct Member {
+pub(crate) struct PartitionNodes {
     pub(crate) total: NodeTally,
     pub(crate) states: BTreeMap<String, NodeTally>,
     pub(crate) gpus: BTreeMap<String, Shares>,
 }
 
-impl Nodes {
+impl NodesAnswer {
     pub(crate) fn new(release: Release, rows: bool) -> Self {
         let nodes = slurm_snapshot::Nodes::default();
         Self { release, rows, nodes, members: BTreeMap::new(), names: 0 }
     }
 }
 
-impl List for Nodes {
+impl ListAnswer for NodesAnswer {
     const NAME: &'static str = "nodes";
     type Item = Node;
 
@@ -190,11 +190,8 @@ impl List for Nodes {
         Ok(())
     }
 
-    fn last_update(&mut self) -> Option<&mut i64> {
-        Some(&mut self.nodes.last_update)
-    }
-
-    fn end(&mut self) {
+    fn end(&mut self, last_update: i64) {
+        self.nodes.last_update = last_update;
         self.nodes.drain_since.sort_unstable();
         self.nodes.down_since.sort_unstable();
     }

@@ -65,8 +65,8 @@ impl Name {
 
 impl<'de> Deserialize<'de> for Name {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reads;
-        impl Visitor<'_> for Reads {
+        struct ReadsName;
+        impl Visitor<'_> for ReadsName {
             type Value = Name;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for Name {
                 Ok(name)
             }
         }
-        deserializer.deserialize_str(Reads)
+        deserializer.deserialize_str(ReadsName)
     }
 }
 

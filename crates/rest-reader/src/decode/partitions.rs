@@ -6,23 +6,26 @@ use serde::de::MapAccess;
 use slurm_snapshot::{Partition, Partitions};
 
 use super::lenient::{Text, Words};
-use super::list::List;
-use super::nodes::Member;
+use super::list::ListAnswer;
+use super::nodes::PartitionNodes;
 use super::object::{Fill, Members};
 
 /// More partitions than any cluster has.
 const MOST_PARTITIONS: usize = 5000;
 
 /// Each with what its nodes have.
-pub(crate) fn joined(mut partitions: Partitions, mut members: BTreeMap<String, Member>) -> Partitions {
+pub(crate) fn joined(
+    mut partitions: Partitions,
+    mut members: BTreeMap<String, PartitionNodes>,
+) -> Partitions {
     for partition in &mut partitions.partitions {
-        let Member { total, states, gpus } = members.remove(&partition.name).unwrap_or_default();
+        let PartitionNodes { total, states, gpus } = members.remove(&partition.name).unwrap_or_default();
         (partition.total, partition.states, partition.gpus) = (total, states, gpus);
     }
     partitions
 }
 
-impl List for Partitions {
+impl ListAnswer for Partitions {
     const NAME: &'static str = "partitions";
     type Item = Partition;
 
@@ -34,8 +37,8 @@ impl List for Partitions {
         Ok(())
     }
 
-    fn last_update(&mut self) -> Option<&mut i64> {
-        Some(&mut self.last_update)
+    fn end(&mut self, last_update: i64) {
+        self.last_update = last_update;
     }
 }
 

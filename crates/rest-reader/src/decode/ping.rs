@@ -4,13 +4,13 @@ use serde::de::MapAccess;
 use slurm_snapshot::Controller;
 
 use super::lenient::{Flag, Number, Text};
-use super::list::List;
+use super::list::ListAnswer;
 use super::object::Members;
 
 /// More than any release allows.
 const MOST: usize = 64;
 
-impl List for Vec<Controller> {
+impl ListAnswer for Vec<Controller> {
     const NAME: &'static str = "pings";
     type Item = PingRow;
 

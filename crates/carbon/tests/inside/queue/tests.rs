@@ -11,10 +11,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::destination::Timeouts;
 use crate::sender::Sender;
 use crate::store::{Restored, StoreError, Summary};
-use crate::wire::{Names, Protocol};
+use crate::wire::Protocol;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const NAMES: [&str; 1] = ["a"];
@@ -35,9 +34,9 @@ fn hung() -> (Queue, impl Sized) {
 }
 
 fn with(store: Store) -> Queue {
-    let state = Mutex::new(State::new(limits(), NAMES.map(Arc::from).to_vec()));
+    let state = Mutex::new(QueueState::new(limits(), NAMES.map(Arc::from).to_vec()));
     let lock = Mutex::new(None);
-    Queue { shared: Arc::new(Shared { state, store: Some(store), lock, appended: Notify::new() }) }
+    Queue { shared: Arc::new(SharedQueue { state, store: Some(store), lock, appended: Notify::new() }) }
 }
 
 fn batch(timestamp: i64) -> Batch {
@@ -49,20 +48,12 @@ fn batch(timestamp: i64) -> Batch {
 /// A Carbon, and the way to it.
 async fn destination() -> (TcpListener, crate::Destination) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let to = crate::Destination {
-        name: "a".into(),
-        address: listener.local_addr().unwrap().to_string().parse().unwrap(),
-        protocol: Protocol::Plaintext,
-        names: Names::Paths,
-        timeouts: Timeouts::default(),
-        replay_rate: None,
-        tls: None,
-        reconnect_every: None,
-    };
+    let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+    let to = crate::Destination { protocol: Protocol::Plaintext, ..crate::Destination::new("a", address) };
     (listener, to)
 }
 
-async fn until(queue: &Queue, what: impl Fn(&State) -> bool) {
+async fn until(queue: &Queue, what: impl Fn(&QueueState) -> bool) {
     let start = std::time::Instant::now();
     while !what(&queue.shared.state()) {
         assert!(start.elapsed() < PATIENCE, "{:?}", queue.status());

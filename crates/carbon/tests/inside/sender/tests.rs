@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use self::world::{Kind, Order, Process, SimulatedStream};
+use self::world::{Order, ReceiverKind, ReceiverState, SimulatedStream};
 use super::*;
-use crate::destination::Timeouts;
 use crate::point::Batch;
 use crate::queue::{Dropped, Limits};
-use crate::wire::{Names, Protocol};
+use crate::wire::Protocol;
 
 const WINDOW: Duration = Duration::from_secs(600);
 
@@ -21,16 +20,7 @@ fn seconds(n: u64) -> Duration {
 }
 
 fn destination() -> Destination {
-    Destination {
-        name: "a".into(),
-        address: "carbon:2003".parse().unwrap(),
-        protocol: Protocol::Plaintext,
-        names: Names::Paths,
-        timeouts: Timeouts::default(),
-        replay_rate: None,
-        tls: None,
-        reconnect_every: None,
-    }
+    Destination { protocol: Protocol::Plaintext, ..Destination::new("a", "carbon:2003".parse().unwrap()) }
 }
 
 fn queue(resend_window: Duration) -> Queue {
@@ -55,7 +45,7 @@ async fn push_each(queue: &Queue, ticks: RangeInclusive<i64>, pause: Duration) {
 }
 
 /// A backlog of 30 minutes, and live ticks every 30 s until everything is stored. Returns how long that took.
-async fn drains(kind: Kind, live: u32) -> Duration {
+async fn drains(kind: ReceiverKind, live: u32) -> Duration {
     let _receiver = world::begin(&[kind]);
     let queue = queue(WINDOW);
     (1..=60).for_each(|n| queue.push(&tick(n, live * 30)));
@@ -81,11 +71,18 @@ async fn drains(kind: Kind, live: u32) -> Duration {
 async fn a_backlog_drains_into_a_receiver_that_stores_little_more_than_is_collected() {
     for order in [Order::Oldest, Order::Shared] {
         for (live, kind, most) in [
-            (1000, Kind { reads: 2000.0, room: 100_000.0, order, ..Kind::default() }, 6000),
-            (300, Kind { reads: 360.0, room: 12_500.0, order, ..Kind::default() }, 12_000),
+            (1000, ReceiverKind { reads: 2000.0, room: 100_000.0, order, ..ReceiverKind::default() }, 6000),
+            (300, ReceiverKind { reads: 360.0, room: 12_500.0, order, ..ReceiverKind::default() }, 12_000),
             (
                 5,
-                Kind { stores: 10.0, cache: 5000.0, full: true, room: 12_500.0, order, ..Kind::default() },
+                ReceiverKind {
+                    stores: 10.0,
+                    cache: 5000.0,
+                    full: true,
+                    room: 12_500.0,
+                    order,
+                    ..ReceiverKind::default()
+                },
                 6000,
             ),
         ] {
@@ -97,7 +94,7 @@ async fn a_backlog_drains_into_a_receiver_that_stores_little_more_than_is_collec
 
 #[tokio::test(start_paused = true)]
 async fn a_healthy_receiver_gets_an_hour_of_backlog_in_seconds() {
-    let _receiver = world::begin(&[Kind::default()]);
+    let _receiver = world::begin(&[ReceiverKind::default()]);
     let queue = queue(WINDOW);
     (1..=120).for_each(|n| queue.push(&tick(n, 137)));
     let sender = start(&queue);
@@ -135,18 +132,19 @@ async fn nothing_is_lost(seed: u64) {
     let interval = seconds(random.choice([1, 10, 30, 120, 700]).unwrap());
     let between = |random: &mut fastrand::Rng, most: Duration| most.mul_f64(random.f64());
     let points = random.choice([30, 137, 10_000]).unwrap();
-    let kind = Kind {
+    let kind = ReceiverKind {
         holds: between(&mut random, window / 2),
         // Less than a tick would need a look of the receiver for each part of it.
         room: f64::from(points).max(random.choice([1000.0, 12_500.0, 100_000.0]).unwrap()),
         order: random.choice([Order::Oldest, Order::Shared]).unwrap(),
         closes_idle_after: random.choice([None, None, Some(seconds(20)), Some(seconds(120))]).unwrap(),
         proxy_closes_after: random.choice([None, None, Some(seconds(35))]).unwrap(),
-        ..Kind::default()
+        ..ReceiverKind::default()
     };
     // A timer that would make an answer worthless, and over TLS makes none.
     let timer = random.choice([kind.proxy_closes_after, Some(seconds(2))]).unwrap();
-    let kind = if random.bool() { Kind { tls: true, proxy_closes_after: timer, ..kind } } else { kind };
+    let kind =
+        if random.bool() { ReceiverKind { tls: true, proxy_closes_after: timer, ..kind } } else { kind };
     let mut events = Vec::new();
     for _ in 0..random.usize(1..6) {
         let long = between(&mut random, window * 3);
@@ -181,19 +179,19 @@ async fn nothing_is_lost(seed: u64) {
         sleep(window + between(&mut random, window)).await;
         match event {
             Fault::Hangs(long) => {
-                world::set(at, Process::Hangs);
+                world::set(at, ReceiverState::Hangs);
                 sleep(long).await;
-                world::set(at, Process::Runs);
+                world::set(at, ReceiverState::Runs);
             }
             Fault::Killed(after) => {
-                world::set(at, Process::Down);
+                world::set(at, ReceiverState::Down);
                 sleep(after).await;
-                world::set(at, Process::Runs);
+                world::set(at, ReceiverState::Runs);
             }
             Fault::Gone(after) => {
-                world::set(at, Process::Gone);
+                world::set(at, ReceiverState::Gone);
                 sleep(after).await;
-                world::set(at, Process::Runs);
+                world::set(at, ReceiverState::Runs);
             }
             Fault::Restarted(after) => {
                 sender.stop();
@@ -206,26 +204,26 @@ async fn nothing_is_lost(seed: u64) {
                 sender = start(&queue);
             }
             Fault::Moved => {
-                world::set(at, Process::Down);
+                world::set(at, ReceiverState::Down);
                 at = 1 - at;
                 world::move_name(at);
-                world::set(at, Process::Runs);
+                world::set(at, ReceiverState::Runs);
             }
             Fault::RestartedThenKilled(after) => {
                 sender.drain(seconds(5)).await;
                 queue.place("a").ledger(Ledger::lost);
                 sender = start(&queue);
                 sleep(after).await;
-                world::set(at, Process::Down);
+                world::set(at, ReceiverState::Down);
                 sleep(seconds(3)).await;
-                world::set(at, Process::Runs);
+                world::set(at, ReceiverState::Runs);
             }
             Fault::HangsThenKilled(long) => {
-                world::set(at, Process::Hangs);
+                world::set(at, ReceiverState::Hangs);
                 sleep(long).await;
-                world::set(at, Process::Down);
+                world::set(at, ReceiverState::Down);
                 sleep(seconds(3)).await;
-                world::set(at, Process::Runs);
+                world::set(at, ReceiverState::Runs);
             }
         }
     }
@@ -260,7 +258,7 @@ async fn nothing_is_lost_whatever_happens_in_whatever_order() {
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_closes_what_is_idle_gets_each_tick_at_most_three_times() {
-    let kind = Kind { closes_idle_after: Some(seconds(20)), ..Kind::default() };
+    let kind = ReceiverKind { closes_idle_after: Some(seconds(20)), ..ReceiverKind::default() };
     let _receiver = world::begin(&[kind]);
     let queue = queue(WINDOW);
     let sender = start(&queue);
@@ -273,7 +271,7 @@ async fn a_peer_that_closes_what_is_idle_gets_each_tick_at_most_three_times() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
-    let _receiver = world::begin(&[Kind::default()]);
+    let _receiver = world::begin(&[ReceiverKind::default()]);
     let queue = queue(WINDOW);
     let sender = start(&queue);
     push_each(&queue, 1..=100, seconds(30)).await;
@@ -293,7 +291,7 @@ async fn a_renewed_connection_is_no_loss_and_ticks_are_done_a_window_later() {
 
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing() {
-    let _receiver = world::begin(&[Kind { most_connections: 1, ..Kind::default() }]);
+    let _receiver = world::begin(&[ReceiverKind { most_connections: 1, ..ReceiverKind::default() }]);
     let queue = queue(WINDOW);
     (1..=20).for_each(|n| queue.push(&tick(n, 137)));
     let sender = start(&queue);
@@ -312,14 +310,14 @@ async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing
 
 #[tokio::test(start_paused = true)]
 async fn a_hang_of_a_quarter_of_an_hour_is_doubted_and_nothing_is_lost_with_it() {
-    let _receiver = world::begin(&[Kind::default()]);
+    let _receiver = world::begin(&[ReceiverKind::default()]);
     let queue = queue(WINDOW);
     let sender = start(&queue);
     let mut doubted = 0;
     for n in 1..=120 {
         match n {
-            20 => world::set(0, Process::Hangs),
-            50 => world::set(0, Process::Runs),
+            20 => world::set(0, ReceiverState::Hangs),
+            50 => world::set(0, ReceiverState::Runs),
             _ => {}
         }
         queue.push(&tick(n, 137));
@@ -335,14 +333,14 @@ async fn a_hang_of_a_quarter_of_an_hour_is_doubted_and_nothing_is_lost_with_it()
 
 #[tokio::test(start_paused = true)]
 async fn with_a_window_of_zero_nothing_is_written_twice_and_what_is_unproved_at_a_loss_is_counted() {
-    let _receiver = world::begin(&[Kind::default()]);
+    let _receiver = world::begin(&[ReceiverKind::default()]);
     let queue = queue(Duration::ZERO);
     let sender = start(&queue);
     for n in 1..=100 {
         if n % 10 == 0 {
-            world::set(0, Process::Down);
+            world::set(0, ReceiverState::Down);
             sleep(seconds(5)).await;
-            world::set(0, Process::Runs);
+            world::set(0, ReceiverState::Runs);
         }
         queue.push(&tick(n, 137));
         sleep(seconds(30)).await;
@@ -357,7 +355,7 @@ async fn with_a_window_of_zero_nothing_is_written_twice_and_what_is_unproved_at_
 
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_is_always_slow_to_answer_gets_its_backlog() {
-    let kind = Kind { answers_after: seconds(4), ..Kind::default() };
+    let kind = ReceiverKind { answers_after: seconds(4), ..ReceiverKind::default() };
     let _receiver = world::begin(&[kind]);
     let queue = queue(WINDOW);
     (1..=20).for_each(|n| queue.push(&tick(n, 137)));
@@ -370,7 +368,7 @@ async fn a_receiver_that_is_always_slow_to_answer_gets_its_backlog() {
 /// After ten minutes the daemon closed it, and had none.
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_expires_costs_no_connection_that_works() {
-    let _receiver = world::begin(&[Kind { tls: true, ..Kind::default() }]);
+    let _receiver = world::begin(&[ReceiverKind { tls: true, ..ReceiverKind::default() }]);
     let queue = queue(WINDOW);
     let sender = start(&queue);
     push_each(&queue, 1..=10, seconds(30)).await;
@@ -383,7 +381,8 @@ async fn a_certificate_that_expires_costs_no_connection_that_works() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon() {
-    let _receiver = world::begin(&[Kind { closes_idle_after: Some(Duration::ZERO), ..Kind::default() }]);
+    let _receiver =
+        world::begin(&[ReceiverKind { closes_idle_after: Some(Duration::ZERO), ..ReceiverKind::default() }]);
     for wait in (0..100).map(|n| Duration::from_millis(n * 100)) {
         let queue = queue(WINDOW);
         let sender = start(&queue);

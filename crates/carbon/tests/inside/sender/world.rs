@@ -22,7 +22,7 @@ pub(super) const STEP: Duration = Duration::from_millis(250);
 const BACKLOG: usize = 50;
 
 thread_local! {
-    static WORLD: RefCell<World> = RefCell::new(World::default());
+    static WORLD: RefCell<Network> = RefCell::new(Network::default());
 }
 
 /// How long a look at the port takes.
@@ -39,7 +39,7 @@ pub(super) enum Order {
 
 /// How a receiver works.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kind {
+pub(super) struct ReceiverKind {
     /// Points read in a second.
     pub(super) reads: f64,
     /// Points stored in a second.
@@ -65,7 +65,7 @@ pub(super) struct Kind {
     pub(super) most_connections: usize,
 }
 
-impl Default for Kind {
+impl Default for ReceiverKind {
     fn default() -> Self {
         Self {
             reads: 1e9,
@@ -85,7 +85,7 @@ impl Default for Kind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Process {
+pub(super) enum ReceiverState {
     Runs,
     Hangs,
     Down,
@@ -94,8 +94,8 @@ pub(super) enum Process {
 }
 
 struct Receiver {
-    kind: Kind,
-    process: Process,
+    kind: ReceiverKind,
+    process: ReceiverState,
     /// How long it has run.
     ran: Duration,
     paused: bool,
@@ -108,29 +108,29 @@ struct Receiver {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum ConnectionEnd {
     Closed,
     Truncated,
     Reset,
 }
 
-struct Link {
+struct SimulatedLink {
     receiver: usize,
     accepted: bool,
     /// (timestamp, points of it that are unread, whether its last byte is among them)
     unread: VecDeque<(i64, f64, bool)>,
     half_closed: Option<Instant>,
-    ended: Option<End>,
+    ended: Option<ConnectionEnd>,
     last_bytes: Instant,
     news: Arc<Notify>,
 }
 
-impl Link {
+impl SimulatedLink {
     fn weight(&self) -> f64 {
         self.unread.iter().map(|(_, weight, _)| weight).sum()
     }
 
-    fn end(&mut self, end: End) {
+    fn end(&mut self, end: ConnectionEnd) {
         self.ended.get_or_insert(end);
         self.unread.clear();
         self.news.notify_waiters();
@@ -138,9 +138,9 @@ impl Link {
 }
 
 #[derive(Default)]
-struct World {
+struct Network {
     receivers: Vec<Receiver>,
-    links: BTreeMap<usize, Link>,
+    links: BTreeMap<usize, SimulatedLink>,
     next_link: usize,
     /// To which receiver the name leads.
     name: usize,
@@ -148,15 +148,15 @@ struct World {
     writes: BTreeMap<i64, u32>,
 }
 
-fn world<T>(change: impl FnOnce(&mut World) -> T) -> T {
+fn world<T>(change: impl FnOnce(&mut Network) -> T) -> T {
     WORLD.with_borrow_mut(change)
 }
 
 /// An empty world with these receivers, the name leading to the first.
-pub(super) fn begin(kinds: &[Kind]) -> tokio::task::JoinSet<()> {
-    let receiver = |&kind: &Kind| Receiver {
+pub(super) fn begin(kinds: &[ReceiverKind]) -> tokio::task::JoinSet<()> {
+    let receiver = |&kind: &ReceiverKind| Receiver {
         kind,
-        process: Process::Runs,
+        process: ReceiverState::Runs,
         ran: Duration::ZERO,
         paused: false,
         memory: if kind.full { [(PART, kind.cache, Duration::ZERO)].into() } else { VecDeque::new() },
@@ -164,19 +164,19 @@ pub(super) fn begin(kinds: &[Kind]) -> tokio::task::JoinSet<()> {
         stored: BTreeSet::new(),
         refuses: false,
     };
-    world(|world| *world = World { receivers: kinds.iter().map(receiver).collect(), ..World::default() });
+    world(|world| *world = Network { receivers: kinds.iter().map(receiver).collect(), ..Network::default() });
     let mut steps = tokio::task::JoinSet::new();
     steps.spawn(async {
         loop {
             sleep(STEP).await;
-            world(World::step);
+            world(Network::step);
         }
     });
     steps
 }
 
 /// What becomes of the process of a receiver.
-pub(super) fn set(receiver: usize, process: Process) {
+pub(super) fn set(receiver: usize, process: ReceiverState) {
     world(|world| world.set(receiver, process));
 }
 
@@ -200,25 +200,26 @@ pub(super) fn writes() -> BTreeMap<i64, u32> {
     world(|world| world.writes.clone())
 }
 
-impl World {
-    fn set(&mut self, receiver: usize, process: Process) {
+impl Network {
+    fn set(&mut self, receiver: usize, process: ReceiverState) {
         let links = self.links.values_mut().filter(|link| link.receiver == receiver);
-        let bare = if self.receivers[receiver].kind.tls { End::Truncated } else { End::Closed };
+        let bare =
+            if self.receivers[receiver].kind.tls { ConnectionEnd::Truncated } else { ConnectionEnd::Closed };
         match process {
-            Process::Down => {
+            ReceiverState::Down => {
                 for link in links {
                     let clean = link.accepted && link.unread.is_empty();
-                    link.end(if clean { bare } else { End::Reset });
+                    link.end(if clean { bare } else { ConnectionEnd::Reset });
                 }
             }
             // The other kernel knows of nothing after that.
-            Process::Runs if self.receivers[receiver].process == Process::Gone => {
-                links.for_each(|link| link.end(End::Reset));
+            ReceiverState::Runs if self.receivers[receiver].process == ReceiverState::Gone => {
+                links.for_each(|link| link.end(ConnectionEnd::Reset));
             }
             _ => {}
         }
         let it = &mut self.receivers[receiver];
-        if matches!(process, Process::Down | Process::Gone) {
+        if matches!(process, ReceiverState::Down | ReceiverState::Gone) {
             it.memory.clear();
             it.held = 0.0;
             it.paused = false;
@@ -230,18 +231,18 @@ impl World {
         let now = Instant::now();
         for number in 0..self.receivers.len() {
             let it = &mut self.receivers[number];
-            if it.process != Process::Runs {
+            if it.process != ReceiverState::Runs {
                 continue;
             }
             it.ran += STEP;
             it.store();
             let links = self.links.values_mut();
-            let mut open: Vec<&mut Link> =
+            let mut open: Vec<&mut SimulatedLink> =
                 links.filter(|link| link.receiver == number && link.ended.is_none()).collect();
             open.iter_mut().for_each(|link| link.accepted = true);
             let mut left = it.kind.reads * STEP.as_secs_f64();
             while left > 1e-9 {
-                let mut readable: Vec<&mut &mut Link> =
+                let mut readable: Vec<&mut &mut SimulatedLink> =
                     open.iter_mut().filter(|link| !link.unread.is_empty()).collect();
                 let share = match it.kind.order {
                     Order::Shared => left / readable.len().max(1) as f64,
@@ -274,7 +275,7 @@ impl World {
                 if (link.half_closed.is_some() && done && !it.paused) || (idle && link.unread.is_empty()) {
                     // What a proxy has taken it may yet hand on; here it never does.
                     let is_timer = it.kind.tls && !(link.half_closed.is_some() && read);
-                    link.end(if is_timer { End::Truncated } else { End::Closed });
+                    link.end(if is_timer { ConnectionEnd::Truncated } else { ConnectionEnd::Closed });
                 }
             }
         }
@@ -310,7 +311,7 @@ impl Receiver {
 /// A part of a tick, whose last byte comes later.
 const PART: i64 = -1;
 
-impl Link {
+impl SimulatedLink {
     /// Reads up to `most` points.
     fn read(&mut self, most: f64, receiver: &mut Receiver) -> f64 {
         let mut read = 0.0;
@@ -350,11 +351,11 @@ impl SimulatedStream {
         let waits = world(|world| {
             let waiting = world.links.values().filter(|link| link.receiver == receiver && !link.accepted);
             match world.receivers[receiver].process {
-                Process::Runs if world.receivers[receiver].refuses => {
+                ReceiverState::Runs if world.receivers[receiver].refuses => {
                     Err(ConnectionError::Tls("the server's certificate expired".into()))
                 }
-                Process::Down => Err(refused(std::io::ErrorKind::ConnectionRefused)),
-                Process::Gone => Ok(true),
+                ReceiverState::Down => Err(refused(std::io::ErrorKind::ConnectionRefused)),
+                ReceiverState::Gone => Ok(true),
                 _ => Ok(waiting.count() > BACKLOG),
             }
         })?;
@@ -368,12 +369,12 @@ impl SimulatedStream {
             world.next_link += 1;
             let open = world.links.values().filter(|link| link.receiver == receiver && link.ended.is_none());
             let is_full = open.count() >= world.receivers[receiver].kind.most_connections;
-            let link = Link {
+            let link = SimulatedLink {
                 receiver,
                 accepted: false,
                 unread: VecDeque::new(),
                 half_closed: None,
-                ended: is_full.then_some(End::Closed),
+                ended: is_full.then_some(ConnectionEnd::Closed),
                 last_bytes: Instant::now(),
                 news: Arc::clone(&news),
             };
@@ -383,15 +384,15 @@ impl SimulatedStream {
         Ok(Self { number, receiver, news, timeouts, unfinished: false.into() })
     }
 
-    fn link<T>(&self, change: impl FnOnce(&mut Link) -> T) -> T {
+    fn link<T>(&self, change: impl FnOnce(&mut SimulatedLink) -> T) -> T {
         world(|world| change(world.links.get_mut(&self.number).unwrap()))
     }
 
     fn end(&self) -> Option<ConnectionError> {
         self.link(|link| link.ended).map(|end| match end {
-            End::Closed => ConnectionError::Closed,
-            End::Truncated => ConnectionError::Truncated,
-            End::Reset => ConnectionError::Socket(std::io::ErrorKind::ConnectionReset.into()),
+            ConnectionEnd::Closed => ConnectionError::Closed,
+            ConnectionEnd::Truncated => ConnectionError::Truncated,
+            ConnectionEnd::Reset => ConnectionError::Socket(std::io::ErrorKind::ConnectionReset.into()),
         })
     }
 }
@@ -480,12 +481,12 @@ impl Drop for SimulatedStream {
         world(|world| {
             let Some(link) = world.links.get_mut(&self.number) else { return };
             if unfinished {
-                link.end(End::Reset);
+                link.end(ConnectionEnd::Reset);
             } else {
                 // What is unread can still be read.
                 link.half_closed.get_or_insert_with(Instant::now);
                 if link.accepted && link.unread.is_empty() {
-                    link.end(End::Closed);
+                    link.end(ConnectionEnd::Closed);
                 }
             }
         });

@@ -31,7 +31,7 @@ pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
     }
     let mut others = None;
     for to in &config.carbon {
-        if !is_here(to).await {
+        if !is_on_this_host(to).await {
             continue;
         }
         for folder in USUAL.map(Path::new) {
@@ -54,7 +54,7 @@ pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
 }
 
 /// Whether it is an address of this host: only such can be bound to.
-async fn is_here(to: &Destination) -> bool {
+async fn is_on_this_host(to: &Destination) -> bool {
     let looked_up = timeout(Duration::from_secs(2), lookup_host(to.address.to_string())).await;
     let Ok(Ok(mut addresses)) = looked_up else { return false };
     addresses.any(|address| UdpSocket::bind((address.ip(), 0)).is_ok())

@@ -68,7 +68,7 @@ fn is_of_the_rest(below: &str) -> bool {
 /// What a tick holds, and what the documentation says a later one may. `None` without the cluster's name.
 fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
     let host = prefix::host();
-    let prefix = config.prefix.fill(reading.and_then(|reading| reading.cluster.as_deref()), &host)?;
+    let prefix = config.prefix.expand(reading.and_then(|reading| reading.cluster.as_deref()), &host)?;
     let mut series = Series::new();
     let mut add_every = |paths: &Paths, below: &str, every: u32| {
         let is_exact = !below.contains('<') && !is_of_the_rest(below);

@@ -13,23 +13,23 @@ pub(super) fn page(toml: &str) -> String {
     let mut comment = String::new();
     let mut in_keys = false;
     for line in toml.lines() {
-        match part(line) {
-            Part::Comment(text) => {
+        match parse_line(line) {
+            ConfigurationLine::Comment(text) => {
                 comment += text;
                 comment.push('\n');
             }
-            Part::End if in_keys => comment.push('\n'),
-            Part::End => {
+            ConfigurationLine::End if in_keys => comment.push('\n'),
+            ConfigurationLine::End => {
                 page.text(&format!("\n\n{comment}"));
                 comment.clear();
             }
-            Part::Head(head) => {
+            ConfigurationLine::Head(head) => {
                 page.section(head);
                 page.text(&comment);
                 comment.clear();
                 in_keys = true;
             }
-            Part::Key(line) => {
+            ConfigurationLine::Key(line) => {
                 if !in_keys {
                     page.section("TOP-LEVEL KEYS");
                     in_keys = true;
@@ -46,20 +46,20 @@ pub(super) fn page(toml: &str) -> String {
 
 /// What a line of the file is.
 #[derive(Debug, PartialEq, Eq)]
-enum Part<'t> {
+enum ConfigurationLine<'t> {
     Comment(&'t str),
     Key(&'t str),
     Head(&'t str),
     End,
 }
 
-fn part(line: &str) -> Part<'_> {
+fn parse_line(line: &str) -> ConfigurationLine<'_> {
     let line = line.trim();
     match line.strip_prefix('#') {
-        Some(text) if text.is_empty() || text.starts_with(' ') => Part::Comment(text.trim()),
-        _ if line.is_empty() => Part::End,
-        bare if bare.unwrap_or(line).starts_with('[') => Part::Head(line),
-        _ => Part::Key(line),
+        Some(text) if text.is_empty() || text.starts_with(' ') => ConfigurationLine::Comment(text.trim()),
+        _ if line.is_empty() => ConfigurationLine::End,
+        bare if bare.unwrap_or(line).starts_with('[') => ConfigurationLine::Head(line),
+        _ => ConfigurationLine::Key(line),
     }
 }
 
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn a_comment_that_looks_like_a_key_is_a_comment() {
-        assert_eq!(part("# key = \"x\""), Part::Comment("key = \"x\""));
-        assert_eq!(part("#key = \"x\""), Part::Key("#key = \"x\""));
-        assert_eq!(part("#[collectors.rpc]"), Part::Head("#[collectors.rpc]"));
-        assert_eq!(part("[[carbon]]"), Part::Head("[[carbon]]"));
-        assert_eq!(part("#"), Part::Comment(""));
+        assert_eq!(parse_line("# key = \"x\""), ConfigurationLine::Comment("key = \"x\""));
+        assert_eq!(parse_line("#key = \"x\""), ConfigurationLine::Key("#key = \"x\""));
+        assert_eq!(parse_line("#[collectors.rpc]"), ConfigurationLine::Head("#[collectors.rpc]"));
+        assert_eq!(parse_line("[[carbon]]"), ConfigurationLine::Head("[[carbon]]"));
+        assert_eq!(parse_line("#"), ConfigurationLine::Comment(""));
     }
 }

@@ -17,7 +17,7 @@ impl Daemon {
         let Some(accounting) = &mut self.accounting else { return };
         // Counts are a cluster's, and their batch needs a prefix.
         let Some(cluster) = self.cluster.clone() else { return };
-        if self.config.prefix.fill(Some(&cluster), &self.host).is_none() {
+        if self.config.prefix.expand(Some(&cluster), &self.host).is_none() {
             return;
         }
         let now = unix_now();
@@ -52,7 +52,7 @@ impl Daemon {
     /// The batch of the last counts; that the queue has it is one commit with it.
     fn publish_finished(&mut self) {
         let Some(ledger) = self.accounting.as_ref().and_then(Accounting::ledger) else { return };
-        let Some(prefix) = self.config.prefix.fill(Some(&ledger.counts().cluster), &self.host) else {
+        let Some(prefix) = self.config.prefix.expand(Some(&ledger.counts().cluster), &self.host) else {
             return;
         };
         let batch: Batch = finished_batch(ledger.counts(), &prefix);

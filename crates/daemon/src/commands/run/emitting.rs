@@ -125,7 +125,7 @@ impl Daemon {
         if let Some(cluster) = reading.and_then(|reading| reading.cluster.as_ref()) {
             self.know_cluster(cluster);
         }
-        let prefix = self.config.prefix.fill(self.cluster.as_deref(), &self.host);
+        let prefix = self.config.prefix.expand(self.cluster.as_deref(), &self.host);
         self.log_nameless(prefix.is_none());
         let is_published = self.follow_outcome(&outcome);
         let Some(prefix) = prefix else { return };

@@ -9,7 +9,7 @@ use super::{Daemon, LoggedState, unix_now};
 use crate::collecting::Collecting;
 use crate::collectors::TickOutcome;
 use crate::config::Problems;
-use crate::follow::{Follow, Step, TickRole, ahead_of};
+use crate::follow::{Follow, FollowStep, TickRole, ahead_of};
 use crate::source::Outcome;
 
 impl Daemon {
@@ -21,7 +21,7 @@ impl Daemon {
             self.emit(before, TickOutcome::Failed);
         }
         let step = self.follow.as_mut().map(|follow| follow.begin(timestamp));
-        self.go_on(timestamp, step.unwrap_or(Step::Ask));
+        self.go_on(timestamp, step.unwrap_or(FollowStep::Ask));
     }
 
     /// A tick while an answer is awaited. Where the daemon follows, that answer may be late because slurmctld has just taken over: libslurm
@@ -44,11 +44,11 @@ impl Daemon {
         }
     }
 
-    fn go_on(&mut self, timestamp: i64, step: Step) {
+    fn go_on(&mut self, timestamp: i64, step: FollowStep) {
         match step {
-            Step::Ask => self.ask(timestamp),
-            Step::Wait => {}
-            Step::Standby => {
+            FollowStep::Ask => self.ask(timestamp),
+            FollowStep::Wait => {}
+            FollowStep::Standby => {
                 self.note_standby();
                 self.emit(timestamp, TickOutcome::Standby);
                 self.tell_status();
@@ -128,7 +128,7 @@ impl Daemon {
             if change.is_return {
                 accounting.rebuild();
             } else if role == TickRole::Standby {
-                accounting.hush();
+                accounting.silence_round();
             }
         }
         is_active

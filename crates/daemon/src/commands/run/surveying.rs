@@ -5,7 +5,7 @@ use slurm_snapshot::Role;
 
 use super::Daemon;
 use crate::clock;
-use crate::collecting::{Collecting, Due};
+use crate::collecting::{Collecting, DueCollectors};
 use crate::config::{Collectors, Config};
 use crate::source::{Outcome, Source};
 use crate::survey::{RoundResult, Survey, patient};
@@ -19,7 +19,7 @@ impl Daemon {
     }
 
     fn begin_survey(&mut self, role: Role, timestamp: i64, threads: Option<u32>) {
-        let due = self.collecting.survey(role, Due::At(timestamp));
+        let due = self.collecting.survey(role, DueCollectors::At(timestamp));
         let needs = self.collecting.needs(role).filter(|_| !due.is_empty());
         let (Some(needs), Some(survey)) = (needs, self.survey_mut(role)) else { return };
         let done = survey.begin(timestamp, &due, &needs, threads, clock::now());
@@ -43,11 +43,11 @@ impl Daemon {
     fn emit_survey(&mut self, done: Option<RoundResult>) {
         let Some(RoundResult { timestamp, asked, replies }) = done else { return };
         let cluster = self.cluster.as_deref();
-        let Some(prefix) = self.config.prefix.fill(cluster, &self.host) else { return };
+        let Some(prefix) = self.config.prefix.expand(cluster, &self.host) else { return };
         let mut batch = Batch::new(timestamp);
         let done = RoundResult { timestamp, asked, replies: replies.only_of(cluster) };
         let now = i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX);
-        self.collecting.collect_survey(Due::At(timestamp), &done, now, &prefix, &mut batch);
+        self.collecting.collect_survey(DueCollectors::At(timestamp), &done, now, &prefix, &mut batch);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
     }

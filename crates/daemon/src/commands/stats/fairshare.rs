@@ -6,13 +6,13 @@ use std::fmt::Write;
 use anyhow::{Result, bail};
 use slurm_snapshot::{Association, Reply, ReplyKind, ReplyOptions, Request, SharesRaw};
 
-use super::super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
+use super::super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
 use super::whole;
 use crate::cli::Options;
 
 pub(in crate::commands) fn fairshare(options: &Options, json: bool) -> Result<()> {
     let config = load_what_is_readable(options)?;
-    log_errors(options, &config);
+    start_quiet_log(options, &config);
     let users = ReplyOptions { users: true, ..ReplyOptions::default() };
     let request = Request::new(ReplyKind::Associations, users);
     let reading = block_on(read_or_advise(config.slurm, request))?;

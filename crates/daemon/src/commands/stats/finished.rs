@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Reply, ReplyKind, Request};
 
-use super::super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
+use super::super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
 use super::jobs::{MOST_ROWS, duration};
 use super::whole;
 use crate::cli::{By, Options};
@@ -22,7 +22,7 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
         bail!("--by reason: jobs that have ended have none; use --by user, account, partition or qos");
     }
     let config = load_what_is_readable(options)?;
-    log_errors(options, &config);
+    start_quiet_log(options, &config);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let until = i64::try_from(now).unwrap_or(i64::MAX);
     let (since, until) = (Some(until.saturating_sub(HOUR)), Some(until));
@@ -33,25 +33,25 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
     if finished.min_job_age.is_some() {
         bail!("this cluster has no slurmdbd, and slurmctld does not have the jobs of an hour");
     }
-    let table = Table::new(by, since, finished);
+    let table = FinishedTable::new(by, since, finished);
     print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })
 }
 
 /// What is printed.
 #[derive(Debug, Serialize)]
-struct Table {
+struct FinishedTable {
     /// Jobs that have ended since then: Unix seconds.
     since: Option<i64>,
     by: &'static str,
     /// All there are.
     rows_in_all: usize,
     /// The first of them by CPU-seconds.
-    rows: Vec<Row>,
+    rows: Vec<FinishedRow>,
 }
 
 /// The jobs of one name.
 #[derive(Debug, Serialize)]
-struct Row {
+struct FinishedRow {
     name: String,
     /// Tasks by final state, where there are any.
     states: BTreeMap<&'static str, u64>,
@@ -65,7 +65,7 @@ struct Row {
     mean_run: Option<u64>,
 }
 
-impl Table {
+impl FinishedTable {
     fn new(by: By, since: Option<i64>, finished: &Finished) -> Self {
         let mut tallies: BTreeMap<&str, Tally> = BTreeMap::new();
         for job in &finished.jobs {
@@ -73,7 +73,8 @@ impl Table {
                 tallies.entry(finished.name(by.number(job))).or_default().add(&tally);
             }
         }
-        let mut rows: Vec<Row> = tallies.iter().map(|(name, tally)| Row::new(name, tally)).collect();
+        let mut rows: Vec<FinishedRow> =
+            tallies.iter().map(|(name, tally)| FinishedRow::new(name, tally)).collect();
         rows.sort_by_key(|row| std::cmp::Reverse((row.cpu_seconds, row.jobs())));
         let rows_in_all = rows.len();
         rows.truncate(MOST_ROWS);
@@ -112,7 +113,7 @@ impl Table {
     }
 }
 
-impl Row {
+impl FinishedRow {
     fn new(name: &str, tally: &Tally) -> Self {
         let states = FINAL_STATES.iter().zip(tally.states).filter(|(_, jobs)| *jobs > 0);
         let mean = |sum: u64| sum.checked_div(tally.started);
@@ -175,7 +176,7 @@ mod tests {
             names: vec!["ann".to_owned(), "bob".to_owned()],
             ..Finished::default()
         };
-        let table = Table::new(By::User, Some(0), &finished);
+        let table = FinishedTable::new(By::User, Some(0), &finished);
         let text = table.text();
         let words = |name: &str| -> Vec<String> {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();

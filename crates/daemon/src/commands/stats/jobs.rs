@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_snapshot::{JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
-use super::super::{block_on, load_what_is_readable, log_errors, print, read_or_advise};
+use super::super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
 use super::whole;
 use crate::cli::{By, Options};
 use crate::derive::seconds_since;
@@ -16,12 +16,12 @@ pub(super) const MOST_ROWS: usize = 20;
 
 pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
     let config = load_what_is_readable(options)?;
-    log_errors(options, &config);
+    start_quiet_log(options, &config);
     let request = Request::new(ReplyKind::Jobs, by.options());
     let reading = block_on(read_or_advise(config.slurm, request))?;
     whole(&reading, ReplyKind::Jobs)?;
     let Some(Reply::Jobs(jobs)) = &reading.reply else { bail!("no jobs in slurmctld's reply") };
-    let table = Table::new(by, jobs);
+    let table = JobsTable::new(by, jobs);
     print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })
 }
 
@@ -48,22 +48,22 @@ impl By {
 
 /// What is printed.
 #[derive(Debug, PartialEq, Serialize)]
-struct Table {
+struct JobsTable {
     /// Unix seconds on slurmctld's clock.
     time: i64,
     by: &'static str,
     /// All there are.
     rows_in_all: usize,
     /// The first of them by the CPUs that their jobs have and ask for.
-    rows: Vec<Row>,
+    rows: Vec<JobsRow>,
 }
 
 /// The jobs of one name; a job that waits in several partitions counts in each.
 #[derive(Debug, PartialEq, Serialize)]
-struct Row {
+struct JobsRow {
     name: String,
-    running: Held,
-    pending: Held,
+    running: JobsResources,
+    pending: JobsResources,
     /// How long the one of them has waited that has waited longest, s.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_wait: Option<u64>,
@@ -71,7 +71,7 @@ struct Row {
 
 /// What jobs have or ask for.
 #[derive(Debug, Default, PartialEq, Serialize)]
-struct Held {
+struct JobsResources {
     jobs: u64,
     cpus: u64,
     gpus: u64,
@@ -79,11 +79,11 @@ struct Held {
     memory: u64,
 }
 
-impl Table {
+impl JobsTable {
     fn new(by: By, jobs: &Jobs) -> Self {
         let time = jobs.last_update;
-        let row = |name: &str, states: &_| Row::new(name, states, time);
-        let mut rows: Vec<Row> = match by {
+        let row = |name: &str, states: &_| JobsRow::new(name, states, time);
+        let mut rows: Vec<JobsRow> = match by {
             By::User => jobs
                 .users
                 .iter()
@@ -100,7 +100,7 @@ impl Table {
             By::Reason => jobs
                 .pending_reasons
                 .iter()
-                .map(|(name, tally)| Row::of(name, JobTally::default(), *tally, time))
+                .map(|(name, tally)| JobsRow::of(name, JobTally::default(), *tally, time))
                 .collect(),
         };
         rows.retain(|row| row.running.jobs > 0 || row.pending.jobs > 0);
@@ -116,7 +116,7 @@ impl Table {
             "", "jobs", "CPUs", "GPUs", "memory", "oldest wait", self.by, "",
         );
         for row in &self.rows {
-            let Row { name, running, pending, oldest_wait } = row;
+            let JobsRow { name, running, pending, oldest_wait } = row;
             let pair = |running: u64, pending: u64| format!("{running}/{pending}");
             // Writing to a String cannot fail.
             let _ = writeln!(
@@ -141,7 +141,7 @@ impl Table {
 /// Above the columns of two figures.
 const RP: &str = "running/pending";
 
-impl Row {
+impl JobsRow {
     fn new(name: &str, states: &slurm_snapshot::JobTallies, time: i64) -> Self {
         let of = |state| states.get(state).copied().unwrap_or_default();
         let mut pending = of("pending");
@@ -152,15 +152,20 @@ impl Row {
 
     fn of(name: &str, running: JobTally, pending: JobTally, time: i64) -> Self {
         let oldest_wait = pending.oldest.map(|since| seconds_since(since, time));
-        Self { name: name.to_owned(), running: Held::of(running), pending: Held::of(pending), oldest_wait }
+        Self {
+            name: name.to_owned(),
+            running: JobsResources::of(running),
+            pending: JobsResources::of(pending),
+            oldest_wait,
+        }
     }
 
-    fn both(&self, of: fn(&Held) -> u64) -> u64 {
+    fn both(&self, of: fn(&JobsResources) -> u64) -> u64 {
         of(&self.running).saturating_add(of(&self.pending))
     }
 }
 
-impl Held {
+impl JobsResources {
     fn of(JobTally { jobs, cpus, gpus, memory, .. }: JobTally) -> Self {
         Self { jobs, cpus, gpus, memory: memory.saturating_mul(1 << 20) }
     }
@@ -210,7 +215,7 @@ mod tests {
         let user =
             |id: u32| UserJobs { id, states: states(id.into(), (id % 2).into()), ..UserJobs::default() };
         let jobs = Jobs { last_update: 1000 + 93_784, users: (0..25).map(user).collect(), ..Jobs::default() };
-        let table = Table::new(By::User, &jobs);
+        let table = JobsTable::new(By::User, &jobs);
         // Number 0 has no job at all.
         assert_eq!((table.rows.len(), table.rows_in_all), (20, 24));
         assert_eq!((table.rows[0].name.as_str(), table.rows[1].name.as_str()), ("23", "24"));
@@ -230,7 +235,7 @@ mod tests {
             pending_reasons: [("Priority".to_owned(), tally)].into(),
             ..Jobs::default()
         };
-        let rows = Table::new(By::Reason, &jobs).rows;
+        let rows = JobsTable::new(By::Reason, &jobs).rows;
         assert_eq!((rows[0].running.jobs, rows[0].pending.jobs, rows[0].oldest_wait), (0, 3, Some(100)));
     }
 

@@ -26,7 +26,7 @@ impl fmt::Display for Mark {
 
 /// One thing.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct StatusLine {
     pub(super) mark: Mark,
     pub(super) subject: String,
     pub(super) text: String,
@@ -57,10 +57,11 @@ impl Judge {
 }
 
 /// What `document` tells, judged by `max_age`.
-pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<Line> {
+pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusLine> {
     let judge = Judge { now: document.now, max_age };
     let StatusDocument { version, pid, started, .. } = document;
-    let line = |subject: &str, (mark, text): (Mark, String)| Line { mark, subject: subject.to_owned(), text };
+    let line =
+        |subject: &str, (mark, text): (Mark, String)| StatusLine { mark, subject: subject.to_owned(), text };
     let file = document.config.as_ref().map(|file| file.display().to_string());
     let file = file.unwrap_or_else(|| "flags and defaults alone".to_owned());
     let configuration = match &document.refused {

@@ -38,7 +38,7 @@ pub(super) struct View<'a> {
 
 /// One line, without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct ScreenLine {
     pub(super) text: String,
     pub(super) look: Look,
 }
@@ -53,10 +53,10 @@ pub(super) enum Look {
 }
 
 /// The lines, none too long and not too many.
-pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<Line> {
+pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<ScreenLine> {
     let mut lines = vec![head(view)];
     if let Some((why, seconds)) = view.trouble {
-        lines.push(Line::bold(format!("no reading for {seconds} s: {why}")));
+        lines.push(ScreenLine::bold(format!("no reading for {seconds} s: {why}")));
     }
     if let Some((reading, statistics)) = view.now.and_then(|now| Some((now, now.statistics.as_ref()?))) {
         let compared = view.before.and_then(|before| Compared::new(before, reading, view.every));
@@ -69,20 +69,20 @@ pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<Line> {
     lines
 }
 
-fn head(view: &View<'_>) -> Line {
+fn head(view: &View<'_>) -> ScreenLine {
     let cluster = view.now.and_then(|now| now.cluster.as_deref()).unwrap_or("the cluster");
     let at = view.now.and_then(|now| now.statistics.as_ref()).map(|s| clock(s.req_time)).unwrap_or_default();
-    Line::bold(format!("slurmctld of {cluster:<24} {at:<19} every {} s, q to end", view.every))
+    ScreenLine::bold(format!("slurmctld of {cluster:<24} {at:<19} every {} s, q to end", view.every))
 }
 
-fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: Option<&Compared<'_>>) {
+fn summary(lines: &mut Vec<ScreenLine>, reading: &Reading, s: &Statistics, compared: Option<&Compared<'_>>) {
     let busy = derive::threads_fraction(reading, s).unwrap_or(0.0) > 0.5;
     let threads = format!(
         "server threads {:<5} agents {:<5} agent queue {:<7} DBD queue {:<8}",
         s.server_thread_count, s.agent_count, s.agent_queue_size, s.dbd_agent_queue_size
     );
-    lines.push(Line { text: threads, look: if busy { Look::Bold } else { Look::Plain } });
-    lines.push(Line::plain(format!(
+    lines.push(ScreenLine { text: threads, look: if busy { Look::Bold } else { Look::Plain } });
+    lines.push(ScreenLine::plain(format!(
         "jobs           pending {:<9} running {:<9} counted {} s ago",
         s.jobs_pending,
         s.jobs_running,
@@ -90,7 +90,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
     )));
     let jobs = compared.map(|c| (c.interval, c.interval.jobs));
     let rate = |of: fn(&derive::JobCounts) -> u32| number(jobs.map(|(i, jobs)| i.per_minute(of(&jobs))));
-    lines.push(Line::plain(format!(
+    lines.push(ScreenLine::plain(format!(
         "  per minute   submit {:<5} start {:<5} complete {:<5} cancel {:<5} fail {}",
         rate(|j| j.submitted),
         rate(|j| j.started),
@@ -98,8 +98,8 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
         rate(|j| j.canceled),
         rate(|j| j.failed)
     )));
-    lines.push(Line::plain(String::new()));
-    lines.push(Line::heading(format!(
+    lines.push(ScreenLine::plain(String::new()));
+    lines.push(ScreenLine::heading(format!(
         "{:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{:>16}",
         "scheduler", "last", "mean", "max", "/min", "busy", "depth", "queue"
     )));
@@ -111,7 +111,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
             let a_minute = both.map(|(interval, cycles)| interval.per_minute(cycles.count));
             let fraction = both.and_then(|(interval, cycles)| interval.busy_fraction(&cycles));
             let depth = cycles.map_or(depth.map(derive::exact_f64), |cycles| cycles.mean_depth());
-            lines.push(Line {
+            lines.push(ScreenLine {
                 text: format!(
                     "{name:<10}{:>9}{:>9}{:>9}{:>10}{:>8}{:>9}{queue:>16}",
                     duration(Some(last.into())),
@@ -131,7 +131,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
     let backfill = interval.map(|interval| interval.bf);
     scheduler("backfill", s.bf_cycle_last, s.bf_cycle_max, bf_depth, s.bf_queue_len, backfill);
     let age = s.bf_when_last_cycle.map(|at| s.req_time.saturating_sub(at));
-    lines.push(Line::plain(format!(
+    lines.push(ScreenLine::plain(format!(
         "          last began {} ago{}, covered {} of its queue",
         age.map_or_else(|| "-".to_owned(), |age| format!("{age} s")),
         if s.bf_active == 0 { "" } else { " and is running" },
@@ -140,7 +140,7 @@ fn summary(lines: &mut Vec<Line>, reading: &Reading, s: &Statistics, compared: O
 }
 
 /// Types and users, as many as there is room for: three of five lines for types where there are more of both.
-fn tables(lines: &mut Vec<Line>, room: Size, reading: &Reading, compared: Option<&Compared<'_>>) {
+fn tables(lines: &mut Vec<ScreenLine>, room: Size, reading: &Reading, compared: Option<&Compared<'_>>) {
     let (Served { types, users }, of) = match compared {
         Some(compared) => (compared.served(), format!("{:.0} s", compared.interval.seconds)),
         None => (Served::all(reading), "all".to_owned()),
@@ -155,10 +155,10 @@ fn tables(lines: &mut Vec<Line>, room: Size, reading: &Reading, compared: Option
 }
 
 /// The name takes what the figures leave, and is cut with a sign.
-fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[RankedRow], room: Size) {
+fn table(lines: &mut Vec<ScreenLine>, title: &str, of: &str, rows: &[RankedRow], room: Size) {
     let name = room.width.clamp(NARROWEST, WIDEST).saturating_sub(FIGURES);
-    lines.push(Line::plain(String::new()));
-    lines.push(Line::heading(format!(
+    lines.push(ScreenLine::plain(String::new()));
+    lines.push(ScreenLine::heading(format!(
         "{:<name$}{:>10}{:>10}{:>10}{:>8}",
         format!("{title}, {of}"),
         "/min",
@@ -168,7 +168,7 @@ fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[RankedRow], room:
     )));
     for row in rows.iter().take(room.height) {
         let a_minute = (row.per_minute > 0.0).then_some(row.per_minute);
-        lines.push(Line::plain(format!(
+        lines.push(ScreenLine::plain(format!(
             "{:<name$}{:>10}{:>10}{:>10}{:>8}",
             cut(&row.name, name.saturating_sub(1)),
             number(a_minute),
@@ -179,7 +179,7 @@ fn table(lines: &mut Vec<Line>, title: &str, of: &str, rows: &[RankedRow], room:
     }
 }
 
-impl Line {
+impl ScreenLine {
     fn plain(text: String) -> Self {
         Self { text, look: Look::Plain }
     }

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Read, Write};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use tokio::task::JoinHandle;
 
-use super::screen::{Line, Look, Size, USUAL};
+use super::screen::{Look, ScreenLine, Size, USUAL};
 
 /// The other screen, without a cursor and without wrapping long lines.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
@@ -56,7 +56,7 @@ impl Terminal {
     }
 
     /// Draws over what was there.
-    pub(super) fn draw(lines: &[Line]) -> io::Result<()> {
+    pub(super) fn draw(lines: &[ScreenLine]) -> io::Result<()> {
         write(&drawing(lines))
     }
 }
@@ -86,9 +86,9 @@ fn end_key() {
     }
 }
 
-fn drawing(lines: &[Line]) -> String {
+fn drawing(lines: &[ScreenLine]) -> String {
     let mut text = String::from("\x1b[H");
-    for (index, Line { text: line, look }) in lines.iter().enumerate() {
+    for (index, ScreenLine { text: line, look }) in lines.iter().enumerate() {
         // No newline behind the last: it would scroll.
         text.push_str(if index > 0 { "\r\n" } else { "" });
         let (on, off) = match look {

@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn a_row_has_sdiags_digits() {
-    let mut collector = RpcStats::new(INTERVAL, 0, None);
+    let mut collector = rpc_stats(INTERVAL, 0, None);
     let types = vec![kind(2003, 3, 1000), kind(2009, 0, 0), kind(2, 7, 7)];
     let rpc = RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() };
     let found = tick(&mut collector, START, rpc);
@@ -35,7 +35,7 @@ fn a_row_has_sdiags_digits() {
 
 #[test]
 fn an_interval_is_exact_and_a_new_type_has_grown_from_nothing() {
-    let mut collector = RpcStats::new(INTERVAL, 0, None);
+    let mut collector = rpc_stats(INTERVAL, 0, None);
     let rows = |types| RpcTables { types, ..RpcTables::default() };
     tick(&mut collector, START, rows(vec![kind(2003, u32::MAX - 4, 1 << 40), kind(2009, 5, 50)]));
     // A count that has passed the end of a u32.
@@ -67,7 +67,7 @@ fn tables_that_lost_a_row_or_shrank_make_no_interval() {
         vec![kind(2003, 4, 60), kind(2009, 6, 60)],
         vec![kind(2003, 6, 49), kind(2009, 6, 60)],
     ] {
-        let mut collector = RpcStats::new(INTERVAL, 0, None);
+        let mut collector = rpc_stats(INTERVAL, 0, None);
         let rows = |types| RpcTables { types, ..RpcTables::default() };
         tick(&mut collector, START, rows(before.clone()));
         let found = tick(&mut collector, START + 30, rows(now));
@@ -77,7 +77,7 @@ fn tables_that_lost_a_row_or_shrank_make_no_interval() {
 
 #[test]
 fn the_queue_is_there_where_it_is_enabled() {
-    let mut collector = RpcStats::new(INTERVAL, 0, None);
+    let mut collector = rpc_stats(INTERVAL, 0, None);
     let queue = Some(RpcQueue { queued: 1, dropped: 2, cycle_last: 3, cycle_max: 4 });
     let types = vec![RpcType { queue, ..kind(2003, 1, 1) }, kind(2009, 1, 1)];
     let found = tick(&mut collector, START, RpcTables { types, ..RpcTables::default() });
@@ -89,7 +89,7 @@ fn the_queue_is_there_where_it_is_enabled() {
 
 #[test]
 fn what_waits_is_counted_by_type_and_host_lists_of_64_kib_do_no_harm() {
-    let mut collector = RpcStats::new(INTERVAL, 0, None);
+    let mut collector = rpc_stats(INTERVAL, 0, None);
     let pending = [(6009, 12), (6011, u32::MAX), (6009, 3), (77, 1)];
     let hostlist = "n[1-9],".repeat(64 * 1024 / 7);
     let found = tick(
@@ -199,7 +199,7 @@ impl Books {
     }
 
     /// Holds a tick against the books.
-    fn compare(&self, found: &PublishedValues) {
+    fn compare(&self, found: &TickPoints) {
         let (all_count, all_time) =
             self.grown_types.values().fold((0, 0), |(c, t), row| (c + row.0, t + row.1));
         let seconds = f64::from(self.ticks * INTERVAL);
@@ -256,7 +256,7 @@ proptest! {
         ticks in vec((events(), traffic(), traffic()), 2..60),
         most in 1_usize..4,
     ) {
-        let mut collector = RpcStats::new(INTERVAL, most, None);
+        let mut collector = rpc_stats(INTERVAL, most, None);
         // Nobody has read anything yet: as good as a reset.
         let mut books = Books { since: START - 600, reset: true, backfilled: 9, ..Books::default() };
         let mut now = START;
@@ -300,7 +300,7 @@ proptest! {
         ),
         memory in any::<Option<String>>(),
     ) {
-        let mut collector = RpcStats::new(INTERVAL, 2, memory.as_deref());
+        let mut collector = rpc_stats(INTERVAL, 2, memory.as_deref());
         for (types, users, pending, (timestamp, since, time)) in tables {
             let user = |(id, name, looking_up, count, time)| RpcUser { id, name, looking_up, count, time };
             let rpc = RpcTables {
@@ -319,7 +319,7 @@ proptest! {
 
 #[test]
 fn midnight_leaves_these_tables_alone() {
-    let mut collector = RpcStats::new(INTERVAL, 0, None);
+    let mut collector = rpc_stats(INTERVAL, 0, None);
     let rows = |count| RpcTables { types: vec![kind(2003, count, 10)], ..RpcTables::default() };
     let midnight = 1_700_006_400;
     assert_eq!(midnight % 86_400, 0);

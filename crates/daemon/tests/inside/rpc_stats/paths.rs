@@ -17,7 +17,7 @@ fn everybody(names: &[(u32, Option<&str>)], tick: u32) -> RpcTables {
 }
 
 /// Two ticks, of which the second knows who was among the first.
-fn two_ticks(collector: &mut RpcStats, names: &[(u32, Option<&str>)]) -> PublishedValues {
+fn two_ticks(collector: &mut RpcStats, names: &[(u32, Option<&str>)]) -> TickPoints {
     tick(collector, START, everybody(names, 1));
     tick(collector, START + 30, everybody(names, 2))
 }
@@ -44,7 +44,7 @@ fn odd_names_neither_merge_nor_break_a_path() {
         (1000, None),
         (u32::MAX, None),
     ];
-    let mut collector = RpcStats::new(INTERVAL, 200, None);
+    let mut collector = rpc_stats(INTERVAL, 200, None);
     let found = two_ticks(&mut collector, &names);
     let members = members(&found);
     assert_eq!(members.len(), names.len(), "{members:?}");
@@ -61,7 +61,7 @@ fn odd_names_neither_merge_nor_break_a_path() {
 fn two_users_of_one_name_are_two() {
     let names =
         [(0, Some("root")), (5, Some("root")), (70, Some("ann")), (71, Some("ann")), (72, Some("slurm"))];
-    let mut collector = RpcStats::new(INTERVAL, 10, None);
+    let mut collector = rpc_stats(INTERVAL, 10, None);
     let found = two_ticks(&mut collector, &names);
     assert_eq!(members(&found), ["ann", "root", "slurm", "uid_5", "uid_71"]);
     assert_eq!(found["user.ann.total_time"], 2.0 * 930.0, "the one who came first, by what he costs");
@@ -69,7 +69,7 @@ fn two_users_of_one_name_are_two() {
     // The first is gone; the second does not take his path over.
     let mut memory = collector.changed_memory();
     for _ in 0..2 {
-        let mut again = RpcStats::new(INTERVAL, 10, memory.as_deref());
+        let mut again = rpc_stats(INTERVAL, 10, memory.as_deref());
         let found = two_ticks(&mut again, &[(71, Some("ann"))]);
         assert_eq!(members(&found), ["uid_71"]);
         memory = again.changed_memory().or(memory);
@@ -78,7 +78,7 @@ fn two_users_of_one_name_are_two() {
 
 #[test]
 fn who_is_still_being_looked_up_is_among_the_others_and_never_a_number_first() {
-    let mut collector = RpcStats::new(INTERVAL, 3, None);
+    let mut collector = rpc_stats(INTERVAL, 3, None);
     let row = |tick: u32, name, looking_up| {
         let ann = RpcUser { looking_up, ..user(7, name, tick, u64::from(tick) * 100) };
         users(vec![user(0, Some("root"), tick, 0), ann])
@@ -90,7 +90,7 @@ fn who_is_still_being_looked_up_is_among_the_others_and_never_a_number_first() {
     }
     let found = super::tick(&mut collector, START + 300, row(10, Some("ann"), false));
     assert_eq!(members(&found), ["ann", "root"]);
-    let nobody = super::tick(&mut RpcStats::new(INTERVAL, 3, None), START, {
+    let nobody = super::tick(&mut rpc_stats(INTERVAL, 3, None), START, {
         users(vec![RpcUser { looking_up: true, ..user(0, None, 1, 1) }])
     });
     assert_eq!(members(&nobody), [""; 0], "not even root");
@@ -106,7 +106,7 @@ fn who_is_still_being_looked_up_is_among_the_others_and_never_a_number_first() {
 
 #[test]
 fn the_first_of_an_interval_stay_for_a_day_and_others_do_not_jump() {
-    let mut collector = RpcStats::new(INTERVAL, 1, None);
+    let mut collector = rpc_stats(INTERVAL, 1, None);
     // Ann is first once, then Bob; both and Cid cost something.
     let rows = |tick: u32, ann: u64, bob: u64| {
         users(vec![
@@ -138,12 +138,12 @@ fn the_first_of_an_interval_stay_for_a_day_and_others_do_not_jump() {
 #[test]
 fn membership_survives_a_restart_and_a_corrupt_memory_does_no_harm() {
     let names = [(0, Some("root")), (1, Some("ann")), (2, Some("john.doe")), (3, Some("cid"))];
-    let mut collector = RpcStats::new(INTERVAL, 2, None);
+    let mut collector = rpc_stats(INTERVAL, 2, None);
     let found = two_ticks(&mut collector, &names);
     let before: Vec<String> = members(&found).into_iter().map(str::to_owned).collect();
     let memory = collector.changed_memory().unwrap();
     assert_eq!(collector.changed_memory(), None, "nothing has changed");
-    let mut again = RpcStats::new(INTERVAL, 2, Some(&memory));
+    let mut again = rpc_stats(INTERVAL, 2, Some(&memory));
     let found = tick(&mut again, START + 60, everybody(&names, 3));
     assert_eq!(members(&found), before, "at the first tick, which ranks nobody");
 
@@ -161,7 +161,7 @@ fn membership_survives_a_restart_and_a_corrupt_memory_does_no_harm() {
         "{\"users\":[{\"uid\":1,\"path\":\"ann\",\"named\":true,\"top\":9223372036854775807},\
                      {\"uid\":2,\"path\":\"ann\",\"named\":true,\"top\":9223372036854775807}]}",
     ] {
-        let mut again = RpcStats::new(INTERVAL, 2, Some(corrupt));
+        let mut again = rpc_stats(INTERVAL, 2, Some(corrupt));
         let found = two_ticks(&mut again, &names);
         assert_eq!(members(&found).len(), 3, "{corrupt:?}: {found:?}");
         assert!(near(sum(&found, "count"), 8.0));
@@ -172,17 +172,17 @@ fn membership_survives_a_restart_and_a_corrupt_memory_does_no_harm() {
 fn a_memory_in_which_two_have_one_path_gives_it_to_one() {
     let ann = |uid| format!("{{\"uid\":{uid},\"path\":\"ann\",\"named\":true,\"top\":{START}}}");
     let memory = format!("{{\"users\":[{},{}]}}", ann(1), ann(2));
-    let mut collector = RpcStats::new(INTERVAL, 2, Some(&memory));
+    let mut collector = rpc_stats(INTERVAL, 2, Some(&memory));
     let found = tick(&mut collector, START, everybody(&[(1, None), (2, None)], 1));
     assert_eq!((members(&found), found["others.members"]), (vec!["ann"], 1.0));
 }
 
 #[test]
 fn the_last_fifth_of_the_paths_is_for_those_who_keep_slurmctld_busy() {
-    let mut collector = RpcStats::new(INTERVAL, 1, None);
+    let mut collector = rpc_stats(INTERVAL, 1, None);
     let mut table: Vec<RpcUser> = vec![user(0, Some("root"), 1, 1)];
     let mut now = START;
-    let mut found = PublishedValues::new();
+    let mut found = TickPoints::new();
     let mut one_more = |collector: &mut RpcStats, micros: u64| {
         tick(collector, now, users(table.clone()));
         table.push(user(1 + u32::try_from(now - START).unwrap(), None, 1, micros));
@@ -204,7 +204,7 @@ proptest! {
     fn forty_days_of_changing_users_stay_within_the_bound(seed: u64, most in 1_usize..6) {
         let mut random = Lcg(seed);
         let step = 1800;
-        let (mut collector, mut memory) = (RpcStats::new(1800, most, None), None);
+        let (mut collector, mut memory) = (rpc_stats(1800, most, None), None);
         let mut table: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
         let mut since = START - 600;
         // When each path had points.
@@ -237,7 +237,7 @@ proptest! {
             }
             memory = collector.changed_memory().or(memory);
             if random.below(50) == 0 {
-                collector = RpcStats::new(1800, most, memory.as_deref());
+                collector = rpc_stats(1800, most, memory.as_deref());
             }
         }
         // As docs/metrics.md says, without the seven of the others.

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use carbon::Batch;
 use slurm_snapshot::{Reading, Release, RpcTables, RpcType, RpcUser, Statistics};
 
-use super::{RpcStats, TickCollector, TickOutcome};
+use super::{COLLECTOR, Collect, RpcHistory, RpcStats, TickOutcome};
 use crate::metric::Points;
+use crate::settings::{Settings, Value};
 
 /// Seconds between two ticks.
 const INTERVAL: u32 = 30;
@@ -19,7 +20,13 @@ const INTERVAL: u32 = 30;
 const START: i64 = 1_700_028_000;
 
 /// A tick's points by their paths behind the prefix.
-type PublishedValues = BTreeMap<String, f64>;
+type TickPoints = BTreeMap<String, f64>;
+
+fn rpc_stats(interval: u32, users: usize, memory: Option<&str>) -> RpcStats {
+    let mut settings = Settings::new(true, COLLECTOR.settings);
+    settings.values.insert("users", Value::Users(users));
+    RpcStats { interval, history: RpcHistory::new(&settings, memory) }
+}
 
 fn user(id: u32, name: Option<&str>, count: u32, time: u64) -> RpcUser {
     RpcUser { id, name: name.map(str::to_owned), looking_up: false, count, time }
@@ -47,12 +54,12 @@ fn reading(moment: i64, since: i64, rpc: RpcTables) -> Reading {
 }
 
 /// One tick; every point is taken and none is there twice.
-fn collect(collector: &mut RpcStats, timestamp: i64, reading: Option<Reading>) -> PublishedValues {
+fn collect(collector: &mut RpcStats, timestamp: i64, reading: Option<Reading>) -> TickPoints {
     let mut batch = Batch::new(timestamp);
     let outcome = reading.map_or(TickOutcome::Failed, |reading| TickOutcome::Reading(Arc::new(reading)));
     collector.collect(timestamp, &outcome, &mut Points::new("cluster", &mut batch));
     assert_eq!(batch.refused(), 0);
-    let mut found = PublishedValues::new();
+    let mut found = TickPoints::new();
     for point in batch.points() {
         let path = point.path().strip_prefix("cluster.slurm_rpc_stats.").unwrap().replace("gauge-", "");
         assert!(found.insert(path.clone(), point.value()).is_none(), "{path} twice");
@@ -61,7 +68,7 @@ fn collect(collector: &mut RpcStats, timestamp: i64, reading: Option<Reading>) -
 }
 
 /// A tick whose tables began long ago.
-fn tick(collector: &mut RpcStats, timestamp: i64, rpc: RpcTables) -> PublishedValues {
+fn tick(collector: &mut RpcStats, timestamp: i64, rpc: RpcTables) -> TickPoints {
     collect(collector, timestamp, Some(reading(timestamp, START - 600, rpc)))
 }
 
@@ -70,12 +77,12 @@ fn users(users: Vec<RpcUser>) -> RpcTables {
 }
 
 /// The names below `user`.
-fn members(found: &PublishedValues) -> Vec<&str> {
+fn members(found: &TickPoints) -> Vec<&str> {
     found.keys().filter_map(|path| path.strip_prefix("user.")?.strip_suffix(".count")).collect()
 }
 
 /// The sum of a leaf over the users and the others.
-fn sum(found: &PublishedValues, leaf: &str) -> f64 {
+fn sum(found: &TickPoints, leaf: &str) -> f64 {
     let is_it = |path: &str| {
         path == format!("others.{leaf}") || (path.starts_with("user.") && path.ends_with(&format!(".{leaf}")))
     };

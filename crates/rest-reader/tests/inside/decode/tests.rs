@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use slurm_snapshot::{Controller, Licenses, Partitions, Release, Reservations, Statistics};
 
 use super::diag::Diag;
-use super::{Listed, Nodes, read};
+use super::{Listed, NodesAnswer, read};
 
 /// An answer of v0.0.42, shortened to one row of each table.
 fn diag() -> Value {
@@ -204,7 +204,7 @@ fn node(state: Value, more: &str) -> String {
 fn nodes_are_counted_as_the_reader_of_libslurm_counts_them() {
     let of = |node: String| {
         let text = format!(r#"{{"nodes":[{node}],"last_update":7}}"#);
-        read(text.as_bytes(), Listed::of(Nodes::new(Release::new(24, 11), true)))
+        read(text.as_bytes(), Listed::of(NodesAnswer::new(Release::new(24, 11), true)))
             .map(|envelope| envelope.payload.list)
     };
     let found = of(node(json!(["MIXED", "DRAIN", "NOT_RESPONDING"]), "")).unwrap();
@@ -310,7 +310,7 @@ proptest! {
     fn any_json_is_no_panic_for_any_answer(value in anything(), key in "nodes|partitions|licenses|reservations|pings|statistics") {
         let text = serde_json::to_vec(&json!({key: [value.clone(), {"name": value, "state": "UP"}]})).unwrap();
         let release = Release::new(24, 11);
-        let _ = read(&text[..], Listed::of(Nodes::new(release, true)));
+        let _ = read(&text[..], Listed::of(NodesAnswer::new(release, true)));
         let _ = read(&text[..], Listed::<Partitions>::default());
         let _ = read(&text[..], Listed::<Licenses>::default());
         let _ = read(&text[..], Listed::<Reservations>::default());

@@ -7,7 +7,7 @@ use slurm_snapshot::{Controller, Jobs, Licenses, Means, Partitions, Release, Res
 
 use super::super::diag::Diag;
 use super::super::object::Members;
-use super::super::{Envelope, List, Listed, Nodes, read};
+use super::super::{Envelope, ListAnswer, Listed, NodesAnswer, read};
 
 const VERSIONS: std::ops::RangeInclusive<u8> = 36..=45;
 
@@ -57,7 +57,7 @@ fn decoded<T: Members>(version: u8, name: &str, payload: &Value, into: T) -> T {
     payload
 }
 
-fn listed<L: List>(version: u8, rows: &Value, list: L) -> L {
+fn listed<L: ListAnswer>(version: u8, rows: &Value, list: L) -> L {
     decoded(version, L::NAME, rows, Listed::of(list)).list
 }
 
@@ -197,7 +197,7 @@ fn nodes_of_every_version_that_tells_them_are_the_same_nodes() {
             drained["effective_cpus"] = json!(8);
         }
         drained[free.0] = free.1;
-        let found = listed(version, &json!([drained, up]), Nodes::new(release(version), true));
+        let found = listed(version, &json!([drained, up]), NodesAnswer::new(release(version), true));
         let states: Vec<_> = found.nodes.states.keys().collect();
         assert_eq!(states, ["draining", "idle"], "v0.0.{version}");
         assert_eq!(found.nodes.flags.keys().collect::<Vec<_>>(), ["drain"]);
