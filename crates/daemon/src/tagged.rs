@@ -51,7 +51,7 @@ fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
 
 /// The same for the documentation: of every figure below a declared level.
 pub(crate) fn documented(paths: &Paths) -> String {
-    tagged(&format!("<cluster>.{}.gauge-<leaf>", paths.below))
+    tagged(&format!("{CLUSTER}.<cluster>.{}.gauge-<leaf>", paths.below))
 }
 
 /// A path's level, taken apart.
