@@ -81,6 +81,7 @@ impl Reader {
             rows: false,
             states_only: false,
             follow: false,
+            steps: false,
         };
         let nodes = self.ask(&Request { since: since.0, ..Request::new(ReplyKind::Nodes, options) })?;
         let jobs = self.ask(&Request { since: since.1, ..Request::new(ReplyKind::Jobs, options) })?;
