@@ -14,9 +14,9 @@ use nix::errno::Errno;
 use nix::unistd::{Uid, User};
 use slurm_snapshot::{FINAL_STATES, Finished, Request, Used, Visibility};
 use slurm_sys::{
-    SLURMDB_ADMIN_OPERATOR, slurm_list_pointer, slurm_selected_step_t, slurmdb_assoc_cond_t,
-    slurmdb_job_cond_t, slurmdb_job_rec_t, slurmdb_qos_cond_t, slurmdb_qos_rec_t, slurmdb_step_rec_t,
-    slurmdb_tres_cond_t, slurmdb_tres_rec_t, slurmdb_user_cond_t, slurmdb_user_rec_t,
+    SLURMDB_ADMIN_OPERATOR, SLURMDB_ADMIN_SUPER_USER, slurm_list_pointer, slurm_selected_step_t,
+    slurmdb_assoc_cond_t, slurmdb_job_cond_t, slurmdb_job_rec_t, slurmdb_qos_cond_t, slurmdb_qos_rec_t,
+    slurmdb_step_rec_t, slurmdb_tres_cond_t, slurmdb_tres_rec_t, slurmdb_user_cond_t, slurmdb_user_rec_t,
 };
 
 use crate::client::{CallError, Client, failure};
@@ -128,7 +128,10 @@ impl DbdConnection {
     fn visibility(&self, slurm_user: u32) -> Result<Visibility, CallError> {
         let private = self.private()?;
         let me = Uid::effective().as_raw();
-        let privileged = private.is_empty() || me == 0 || me == slurm_user || self.is_operator()?;
+        let privileged = private.is_empty()
+            || me == 0
+            || me == slurm_user
+            || self.admin_level()? >= SLURMDB_ADMIN_OPERATOR;
         Ok(Visibility { private, privileged: Some(privileged) })
     }
 
@@ -161,10 +164,16 @@ impl DbdConnection {
         Ok(vec!["jobs".to_owned()])
     }
 
-    /// Whether slurmdbd's record of this user makes him an operator, or more. One whom it does not know is none.
-    fn is_operator(&self) -> Result<bool, CallError> {
+    /// Whether slurmdbd tells this user its statistics.
+    pub(crate) fn is_administrator(&self, own: &OwnConf) -> Result<bool, CallError> {
+        let me = Uid::effective().as_raw();
+        Ok(me == 0 || me == own.slurm_user || self.admin_level()? >= SLURMDB_ADMIN_SUPER_USER)
+    }
+
+    /// What slurmdbd's record of this user makes him. One whom it does not know is nothing.
+    fn admin_level(&self) -> Result<u32, CallError> {
         let user = User::from_uid(Uid::effective()).ok().flatten();
-        let Some(name) = user.and_then(|user| CString::new(user.name).ok()) else { return Ok(false) };
+        let Some(name) = user.and_then(|user| CString::new(user.name).ok()) else { return Ok(0) };
         let users = Texts::new([name]);
         let mut names = slurmdb_assoc_cond_t { user_list: users.list.0, ..Default::default() };
         let mut condition = slurmdb_user_cond_t { assoc_cond: &raw mut names, ..Default::default() };
@@ -175,7 +184,7 @@ impl DbdConnection {
         let mut level = 0;
         // SAFETY: the elements are libslurm's records of users.
         unsafe { records.each(|user: &slurmdb_user_rec_t| level = level.max(user.admin_level.into())) };
-        Ok(level >= SLURMDB_ADMIN_OPERATOR)
+        Ok(level)
     }
 
     fn jobs(&self, cluster: &CStr, request: &Request) -> Result<Finished, CallError> {

@@ -10,10 +10,13 @@ use slurm_sys::{slurmdb_rollup_stats_t, slurmdb_rpc_obj_t, slurmdb_stats_rec_t};
 
 use crate::accounting::{DbdConnection, accounting_conf};
 use crate::client::{CallError, Client, failure};
-use crate::raw::{Freed, RawReply, bytes, each, moment};
+use crate::raw::{Freed, NoReply, RawReply, bytes, each, moment};
 
 /// `DBD_ROLLUP_HOUR` and so on: places in arrays.
 const PERIODS: [&str; 3] = ["hour", "day", "month"];
+
+/// `ESLURM_ACCESS_DENIED`
+const ACCESS_DENIED: i32 = 2002;
 
 /// More users than ever ask a slurmdbd between two starts.
 const MOST_USERS: usize = 65_536;
@@ -26,6 +29,11 @@ impl Client {
     pub(crate) fn dbd_statistics(&mut self, users: bool) -> Result<DbdStatistics, CallError> {
         let own = accounting_conf()?;
         let connection = DbdConnection::open()?;
+        // Not left to slurmdbd: libslurm's plugin of 26.05 ends the process over the refusal, because it looks for a function that
+        // libslurm does not export.
+        if !connection.is_administrator(&own)? {
+            return Err(failure("slurmdb_get_stats", &NoReply::Errno(ACCESS_DENIED)));
+        }
         let call = |out: &mut *mut slurmdb_stats_rec_t| {
             // SAFETY: the connection is open, and the pointer is valid during the call.
             unsafe { slurm_sys::slurmdb_get_stats(connection.pointer(), out) }
