@@ -27,7 +27,7 @@ fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -
     let output = program.arg("--conf").arg(conf).stdin(Stdio::from(File::open(file)?)).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = output.stdout.split_inclusive(|&byte| byte == b'\n').skip(1);
-    lines.map(|line| Answer::parse(line).context("an answer")).collect()
+    lines.map(|line| Answer::parse(line).context("a response")).collect()
 }
 
 /// What the reader says about this cluster.

@@ -30,7 +30,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("slurm-graphite stats --watch", "goes on until somebody ends it; tests/live/commands/watch.rs has it"),
     ("slurm-graphite status", "there is no daemon to ask; tests/live/status.rs has them"),
     ("sudo supervisorctl ", "there is no supervisord to talk to; the packages' own test starts one"),
-    ("sudo install -m 644 /usr/share/slurm-graphite/", "goes into folders of supervisord's and Grafana's"),
+    (
+        "sudo install -m 644 /usr/share/slurm-graphite/",
+        "goes into directories of supervisord's and Grafana's",
+    ),
     ("docker ", "there is no docker daemon here"),
     ("ps -eZ", "there is no SELinux here"),
     ("sudo restorecon ", "there is no SELinux here"),

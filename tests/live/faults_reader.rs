@@ -29,7 +29,7 @@ fn garbage() {
 
 #[test]
 fn half_a_line_and_then_nothing() {
-    misbehaves("ask; printf '{\"reading\":{'; sleep 60", "gave no answer within 2 s", &[DOWN, UP]);
+    misbehaves("ask; printf '{\"reading\":{'; sleep 60", "gave no response within 2 s", &[DOWN, UP]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_line_without_end() {
 
 #[test]
 fn an_answer_to_another_question() {
-    misbehaves("ask; id=77; answer; serve", "an answer to another request", &[DOWN, UP]);
+    misbehaves("ask; id=77; answer; serve", "a response to another request", &[DOWN, UP]);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn sigstop() {
     let stopped = now();
     let reader = daemon.reader().unwrap();
     proc::signal(reader, Signal::STOP).unwrap();
-    let lost = daemon.said(stopped, "gave no answer within 2 s", SOON).unwrap();
+    let lost = daemon.said(stopped, "gave no response within 2 s", SOON).unwrap();
     assert!((DEADLINE..DEADLINE + 1.5).contains(&(lost.at - stopped)), "after {:.1} s", lost.at - stopped);
     let took = back_at(&mut daemon, lost.at);
     assert_eq!(daemon.news(stopped).unwrap(), [DOWN, UP]);
@@ -131,7 +131,7 @@ fn another_version_of_the_line_format_is_refused() {
 
 #[test]
 fn an_answer_before_hello_is_refused() {
-    never_starts("id=1; answer; serve", "an answer before its hello");
+    never_starts("id=1; answer; serve", "a response before its hello");
 }
 
 #[test]

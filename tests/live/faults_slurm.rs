@@ -65,7 +65,7 @@ fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
     slurm.slurmctld.thaw().unwrap();
     daemon.recovery(now(), 0.0).unwrap();
     daemon.ticks(1).unwrap();
-    assert!(daemon.news(frozen).unwrap().is_empty(), "a late answer is an answer");
+    assert!(daemon.news(frozen).unwrap().is_empty(), "a late answer is a response");
     assert_eq!(daemon.recorded().unwrap().last("ticks_late"), late + 1.0);
     // That the late one left no points, neither at its own tick nor at another, is in check_ticks.
     let recorded = well_ended(daemon, "slurmctld frozen", took);
@@ -119,7 +119,7 @@ fn munged_away_and_back_needs_no_other_reader() {
     let back = now();
     daemon.recovery(back, 0.0).unwrap();
     assert!(now() < back + 5.0, "libslurm notices a munged that is back");
-    assert!(daemon.news(killed).unwrap().is_empty(), "a late answer is an answer");
+    assert!(daemon.news(killed).unwrap().is_empty(), "a late answer is a response");
     assert_eq!(daemon.reader().unwrap(), reader);
     let recorded = well_ended(daemon, "munged away", took);
     assert_eq!(recorded.last("ticks_late"), late + 1.0);
@@ -132,7 +132,7 @@ fn munged_frozen_costs_readers_and_never_a_tick() {
     let mut daemon = daemon(&folder, &slurm, "3s");
     let frozen = now();
     slurm.munged.freeze().unwrap();
-    let silent = daemon.said(frozen, "gave no answer within 3 s", SOON).unwrap();
+    let silent = daemon.said(frozen, "gave no response within 3 s", SOON).unwrap();
     assert!((2.5..5.0).contains(&(silent.at - frozen)), "killed {:.1} s after", silent.at - frozen);
     daemon.ticks(5).unwrap();
     slurm.munged.thaw().unwrap();

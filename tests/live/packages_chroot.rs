@@ -92,7 +92,7 @@ fn lintian_has_nothing_to_say() {
 /// Where cargo and `make` put what they build.
 fn target() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
-    here.ancestors().nth(3).map(Path::to_owned).context("no target folder")
+    here.ancestors().nth(3).map(Path::to_owned).context("no target directory")
 }
 
 /// The packages of a kind: the daemon's first, then the readers', that of slurmrestd last.

@@ -208,7 +208,7 @@ fn accounting_counts_a_job_also_after_its_programs_came_back() {
         process.stop().unwrap();
         process.start().unwrap();
     }
-    wait::until("an answer", wait::LIMIT, || sacct(&accounting, job).contains("|FAILED|")).unwrap();
+    wait::until("a response", wait::LIMIT, || sacct(&accounting, job).contains("|FAILED|")).unwrap();
     let rows =
         accounting.sql("select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0").unwrap();
     assert!(["2\n", "3\n"].contains(&rows.as_str()), "{rows}");

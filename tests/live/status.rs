@@ -193,7 +193,7 @@ fn a_daemon_that_is_stopped_is_told_within_seconds_and_is_found_again_when_it_go
     }
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     daemon.thaw().unwrap();
-    until(&folder, "an answer", |told| told["last_tick"].is_i64());
+    until(&folder, "a response", |told| told["last_tick"].is_i64());
     assert!(daemon.stop().unwrap().status.success());
 }
 
@@ -243,7 +243,7 @@ fn without_a_daemon_it_says_where_it_has_looked_and_what_to_do() {
 fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemon_takes_its_place() {
     let folder = Folder::new().unwrap();
     let mut daemon = daemon(&folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
-    until(&folder, "an answer", |told| told["pid"].is_u64());
+    until(&folder, "a response", |told| told["pid"].is_u64());
     daemon.kill().unwrap();
     let killed = status(&folder, &[]).unwrap();
     assert!(killed.code == NO_DAEMON && killed.stderr.contains("Connection refused"), "{}", killed.stderr);
@@ -270,7 +270,7 @@ fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
         .args(["run", "--config", &file])
         .env("RUNTIME_DIRECTORY", runtime(&folder));
     second.start().unwrap();
-    second.line("another daemon listens in this folder", SOON).unwrap();
+    second.line("another daemon listens in this directory", SOON).unwrap();
     until(&folder, "the first daemon still", |told| told["pid"] == pid);
     assert!(second.stop().unwrap().status.success());
     until(&folder, "the first daemon after the second's end", |told| told["pid"] == pid);
@@ -282,7 +282,7 @@ fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
 fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
     let folder = Folder::new().unwrap();
     let _daemon = daemon(&folder, "[[carbon]]\naddress = \"127.0.0.1:9\"\n").unwrap();
-    until(&folder, "an answer", |told| told["pid"].is_u64());
+    until(&folder, "a response", |told| told["pid"].is_u64());
     let socket = runtime(&folder).join("status.sock");
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o666);
     let socket = socket.display().to_string();

@@ -70,7 +70,7 @@ fn a_reader_that_is_killed_over_the_job_dump_has_cost_slurmctld_its_time() {
     let reader = Imitation::new(&folder, "reader", body).unwrap();
     let slurm = format!("{}timeout = \"1s\"\n", reader.toml());
     let mut daemon = Daemon::start_surveying(&folder, &slurm, EVERY_2_S).unwrap();
-    daemon.said(0.0, "the reader gave no answer within 4 s and was killed", SOON).unwrap();
+    daemon.said(0.0, "the reader gave no response within 4 s and was killed", SOON).unwrap();
     daemon.ticks(5).unwrap();
     let recorded = daemon.recorded().unwrap();
     let last = |leaf: &str| recorded.reply("jobs", leaf).last_key_value().map(|(_, &value)| value);

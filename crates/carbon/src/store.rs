@@ -185,14 +185,14 @@ pub(crate) fn moved(
 pub(crate) enum StoreError {
     /// Another process has its folder.
     #[error(
-        "{}: process {} uses this folder; stop it, or give each daemon a queue.dir of its own", .dir.display(),
+        "{}: process {} uses this directory; stop it, or give each daemon a queue.dir of its own", .dir.display(),
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
     )]
     Locked { dir: PathBuf, pid: Option<u32> },
     /// It was written by a newer version of this program.
     #[error(
         "{}: its format is version {version}, which is newer than this program; install the newer program again, or move the \
-         queue-*.log files out of the folder to begin without them", .path.display()
+         queue-*.log files out of the directory to begin without them", .path.display()
     )]
     Newer { path: PathBuf, version: u8 },
     /// It is not what was written.

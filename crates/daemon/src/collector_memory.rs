@@ -203,7 +203,7 @@ mod tests {
     async fn what_could_not_be_written_is_written_when_the_disk_is_back_although_nothing_changes() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("queue");
-        std::fs::write(&dir, "a file where the folder should be").unwrap();
+        std::fs::write(&dir, "a file where the directory should be").unwrap();
         let memories = Memories::new(Some(dir.clone()));
         memories.save([("jobs", "1".to_owned()), ("rpc_stats", "2".to_owned())]);
         written(&memories).await;

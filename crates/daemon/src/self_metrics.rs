@@ -89,9 +89,9 @@ pub(crate) struct DestinationMetrics {
 #[rustfmt::skip]
 const METRICS: &[Metric<SelfMetrics>] = &[
     Metric { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| number(h.slurmctld_up),
-        meaning: "whether this tick's reading succeeded; no point if a reload of the configuration cut it short" },
+        meaning: "whether this tick's reading succeeded; not published if a reload of the configuration cut it short" },
     Metric { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| number(h.reading_duration),
-        meaning: "how long slurmctld took to answer, measured by the reader; no point if the reading failed" },
+        meaning: "how long slurmctld took to answer, measured by the reader; not published if the reading failed" },
     Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| number(h.readings_ok),
         meaning: "readings that succeeded" },
     Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |h| number(h.readings_failed),
@@ -122,7 +122,7 @@ const METRICS: &[Metric<SelfMetrics>] = &[
     Metric { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.reader),
         meaning: "resident memory of the reader, measured once a minute" },
     Metric { leaf: "second_reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.second_reader),
-        meaning: "resident memory of the reader for expensive replies; no point if no collector needs them" },
+        meaning: "resident memory of the reader for expensive replies; not published if no collector needs them" },
     Metric { leaf: CANARY, unit: "Unix s", rollup: Rollup::Last, value: |_| None,
         meaning: "when `check --connect` last ran here; only that command sends it, to see whether a point arrives" },
 ];
@@ -166,11 +166,11 @@ const DESTINATION_METRICS: &[Metric<DestinationMetrics>] = &[
 #[rustfmt::skip]
 const QUEUE_METRICS: &[Metric<QueueStatus>] = &[
     Metric { leaf: "durable", unit: "0 or 1", rollup: Rollup::Average, value: |q| number(q.durable),
-        meaning: "whether ticks are kept on disk; 0 without queue.dir" },
+        meaning: "whether ticks are being written to disk; 0 without queue.dir" },
     Metric { leaf: "undurable", unit: "count", rollup: Rollup::Last, value: |q| number(q.undurable),
         meaning: "ticks that were sent before they were on disk, because the disk was full, damaged or did not respond" },
     Metric { leaf: "points_dropped_removed", unit: "count", rollup: Rollup::Last, value: |q| number(q.dropped_removed),
-        meaning: "points that were never sent to destinations that are no longer configured" },
+        meaning: "points dropped unsent because their destination was removed from the configuration" },
     Metric { leaf: "window_short", unit: "0 or 1", rollup: Rollup::Average, value: |q| number(q.window_short),
         meaning: "whether queue.max_bytes is too small to hold all ticks within queue.resend_window" },
     Metric { leaf: "file_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| number(q.file_bytes),
@@ -182,7 +182,7 @@ const QUEUE_METRICS: &[Metric<QueueStatus>] = &[
 #[rustfmt::skip]
 const REPLY_METRICS: &[Metric<ReplyCounters>] = &[
     Metric { leaf: "duration", unit: "µs", rollup: Rollup::Average, value: |v| number(v.duration),
-        meaning: "duration of the last reading; no point if it failed" },
+        meaning: "how long the last reading took; not published if it failed" },
     Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_ok),
         meaning: "readings that succeeded" },
     Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_failed),

@@ -45,7 +45,7 @@ pub(crate) struct Asker(UnixStream);
 pub(crate) enum StatusError {
     #[error(
         "no daemon answers at {}: {error}\nIs it running? `systemctl status slurm-graphite`. Without systemd the daemon \
-         listens in the folder that {VARIABLE} names.", .path.display()
+         listens in the directory that {VARIABLE} names.", .path.display()
     )]
     Unreachable { path: PathBuf, error: io::Error },
     #[error(
@@ -78,7 +78,7 @@ impl StatusSocket {
             match listener.accept().await {
                 Ok((stream, _)) => return Asker(stream),
                 Err(error) => {
-                    debug!(%error, "status requests are not answered before the next tick");
+                    debug!(%error, "status requests will not be answered until the next tick");
                     self.rests = true;
                 }
             }
@@ -135,7 +135,7 @@ fn lock(folder: &Path) -> io::Result<File> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(io::Error::other(
-            "another daemon listens in this folder; start each with a RUNTIME_DIRECTORY of its own",
+            "another daemon listens in this directory; start each with a RUNTIME_DIRECTORY of its own",
         )),
         Err(TryLockError::Error(error)) => Err(error),
     }

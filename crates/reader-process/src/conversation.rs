@@ -15,10 +15,10 @@ pub enum ServeError {
     #[error("reading a request: {0}")]
     Input(#[source] io::Error),
     /// An answer could not be written.
-    #[error("writing an answer: {0}")]
+    #[error("writing a response: {0}")]
     Output(#[source] io::Error),
     /// An answer could not be put into JSON.
-    #[error("encoding an answer: {0}")]
+    #[error("encoding a response: {0}")]
     Encoding(#[source] serde_json::Error),
     /// Nobody can know which request this was.
     #[error("malformed request: {0}")]

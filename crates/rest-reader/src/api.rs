@@ -204,7 +204,7 @@ impl Api {
                         Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
                             RestProblem::new(
                                 Stage::Http,
-                                format!("not an answer of slurmrestd: {}", decode::complaint(&error)),
+                                format!("not a response of slurmrestd: {}", decode::complaint(&error)),
                             )
                         })),
                     }
@@ -303,7 +303,7 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
         ),
         None => {
             let start: String = String::from_utf8_lossy(body).trim().chars().take(80).collect();
-            RestProblem::new(Stage::Http, format!("{number} {start:?} is not an answer of slurmrestd"))
+            RestProblem::new(Stage::Http, format!("{number} {start:?} is not a response of slurmrestd"))
         }
     }
 }

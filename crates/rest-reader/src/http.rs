@@ -90,7 +90,7 @@ impl HttpClient {
                 // Closed while nobody looked. A GET changes nothing, so that it may be sent twice.
                 Ok(Err(error)) if is_closed(&error) => {}
                 Ok(Err(error)) => return Err(self.explain(&error)),
-                Err(_) => return Err(self.late("an answer")),
+                Err(_) => return Err(self.late("a response")),
             }
         }
         let (response, connection) = match response {
@@ -124,7 +124,7 @@ impl HttpClient {
         match within(&self.runtime, deadline, exchange(&mut connection, request)) {
             Ok(Ok(response)) => Ok((response, connection)),
             Ok(Err(error)) => Err(self.explain(&error)),
-            Err(_) => Err(self.late("an answer")),
+            Err(_) => Err(self.late("a response")),
         }
     }
 
@@ -206,9 +206,9 @@ impl HttpClient {
         let is_plain = matches!(endpoint, Endpoint::Tcp { tls: false, .. });
         let hint = if is_plain { "; if TLS is spoken there, use https://" } else { "" };
         let text = if error.is_parse() {
-            format!("{endpoint}: the answer is not HTTP ({error}){hint}")
+            format!("{endpoint}: the response is not HTTP ({error}){hint}")
         } else if is_closed(error) {
-            format!("{endpoint}: the connection was closed before an answer came{hint}")
+            format!("{endpoint}: the connection was closed before a response came{hint}")
         } else {
             format!("{endpoint}: {error}")
         };
@@ -279,21 +279,24 @@ impl HttpBody<'_> {
             let chunk = match within(self.runtime, self.deadline, frame) {
                 Ok(None) => return Ok(false),
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
-                Ok(Some(Err(_))) => return Err(self.fail("the answer ended before it was complete".into())),
+                Ok(Some(Err(_))) => return Err(self.fail("the response ended before it was complete".into())),
                 Err(_) => {
                     let seconds = self.timeout.as_secs_f64();
-                    return Err(self.fail(format!("the answer was not complete within {seconds} s")));
+                    return Err(self.fail(format!("the response was not complete within {seconds} s")));
                 }
             };
             let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
             let Some(left) = self.left.checked_sub(length) else {
                 let most = self.limit >> 20;
-                return Err(self
-                    .fail(format!("the answer is longer than {most} MiB, more than slurmrestd ever sends")));
+                return Err(self.fail(format!(
+                    "the response is longer than {most} MiB, more than slurmrestd ever sends"
+                )));
             };
             self.left = left;
             if !self.text.is_short(&chunk) {
-                return Err(self.fail("the answer has a longer text than slurmrestd ever sends".into()));
+                return Err(
+                    self.fail("the response contains a longer string than slurmrestd ever sends".into())
+                );
             }
             self.chunk = chunk;
         }

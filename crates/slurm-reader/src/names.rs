@@ -235,7 +235,7 @@ mod tests {
             }
             thread::yield_now();
         }
-        panic!("no answer");
+        panic!("no response");
     }
 
     #[test]

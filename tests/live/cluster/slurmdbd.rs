@@ -16,7 +16,7 @@ const OURS: [&str; 3] = ["DBD_GET_STATS", "SLURM_PERSIST_INIT", "DBD_FINI"];
 
 fn ask(folder: &Folder, accounting: &Accounting, user: Option<u32>) -> Result<Answer> {
     let slurm = &accounting.slurm;
-    answers(folder, slurm.reader(user)?, slurm.conf(), REQUEST)?.pop().context("no answer")
+    answers(folder, slurm.reader(user)?, slurm.conf(), REQUEST)?.pop().context("no response")
 }
 
 fn statistics(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {

@@ -98,7 +98,7 @@ impl Rule {
         ensure!(["OK", "Alerting"].contains(&text("/noDataState")?.as_str()), "an unknown state");
         ensure!(
             text("/noDataState")? == text("/execErrState")?,
-            "no answer means another thing than no data"
+            "no response means another thing than no data"
         );
         let summary = text("/annotations/summary")?;
         // A rule that fires for lack of data has no value then.

@@ -156,7 +156,7 @@ fn targets_return_the_values_that_their_panels_claim() {
     // The age, to an interval and to what the test has taken since.
     let age = shown(&web, "overview", "Age of data", "age").unwrap();
     let least = 195.0 - 15.0;
-    assert!(age >= least && age <= now() - moment + 200.0 + 25.0, "{age} s, of an answer 200 s ago");
+    assert!(age >= least && age <= now() - moment + 200.0 + 25.0, "{age} s, of a response 200 s ago");
     // 89 rounds, in one hour or in two.
     let hours = shown(&web, "jobs", "CPU-hours, by account", "physics").unwrap();
     assert!(

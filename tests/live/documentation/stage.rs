@@ -136,7 +136,7 @@ impl Stage {
         for (path, made_as, _) in HISTORY {
             let own = format!("cluster/{path}");
             let file = self.sandbox.carbon.file(if made_as.is_empty() { &own } else { made_as });
-            fs::create_dir_all(file.parent().context("no folder")?)?;
+            fs::create_dir_all(file.parent().context("no directory")?)?;
             self.sh(&format!("whisper-create {} 60s:1d", file.display()), "history")?;
         }
         Ok(())
@@ -197,7 +197,7 @@ impl Stage {
     /// Runs one script, which must succeed.
     pub(crate) fn sh(&self, script: &str, place: &str) -> Result<String> {
         let program = slurm_graphite()?;
-        let built = program.parent().context("a program without a folder")?.display().to_string();
+        let built = program.parent().context("a program without a directory")?.display().to_string();
         let search = format!("{built}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         let work = self.sandbox.path("work").display().to_string();
         let script = format!("cd {work}\n{script}");

@@ -162,7 +162,7 @@ pub(super) fn ask(
     let mut reader = accounting.slurm.reader(user)?;
     let output =
         reader.arg("--conf").arg(accounting.slurm.conf()).stdin(Stdio::from(File::open(file)?)).output()?;
-    let line = output.stdout.split(|byte| *byte == b'\n').nth(1).context("no answer")?;
+    let line = output.stdout.split(|byte| *byte == b'\n').nth(1).context("no response")?;
     match Answer::parse(line)? {
         Answer::Reading(reading) => match (reading.reply, reading.visibility) {
             (Some(Reply::Finished(finished)), Some(visibility)) => Ok((finished.jobs, visibility)),

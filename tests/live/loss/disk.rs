@@ -20,7 +20,7 @@ fn a_disk_or_file_that_cannot_be_used() {
     side_by_side(&[
         ("the disk full, then freed, then SIGKILL", full),
         ("the disk hangs, twice, and answers again", hung),
-        ("the queue's folder used by another daemon", locked),
+        ("the queue's directory used by another daemon", locked),
         ("a queue of a newer version", newer),
     ]);
 }
@@ -45,10 +45,10 @@ fn full() -> Result<String> {
     let mut stage = stage_in(&space, folder)?;
     let (filler, since) = (space.path("queue/filler"), now());
     fill(&filler)?;
-    stage.said(since, "ticks cannot be kept on disk")?;
+    stage.said(since, "cannot write ticks to disk")?;
     stage.ticks(4)?;
     fs::remove_file(&filler)?;
-    stage.said(since, "ticks are kept on disk again")?;
+    stage.said(since, "ticks are written to disk again")?;
     // What had missed its commit goes along with the next.
     stage.ticks(2)?;
     let undurable = stage.counter("queue.gauge-undurable")?;
@@ -113,9 +113,9 @@ fn hung() -> Result<String> {
     let ticks = ticks.context("no ticks_run")?.1;
     let stored = || Series::read(&ticks).is_ok_and(|series| series.at(newest).is_some());
     wait::until("a tick that is not on disk", Duration::from_secs(4), stored)?;
-    ensure!(!stage.collected.said(since, "ticks are kept on disk again"), "it was not frozen long enough");
+    ensure!(!stage.collected.said(since, "ticks are written to disk again"), "it was not frozen long enough");
     thaw(&stage.folder)?;
-    stage.said(since, "ticks are kept on disk again")?;
+    stage.said(since, "ticks are written to disk again")?;
     stage.ticks(2)?;
     let undurable = stage.counter("queue.gauge-undurable")?;
     ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
@@ -135,7 +135,7 @@ fn hung() -> Result<String> {
     stage.connected(frozen)?;
     stage.said(frozen, "a kept tick cannot be read now")?;
     thaw(&stage.folder)?;
-    stage.said(frozen, "ticks are kept on disk again")?;
+    stage.said(frozen, "ticks are written to disk again")?;
     stage.ticks(2)?;
     Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
 }
@@ -163,7 +163,7 @@ fn locked() -> Result<String> {
     let lines = second.lines();
     ensure!(ended.status.code() == Some(1), "{}: {lines:#?}", ended.status);
     ensure!(
-        lines.len() == 1 && lines.concat().contains(&format!("process {pid} uses this folder")),
+        lines.len() == 1 && lines.concat().contains(&format!("process {pid} uses this directory")),
         "{lines:#?}"
     );
     ensure!((5.0..8.0).contains(&took) && sink.accepted() == 0, "after {took:.1} s");

@@ -50,11 +50,11 @@ fn flood(stream: &mut TcpStream, start: &[u8], piece: &[u8]) -> std::io::Result<
 
 const CASES: [(&str, Manner, &str); 14] = [
     ("garbage", |stream| stream.write_all(b"\x16\x03\x01 what is this\r\n\r\n"), "not HTTP"),
-    ("closes at once", |_| Ok(()), "closed before an answer came"),
+    ("closes at once", |_| Ok(()), "closed before a response came"),
     (
         "no json",
         |stream| stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
-        "not an answer of slurmrestd",
+        "not a response of slurmrestd",
     ),
     (
         "other json",
@@ -62,11 +62,11 @@ const CASES: [(&str, Manner, &str); 14] = [
         "no statistics",
     ),
     (
-        "half an answer",
+        "half a response",
         |stream| stream.write_all(&[HEAD, b"{\"statistics\":{\"req_time\":1,"].concat()),
         "before it was complete",
     ),
-    ("100 MB of spaces", |stream| flood(stream, b"{", b" "), "the answer "),
+    ("100 MB of spaces", |stream| flood(stream, b"{", b" "), "the response "),
     ("100 MB of text", |stream| flood(stream, b"{\"statistics\":\"", b"x"), "has a longer text than"),
     ("100 MB of a name", |stream| flood(stream, b"{\"", b"x"), "has a longer text than"),
     (
@@ -74,7 +74,7 @@ const CASES: [(&str, Manner, &str); 14] = [
         |stream| flood(stream, b"{\"statistics\":{\"rpcs_by_user\":[{}", b",{}"),
         "incomplete",
     ),
-    ("100 MB of depth", |stream| flood(stream, b"{\"statistics\":", b"["), "not an answer of slurmrestd"),
+    ("100 MB of depth", |stream| flood(stream, b"{\"statistics\":", b"["), "not a response of slurmrestd"),
     (
         "one byte a second",
         |stream| {
@@ -92,7 +92,7 @@ const CASES: [(&str, Manner, &str); 14] = [
             wait::pause(Duration::from_secs(60));
             Ok(())
         },
-        "an answer did not come within",
+        "a response did not come within",
     ),
     (
         "redirects",

@@ -167,7 +167,7 @@ fn waiting() -> Row {
             ),
             waits(
                 "Wait before start",
-                "How long the jobs that started since the last round had been eligible. There is no point if none started.",
+                "How long the jobs that started since the last round had been eligible. There is not published if none started.",
                 "started_wait",
             ),
             series(

@@ -26,7 +26,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 fn main() -> Result<()> {
-    let folder = PathBuf::from(std::env::args_os().nth(1).context("into which folder?")?);
+    let folder = PathBuf::from(std::env::args_os().nth(1).context("into which directory?")?);
     fs::create_dir_all(folder.join("alerting"))?;
     let all = [
         overview::dashboard(),

@@ -96,7 +96,7 @@ fn now() -> Row {
 
 /// Red by share: one broken node of a thousand is no alarm.
 pub(crate) fn nodes_out() -> Panel {
-    stat("Nodes out", "Nodes that are down, and nodes that are drained or draining, as a share of all nodes.")
+    stat("Nodes out", "The percentage of nodes that are down, drained or draining.")
         .curve("down", &nodes_in(DOWN))
         .curve("drained", &nodes_in(DRAINED))
         .unit("percentunit")

@@ -20,7 +20,7 @@ pub(crate) fn dashboard() -> Dashboard {
 fn note() -> Row {
     top(vec![text(
         "",
-        "Needs the collector **associations**, which is off by default. Limits that are not set have no line.",
+        "Requires the **associations** collector, which is disabled by default. Limits that are not set are not drawn.",
     )])
 }
 
@@ -110,7 +110,7 @@ fn fairshare() -> Row {
                 .min(0.0)
                 .max(1.0)
                 .survey(),
-            table("Usage of the share", "The account's usage as a percentage of its share. Above 100 %, it has used more than its \
+            table("Usage of the share", "The account's usage as a percentage of its share. Above 100%, it has used more than its \
                    share.", "Account")
                 .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
                 .unit("percent")
@@ -137,14 +137,14 @@ fn limits() -> Row {
         vec![
             series(
                 "Running jobs of GrpJobs",
-                "At 100 %, the account's other jobs wait because of this limit.",
+                "At 100%, the account's other jobs wait because of this limit.",
             )
             .each(&share("account.$account", "jobs_running", "grp_jobs", "-2"))
             .unit("percent")
             .min(0.0)
             .survey()
             .worry(90.0, 100.0),
-            series("Submitted jobs of GrpSubmitJobs", "At 100 %, the next sbatch is refused.")
+            series("Submitted jobs of GrpSubmitJobs", "At 100%, the next sbatch is refused.")
                 .each(&share("account.$account", "submit_jobs", "grp_submit_jobs", "-2"))
                 .unit("percent")
                 .min(0.0)
@@ -161,7 +161,7 @@ fn limits() -> Row {
             .worry(90.0, 100.0),
             series(
                 "TRES-minutes of GrpTRESMins",
-                "Usage after decay as a percentage of the limit. At 100 %, no job of the account starts.",
+                "Usage after decay as a percentage of the limit. At 100%, no job of the account starts.",
             )
             .named(&tres("used_mins", "grp_tres_mins"))
             .unit("percent")
@@ -184,7 +184,7 @@ fn qos() -> Row {
                 .survey(),
             series(
                 "Running jobs of a QOS's GrpJobs",
-                "At 100 %, the other jobs of the QOS wait because of this limit.",
+                "At 100%, the other jobs of the QOS wait because of this limit.",
             )
             .each(&share("qos.$qos", "jobs_running", "grp_jobs", "-2"))
             .unit("percent")

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 fn demo() -> Result<()> {
     let terminal = std::io::stdout().is_terminal();
     say(
-        "\nA Slurm cluster, a Carbon, and slurm-graphite between them, all in a temporary folder on 127.0.0.1.\n\n",
+        "\nA Slurm cluster, a Carbon, and slurm-graphite between them, all in a temporary directory on 127.0.0.1.\n\n",
     )?;
     let start = Instant::now();
     let mut sandbox = Sandbox::start()?;

@@ -276,8 +276,8 @@ fn disk_full(soak: &mut Soak) -> Result<()> {
     fs::remove_file(&filler)?;
     soak.stage.tick()?;
     // A log that had room for them already does not grow.
-    if soak.stage.collected.said(since, "ticks cannot be kept on disk") {
-        soak.stage.said(since, "ticks are kept on disk again")?;
+    if soak.stage.collected.said(since, "cannot write ticks to disk") {
+        soak.stage.said(since, "ticks are written to disk again")?;
     }
     soak.stage.tick()
 }

@@ -141,7 +141,7 @@ impl QueueState {
                 self.kept.send_if_modified(|kept| std::mem::replace(kept, ticket.max(*kept)) < ticket);
                 self.status.file_bytes = file_bytes;
                 if std::mem::take(&mut self.said_undurable) {
-                    info!("ticks are kept on disk again");
+                    info!("ticks are written to disk again");
                 }
                 for id in dropped {
                     self.evict(id);
@@ -158,7 +158,7 @@ impl QueueState {
             Event::Failed { appended, error } => {
                 self.set_durable(false);
                 if !std::mem::replace(&mut self.said_undurable, true) {
-                    error!(%error, "ticks cannot be kept on disk; they are in memory only until the disk can be written again");
+                    error!(%error, "cannot write ticks to disk; keeping them in memory until the disk is writable again");
                 }
                 appended.into_iter().for_each(|id| self.publish(id));
             }

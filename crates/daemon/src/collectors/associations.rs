@@ -116,7 +116,7 @@ const SHARES: &[Metric<Association>] = &[
             SharesRaw::Shares(shares) => Some(shares.into()),
             SharesRaw::None | SharesRaw::Parent => None,
         },
-        meaning: "RawShares: its shares, compared with those of its siblings; no point if it has its parent's" },
+        meaning: "RawShares: its shares, compared with those of its siblings; not published if it has its parent's" },
     Metric { leaf: "shares_norm", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.shares_norm),
         meaning: "NormShares: its share of the cluster" },
     Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |a| number(a.usage_raw),

@@ -28,7 +28,7 @@ const METRICS: &[Metric<Controller>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| number(c.up),
         meaning: "whether it answered" },
     Metric { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| c.elapsed.and_then(number).filter(|_| c.up),
-        meaning: "time until it answered; no point without an answer" },
+        meaning: "time until it answered; not published without a response" },
 ];
 
 impl Collect<SurveyReplies> for ControllersCollector {

@@ -80,7 +80,7 @@ impl Collect<TickOutcome> for Health {
 #[rustfmt::skip]
 const METRICS: &[Metric<HealthValues>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| number(k.up),
-        meaning: "whether slurmctld answered at this tick; no point if a reload of the configuration cut the reading short. Alert: 0 for 3 ticks" },
+        meaning: "whether slurmctld answered at this tick; not published if a reload of the configuration cut the reading short. Alert: 0 for 3 ticks" },
     Metric { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| number(k.seconds_since_reading),
         meaning: "time since the last tick at which slurmctld answered, 0 if it answered now; no point before the first answer. Alert: above 300" },
     Metric { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| number(k.threads_fraction),

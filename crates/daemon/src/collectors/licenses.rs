@@ -36,11 +36,11 @@ struct LicensesCollector;
 #[rustfmt::skip]
 const METRICS: &[Metric<License>] = &[
     Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| number(l.total),
-        meaning: "total number of licences; no point if there is no limit" },
+        meaning: "total number of licences; not published if there is no limit" },
     Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| number(l.used),
         meaning: "licences in use by jobs" },
     Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| number(l.free),
-        meaning: "licences that are free; no point if there is no limit" },
+        meaning: "licences that are free; not published if there is no limit" },
     Metric { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| number(l.reserved),
         meaning: "licences in reservations" },
 ];

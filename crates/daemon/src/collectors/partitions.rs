@@ -68,7 +68,7 @@ const STATE: &[Metric<Partition>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "up"),
         meaning: "whether it accepts jobs and starts them" },
     Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "down"),
-        meaning: "whether it accepts jobs, but does not start them" },
+        meaning: "whether the partition accepts jobs without starting them" },
     Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "drain"),
         meaning: "whether it starts jobs, but accepts no new ones" },
     Metric { leaf: "inactive", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "inactive"),

@@ -46,9 +46,9 @@ const METRICS: &[Metric<ReservationsNow>] = &[
     Metric { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()),
         meaning: "cores in active reservations" },
     Metric { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
-        meaning: "time until the next reservation begins; no point if none is planned" },
+        meaning: "time until the next reservation begins; not published if none is planned" },
     Metric { leaf: "seconds_to_end", unit: "s", rollup: Rollup::Average, value: |s| s.soonest_end(),
-        meaning: "time until the next active reservation ends; no point if none is active" },
+        meaning: "time until the next active reservation ends; not published if none is active" },
 ];
 
 impl Collect<SurveyReplies> for ReservationsCollector {

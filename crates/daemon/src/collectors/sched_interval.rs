@@ -139,7 +139,7 @@ const METRICS: &[Metric<IntervalValues>] = &[
     Metric { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_depth_try),
         meaning: "mean number of jobs that such a cycle tried to start" },
     Metric { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_queue_len),
-        meaning: "mean number of entries in such a cycle's queue (see `bf_queue_length`); no point if a cycle was running at either reading" },
+        meaning: "mean number of entries in such a cycle's queue (see `bf_queue_length`); not published if a cycle was running at either reading" },
     Metric { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_table_size),
         meaning: "mean number of time slots that such a cycle used for planning" },
     Metric { leaf: "bf_cycles_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| rate(k, |i| i.bf.count),

@@ -41,7 +41,7 @@ pub(crate) enum ProcessError {
     NotInitialized { status: String, said: LastLines },
     #[error("{} was not ready within {} s{said}", .said.speaker, .deadline.as_secs_f64())]
     NotReady { deadline: Duration, said: LastLines },
-    #[error("the reader gave no answer within {} s and was killed{}{said}", .deadline.as_secs_f64(), .said.speaker.may_hang())]
+    #[error("the reader gave no response within {} s and was killed{}{said}", .deadline.as_secs_f64(), .said.speaker.may_hang())]
     Silent { deadline: Duration, said: LastLines },
     #[error("unexpected output of the reader: {0}")]
     Nonsense(String),
@@ -129,7 +129,7 @@ impl Process {
                 );
                 return Err(ProcessError::Nonsense(text));
             }
-            _ => return Err(ProcessError::Nonsense("an answer before its hello".to_owned())),
+            _ => return Err(ProcessError::Nonsense("a response before its hello".to_owned())),
         }
         Ok(process)
     }
@@ -173,7 +173,7 @@ impl Process {
             }
             Answer::Failure(failure) if failure.id == request.id => Ok(Answer::Failure(failure)),
             hello @ Answer::Hello(_) => Ok(hello),
-            _ => Err(ProcessError::Nonsense("an answer to another request".to_owned())),
+            _ => Err(ProcessError::Nonsense("a response to another request".to_owned())),
         }
     }
 

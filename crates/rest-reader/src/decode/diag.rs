@@ -135,7 +135,7 @@ impl Members for Diag {
             return Ok(false);
         }
         if self.statistics.is_some() {
-            return Err(wrong("the answer has statistics twice"));
+            return Err(wrong("the response contains the statistics twice"));
         }
         let mut reading = ReadingDiag {
             version: self.version,
@@ -155,7 +155,7 @@ impl Members for Diag {
     }
 
     fn end<E: Error>(&mut self) -> Result<(), E> {
-        if self.statistics.is_some() { Ok(()) } else { Err(wrong("there are no statistics in the answer")) }
+        if self.statistics.is_some() { Ok(()) } else { Err(wrong("the response contains no statistics")) }
     }
 }
 

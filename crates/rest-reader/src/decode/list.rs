@@ -53,7 +53,7 @@ impl<L: ListAnswer> Members for Listed<L> {
 
     fn end<E: Error>(&mut self) -> Result<(), E> {
         if !self.is_there {
-            return Err(wrong(format_args!("there are no {} in the answer", L::NAME)));
+            return Err(wrong(format_args!("the response contains no {}", L::NAME)));
         }
         self.list.end(self.last_update);
         Ok(())

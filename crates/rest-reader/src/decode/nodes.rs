@@ -184,7 +184,7 @@ impl ListAnswer for NodesAnswer {
             });
         }
         if self.names > MOST_NAMES {
-            return Err("the answer has too many partitions, states and types of GPUs".to_owned());
+            return Err("the response contains too many partitions, states and GPU types".to_owned());
         }
         Ok(())
     }

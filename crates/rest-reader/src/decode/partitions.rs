@@ -31,7 +31,7 @@ impl ListAnswer for Partitions {
 
     fn add(&mut self, partition: Partition) -> Result<(), String> {
         if self.partitions.len() >= MOST_PARTITIONS {
-            return Err("the answer has too many partitions".to_owned());
+            return Err("the response contains too many partitions".to_owned());
         }
         self.partitions.push(partition);
         Ok(())

@@ -71,7 +71,7 @@ fn queue() -> Vec<Rule> {
     vec![
         Rule {
             name: "undurable",
-            title: "Ticks are not kept on disk",
+            title: "Ticks are not written to disk",
             severity: "warning",
             reason: "Any such tick, if queue.dir is set. The disk was full or damaged, or did not answer in time.",
             summary: "In the last 15 minutes, {{ .Values.B }} ticks were sent before they were written to disk.",

@@ -336,7 +336,7 @@ async fn a_folder_of_another_process_is_refused_with_its_id_and_one_that_ends_is
     first.locked().await.unwrap();
     let (start, second) = (Instant::now(), queue_in(dir.path()));
     let error = second.locked().await.unwrap_err().to_string();
-    assert!(error.contains(&format!("process {} uses this folder", std::process::id())), "{error}");
+    assert!(error.contains(&format!("process {} uses this directory", std::process::id())), "{error}");
     assert!(start.elapsed() >= Duration::from_secs(5), "{:?}", start.elapsed());
     let third = queue_in(dir.path());
     let (ended, locked) = tokio::join!(first.close(), third.locked());

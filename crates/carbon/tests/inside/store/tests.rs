@@ -546,7 +546,7 @@ fn a_folder_is_one_processs() {
     let error = disk::lock(dir.path()).unwrap_err();
     let pid = std::process::id();
     assert!(matches!(&error, StoreError::Locked { pid: Some(its), .. } if *its == pid), "{error}");
-    assert!(error.to_string().contains(&format!("process {pid} uses this folder")), "{error}");
+    assert!(error.to_string().contains(&format!("process {pid} uses this directory")), "{error}");
     drop(lock);
     disk::lock(dir.path()).unwrap();
 }

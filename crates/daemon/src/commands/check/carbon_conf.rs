@@ -49,7 +49,7 @@ pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
         others.get_or_insert_with(|| format!("not in {}; give --storage-schemas FILE", USUAL.join(" or ")));
     }
     Err(others.unwrap_or_else(|| {
-        "Carbon is on another host; copy its configuration folder here and give --storage-schemas FILE"
+        "Carbon is on another host; copy its configuration directory here and give --storage-schemas FILE"
             .to_owned()
     }))
 }

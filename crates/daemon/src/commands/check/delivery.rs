@@ -91,7 +91,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
         ),
         Err(error @ ConnectionError::Truncated) => (
             error.to_string(),
-            "Without close_notify its answer proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false.",
+            "Without close_notify its response proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false.",
         ),
         Err(_) if speaks_tls(to).await => plain_to_tls(),
         Err(error) => (

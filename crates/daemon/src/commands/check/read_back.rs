@@ -72,7 +72,7 @@ async fn ask(url: &Url, path: &str, timestamp: i64) -> Result<Vec<f64>> {
         stream.write_all(request.as_bytes()).await?;
         stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await
     };
-    timeout(LIMIT, exchange).await.map_err(|_| anyhow!("no answer within {} s", LIMIT.as_secs()))??;
+    timeout(LIMIT, exchange).await.map_err(|_| anyhow!("no response within {} s", LIMIT.as_secs()))??;
     values(&answer)
 }
 
@@ -85,13 +85,13 @@ fn by_tags(tagged: &str) -> String {
 /// The values in an answer of /render: `[{"datapoints": [[value, time], …]}]`.
 fn values(answer: &[u8]) -> Result<Vec<f64>> {
     let text = String::from_utf8_lossy(answer);
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| anyhow!("its answer is not HTTP"))?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(|| anyhow!("its response is not HTTP"))?;
     let status = head.split_whitespace().nth(1).unwrap_or_default();
     if status != "200" {
         bail!("graphite-web answers {}", head.lines().next().unwrap_or_default());
     }
     let series: serde_json::Value =
-        serde_json::from_str(body).map_err(|_| anyhow!("its answer is not JSON: is this graphite-web?"))?;
+        serde_json::from_str(body).map_err(|_| anyhow!("its response is not JSON: is this graphite-web?"))?;
     let points = series.as_array().into_iter().flatten().filter_map(|one| one.get("datapoints")?.as_array());
     Ok(points.flatten().filter_map(|point| point.get(0)?.as_f64()).collect())
 }

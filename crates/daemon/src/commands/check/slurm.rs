@@ -182,7 +182,7 @@ async fn slurm_conf(config: &Config, report: &mut Report) -> Result<Option<Slurm
             Err(error) => {
                 report.wrong(
                     &format!("slurm.conf: {name}: {error}{how}"),
-                    "The daemon's user must be able to read it and to enter every folder above it.",
+                    "The user that the daemon runs as needs read permission on it and search permission (x) on every parent directory.",
                 )?;
                 return Ok(None);
             }

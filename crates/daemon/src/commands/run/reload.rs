@@ -117,7 +117,7 @@ impl Daemon {
             (self.health.standby, self.health.handover) = (None, None);
         }
         if config.queue.dir != self.config.queue.dir {
-            warn!("queue.dir has changed; the new folder is used after a restart of the daemon");
+            warn!("queue.dir has changed; the new directory is used after a restart of the daemon");
         }
         self.change_destinations(&config);
         let third = self.dbd_source().map_or(0, Source::restarts);

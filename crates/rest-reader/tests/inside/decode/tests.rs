@@ -303,7 +303,7 @@ proptest! {
         }
         let _ = read(&text[..], Diag::new(42, true, true));
         let end = cut.index(text.len());
-        prop_assert!(read(&text[..end], Diag::new(42, true, true)).is_err(), "half an answer");
+        prop_assert!(read(&text[..end], Diag::new(42, true, true)).is_err(), "half a response");
     }
 
     #[test]

@@ -249,7 +249,7 @@ fn a_controller_is_up_or_down_by_the_word_of_its_version() {
         let found = listed(version, &json!([row(true), row(false)]), Vec::<Controller>::new());
         let up: Vec<_> = found.iter().map(|controller| (controller.index, controller.up)).collect();
         assert_eq!(up, [(0, true), (1, false)], "v0.0.{version}");
-        assert_eq!(found[0].elapsed, (version >= 39).then_some(5), "no answer time of 0");
+        assert_eq!(found[0].elapsed, (version >= 39).then_some(5), "no response time of 0");
     }
 }
 
