@@ -7,7 +7,7 @@ use slurm_snapshot::{FINAL_STATES, ReplyKind};
 
 use super::{Collector, Paths, Start};
 use crate::finished::{Counts, Figures, Levels, Spread, Tally};
-use crate::metric::{Leaves, Metric, Points, Rollup, Totals, number};
+use crate::metric::{Leaves, Metric, MetricTotals, Points, Rollup, number};
 use crate::settings::{Setting, Settings, Value};
 
 const WINDOW: Setting = Setting {
@@ -240,9 +240,9 @@ const SUMS: &[Metric<Tally>] = &[
 ];
 
 /// What a level's work is.
-const WORK: (&(dyn Leaves + Sync), Totals<Tally>) = (&(SUMS, SPREADS), TOTALS);
+const WORK: (&(dyn Leaves + Sync), MetricTotals<Tally>) = (&(SUMS, SPREADS), TOTALS);
 
-const TOTALS: Totals<Tally> = Totals(SUMS);
+const TOTALS: MetricTotals<Tally> = MetricTotals(SUMS);
 
 #[rustfmt::skip]
 const SPREADS: &[Metric<Figures>] = &[
