@@ -57,7 +57,7 @@ pub(crate) struct Leaf {
 }
 
 /// The same metrics as sums since the first start: their leaves end in `_total`.
-pub(crate) struct Totals<T: 'static>(pub(crate) &'static [Metric<T>]);
+pub(crate) struct MetricTotals<T: 'static>(pub(crate) &'static [Metric<T>]);
 
 /// Where a collector's points go: the tick's batch, below its prefix.
 pub(crate) struct Points<'a> {
@@ -80,7 +80,7 @@ impl Points<'_> {
     }
 
     /// The same of sums since the first start.
-    pub(crate) fn push_totals<T>(&mut self, below: &str, Totals(metrics): Totals<T>, of: &T) {
+    pub(crate) fn push_totals<T>(&mut self, below: &str, MetricTotals(metrics): MetricTotals<T>, of: &T) {
         for metric in metrics {
             if let Some(value) = (metric.value)(of) {
                 let path = [self.prefix, ".", below, ".gauge-", metric.leaf, "_total"];
@@ -91,18 +91,18 @@ impl Points<'_> {
 }
 
 /// What a value is made of. Graphite's values are floats: whole numbers stay exact up to 2^53.
-pub(crate) trait Number {
+pub(crate) trait AsNumber {
     fn number(self) -> Option<f64>;
 }
 
 /// A metric's value, as it is published.
-pub(crate) fn number(value: impl Number) -> Option<f64> {
+pub(crate) fn number(value: impl AsNumber) -> Option<f64> {
     value.number()
 }
 
 macro_rules! impl_number {
     ($($of:ty: $f64:expr),+ $(,)?) => {$(
-        impl Number for $of {
+        impl AsNumber for $of {
             fn number(self) -> Option<f64> {
                 Some($f64(self))
             }
@@ -112,13 +112,13 @@ macro_rules! impl_number {
 
 impl_number!(bool: f64::from, u16: f64::from, u32: f64::from, f64: f64::from, u64: exact_f64, i64: signed);
 
-impl<N: Number> Number for Option<N> {
+impl<N: AsNumber> AsNumber for Option<N> {
     fn number(self) -> Option<f64> {
         self?.number()
     }
 }
 
-impl Number for usize {
+impl AsNumber for usize {
     fn number(self) -> Option<f64> {
         u64::try_from(self).ok()?.number()
     }
@@ -144,7 +144,7 @@ impl<T: ?Sized> Leaves for &[Metric<T>] {
     }
 }
 
-impl<T> Leaves for Totals<T> {
+impl<T> Leaves for MetricTotals<T> {
     fn leaves(&self) -> Vec<Leaf> {
         let leaf = |&Metric { leaf, unit, .. }: &Metric<T>| Leaf {
             leaf: format!("{leaf}_total").into(),

@@ -26,22 +26,15 @@ pub(crate) unsafe fn from_reply(reply: &stats_info_response_msg_t, rpc: bool) ->
     });
 
     #[cfg(slurm_ge_2311)]
-    let schedule_exit = {
-        // SAFETY: the caller promises that schedule_exit is NULL or as long as schedule_exit_cnt says.
-        let exits = unsafe { slice(reply.schedule_exit, reply.schedule_exit_cnt, MAX_EXITS) };
-        Some(exits.to_vec())
-    };
+    let [schedule_exit, bf_exit] =
+        [(reply.schedule_exit, reply.schedule_exit_cnt), (reply.bf_exit, reply.bf_exit_cnt)].map(
+            |(exits, count)| {
+                // SAFETY: the caller promises that each is NULL or as long as its count says.
+                Some(unsafe { slice(exits, count, MAX_EXITS) }.to_vec())
+            },
+        );
     #[cfg(not(slurm_ge_2311))]
-    let schedule_exit = None;
-
-    #[cfg(slurm_ge_2311)]
-    let bf_exit = {
-        // SAFETY: the caller promises that bf_exit is NULL or as long as bf_exit_cnt says.
-        let exits = unsafe { slice(reply.bf_exit, reply.bf_exit_cnt, MAX_EXITS) };
-        Some(exits.to_vec())
-    };
-    #[cfg(not(slurm_ge_2311))]
-    let bf_exit = None;
+    let [schedule_exit, bf_exit] = [None, None];
 
     #[cfg(slurm_ge_2405)]
     let rpc_queue_enabled = Some(reply.rpc_queue_enabled != 0);

@@ -7,7 +7,7 @@ use slurm_snapshot::{FINAL_STATES, ReplyKind};
 
 use super::{Collector, Paths, Start};
 use crate::finished::{Counts, Figures, Levels, Spread, Tally};
-use crate::metric::{Leaves, Metric, Points, Rollup, Totals, number};
+use crate::metric::{Leaves, Metric, MetricTotals, Points, Rollup, number};
 use crate::settings::{Setting, Settings, Value};
 
 const WINDOW: Setting = Setting {
@@ -270,7 +270,7 @@ const SUMS: &[Metric<Tally>] = &[
 /// What a level's work is.
 const WORK: (&(dyn Leaves + Sync), &(dyn Leaves + Sync)) = (&(SUMS, SPREADS), &(TOTALS, (USED, USED_TOTALS)));
 
-const TOTALS: Totals<Tally> = Totals(SUMS);
+const TOTALS: MetricTotals<Tally> = MetricTotals(SUMS);
 
 #[rustfmt::skip]
 const USED: &[Metric<Tally>] = &[
@@ -279,7 +279,7 @@ const USED: &[Metric<Tally>] = &[
                   cpu_seconds it is their CPU efficiency" },
 ];
 
-const USED_TOTALS: Totals<Tally> = Totals(USED);
+const USED_TOTALS: MetricTotals<Tally> = MetricTotals(USED);
 
 #[rustfmt::skip]
 const SPREADS: &[Metric<Figures>] = &[
