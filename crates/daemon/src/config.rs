@@ -327,7 +327,7 @@ impl Config {
     pub(crate) fn not_a_controller(&self, hosts: &[String]) -> Problems {
         let text = format!(
             "this host, {}, is none of SlurmctldHost ({}), neither by name nor by address; run the daemon on those hosts, or remove \
-             `follow`. If one address moves between the hosts (SlurmctldHost=a,b(address)), whatever moves it must start and stop this \
+             `follow`. If one address moves between the hosts (SlurmctldHost=a,b(address)), what moves it must start and stop this \
              daemon together with slurmctld",
             crate::prefix::host(),
             hosts.join(", ")
