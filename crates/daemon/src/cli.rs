@@ -147,8 +147,8 @@ pub(crate) enum MetricsFormat {
     Json,
 }
 
-/// Where the configuration comes from; a flag overrides the file's value. These are all options; a command has those that mean
-/// something to it.
+/// The source of the configuration. A flag overrides the file's value. These are all options; a command has only those
+/// that it uses.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -31,7 +31,7 @@ struct Running<C: ?Sized> {
 }
 
 impl Collecting {
-    /// Begins with those that are on; `memory` gives what each had to remember.
+    /// Starts the enabled collectors; `memory` gives what each had remembered.
     pub(crate) fn start(
         interval: u32,
         collectors: &Collectors,
@@ -40,7 +40,7 @@ impl Collecting {
         Self::default().restart(interval, collectors, |_| false, memory)
     }
 
-    /// The same with other settings: those that are the same for `stays` continue with all that they have counted.
+    /// The same with other settings. Collectors that `stays` accepts continue with everything that they have counted.
     pub(crate) fn restart(
         self,
         interval: u32,
@@ -107,13 +107,13 @@ impl Collecting {
         debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
     }
 
-    /// What a survey of this role must ask for: for each collector that it would be for, and every how many seconds that is due.
+    /// What a survey of this role must request, with its collectors and the number of seconds after which each is due.
     pub(crate) fn survey(&self, role: Role, due: DueCollectors) -> Vec<(Needs, u32)> {
         let due = self.of(role).filter(|running| due.includes(running.every));
         due.map(|running| (running.needs(), running.every)).collect()
     }
 
-    /// What all collectors together need of this role's surveys; `None` where none takes part in them.
+    /// What all collectors together need from this role's surveys; `None` if none takes part.
     pub(crate) fn needs(&self, role: Role) -> Option<Needs> {
         self.of(role).map(Running::needs).reduce(|all, needs| all.and(&needs))
     }
@@ -122,7 +122,7 @@ impl Collecting {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
-    /// What must be remembered, by the collector's name, where it has changed.
+    /// The memories that have changed, by the collector's name.
     pub(crate) fn changed_memories(&mut self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         let ticks = self.ticks.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
         let surveys = self.surveys.iter_mut().map(|it| (it.name, it.collector.changed_memory()));

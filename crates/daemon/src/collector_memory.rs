@@ -43,7 +43,7 @@ impl Memories {
         Self { dir, kept: Arc::default() }
     }
 
-    /// Reads what these collectors had to remember, for [`PATIENCE`]: they start again where the disk hangs.
+    /// Reads what these collectors had remembered, for at most [`PATIENCE`]. If the disk hangs, they start without it.
     pub(crate) async fn read(&self, names: Vec<&'static str>) {
         let Some(dir) = self.dir.clone() else { return };
         let kept = Arc::clone(&self.kept);
@@ -66,7 +66,7 @@ impl Memories {
         }
     }
 
-    /// What the collector `name` had to remember, as far as that has been read or kept.
+    /// What the collector `name` had remembered, as far as it has been read or stored.
     pub(crate) fn recall(&self, name: &str) -> Option<String> {
         lock(&self.kept).latest.get(name).cloned()
     }

@@ -29,18 +29,18 @@ mod slurmdbd;
 
 pub(crate) use self::finished::{FinishedSettings, batch as finished_batch, paths as finished_paths};
 
-/// A kind of metrics that can be had or not.
+/// A kind of metrics that can be enabled or disabled.
 pub(crate) struct Collector {
     /// Its file, and its table in the configuration, `[collectors.NAME]`.
     pub(crate) name: &'static str,
-    /// What the shipped configuration says about it.
+    /// Its comment in the shipped configuration.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
     pub(crate) comment: &'static str,
     /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
     pub(crate) settings: &'static [Setting],
     /// Every path that it may make.
     pub(crate) paths: &'static [Paths],
-    /// What it is made of: the statistics of every tick, or replies of surveys.
+    /// Its input: the statistics of every tick, or replies of surveys.
     pub(crate) replies: &'static [ReplyKind],
     /// One that begins.
     pub(crate) start: Start,
@@ -61,12 +61,12 @@ pub(crate) struct Begin<'a> {
     /// Seconds between two ticks.
     pub(crate) interval: u32,
     pub(crate) settings: &'a Settings,
-    /// What this collector had to remember when the daemon last ended.
+    /// What this collector had remembered when the daemon last ended.
     pub(crate) memory: Option<&'a str>,
 }
 
 impl Collector {
-    /// Whether it has rounds of its own, and does not take part in every tick.
+    /// Whether it has its own rounds instead of taking part in every tick.
     pub(crate) fn is_survey(&self) -> bool {
         !matches!(self.start, Start::Tick(_))
     }
@@ -90,7 +90,7 @@ impl Collector {
 
 /// The paths below one level, for the documentation.
 pub(crate) struct Paths {
-    /// Behind the prefix; what varies in angle brackets: `slurm_rpc_stats.type.<type>`.
+    /// The part after the prefix, with variable nodes in angle brackets: `slurm_rpc_stats.type.<type>`.
     pub(crate) below: &'static str,
     /// One sentence or two for the documentation.
     pub(crate) about: &'static str,
@@ -119,7 +119,7 @@ impl TickOutcome {
     }
 }
 
-/// A collector at work, and what it makes points of.
+/// A running collector, by its input.
 pub(crate) trait Collect<Input>: Send {
     /// What its replies must hold.
     fn options(&self) -> ReplyOptions {
@@ -141,7 +141,7 @@ pub(crate) type TickCollector = dyn Collect<TickOutcome>;
 /// One that takes part in surveys.
 pub(crate) type SurveyCollector = dyn Collect<SurveyReplies>;
 
-/// Every collector there is, in the documentation's order.
+/// All collectors, in the documentation's order.
 pub(crate) const COLLECTORS: &[Collector] = &[
     sched_stats::COLLECTOR,
     sched_interval::COLLECTOR,

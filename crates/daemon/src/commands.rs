@@ -39,7 +39,7 @@ const IMPATIENT: Duration = Duration::from_secs(4);
 /// After this time a command that still waits says what it waits for.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(2);
 
-/// Carries a command out.
+/// Executes a command.
 pub(crate) fn execute(command: Command) -> Result<()> {
     match command {
         Command::Run { options, replay: None } => run::run(&options),

@@ -40,12 +40,12 @@ const YEAR: Duration = Duration::from_secs(31_557_600);
 /// Everything that `slurm-graphite` can be told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Config {
-    /// The file that it was read from; `None`: flags and defaults alone.
+    /// The file that it was read from; `None`: only flags and defaults.
     pub(crate) file: Option<PathBuf>,
     /// Seconds between two ticks.
     pub(crate) interval: u32,
     pub(crate) prefix: Prefix,
-    /// How long the end may take to send what is left.
+    /// How long the daemon may take at its end to send what is left.
     pub(crate) drain_timeout: Duration,
     pub(crate) slurm: SlurmSettings,
     pub(crate) queue: QueueSettings,
@@ -54,7 +54,7 @@ pub(crate) struct Config {
     pub(crate) log: LogSettings,
 }
 
-/// What keeps ticks until every destination is done with them.
+/// The queue, which keeps ticks until every destination is done with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueueSettings {
     /// `None`: in memory.
@@ -124,7 +124,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What `file` says, with `flags` over it.
+    /// The configuration in `file`, with `flags` overriding it.
     pub(crate) fn load(file: ConfigFile, flags: &Flags) -> Result<Self, Problems> {
         let ConfigFile { path, text } = file;
         match Self::parse(&text, flags) {
@@ -323,11 +323,11 @@ impl Config {
         }
     }
 
-    /// That this host is none of these controllers, so that there is nothing to follow.
+    /// The problem that this host is none of these controllers, so that there is nothing to follow.
     pub(crate) fn not_a_controller(&self, hosts: &[String]) -> Problems {
         let text = format!(
             "this host, {}, is none of SlurmctldHost ({}), neither by name nor by address; run the daemon on those hosts, or remove \
-             `follow`. If one address moves between the hosts (SlurmctldHost=a,b(address)), whatever moves it must start and stop this \
+             `follow`. If one address moves between the hosts (SlurmctldHost=a,b(address)), what moves it must start and stop this \
              daemon together with slurmctld",
             crate::prefix::host(),
             hosts.join(", ")
@@ -340,7 +340,7 @@ impl Config {
         !self.carbon.is_empty() && self.carbon.iter().all(|to| to.names != MetricNames::Paths)
     }
 
-    /// That a daemon has somewhere to send to.
+    /// Checks that a daemon has a destination.
     pub(crate) fn with_destination(self) -> Result<Self, Problems> {
         if self.carbon.is_empty() {
             let text = "nowhere to send to; give --carbon HOST:2004, or [[carbon]] with address = \"HOST:2004\" in the file";

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Setting {
     pub(crate) key: &'static str,
     pub(crate) default: Value,
-    /// What the shipped configuration says about it.
+    /// Its comment in the shipped configuration.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
     pub(crate) comment: &'static str,
 }

@@ -9,6 +9,8 @@ use super::blocks::{documents, top};
 /// A turn, and what is usually meant.
 const BANNED: &[(&str, &str)] = &[
     ("anew", "again"),
+    ("beside", "next to, compared with"),
+    ("in vain", "without success"),
     ("whoever", "anyone who"),
     ("for long", "for a long time, sustained"),
     ("of all time", "of the wall-clock time"),

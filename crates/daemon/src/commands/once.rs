@@ -59,7 +59,7 @@ pub(super) struct Ticks<'a> {
 }
 
 impl<'a> Ticks<'a> {
-    /// Begins with nothing read and nothing remembered.
+    /// Starts without readings and memories.
     pub(super) fn new(config: &'a Config) -> Self {
         let collecting = Collecting::start(config.interval, &config.collectors, |_| None);
         Self { config, collecting, prefix: String::new() }
@@ -70,7 +70,7 @@ impl<'a> Ticks<'a> {
         Request::new(ReplyKind::Statistics, self.collecting.options())
     }
 
-    /// Adds what the collectors of the cluster itself have to say, whenever they would be due.
+    /// Adds the points of the survey collectors, whenever they would be due.
     pub(super) async fn survey(&mut self, batch: &mut Batch) {
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         for role in [Role::Surveys, Role::Accounting] {
@@ -82,7 +82,7 @@ impl<'a> Ticks<'a> {
         }
     }
 
-    /// What the paths of the last reading begin with.
+    /// The prefix of the last reading's paths.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -40,7 +40,7 @@ pub(super) fn stats(options: &Options, json: bool, reset: bool) -> Result<()> {
     print(&document(&reading, None))
 }
 
-/// Refuses a reply of which some may be kept from this user.
+/// Refuses a reply of which a part may be hidden from this user.
 pub(super) fn whole(reading: &Reading, kind: ReplyKind) -> Result<()> {
     let visibility = reading.visibility.as_ref().context("slurmctld did not say what PrivateData hides")?;
     let file = if kind.row().role == Role::Accounting { "slurmdbd.conf" } else { "slurm.conf" };

@@ -8,7 +8,7 @@ use super::{block_on, print};
 use crate::config::{Config, ConfigFile, Flags};
 use crate::source::installed;
 
-/// Prints it; a configuration that cannot be read changes nothing of it.
+/// Prints the version, even if the configuration cannot be read.
 pub(crate) fn version() -> Result<()> {
     let file = ConfigFile::read(None).unwrap_or_default();
     let config = Config::load(file, &Flags::default()).unwrap_or_default();

@@ -15,11 +15,11 @@ use crate::user_paths::MOST_USERS;
 /// Which metrics are published: `[collectors.NAME]`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Collectors {
-    /// Of all time, the share that slurmctld may spend on one expensive reply: more than 0, at most 1.
+    /// The share of wall-clock time that slurmctld may spend on one expensive reply: more than 0, at most 1.
     pub(crate) max_duty: f64,
-    /// More threads than these at work in slurmctld, and it is not asked for an expensive reply.
+    /// If slurmctld serves more RPCs than this at once, it is not asked for an expensive reply.
     pub(crate) max_threads: u32,
-    /// slurmrestd is asked, which does not tell all replies.
+    /// Whether slurmrestd is asked, which does not have all replies.
     pub(super) over_rest: bool,
     settings: BTreeMap<&'static str, Settings>,
 }
@@ -33,7 +33,7 @@ impl Default for Collectors {
 }
 
 impl Collectors {
-    /// Every collector that there is, on or off.
+    /// All collectors, enabled or not.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&'static Collector, &Settings)> {
         COLLECTORS.iter().filter_map(|collector| Some((collector, self.settings.get(collector.name)?)))
     }

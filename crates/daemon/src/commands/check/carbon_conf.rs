@@ -21,11 +21,11 @@ const USUAL: [&str; 2] = ["/etc/carbon", "/opt/graphite/conf"];
 /// The folder with Carbon's files.
 pub(super) struct CarbonConf {
     pub(super) schemas: PathBuf,
-    /// Carbon itself reads it: what is not there is not there for Carbon either.
+    /// Whether Carbon itself reads this folder, so that a missing file is missing for Carbon too.
     pub(super) is_carbons: bool,
 }
 
-/// The folder of the Carbon that is sent to, or why none is known.
+/// The folder of the destination's Carbon, or why it is not known.
 pub(super) async fn usual(config: &Config) -> Result<CarbonConf, String> {
     if config.carbon.is_empty() {
         return Err("there is no destination".to_owned());

@@ -156,7 +156,7 @@ async fn send<C: Stream>(
     if matches!(end, ConnectionError::Closed) && next.has_ended().is_none() { Ok(()) } else { Err(end) }
 }
 
-/// Whether the daemon can write there, and has the room that it may take.
+/// Checks that the daemon can write there and that the disk has room for `max_bytes`.
 pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
     let Some(dir) = &config.queue.dir else {
         return report.unknown(

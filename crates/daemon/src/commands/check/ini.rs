@@ -13,7 +13,7 @@ pub(super) struct IniSection {
 }
 
 impl Ini {
-    /// Whatever is neither a section nor a key is passed over: that a file is broken Carbon says itself.
+    /// Anything that is neither a section nor a key is ignored, because Carbon itself reports a broken file.
     pub(super) fn parse(text: &str) -> Self {
         let mut sections: Vec<IniSection> = Vec::new();
         for line in text.lines() {
@@ -44,7 +44,7 @@ impl Ini {
 }
 
 impl IniSection {
-    /// The value of `key`, in lower case; of several the last, as everywhere in Python.
+    /// The value of `key`, which is in lower case. If there are several, the last one counts, as in Python.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.keys.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }

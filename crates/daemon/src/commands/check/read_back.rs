@@ -22,7 +22,7 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// Far over an answer of one series of ten minutes.
 const LONGEST_ANSWER: u64 = 1 << 20;
 
-/// Asks until the canary is there, under its path or, `with_tags`, under its name with tags.
+/// Asks until the canary has arrived, under its path or, `with_tags`, under its name with tags.
 pub(super) async fn look(
     url: &Url,
     canary: Option<&Batch>,

@@ -84,7 +84,7 @@ fn seconds(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The rules of storage-schemas.conf, and Carbon's own behind them.
+/// The rules of storage-schemas.conf, followed by Carbon's own.
 pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archives>>, RuleError> {
     let mut rules = Vec::new();
     for section in Ini::parse(text).sections() {
@@ -101,7 +101,7 @@ pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archives>>, RuleError> {
     Ok(rules)
 }
 
-/// The rules of storage-aggregation.conf, and Carbon's own behind them; `None` is a method that suits nothing here.
+/// The rules of storage-aggregation.conf, followed by Carbon's own; `None` is a method that fits none of our figures.
 pub(super) fn aggregations(text: &str) -> Result<Vec<Rule<Option<Rollup>>>, RuleError> {
     let mut rules = Vec::new();
     for section in Ini::parse(text).sections() {

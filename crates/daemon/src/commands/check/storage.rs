@@ -54,7 +54,7 @@ pub(super) async fn look(
     creates(config, &place, &series, report)
 }
 
-/// The paths that ticks have, as far as they are known before the first: `metrics --count` counts the same.
+/// The paths of ticks, as far as they are known before the first tick; `metrics --count` counts the same ones.
 pub(in crate::commands) fn paths(config: &Config, reading: &Reading) -> Vec<String> {
     let series = series(config, Some(reading)).unwrap_or_default();
     exact(&series).map(|(path, _)| path.clone()).collect()

@@ -46,14 +46,14 @@ impl ManualPage {
         self.text(meaning);
     }
 
-    /// Bold, and then not.
+    /// A bold term, followed by plain text.
     pub(super) fn term_line(&mut self, term: &str, rest: &str) {
         let mut roff = Roff::new();
         roff.text([bold(term), roman(rest)]);
         self.0 += &roff.to_roff();
     }
 
-    /// What clap_mangen wrote; its preamble, which defines the apostrophe, is not here.
+    /// Text from clap_mangen, without its preamble, which defines the apostrophe.
     pub(super) fn rendered(&mut self, roff: &str) {
         roff.lines().for_each(|line| {
             self.0 += &emphasise(&line.replace(r"\*(Aq", r"\(aq"));

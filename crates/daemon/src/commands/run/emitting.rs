@@ -15,14 +15,15 @@ use crate::self_metrics::DestinationMetrics;
 use crate::source::Outcome;
 use crate::survey::Survey;
 
-/// Ticks in a row without a reading.
+/// Consecutive ticks without a reading.
 pub(super) struct Outage {
     since: Instant,
     ticks: u64,
 }
 
 impl Daemon {
-    /// slurm.conf may be replaced by another cluster's: nothing that was seen of the old one goes under the new name.
+    /// slurm.conf may be replaced by another cluster's. Then nothing about the old cluster is published under the new
+    /// name.
     pub(super) fn know_cluster(&mut self, cluster: &str) {
         if self.cluster.as_deref() == Some(cluster) {
             return;
@@ -55,7 +56,7 @@ impl Daemon {
         self.queue.push(batch);
     }
 
-    /// The record of what was collected, which a test holds against what has arrived.
+    /// Logs what was collected, which tests compare with what arrived.
     pub(super) fn trace_batch(&self, batch: &Batch) {
         trace!(timestamp = batch.timestamp(), lines = carbon::lines(batch), "tick collected");
     }
@@ -104,7 +105,8 @@ impl Daemon {
         self.tell_status();
     }
 
-    /// Makes the tick's batch and hands it to every destination: without a reading it has the daemon's own figures.
+    /// Makes the tick's batch and hands it to every destination. Without a reading it has only the daemon's own
+    /// figures.
     pub(super) fn emit(&mut self, timestamp: i64, outcome: TickOutcome) {
         let reading = outcome.reading();
         match outcome {

@@ -13,7 +13,7 @@ use crate::follow::{Follow, FollowStep, TickRole, ahead_of};
 use crate::source::Outcome;
 
 impl Daemon {
-    /// A tick asks slurmctld, at once or when it is known whether this host's is the active one.
+    /// Begins a tick: slurmctld is asked at once, or when it is known whether this host's slurmctld is the active one.
     pub(super) fn begin(&mut self, timestamp: i64) {
         let Some(follow) = &mut self.follow else { return self.ask(timestamp) };
         if let Some(before) = follow.give_up() {
@@ -56,14 +56,15 @@ impl Daemon {
         }
     }
 
-    /// The tick has waited long enough for a ping.
+    /// Called when the tick has waited long enough for a ping.
     pub(super) fn waited(&mut self) {
         if let Some(timestamp) = self.follow.as_mut().and_then(Follow::give_up) {
             self.ask(timestamp);
         }
     }
 
-    /// A controller before this host's has answered, or none has. An error where this host is no controller.
+    /// Handles the answer of the controllers before this host's, or its absence. An error if this host is not a
+    /// controller.
     pub(super) fn pinged(&mut self, outcome: Outcome) -> Result<(), Problems> {
         let Some(follow) = &mut self.follow else { return Ok(()) };
         let (ahead, cluster) = ahead_of(outcome).unzip();
@@ -82,7 +83,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// This host's slurmctld has said that it waits.
+    /// Handles the answer of a slurmctld that is a standby.
     pub(super) fn answered_standby(&mut self, cluster: Option<String>) {
         if let Some(cluster) = cluster {
             self.know_cluster(&cluster);
@@ -135,7 +136,7 @@ impl Daemon {
     }
 }
 
-/// The outcome of the ping on its way; never, where there is none.
+/// The outcome of the pending ping; never returns if there is none.
 pub(super) async fn pinged(follow: Option<&mut Follow>) -> Outcome {
     match follow {
         Some(follow) => follow.outcome().await,
@@ -143,7 +144,7 @@ pub(super) async fn pinged(follow: Option<&mut Follow>) -> Outcome {
     }
 }
 
-/// Waits until the tick that waits for a ping has waited long enough; for ever, where none does.
+/// Waits until the tick that waits for a ping has waited long enough; for ever if no tick waits.
 pub(super) async fn waited(until: Option<Instant>) {
     match until {
         Some(deadline) => sleep_until(deadline).await,

@@ -23,7 +23,7 @@ use crate::source::rest::Expiry;
 use crate::survey::{Survey, patient};
 use crate::telemetry::Logging;
 
-/// What reading it has come to.
+/// The result of reading the configuration.
 pub(super) type Read = Result<Box<Result<Config, Problems>>, JoinError>;
 
 /// The last reload, which was refused.
@@ -48,7 +48,7 @@ pub(super) async fn read(loading: &mut Option<Loading>) -> Read {
 }
 
 impl Daemon {
-    /// Not on this thread, nor what its collectors had to remember: their file systems may hang.
+    /// Reads the configuration and its collectors' memories on another thread, because their file systems may hang.
     pub(super) fn read_configuration(&mut self, options: &Options) {
         if let Some(loading) = &mut self.loading {
             loading.again = true;
@@ -67,7 +67,7 @@ impl Daemon {
         self.loading = Some(Loading { task, again: false });
     }
 
-    /// It has been read.
+    /// Applies or refuses the configuration that was read.
     pub(super) fn read(&mut self, read: Read, options: &Options, logging: &Logging) {
         if self.loading.take().is_some_and(|loading| loading.again) {
             return self.read_configuration(options);

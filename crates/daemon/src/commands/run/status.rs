@@ -6,7 +6,7 @@ use crate::status::{
     DestinationEntry, QueueEntry, ReaderEntry, RefusedEntry, SlurmctldEntry, StatusDocument,
 };
 
-/// slurmctld as the outcomes have shown it.
+/// slurmctld's state, as seen in the outcomes.
 #[derive(Debug, Default)]
 pub(super) struct SlurmctldSeen(SlurmctldEntry);
 
@@ -23,7 +23,7 @@ impl SlurmctldSeen {
         }
     }
 
-    /// It waits as a backup.
+    /// Notes that it is a standby.
     pub(super) fn note_standby(&mut self, now: i64) {
         let seen = &mut self.0;
         if !seen.standby {

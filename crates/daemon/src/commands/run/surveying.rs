@@ -11,7 +11,7 @@ use crate::source::{Outcome, Source};
 use crate::survey::{RoundResult, Survey, patient};
 
 impl Daemon {
-    /// A round of each survey, where one is due; after the tick's own reading, which tells how busy slurmctld is.
+    /// Begins a round of each survey that is due, after the tick's own reading, which shows how busy slurmctld is.
     pub(super) fn begin_surveys(&mut self, timestamp: i64, threads: Option<u32>) {
         self.begin_survey(Role::Surveys, timestamp, threads);
         // slurmctld is not asked.
@@ -67,7 +67,7 @@ pub(super) fn start_survey(
     Some(Survey::with(source, max_duty, max_threads).following(follows))
 }
 
-/// The outcome of what a survey asked last; never, where there is none.
+/// The outcome of a survey's last request; never returns if there is none.
 pub(super) async fn surveyed(survey: Option<&mut Survey>) -> Outcome {
     match survey {
         Some(survey) => survey.outcome().await,

@@ -17,12 +17,12 @@ pub(in crate::commands) struct Compared<'a> {
     grown: Option<Tables>,
 }
 
-/// A row of an RPC table, and what it grew by.
+/// A row of an RPC table, and its growth.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::commands) struct RankedRow {
     pub(in crate::commands) id: u32,
     pub(in crate::commands) name: String,
-    /// 0 where it is not known.
+    /// 0 if it is not known.
     pub(in crate::commands) per_minute: f64,
     /// µs
     pub(in crate::commands) mean: f64,
@@ -33,7 +33,7 @@ pub(in crate::commands) struct RankedRow {
 }
 
 impl<'a> Compared<'a> {
-    /// `None` where the two do not belong together.
+    /// `None` if the two do not belong together.
     pub(in crate::commands) fn new(before: &'a Reading, now: &'a Reading, every: u32) -> Option<Self> {
         let (old, seconds) = derive::unbroken(before, now, every)?;
         let new = now.statistics.as_ref()?;
@@ -59,7 +59,7 @@ pub(in crate::commands) struct Served {
 }
 
 impl Served {
-    /// All that the tables of a first reading have.
+    /// Everything in the tables of a first reading.
     pub(in crate::commands) fn all(reading: &Reading) -> Self {
         let rpc = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref());
         rpc.map_or_else(Self::default, |rpc| Self::new(reading, &tables_of(rpc), None))
@@ -112,7 +112,7 @@ pub(in crate::commands) fn type_name(id: u32, release: Release) -> Cow<'static, 
     rpc_name(id, release).map_or_else(|| id.to_string().into(), Cow::Borrowed)
 }
 
-/// The user's name, or his number.
+/// The user's name or number.
 pub(in crate::commands) fn user_name(user: &RpcUser) -> Cow<'_, str> {
     user.name.as_ref().map_or_else(|| user.id.to_string().into(), |name| name.as_str().into())
 }

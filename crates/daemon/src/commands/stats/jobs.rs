@@ -11,7 +11,7 @@ use super::whole;
 use crate::cli::{By, Options};
 use crate::derive::seconds_since;
 
-/// More rows than this are a number.
+/// Further rows are only counted.
 pub(super) const MOST_ROWS: usize = 20;
 
 pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {

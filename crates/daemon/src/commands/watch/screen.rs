@@ -51,7 +51,7 @@ pub(super) enum Look {
     Bold,
 }
 
-/// The lines, none too long and not too many.
+/// The lines, cut to the size of the terminal.
 pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<ScreenLine> {
     let mut lines = vec![head(view)];
     if let Some((why, seconds)) = view.trouble {

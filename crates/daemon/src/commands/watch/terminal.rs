@@ -21,7 +21,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Takes it over; `None` where stdin or stdout is none, or one that knows no sequences.
+    /// Takes over the terminal; `None` if stdin or stdout is not a terminal, or it does not support the sequences.
     pub(super) fn take() -> io::Result<Option<Self>> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
