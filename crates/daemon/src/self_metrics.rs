@@ -114,9 +114,9 @@ const METRICS: &[Metric<SelfMetrics>] = &[
         meaning: "time until the token for slurmrestd expires, negative after that; no point without `[slurm] rest` or if the token \
                   never expires. Alert: below 600" },
     Metric { leaf: "standby", unit: "0 or 1", rollup: Rollup::Average, value: |h| number(h.standby),
-        meaning: "0 if the active slurmctld runs on this host, so that its figures are published here; no point without `[slurm] follow`. Alert: not 0 on exactly one host" },
+        meaning: "0 if the active slurmctld runs on this host, so that its figures are published here; not published without `[slurm] follow`. Alert: not 0 on exactly one host" },
     Metric { leaf: "handover", unit: "0 or 1", rollup: Rollup::Max, value: |h| number(h.handover),
-        meaning: "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; no point without `[slurm] follow`" },
+        meaning: "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; not published without `[slurm] follow`" },
     Metric { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.daemon),
         meaning: "resident memory of the daemon, measured once a minute" },
     Metric { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.reader),

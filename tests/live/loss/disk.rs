@@ -133,7 +133,7 @@ fn hung() -> Result<String> {
     stage.said(frozen, "the queue's disk does not answer")?;
     stage.carbon.process.start()?;
     stage.connected(frozen)?;
-    stage.said(frozen, "a kept tick cannot be read now")?;
+    stage.said(frozen, "a tick in the queue cannot be read now")?;
     thaw(&stage.folder)?;
     stage.said(frozen, "ticks are written to disk again")?;
     stage.ticks(2)?;

@@ -141,7 +141,7 @@ fn gpus() -> Row {
     closed(
         "GPUs (collectors.nodes)",
         vec![
-            series("GPUs in use", "GPUs that are allocated to jobs, by type.")
+            series("GPUs in use", "GPUs allocated to jobs, by type.")
                 .each("$prefix.slurm_nodes.gpu.*.gauge-allocated")
                 .unit("short")
                 .stacked()

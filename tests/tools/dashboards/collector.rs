@@ -178,7 +178,7 @@ fn upkeep() -> Row {
             )
             .curve("valid for", "minSeries($prefix.slurm_graphite.$host.gauge-token_expires_in)")
             .unit("s"),
-            series("Queue's size", "Size of the queue's files, and memory that the queue uses.")
+            series("Queue's size", "Disk space and memory used by the queue.")
                 .curve("file", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-file_bytes)")
                 .curve("memory", "sumSeries($prefix.slurm_graphite.$host.queue.gauge-memory_bytes)")
                 .unit("bytes")

@@ -172,7 +172,7 @@ fn waiting() -> Row {
             ),
             series(
                 "Waiting by partition",
-                "Nine out of ten pending jobs of the partition have waited less than this.",
+                "Nine out of ten pending jobs in the partition have been waiting for less time than this.",
             )
             .nodes("$prefix.slurm_jobs.partition.$partition.waiting.gauge-wait_p90", -3)
             .unit("s")

@@ -115,8 +115,7 @@ fn fairshare() -> Row {
                 .each(&share("account.$account", "usage_norm", "shares_norm", "-2"))
                 .unit("percent")
                 .sized(8, 9),
-            table("Users with the lowest fairshare", "The fairshare factor in each user's job priority. Near 0, the user's jobs wait \
-                   for those of others. Requires users in the collector.", "User")
+            table("Users with the lowest fairshare", "The fairshare factor in each user's job priority. Near 0, other users' jobs go first. Requires `users` in the settings of the collector.", "User")
                 .nodes("lowest($prefix.slurm_associations.user.*.*.gauge-fairshare, 20, 'current')", -2)
                 .unit("short")
                 .sized(8, 9),

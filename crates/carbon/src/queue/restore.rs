@@ -20,7 +20,7 @@ impl QueueState {
             );
         }
         for (name, points) in restored.lost {
-            error!(destination = %name, points, "points that were kept for this destination are lost");
+            error!(destination = %name, points, "points queued for this destination have been lost");
             match self.destinations.get_mut(&name) {
                 Some(to) => to.status.dropped.damaged += points,
                 None => self.status.dropped_removed += points,

@@ -287,7 +287,7 @@ impl SenderTask {
             Ok(bytes) => bytes,
             Err(error) => {
                 // Left in the queue it would be tried for ever.
-                error!(destination = %self.to.name, %error, "these points cannot be encoded and are lost");
+                error!(destination = %self.to.name, %error, "these points cannot be encoded and are dropped");
                 return Ok(());
             }
         };

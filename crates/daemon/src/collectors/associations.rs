@@ -178,7 +178,7 @@ struct TresValues {
 #[rustfmt::skip]
 const TRES: &[Metric<TresValues>] = &[
     Metric { leaf: "used", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(Some(t.of.used)),
-        meaning: "what running jobs have allocated" },
+        meaning: "what is allocated to running jobs" },
     Metric { leaf: "grp_tres", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.grp),
         meaning: "GrpTRES: what they may have allocated together" },
     Metric { leaf: "used_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.used_secs) / 60.0),

@@ -242,15 +242,15 @@ const SUMS: &[Metric<Tally>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| number(t.jobs()),
         meaning: "jobs in all states" },
     Metric { leaf: "cancelled_before_start", unit: "count", rollup: Rollup::Average, value: |t| number(t.cancelled_before_start),
-        meaning: "cancelled jobs that had not started" },
+        meaning: "jobs cancelled before they started" },
     Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |t| number(t.started),
         meaning: "jobs that had started; all figures below refer to these" },
     Metric { leaf: "wait_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.wait),
-        meaning: "total time that they waited after they became eligible; for a job that never became eligible, after its submission" },
+        meaning: "total time they waited after becoming eligible; for a job that never became eligible, after submission" },
     Metric { leaf: "run_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.run),
-        meaning: "total time that they ran, without suspensions" },
+        meaning: "total time they ran, not counting suspensions" },
     Metric { leaf: "cpu_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.cpu),
-        meaning: "CPUs that they had allocated, multiplied by their run time" },
+        meaning: "CPUs allocated to them, multiplied by their run time" },
     Metric { leaf: "gpu_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.gpu),
         meaning: "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu" },
     Metric { leaf: "node_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.node),
@@ -258,7 +258,7 @@ const SUMS: &[Metric<Tally>] = &[
     Metric { leaf: "billing_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.billing),
         meaning: "the same for the TRES billing" },
     Metric { leaf: "limited", unit: "count", rollup: Rollup::Average, value: |t| number(t.limited),
-        meaning: "jobs that had a time limit" },
+        meaning: "jobs with a time limit" },
     Metric { leaf: "limit_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.limit),
         meaning: "sum of their time limits" },
     Metric { leaf: "limit_used_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.limit_used),
@@ -275,8 +275,7 @@ const TOTALS: MetricTotals<Tally> = MetricTotals(SUMS);
 #[rustfmt::skip]
 const USED: &[Metric<Tally>] = &[
     Metric { leaf: "cpu_used_seconds", unit: "s", rollup: Rollup::Average, value: |t| seconds(t.cpu_used),
-        meaning: "if `efficiency` is on: CPU time that they used, user and system, of all their steps, as TotalCPU of sacct. Divided by \
-                  cpu_seconds it is their CPU efficiency" },
+        meaning: "if `efficiency` is on: user and system CPU time used by all their steps, sacct's TotalCPU. Divided by cpu_seconds, it is their CPU efficiency" },
 ];
 
 const USED_TOTALS: MetricTotals<Tally> = MetricTotals(USED);
@@ -284,7 +283,7 @@ const USED_TOTALS: MetricTotals<Tally> = MetricTotals(USED);
 #[rustfmt::skip]
 const SPREADS: &[Metric<Figures>] = &[
     Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p50),
-        meaning: "median wait of this round's jobs; no point without a job that had started" },
+        meaning: "median wait of this round's jobs; not published if none of these jobs had started" },
     Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p90),
         meaning: "90th percentile of the same" },
     Metric { leaf: "wait_p99", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p99),

@@ -160,13 +160,13 @@ const TALLY: &[Metric<JobTally>] = &[
     Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| number(t.jobs),
         meaning: "number of jobs; each task of an array counts" },
     Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus),
-        meaning: "CPUs that they have allocated, or request while they are pending" },
+        meaning: "CPUs allocated to these jobs, or requested by them while they are pending" },
     Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes),
-        meaning: "nodes that they have allocated or request; a node that several jobs share counts for each of them" },
+        meaning: "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each" },
     Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus),
-        meaning: "GPUs that they have allocated or request" },
+        meaning: "GPUs allocated to or requested by these jobs" },
     Metric { leaf: "memory", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory),
-        meaning: "memory that they have allocated or request: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory" },
+        meaning: "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory" },
 ];
 
 #[rustfmt::skip]

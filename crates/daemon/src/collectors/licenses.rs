@@ -40,7 +40,7 @@ const METRICS: &[Metric<License>] = &[
     Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| number(l.used),
         meaning: "licences in use by jobs" },
     Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| number(l.free),
-        meaning: "licences that are free; not published if there is no limit" },
+        meaning: "free licences; not published if there is no limit" },
     Metric { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| number(l.reserved),
         meaning: "licences in reservations" },
 ];

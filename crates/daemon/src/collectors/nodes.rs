@@ -115,7 +115,7 @@ const OUT: &[Metric<Out>] = &[
 #[rustfmt::skip]
 const ROW: &[Metric<NodeRow>] = &[
     Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.base_state == "down"),
-        meaning: "whether it is down, even if it is drained too" },
+        meaning: "whether the node is down, regardless of whether it is also drained" },
     Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "drain")),
         meaning: "whether it is drained or draining" },
     Metric { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "not_responding")),

@@ -84,7 +84,7 @@ const JOBS: &[Metric<PartitionJobs>] = &[
     Metric { leaf: "jobs_cpus_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.cpus),
         meaning: "CPUs that pending jobs request" },
     Metric { leaf: "jobs_cpus_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.cpus),
-        meaning: "CPUs that running jobs have allocated" },
+        meaning: "CPUs allocated to running jobs" },
 ];
 
 impl Collect<SurveyReplies> for PartitionsCollector {

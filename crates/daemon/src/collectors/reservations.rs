@@ -19,7 +19,7 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
         Paths {
             below: "slurm_reservations.maint",
-            about: "Only those with the flag MAINT: when the next maintenance begins.",
+            about: "When the next reservation with the MAINT flag begins.",
             leaves: &METRICS,
         },
     ],

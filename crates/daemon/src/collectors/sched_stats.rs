@@ -100,7 +100,7 @@ const METRICS: &[Metric<Statistics>] = &[
     Metric { leaf: "bf_active", unit: "0 or 1", rollup: Rollup::Average, value: |s| number(s.bf_active),
         meaning: "whether a backfill cycle is running now" },
     Metric { leaf: "bf_last_cycle", unit: "µs", rollup: Rollup::Average, value: |s| number(s.bf_cycle_last),
-        meaning: "last backfill cycle, without the time in which it slept to let RPCs through" },
+        meaning: "last backfill cycle, less the time it slept to let RPCs through" },
     Metric { leaf: "bf_max_cycle", unit: "µs", rollup: Rollup::Max, value: |s| number(s.bf_cycle_max),
         meaning: "longest backfill cycle since the last reset" },
     Metric { leaf: "bf_cycle_sum", unit: "µs", rollup: Rollup::Last, value: |s| number(s.bf_cycle_sum),

@@ -99,7 +99,7 @@ const ROLLUP: &[Metric<Period>] = &[
         meaning: "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
                   includes it" },
     Metric { leaf: "age", unit: "s", rollup: Rollup::Max, value: |p| number(p.age),
-        meaning: "time since the end of the last hour, day or month that was rolled up. For `hour`, up to an hour is normal; above two \
+        meaning: "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
                   hours, slurmdbd or its database hangs: see slurmdbd's log" },
 ];
 
