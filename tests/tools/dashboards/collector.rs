@@ -105,7 +105,7 @@ fn delivery() -> Row {
                 .each("$prefix.slurm_graphite.$host.carbon.*.gauge-queue_ticks")
                 .unit("short")
                 .min(0.0),
-            series("Points lost by reason", "Lost points per interval, by reason. If there are any, the log says more.")
+            series("Points lost by reason", "Points lost per interval, by reason. If any are lost, see the log for details.")
                 .curve("queue full", &growth("carbon.*.gauge-points_dropped_full"))
                 .curve("too old", &growth("carbon.*.gauge-points_dropped_age"))
                 .curve("file damaged", &growth("carbon.*.gauge-points_dropped_damaged"))
@@ -152,7 +152,7 @@ fn upkeep() -> Row {
                 .curve("reader", "sumSeries($prefix.slurm_graphite.$host.gauge-reader_memory)")
                 .unit("bytes")
                 .min(0.0),
-            series("Ticks not on disk", "Ticks per interval that were sent before they were written to disk.")
+            series("Ticks not on disk", "Ticks sent per interval before being written to disk.")
                 .curve("not on disk", &growth("queue.gauge-undurable"))
                 .unit("short")
                 .min(0.0)

@@ -16,7 +16,7 @@ impl QueueState {
         if restored.damaged > 0 {
             error!(
                 records = restored.damaged,
-                "records in the queue's files are damaged; the others are not affected"
+                "some records in the queue's files are damaged; the rest are unaffected"
             );
         }
         for (name, points) in restored.lost {

@@ -66,13 +66,13 @@ struct PartitionsCollector {
 #[rustfmt::skip]
 const STATE: &[Metric<Partition>] = &[
     Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "up"),
-        meaning: "whether it accepts jobs and starts them" },
+        meaning: "whether the partition accepts jobs and starts them" },
     Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "down"),
         meaning: "whether the partition accepts jobs without starting them" },
     Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "drain"),
-        meaning: "whether it starts jobs, but accepts no new ones" },
+        meaning: "whether the partition starts queued jobs while refusing new ones" },
     Metric { leaf: "inactive", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "inactive"),
-        meaning: "whether it neither accepts nor starts jobs" },
+        meaning: "whether the partition neither accepts nor starts jobs" },
 ];
 
 #[rustfmt::skip]

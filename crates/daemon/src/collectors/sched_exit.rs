@@ -81,7 +81,7 @@ impl Collect<TickOutcome> for SchedExit {
 #[rustfmt::skip]
 const METRICS: &[Metric<Ended>] = &[
     Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| number(e.count),
-        meaning: "cycles that ended for this reason since the last reset" },
+        meaning: "cycles that have ended for this reason since the last reset" },
     Metric { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| number(e.interval_count),
         meaning: "cycles that ended for this reason since the last reading" },
 ];

@@ -137,7 +137,7 @@ const METRICS: &[Metric<IntervalValues>] = &[
     Metric { leaf: "bf_depth_mean", unit: "count", rollup: Rollup::Average, value: |k| k.interval?.bf.mean_depth(),
         meaning: "mean number of jobs examined per cycle" },
     Metric { leaf: "bf_depth_mean_try", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_depth_try),
-        meaning: "mean number of jobs per cycle that the scheduler tried to start" },
+        meaning: "mean number of jobs the scheduler tried to start per cycle" },
     Metric { leaf: "bf_queue_length_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_queue_len),
         meaning: "mean number of entries in the queue of a cycle (see `bf_queue_length`); not published if a cycle was running at either reading" },
     Metric { leaf: "bf_table_size_mean", unit: "count", rollup: Rollup::Average, value: |k| mean(k, |i| i.bf_table_size),
