@@ -26,9 +26,9 @@ pub enum ConnectionError {
     /// TLS did not come about, or has failed; with what to look at.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The peer took the connection, and said nothing in answer to TLS's hello; with what to look at.
+    /// The peer took the connection and was silent, or closed it, before TLS was agreed on; with what to look at.
     #[error("TLS: {0}")]
-    TlsSilence(String),
+    NoHandshake(String),
     /// The peer's end of the connection came without TLS's own, which proves nothing.
     #[error("the peer closed the connection without TLS's close_notify")]
     Truncated,

@@ -189,7 +189,7 @@ impl FollowState {
                 self.role = FollowRole::Active;
                 // So long nobody else can have been active. It does not matter what was away: slurmctld, or this daemon.
                 let timeout =
-                    Duration::from_secs(self.ahead.as_ref().map_or(0, |ahead| ahead.timeout).into());
+                    self.ahead.as_ref().map_or(interval, |ahead| Duration::from_secs(ahead.timeout.into()));
                 let is_absence = known_at.is_some_and(|at| now.duration_since(at) >= timeout + interval);
                 let is_return = before == FollowRole::Unknown || is_absence;
                 Change { handover: is_return || before == FollowRole::Standby, is_return }

@@ -233,8 +233,8 @@ impl DbdConnection {
         let records = unsafe { SlurmList::receive("slurmdb_jobs_get", call) }?;
         let mut used = Vec::new();
         let take = |record: &slurmdb_job_rec_t| {
-            // A job id may be an array's too: then all of its tasks are told.
-            if request.jobs.contains(&record.jobid) {
+            // A het job's components are told with it.
+            if request.jobs.contains(&key(record)) {
                 // SAFETY: the record's steps are NULL or a list of libslurm's records of steps, which lives as long as the record.
                 used.push(unsafe { steps(record.steps) }.used(record.db_index));
             }
@@ -298,7 +298,7 @@ impl Drop for DbdConnection {
 unsafe fn row(record: &slurmdb_job_rec_t) -> DbdJobRow<'_> {
     DbdJobRow {
         id: record.db_index,
-        job_id: record.jobid,
+        job: key(record),
         end: record.end,
         state: record.state,
         submit: record.submit,
@@ -318,6 +318,15 @@ unsafe fn row(record: &slurmdb_job_rec_t) -> DbdJobRow<'_> {
         user: unsafe { bytes(record.user) },
         // SAFETY: the same.
         tres: unsafe { bytes(record.tres_alloc_str) },
+    }
+}
+
+/// How a job is asked for: its id and `NO_VAL`, or its array's id and its task. By its id alone, the task that has the array's own
+/// would bring all the others.
+const fn key(record: &slurmdb_job_rec_t) -> (u32, u32) {
+    match (record.array_job_id, record.array_task_id) {
+        (0, _) | (_, NO_VAL..) => (record.jobid, NO_VAL),
+        task => task,
     }
 }
 
@@ -429,13 +438,13 @@ struct Selected {
 }
 
 impl Selected {
-    fn new(ids: &[u32]) -> Self {
+    fn new(ids: &[(u32, u32)]) -> Self {
         // SAFETY: makes an empty list, whose elements it will not free.
         let list = SlurmList(unsafe { slurm_sys::slurm_list_create(None) });
         let mut jobs: Vec<slurm_selected_step_t> = ids.iter().map(|_| Default::default()).collect();
-        for (job, id) in jobs.iter_mut().zip(ids) {
-            (job.array_task_id, job.het_job_offset) = (NO_VAL, NO_VAL);
-            (job.step_id.job_id, job.step_id.step_het_comp, job.step_id.step_id) = (*id, NO_VAL, NO_VAL);
+        for (job, &(id, task)) in jobs.iter_mut().zip(ids) {
+            (job.array_task_id, job.het_job_offset) = (task, NO_VAL);
+            (job.step_id.job_id, job.step_id.step_het_comp, job.step_id.step_id) = (id, NO_VAL, NO_VAL);
             // SAFETY: the list is there; it holds the pointer, and the job outlives it: fields are dropped in their order.
             unsafe { slurm_sys::slurm_list_append(list.0, ptr::from_mut(job).cast()) };
         }

@@ -26,7 +26,7 @@ const COMPLETE: u64 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct DbdJobRow<'a> {
     pub(crate) id: u64,
-    pub(crate) job_id: u32,
+    pub(crate) job: (u32, u32),
     pub(crate) end: i64,
     pub(crate) state: u32,
     pub(crate) submit: i64,
@@ -70,7 +70,7 @@ pub(crate) struct FinishedFold {
     /// Whether it is noted which jobs had started.
     with_steps: bool,
     jobs: Vec<FinishedJob>,
-    started: Vec<(u64, u32, i64)>,
+    started: Vec<(u64, (u32, u32), i64)>,
     /// By the job's place: TRES of the site, whose meaning is asked for afterwards.
     others: Vec<(usize, u32, u64)>,
     names: NameNumbers,
@@ -115,7 +115,7 @@ impl FinishedFold {
             ..FinishedJob::default()
         };
         if has_started && self.with_steps {
-            self.started.push((row.id, row.job_id, row.start));
+            self.started.push((row.id, row.job, row.start));
         }
         let place = self.jobs.len();
         for part in row.tres.split(|byte| *byte == b',').filter(|part| !part.is_empty()) {
@@ -301,9 +301,9 @@ mod tests {
     #[test]
     fn of_jobs_that_had_started_it_is_noted_how_to_ask_for_their_steps() {
         let mut fold = FinishedFold::new(true);
-        fold.add(&DbdJobRow { job_id: 9, ..row() });
-        fold.add(&DbdJobRow { job_id: 10, start: 0, ..row() });
-        assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, 9, 1040)]);
+        fold.add(&DbdJobRow { job: (9, 3), ..row() });
+        fold.add(&DbdJobRow { job: (10, 0), start: 0, ..row() });
+        assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, (9, 3), 1040)]);
     }
 
     #[test]

@@ -36,9 +36,9 @@ pub struct Finished {
     /// that it has, whatever time was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_job_age: Option<u32>,
-    /// With [`crate::ReplyOptions::steps`], of each job that started: its `db_index`, its id, and when it started.
+    /// With [`crate::ReplyOptions::steps`], of each job that started: its `db_index`, how it is asked for (see [`crate::Request::jobs`]), and when it started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub started: Vec<(u64, u32, i64)>,
+    pub started: Vec<(u64, (u32, u32), i64)>,
     /// All that is told where the request names jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used: Vec<Used>,
@@ -194,7 +194,7 @@ mod tests {
             jobs: vec![job, FinishedJob::default()],
             names: names.into_names(),
             unparsed: 1,
-            started: vec![(u64::MAX - 1, 7, 1_650_000_000)],
+            started: vec![(u64::MAX - 1, (7, 3), 1_650_000_000)],
             used: vec![Used { id: u64::MAX, cpu: 1500, is_open: true }],
             ..Finished::default()
         };

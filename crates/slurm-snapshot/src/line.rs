@@ -40,8 +40,9 @@ pub struct Request {
     pub since: Option<i64>,
     /// Of finished jobs, the end of the time in which they ended, which began at `since`. Both belong to it; Unix seconds.
     pub until: Option<i64>,
-    /// Of finished jobs, the ids of those whose steps are asked for, and nothing else; `since` is when the first of them started.
-    pub jobs: Vec<u32>,
+    /// Of finished jobs, those whose steps are asked for, and nothing else: id and `NO_VAL`, or array and task. `since` is when the first
+    /// of them started.
+    pub jobs: Vec<(u32, u32)>,
     /// What it must hold.
     pub options: ReplyOptions,
 }
@@ -56,7 +57,7 @@ struct Body {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<i64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    jobs: Vec<u32>,
+    jobs: Vec<(u32, u32)>,
     #[serde(default)]
     options: ReplyOptions,
 }
@@ -302,7 +303,7 @@ mod tests {
             let request = Request::parse(format!("{{\"{}\":{{\"id\":9}}}}", row.name).as_bytes()).unwrap();
             assert_eq!((request.id, request.reply), (9, row.kind));
             let options = ReplyOptions { qos: true, rows: true, ..ReplyOptions::default() };
-            let request = Request { since: Some(5), until: Some(9), jobs: vec![7, 8], options, ..request };
+            let request = Request { since: Some(5), until: Some(9), jobs: vec![(7, 8)], options, ..request };
             assert_eq!(Request::parse(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
         }
     }

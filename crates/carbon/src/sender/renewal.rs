@@ -126,7 +126,7 @@ impl SenderTask {
 
     pub(super) fn not_opened<C: Stream>(&mut self, links: &mut Links<C>, error: ConnectionError) -> Result {
         let now = Instant::now();
-        let is_tls = matches!(error, ConnectionError::Tls(_) | ConnectionError::TlsSilence(_));
+        let is_tls = matches!(error, ConnectionError::Tls(_) | ConnectionError::NoHandshake(_));
         if is_tls && links.renewals_fail_since.is_none() {
             // Perhaps a certificate that has expired since: it is for somebody to look at.
             warn!(destination = %self.to.name, %error, "cannot open a new connection; still using the old one");

@@ -33,14 +33,14 @@ pub(crate) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionE
     };
     if is_closed {
         let text = format!("{peer} closed the connection before TLS was agreed on; is it a plain port?");
-        return ConnectionError::Tls(text);
+        return ConnectionError::NoHandshake(text);
     }
     error
 }
 
 pub(crate) fn silence(peer: SocketAddr, patience: Duration) -> ConnectionError {
     let seconds = patience.as_secs_f64();
-    ConnectionError::TlsSilence(format!(
+    ConnectionError::NoHandshake(format!(
         "{peer} took the connection, and did not answer TLS's hello within {seconds} s; is it a plain port?"
     ))
 }

@@ -16,11 +16,9 @@ pub(super) struct Measuring {
     finished: Finished,
     /// µs of all requests until now.
     elapsed: u64,
-    /// The ids of the jobs that are to be asked for, and of those that are.
-    left: Vec<u32>,
-    asked: Vec<u32>,
-    /// When the first of them started, Unix seconds.
-    since: i64,
+    /// Of the jobs that are to be asked for, and of those that are: `db_index`, how it is asked for, and when it started.
+    left: Vec<(u64, (u32, u32), i64)>,
+    asked: Vec<(u64, (u32, u32), i64)>,
 }
 
 impl Measuring {
@@ -31,25 +29,26 @@ impl Measuring {
         round: &FinishedRound,
         ledger: &FinishedLedger,
     ) -> Self {
-        let (left, since) = round.steps_of(&finished, ledger);
-        Self { finished, elapsed, left, asked: Vec::new(), since }
+        let mut left = round.steps_of(&finished, ledger);
+        left.sort_unstable_by_key(|&(.., start)| start);
+        Self { finished, elapsed, left, asked: Vec::new() }
     }
 
     /// The next request; `None` where everything is known.
     pub(super) fn next(&mut self, plan: &Plan, until: i64) -> Option<Request> {
         self.asked = self.left.split_off(self.left.len().saturating_sub(MOST_JOBS));
-        let is_any = !self.asked.is_empty();
-        is_any.then(|| Request { jobs: self.asked.clone(), ..plan.request(self.since, until) })
+        let &(.., since) = self.asked.first()?;
+        let jobs: BTreeSet<(u32, u32)> = self.asked.iter().map(|&(_, job, _)| job).collect();
+        Some(Request { jobs: jobs.into_iter().collect(), ..plan.request(since, until) })
     }
 
-    /// With the answer to it. `None` where that has not all of them: slurmdbd leaves out jobs where its database fails half-way.
+    /// With the answer to it. `None` where that has not all of them: slurmdbd leaves out jobs where its database fails half-way. Of
+    /// the other runs of a job that was requeued, it tells those that ended since the first of these started.
     pub(super) fn with(mut self, used: &[Used], elapsed: u64) -> Option<Self> {
         self.elapsed = self.elapsed.saturating_add(elapsed);
         self.finished.used.extend(used);
         let told: BTreeSet<u64> = used.iter().map(|used| used.id).collect();
-        let is_known =
-            |id: u64, job_id: u32| self.asked.binary_search(&job_id).is_err() || told.contains(&id);
-        self.finished.started.iter().all(|(id, job_id, _)| is_known(*id, *job_id)).then_some(self)
+        self.asked.iter().all(|(id, ..)| told.contains(id)).then_some(self)
     }
 
     pub(super) fn done(self) -> (Finished, u64) {
@@ -70,7 +69,7 @@ mod tests {
         let job =
             |id: u64| FinishedJob { id, end: 1000, state: 3, tasks: 1, wait: Some(1), ..Default::default() };
         let started = (0..1500)
-            .map(|id| (id, u32::try_from(id).unwrap() + 5, 900 - i64::try_from(id % 7).unwrap()))
+            .map(|id| (id, (u32::try_from(id).unwrap() + 5, 3), 2500 - i64::try_from(id).unwrap()))
             .collect();
         let jobs = (0..1501).map(job).collect();
         let finished = Finished { jobs, started, ..Finished::default() };
@@ -79,9 +78,9 @@ mod tests {
         let mut measuring = Measuring::of(finished, 5, &round, &ledger);
         let mut asked = Vec::new();
         while let Some(request) = measuring.next(&plan(), 2000) {
-            assert_eq!((request.since, request.until), (Some(894), Some(2000)));
-            assert!(request.jobs.len() <= MOST_JOBS);
-            let used = |id: &u32| Used { id: u64::from(*id) - 5, cpu: 7, is_open: false };
+            let first = [1501, 1001][asked.len()];
+            assert_eq!((request.since, request.until), (Some(first), Some(2000)));
+            let used = |job: &(u32, u32)| Used { id: u64::from(job.0) - 5, cpu: 7, is_open: false };
             let used: Vec<Used> = request.jobs.iter().map(used).collect();
             asked.push(used.len());
             measuring = measuring.with(&used, 1).unwrap();
@@ -96,12 +95,28 @@ mod tests {
     #[test]
     fn an_answer_that_lacks_a_job_is_none() {
         let jobs = vec![FinishedJob { id: 9, end: 1000, state: 3, tasks: 1, ..Default::default() }];
-        let finished = Finished { jobs, started: vec![(9, 4, 900)], ..Finished::default() };
+        let finished = Finished { jobs, started: vec![(9, (4, 3), 900)], ..Finished::default() };
         let (round, ledger) =
             (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 0));
         let mut measuring = Measuring::of(finished, 5, &round, &ledger);
-        assert_eq!(measuring.next(&plan(), 2000).unwrap().jobs, [4]);
+        assert_eq!(measuring.next(&plan(), 2000).unwrap().jobs, [(4, 3)]);
         let another = Used { id: 8, cpu: 1, is_open: false };
         assert!(measuring.with(&[another], 1).is_none());
+    }
+
+    #[test]
+    fn a_run_that_was_requeued_and_is_counted_holds_up_no_later_one() {
+        let job = |id: u64| FinishedJob { id, end: 1000, state: 3, tasks: 1, ..Default::default() };
+        // The ledger's floor is 1000, so the first run is none to count; slurmdbd does not tell it since 950.
+        let jobs = vec![FinishedJob { end: 900, ..job(8) }, job(9)];
+        let started = vec![(8, (4, 3), 800), (9, (4, 3), 950)];
+        let finished = Finished { jobs, started, ..Finished::default() };
+        let (round, ledger) =
+            (FinishedRound::new(1000, 3600, Levels::default()), FinishedLedger::first("c", 950));
+        let mut measuring = Measuring::of(finished, 5, &round, &ledger);
+        let request = measuring.next(&plan(), 2000).unwrap();
+        assert_eq!((request.jobs, request.since), (vec![(4, 3)], Some(950)));
+        let measuring = measuring.with(&[Used { id: 9, cpu: 1, is_open: false }], 1);
+        assert!(measuring.unwrap().next(&plan(), 2000).is_none());
     }
 }

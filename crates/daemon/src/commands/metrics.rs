@@ -74,7 +74,7 @@ fn document() -> String {
          *Roll-up* is the `aggregationMethod` that fits the figure; config/carbon/storage-aggregation.conf has \
          them.\n\n\
          With `tags = true` a destination gets each point under a name with tags instead: what varies in the path is a tag, the rest is \
-         the name. The tag `cluster` is the prefix, without a leading `cluster.`. graphite-web has no room for values over 191 bytes: \
+         the name. The tag `cluster` is the prefix, without a leading `cluster.`; a prefix without that is the tag `prefix` too. graphite-web has no room for values over 191 bytes: \
          their end is replaced by `-` and six hexadecimal digits of their hash.\n",
     );
     for paths in every_path() {

@@ -142,17 +142,18 @@ impl FinishedRound {
         Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
     }
 
-    /// Of the jobs that had started those that may count in this round: by job id, and when the first of them started. What their
-    /// steps have used belongs to what is added.
-    pub(crate) fn steps_of(&self, finished: &Finished, ledger: &FinishedLedger) -> (Vec<u32>, i64) {
+    /// Of the jobs that had started, those that may count in this round. What their steps have used belongs to what is added.
+    pub(crate) fn steps_of(
+        &self,
+        finished: &Finished,
+        ledger: &FinishedLedger,
+    ) -> Vec<(u64, (u32, u32), i64)> {
         if finished.started.is_empty() {
-            return (Vec::new(), 0);
+            return Vec::new();
         }
         let new = finished.jobs.iter().filter(|job| job.end >= ledger.floor() && !is_seen(job, ledger));
         let new: BTreeSet<u64> = new.map(|job| job.id).filter(|id| !self.known.contains(id)).collect();
-        let started = finished.started.iter().filter(|(id, ..)| new.contains(id));
-        let ids: BTreeSet<u32> = started.clone().map(|(_, job_id, _)| *job_id).collect();
-        (ids.into_iter().collect(), started.map(|(.., start)| *start).min().unwrap_or(0))
+        finished.started.iter().filter(|(id, ..)| new.contains(id)).copied().collect()
     }
 
     /// Takes what slurmdbd has told: jobs that the ledger has not counted, nor this round before.
@@ -193,7 +194,9 @@ impl FinishedRound {
             };
             if patience > 0 {
                 let known = ledger.incomplete(job.id).filter(|known| known.tasks == job.tasks);
-                let since = known.map_or(self.moment, |known| known.since).max(self.busy);
+                // A busy cluster always has records that slurmctld has not told yet, and steps have their time from the first look on.
+                let busy = if patience == OPEN_STEPS { 0 } else { self.busy };
+                let since = known.map_or(self.moment, |known| known.since).max(busy);
                 let incomplete = Incomplete { since, end: job.end, tasks: job.tasks, patience };
                 self.incomplete.insert(job.id, incomplete);
                 if !incomplete.is_over(self.moment) {

@@ -85,7 +85,7 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             error.to_string(),
             "Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS): the daemon opens the next before it closes the last.",
         ),
-        Err(error @ (ConnectionError::Tls(_) | ConnectionError::TlsSilence(_))) => (
+        Err(error @ (ConnectionError::Tls(_) | ConnectionError::NoHandshake(_))) => (
             error.to_string(),
             "`openssl s_client -connect HOST:PORT` shows whether the port speaks TLS, and its certificates.",
         ),
