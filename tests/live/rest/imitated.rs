@@ -67,8 +67,8 @@ const CASES: [(&str, Manner, &str); 14] = [
         "before it was complete",
     ),
     ("100 MB of spaces", |stream| flood(stream, b"{", b" "), "the response "),
-    ("100 MB of text", |stream| flood(stream, b"{\"statistics\":\"", b"x"), "has a longer text than"),
-    ("100 MB of a name", |stream| flood(stream, b"{\"", b"x"), "has a longer text than"),
+    ("100 MB of text", |stream| flood(stream, b"{\"statistics\":\"", b"x"), "contains a longer string than"),
+    ("100 MB of a name", |stream| flood(stream, b"{\"", b"x"), "contains a longer string than"),
     (
         "100 MB of rows",
         |stream| flood(stream, b"{\"statistics\":{\"rpcs_by_user\":[{}", b",{}"),
