@@ -187,21 +187,26 @@ impl DbdConnection {
         Ok(level)
     }
 
+    /// The records of jobs that fit the condition, in the request's time.
+    fn records(&self, condition: &mut slurmdb_job_cond_t, request: &Request) -> Result<SlurmList, CallError> {
+        condition.db_flags = ANY_START.into();
+        condition.usage_start = request.since.unwrap_or(0);
+        condition.usage_end = request.until.unwrap_or(0);
+        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), condition) };
+        // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
+        unsafe { SlurmList::receive("slurmdb_jobs_get", call) }
+    }
+
     fn jobs(&self, cluster: &CStr, request: &Request) -> Result<Finished, CallError> {
         let (clusters, states) = (Texts::new([cluster.to_owned()]), Texts::new(states()));
         let mut condition = slurmdb_job_cond_t {
             cluster_list: clusters.list.0,
             state_list: states.list.0,
             flags: FLAGS.into(),
-            db_flags: ANY_START.into(),
-            usage_start: request.since.unwrap_or(0),
-            usage_end: request.until.unwrap_or(0),
             ..Default::default()
         };
-        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
-        let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), &raw mut condition) };
-        // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
-        let records = unsafe { SlurmList::receive("slurmdb_jobs_get", call) }?;
+        let records = self.records(&mut condition, request)?;
         let mut fold = FinishedFold::new(request.options.steps);
         let mut walk = |record: &slurmdb_job_rec_t| {
             // SAFETY: libslurm unpacks a record's strings with their NULs, or leaves them NULL.
@@ -222,15 +227,9 @@ impl DbdConnection {
             cluster_list: clusters.list.0,
             step_list: jobs.list.0,
             flags: WITH_STEPS.into(),
-            db_flags: ANY_START.into(),
-            usage_start: request.since.unwrap_or(0),
-            usage_end: request.until.unwrap_or(0),
             ..Default::default()
         };
-        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
-        let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), &raw mut condition) };
-        // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
-        let records = unsafe { SlurmList::receive("slurmdb_jobs_get", call) }?;
+        let records = self.records(&mut condition, request)?;
         let mut used = Vec::new();
         let take = |record: &slurmdb_job_rec_t| {
             // A het job's components are told with it.

@@ -39,7 +39,7 @@ pub struct Finished {
     /// With [`crate::ReplyOptions::steps`], of each job that started: its `db_index`, how it is asked for (see [`crate::Request::jobs`]), and when it started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub started: Vec<(u64, (u32, u32), i64)>,
-    /// All that is told where the request names jobs.
+    /// If the request names jobs, the only part of the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used: Vec<Used>,
 }

@@ -87,7 +87,7 @@ impl Cast {
         // Its waiting tasks have backfill keep the node for them: whoever comes later waits.
         self.submit("g0", "-p debug -w c10 --array=1-20%3")?;
         self.started(12)?;
-        // Backfill keeps c13 for whoever needs both.
+        // Backfill reserves c13 for the job that needs both.
         self.submit("g0", "-p plan -w c12 -n8 -t 60")?;
         self.submit("g0", "-p low -n8")?;
         self.started(14)?;

@@ -93,7 +93,7 @@ pub(crate) struct FinishedRound {
     pub(crate) is_silent: bool,
     /// Whether what their steps have used is counted.
     pub(crate) efficiency: bool,
-    /// Whether slurmctld has told of them, where there is no slurmdbd; `None` before it is told.
+    /// Whether these jobs came from slurmctld, because there is no slurmdbd; `None` before the first answer.
     pub(super) of_slurmctld: Option<bool>,
     figures: BTreeMap<String, Growing>,
     /// By the hour of their end.

@@ -16,7 +16,10 @@ fn an_image_with_libslurm_starts_the_reader_that_fits_it() {
     let folder = Folder::new().unwrap();
     let chroot = image(&folder, &[("SLURM", "libslurm42 slurm-wlm-basic-plugins")]).unwrap();
     let said = started(&chroot).unwrap();
-    assert!(said.contains("slurm-graphite-reader-42") && !said.contains("this host has no libslurm"), "{said}");
+    assert!(
+        said.contains("slurm-graphite-reader-42") && !said.contains("this host has no libslurm"),
+        "{said}"
+    );
 }
 
 #[test]
