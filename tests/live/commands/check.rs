@@ -103,6 +103,32 @@ fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
     assert!(wrong.len() > 1 && wrong.iter().all(|line| line["advice"].is_string()), "{wrong:?}");
 }
 
+/// A script that parses the output must not fail on an empty one.
+#[test]
+fn a_script_gets_json_too_if_the_configuration_cannot_be_used() {
+    let folder = Folder::new().unwrap();
+    let bad = write(&folder, "bad.toml", "interval = 3\nprefx = \"a\"\n").unwrap();
+    let homeless = write(&folder, "homeless.toml", "interval = \"1s\"\n").unwrap();
+    for (args, expected) in [
+        (&["--config", "/nowhere.toml"][..], &["/nowhere.toml: cannot be read"][..]),
+        (&["--connect", "--config", "/nowhere.toml"], &["/nowhere.toml: cannot be read"]),
+        (&["--config", &bad], &["line 1: interval: ", "line 2: prefx: no such key"]),
+        (&["--connect", "--config", &bad], &["line 1: interval: ", "line 2: prefx: no such key"]),
+        (&["--config", &homeless], &["carbon: nowhere to send to"]),
+    ] {
+        let checked = run(&folder, &[&["check", "--json"], args].concat()).unwrap();
+        assert_eq!(checked.code, Some(78), "{args:?}: {checked:?}");
+        let document: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+        assert_eq!(document["well"].as_bool(), Some(false), "{args:?}: {document}");
+        let lines = document["lines"].as_array().unwrap();
+        assert_eq!(lines.len(), expected.len(), "{args:?}: {document}");
+        for (line, text) in lines.iter().zip(expected) {
+            assert_eq!(line["mark"], "✗", "{args:?}: {document}");
+            assert!(line["text"].as_str().unwrap().contains(text), "{args:?}: {document}");
+        }
+    }
+}
+
 #[test]
 fn usage_errors_exit_with_64_and_help_with_0() {
     let folder = Folder::new().unwrap();
