@@ -22,6 +22,18 @@ pub(crate) fn now() -> Duration {
     from_real(real_now())
 }
 
+/// The same in whole seconds.
+pub(crate) fn unix_now() -> i64 {
+    i64::try_from(now().as_secs()).unwrap_or(i64::MAX)
+}
+
+/// A moment in local time, as strftime(3) writes it; one that no calendar has is a number.
+pub(crate) fn local(unix: i64, format: &str) -> String {
+    jiff::Timestamp::from_second(unix)
+        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string())
+        .unwrap_or_else(|_| unix.to_string())
+}
+
 fn real_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -17,7 +17,6 @@ mod storage;
 mod tls;
 
 use std::path::Path;
-use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 use carbon::Batch;
@@ -30,7 +29,7 @@ use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, default_paths};
 use crate::url::Url;
-use crate::{prefix, self_metrics};
+use crate::{clock, prefix, self_metrics};
 
 pub(super) fn check(options: &Options, json: bool) -> Result<()> {
     let mut report = Report { json, ..Report::default() };
@@ -193,8 +192,7 @@ fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
     let host = prefix::host();
     let cluster = reading.and_then(|reading| reading.cluster.as_deref());
     let prefix = config.prefix.expand(cluster, &host)?;
-    let now =
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64().floor();
+    let now = clock::now().as_secs_f64().floor();
     let mut batch = Batch::new(slot(now, config.interval));
     let path = self_metrics::canary(&prefix, &host);
     for _ in 0..=LONGEST_LINE / path.len().max(1) {

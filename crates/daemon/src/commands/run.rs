@@ -18,19 +18,19 @@ use anyhow::{Context, Result};
 use carbon::{Destination, Queue, Sender};
 use slurm_snapshot::{ReplyKind, Request, Role};
 use tokio::task::JoinSet;
+use tokio::time::sleep_until;
 use tracing::{error, info, warn};
 
-use self::accounting::{accounted, kept, start_accounting};
+use self::accounting::start_accounting;
 use self::emitting::Outage;
-use self::following::{pinged, waited};
-use self::reload::{Loading, RefusedReload};
+use self::reload::Loading;
 use self::signals::{Signals, StopSignals, or_stop};
 use self::status::SlurmctldSeen;
-use self::surveying::{start_survey, surveyed};
-use super::{block_on, load};
+use self::surveying::start_survey;
+use super::{block_on, load, or_never};
 use crate::accounting::Accounting;
 use crate::cli::Options;
-use crate::clock::{self, Alarm};
+use crate::clock::{self, Alarm, unix_now};
 use crate::collecting::Collecting;
 use crate::collector_memory::Memories;
 use crate::collectors::TickOutcome;
@@ -42,6 +42,7 @@ use crate::prefix;
 use crate::self_metrics::SelfMetrics;
 use crate::source::rest::Expiry;
 use crate::source::{self, Outcome, Source};
+use crate::status::RefusedEntry;
 use crate::status_socket::{Asker, StatusSocket};
 use crate::survey::{START_DEADLINE, Survey};
 use crate::telemetry::Logging;
@@ -134,7 +135,7 @@ struct Daemon {
     /// While there are no readings.
     outage: Option<Outage>,
     /// The last reload, if it was refused.
-    refused: Option<RefusedReload>,
+    refused: Option<RefusedEntry>,
     /// The same for `status`.
     slurmctld: SlurmctldSeen,
     status_socket: StatusSocket,
@@ -219,15 +220,15 @@ impl Daemon {
         tokio::select! {
             rung = self.alarm.at(moment) => DaemonEvent::Alarm(rung),
             outcome = self.source.outcome(), if self.asked => DaemonEvent::Answered(outcome),
-            () = waited(waits_until), if waits_until.is_some() => DaemonEvent::Waited,
-            outcome = pinged(self.follow.as_mut()) => DaemonEvent::Pinged(outcome),
-            outcome = surveyed(self.survey.as_mut()) => DaemonEvent::Surveyed(Role::Surveys, outcome),
-            outcome = surveyed(self.dbd_survey.as_mut()) => DaemonEvent::Surveyed(Role::Accounting, outcome),
-            outcome = accounted(self.accounting.as_mut()) => DaemonEvent::Accounted(outcome),
-            () = kept(&self.queue, ticket), if ticket.is_some() => DaemonEvent::CountsKept,
+            () = or_never(waits_until.map(sleep_until)) => DaemonEvent::Waited,
+            outcome = or_never(self.follow.as_mut().map(Follow::outcome)) => DaemonEvent::Pinged(outcome),
+            outcome = or_never(self.survey.as_mut().map(Survey::outcome)) => DaemonEvent::Surveyed(Role::Surveys, outcome),
+            outcome = or_never(self.dbd_survey.as_mut().map(Survey::outcome)) => DaemonEvent::Surveyed(Role::Accounting, outcome),
+            outcome = or_never(self.accounting.as_mut().map(Accounting::outcome)) => DaemonEvent::Accounted(outcome),
+            () = or_never(ticket.map(|ticket| self.queue.kept(ticket))) => DaemonEvent::CountsKept,
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
             _ = signals.hangup.recv() => DaemonEvent::Reload,
-            read = reload::read(&mut self.loading), if self.loading.is_some() => DaemonEvent::Read(read),
+            read = or_never(self.loading.as_mut().map(Loading::read)) => DaemonEvent::Read(read),
             () = signals.stop.recv() => DaemonEvent::Stop,
         }
     }
@@ -330,10 +331,6 @@ fn tell_missing_conf(slurm: &SlurmSettings) {
     }));
 }
 
-fn unix_now() -> i64 {
-    i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX)
-}
-
 fn names(destinations: &[Destination]) -> Vec<String> {
     destinations.iter().map(|to| to.name.clone()).collect()
 }
@@ -349,7 +346,5 @@ fn addresses(destinations: &[Destination]) -> String {
 
 /// `12:00:30`, local time.
 fn clock_time(unix: i64) -> String {
-    jiff::Timestamp::from_second(unix)
-        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%H:%M:%S").to_string())
-        .unwrap_or_else(|_| unix.to_string())
+    clock::local(unix, "%H:%M:%S")
 }

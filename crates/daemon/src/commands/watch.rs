@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 use self::screen::{View, screen};
 use self::terminal::Terminal;
 use super::stats::{Compared, all, document};
-use super::{IMPATIENT, block_on, load_what_is_readable, start_quiet_log};
+use super::{IMPATIENT, block_on, load_what_is_readable, or_never, start_quiet_log};
 use crate::cli::Options;
 use crate::source::{Outcome, Source};
 
@@ -69,7 +69,7 @@ impl Watch {
             let event = tokio::select! {
                 _ = terminate.recv() => WatchEvent::End,
                 _ = interrupt.recv() => WatchEvent::End,
-                () = end_key(terminal.as_deref_mut()) => WatchEvent::End,
+                () = or_never(terminal.as_deref_mut().map(Terminal::end_key)) => WatchEvent::End,
                 _ = resized.recv() => WatchEvent::Resized,
                 outcome = source.outcome(), if self.asked.is_some() => WatchEvent::Answered(outcome),
                 _ = due.tick() => WatchEvent::RefreshDue,
@@ -132,13 +132,6 @@ impl Watch {
         };
         let mut stdout = io::stdout().lock();
         stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
-    }
-}
-
-async fn end_key(terminal: Option<&mut Terminal>) {
-    match terminal {
-        Some(terminal) => terminal.end_key().await,
-        None => std::future::pending().await,
     }
 }
 

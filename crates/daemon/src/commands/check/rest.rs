@@ -1,13 +1,12 @@
 //! slurmrestd: the token, the connection, TLS, the version of its API, and slurmctld behind it, in the order in which each
 //! needs the one before.
 
-use std::time::SystemTime;
-
 use anyhow::Result;
 use slurm_snapshot::{Endpoint, Failure, Reading, Rest, Stage};
 
 use super::Report;
 use super::slurm::milliseconds;
+use crate::clock::unix_now;
 use crate::commands::once::Ticks;
 use crate::commands::read_once;
 use crate::config::Config;
@@ -83,8 +82,7 @@ fn before(stage: Stage, endpoint: &Endpoint, rest: &Rest, report: &mut Report) -
 fn token(rest: &Rest, report: &mut Report) -> Result<()> {
     let Some(token) = &rest.token else { return report.unknown("token: not used") };
     let user = token.user.as_deref().unwrap_or("(unknown)");
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let left = token.expires.map(|expires| expires.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX)));
+    let left = token.expires.map(|expires| expires.saturating_sub(unix_now()));
     let end =
         left.map_or_else(|| "does not expire".to_owned(), |left| format!("expires in {} min", left / 60));
     if token.exposed {

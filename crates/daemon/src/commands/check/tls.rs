@@ -1,12 +1,13 @@
 //! TLS to Carbon: whether the files that the configuration names can be used, and when each certificate expires.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Result;
 use carbon::{Certificate, Destination, TlsConnection};
 
 use super::Report;
+use crate::clock;
 use crate::config::Config;
 
 /// A certificate that expires sooner is worth a word.
@@ -65,7 +66,7 @@ pub(super) fn connected(connection: &TlsConnection, to: &Destination, report: &m
 }
 
 fn expiry(name: &str, certificate: &Certificate, is_needed: bool, report: &mut Report) -> Result<()> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let now = clock::now().as_secs();
     let (text, is_soon) = expires(certificate.expires, now);
     let text = format!("{name}: certificate {:?} {text}", certificate.subject);
     if certificate.expires < now && is_needed {
@@ -79,11 +80,7 @@ fn expiry(name: &str, certificate: &Certificate, is_needed: bool, report: &mut R
 
 /// In words, and whether that is soon or over.
 fn expires(at: u64, now: u64) -> (String, bool) {
-    let day = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_second(at).ok());
-    let day = day.map_or_else(
-        || at.to_string(),
-        |at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d").to_string(),
-    );
+    let day = clock::local(i64::try_from(at).unwrap_or(i64::MAX), "%Y-%m-%d");
     match at.checked_sub(now) {
         None => (format!("has expired, on {day}, {} days ago", (now - at) / DAY), true),
         Some(left) => (format!("expires on {day}, in {} days", left / DAY), left < SOON.as_secs()),

@@ -1,10 +1,11 @@
 //! Finished jobs' part in the daemon's loop: between slurmdbd, the ledger and the queue.
 
-use carbon::{Batch, Queue};
+use carbon::Batch;
 use slurm_snapshot::Statistics;
 
-use super::{Daemon, unix_now};
+use super::Daemon;
 use crate::accounting::{Accounting, Plan, Sparing};
+use crate::clock::unix_now;
 use crate::collectors::finished_batch;
 use crate::config::{Collectors, Config};
 use crate::source::{Outcome, Source};
@@ -67,20 +68,4 @@ impl Daemon {
 pub(super) fn start_accounting(config: &Config, source: Option<Source>) -> Option<Accounting> {
     let plan = Plan::of(config)?;
     Some(Accounting::new(source.unwrap_or_else(|| patient(&config.slurm)), plan, config.slurm.follow))
-}
-
-/// The outcome of what slurmdbd was asked last; never, where it is not asked.
-pub(super) async fn accounted(accounting: Option<&mut Accounting>) -> Outcome {
-    match accounting {
-        Some(accounting) => accounting.outcome().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until what a round has counted is on disk; for ever, where nothing waits for that.
-pub(super) async fn kept(queue: &Queue, ticket: Option<u64>) {
-    match ticket {
-        Some(ticket) => queue.kept(ticket).await,
-        None => std::future::pending().await,
-    }
 }

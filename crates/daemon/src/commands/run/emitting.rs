@@ -7,8 +7,9 @@ use slurm_snapshot::Reply;
 use tokio::time::Instant;
 use tracing::{debug, info, trace, warn};
 
-use super::{Daemon, LoggedState, unix_now};
+use super::{Daemon, LoggedState};
 use crate::accounting::Accounting;
+use crate::clock::unix_now;
 use crate::collecting::Collecting;
 use crate::collectors::TickOutcome;
 use crate::self_metrics::DestinationMetrics;

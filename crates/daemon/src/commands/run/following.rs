@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
 use tracing::info;
 
-use super::{Daemon, LoggedState, unix_now};
+use super::{Daemon, LoggedState};
+use crate::clock::unix_now;
 use crate::collecting::Collecting;
 use crate::collectors::TickOutcome;
 use crate::config::Problems;
@@ -133,21 +133,5 @@ impl Daemon {
             }
         }
         is_active
-    }
-}
-
-/// The outcome of the pending ping; never returns if there is none.
-pub(super) async fn pinged(follow: Option<&mut Follow>) -> Outcome {
-    match follow {
-        Some(follow) => follow.outcome().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until the tick that waits for a ping has waited long enough; for ever if no tick waits.
-pub(super) async fn waited(until: Option<Instant>) {
-    match until {
-        Some(deadline) => sleep_until(deadline).await,
-        None => std::future::pending().await,
     }
 }

@@ -8,29 +8,22 @@ use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 use tracing::{error, info, warn};
 
 use super::accounting::start_accounting;
-use super::{
-    Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, addresses, load, names, start_survey, unix_now,
-};
+use super::{Daemon, LoggedState, START_DEADLINE, SlurmctldSeen, addresses, load, names, start_survey};
 use crate::accounting::Plan;
 use crate::cli::Options;
-use crate::clock;
+use crate::clock::{self, unix_now};
 use crate::collectors::TickOutcome;
 use crate::config::{Config, Problems};
 use crate::follow::Follow;
 use crate::grid::Grid;
 use crate::source::Source;
 use crate::source::rest::Expiry;
+use crate::status::RefusedEntry;
 use crate::survey::{Survey, patient};
 use crate::telemetry::Logging;
 
 /// The result of reading the configuration.
 pub(super) type Read = Result<Box<Result<Config, Problems>>, JoinError>;
-
-/// The last reload, which was refused.
-pub(super) struct RefusedReload {
-    pub(super) at: i64,
-    pub(super) why: String,
-}
 
 /// A configuration that is being read.
 pub(super) struct Loading {
@@ -39,11 +32,10 @@ pub(super) struct Loading {
     again: bool,
 }
 
-/// Waits until it has been read. Safe to cancel.
-pub(super) async fn read(loading: &mut Option<Loading>) -> Read {
-    match loading {
-        Some(loading) => (&mut loading.task).await.and_then(|read| read),
-        None => std::future::pending().await,
+impl Loading {
+    /// Waits until it has been read. Safe to cancel.
+    pub(super) async fn read(&mut self) -> Read {
+        (&mut self.task).await.and_then(|read| read)
     }
 }
 
@@ -84,7 +76,7 @@ impl Daemon {
             Ok(config) => config,
             Err(problems) => {
                 error!("the new configuration is refused, the old one stays in use:\n{problems}");
-                self.refused = Some(RefusedReload { at: unix_now(), why: problems.to_string() });
+                self.refused = Some(RefusedEntry { at: unix_now(), why: problems.to_string() });
                 self.health.reload_refused = true;
                 return self.tell_status();
             }

@@ -1,10 +1,9 @@
 //! What the daemon reports about itself: to systemd in words, and to `status` on request.
 
-use super::{Daemon, LoggedState, clock_time, unix_now};
+use super::{Daemon, LoggedState, clock_time};
+use crate::clock::unix_now;
 use crate::source::{Outcome, Source};
-use crate::status::{
-    DestinationEntry, QueueEntry, ReaderEntry, RefusedEntry, SlurmctldEntry, StatusDocument,
-};
+use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
 
 /// slurmctld's state, as seen in the outcomes.
 #[derive(Debug, Default)]
@@ -67,10 +66,7 @@ impl Daemon {
             version: env!("SLURM_GRAPHITE_VERSION").to_owned(),
             pid: std::process::id(),
             config: self.config.file.clone(),
-            refused: self
-                .refused
-                .as_ref()
-                .map(|refused| RefusedEntry { at: refused.at, why: refused.why.clone() }),
+            refused: self.refused.clone(),
             started: self.started,
             now: unix_now(),
             interval: self.config.interval,

@@ -46,8 +46,13 @@ impl Daemon {
         let Some(prefix) = self.config.prefix.expand(cluster, &self.host) else { return };
         let mut batch = Batch::new(timestamp);
         let done = RoundResult { timestamp, asked, replies: replies.only_of(cluster) };
-        let now = i64::try_from(clock::now().as_secs()).unwrap_or(i64::MAX);
-        self.collecting.collect_survey(DueCollectors::At(timestamp), &done, now, &prefix, &mut batch);
+        self.collecting.collect_survey(
+            DueCollectors::At(timestamp),
+            &done,
+            clock::unix_now(),
+            &prefix,
+            &mut batch,
+        );
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         self.keep(&batch);
     }
@@ -65,12 +70,4 @@ pub(super) fn start_survey(
     let source = source.unwrap_or_else(|| patient(&config.slurm));
     let follows = config.slurm.follow && role == Role::Surveys;
     Some(Survey::with(source, max_duty, max_threads).following(follows))
-}
-
-/// The outcome of a survey's last request; never returns if there is none.
-pub(super) async fn surveyed(survey: Option<&mut Survey>) -> Outcome {
-    match survey {
-        Some(survey) => survey.outcome().await,
-        None => std::future::pending().await,
-    }
 }

@@ -9,6 +9,7 @@ use slurm_snapshot::{
 };
 
 use super::compared::{Compared, RankedRow, type_name, user_name};
+use crate::clock;
 use crate::derive::{self, Cycles};
 
 /// The column that figures of the interval end at.
@@ -140,7 +141,10 @@ impl SdiagText<'_> {
         self.line(format_args!("\tTotal backfilled heterogeneous job components: {het}"));
         let total = s.bf_cycle_counter;
         self.with(format_args!("\tTotal cycles: {total}"), |c| Some(c.interval.bf.count.into()));
-        self.line(format_args!("\tLast cycle when: {}", s.bf_when_last_cycle.map_or_else(never, moment)));
+        self.line(format_args!(
+            "\tLast cycle when: {}",
+            s.bf_when_last_cycle.map_or("N/A".to_owned(), moment)
+        ));
         self.line(format_args!("\tLast cycle: {}", s.bf_cycle_last));
         self.told("Max cycle:  ", s.bf_cycle_max);
         let means = derive::means(s);
@@ -275,15 +279,9 @@ fn longest_hosts(release: Release) -> usize {
     if release >= Release::new(25, 11) { 80 } else { usize::MAX }
 }
 
-fn never() -> String {
-    "N/A".to_owned()
-}
-
 /// As ctime(3) writes it in local time, with the Unix seconds behind it.
 fn moment(unix: i64) -> String {
-    jiff::Timestamp::from_second(unix)
-        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%a %b %d %H:%M:%S %Y").to_string())
-        .map_or_else(|_| unix.to_string(), |local| format!("{local} ({unix})"))
+    format!("{} ({unix})", clock::local(unix, "%a %b %d %H:%M:%S %Y"))
 }
 
 #[cfg(test)]

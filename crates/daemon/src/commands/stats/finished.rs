@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::SystemTime;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
@@ -12,6 +11,7 @@ use super::super::{block_on, load_what_is_readable, print, read_or_advise, start
 use super::jobs::{MOST_ROWS, duration};
 use super::whole;
 use crate::cli::{By, Options};
+use crate::clock::unix_now;
 use crate::finished::{HOUR, Tally};
 
 /// The states that have a column; the others are one together.
@@ -23,8 +23,7 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
     }
     let config = load_what_is_readable(options)?;
     start_quiet_log(options, &config);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let until = i64::try_from(now).unwrap_or(i64::MAX);
+    let until = unix_now();
     let (since, until) = (Some(until.saturating_sub(HOUR)), Some(until));
     let request = Request { since, until, ..Request::new(ReplyKind::Finished, by.options()) };
     let reading = block_on(read_or_advise(config.slurm, request))?;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::clock;
 use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
 
 /// How a thing is.
@@ -196,11 +197,8 @@ fn mebibytes(bytes: u64) -> String {
     format!("{}.{} MiB", tenths / 10, tenths % 10)
 }
 
-/// Local time.
 fn moment(unix: i64) -> String {
-    jiff::Timestamp::from_second(unix)
-        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string())
-        .unwrap_or_else(|_| unix.to_string())
+    clock::local(unix, "%Y-%m-%d %H:%M:%S")
 }
 
 #[cfg(test)]

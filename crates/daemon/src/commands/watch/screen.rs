@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use slurm_snapshot::{Reading, Statistics};
 
 use super::super::stats::{Compared, RankedRow, Served};
+use crate::clock;
 use crate::derive::{self, Cycles};
 
 /// The width of a table of RPCs, and of the figures in it.
@@ -70,7 +71,11 @@ pub(super) fn screen(view: &View<'_>, size: Size) -> Vec<ScreenLine> {
 
 fn head(view: &View<'_>) -> ScreenLine {
     let cluster = view.now.and_then(|now| now.cluster.as_deref()).unwrap_or("the cluster");
-    let at = view.now.and_then(|now| now.statistics.as_ref()).map(|s| clock(s.req_time)).unwrap_or_default();
+    let at = view
+        .now
+        .and_then(|now| now.statistics.as_ref())
+        .map(|s| clock::local(s.req_time, "%Y-%m-%d %H:%M:%S"))
+        .unwrap_or_default();
     ScreenLine::bold(format!("slurmctld of {cluster:<24} {at:<19} every {} s, q to end", view.every))
 }
 
@@ -228,13 +233,6 @@ fn number(value: Option<f64>) -> String {
 
 fn percent(fraction: Option<f64>) -> String {
     fraction.map_or_else(|| "-".to_owned(), |fraction| format!("{:.1} %", fraction * 100.0))
-}
-
-/// Local date and time.
-fn clock(unix: i64) -> String {
-    jiff::Timestamp::from_second(unix)
-        .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]
