@@ -1,6 +1,6 @@
 //! `check` and usage: all problems are reported at once, and nothing is started.
 
-use sandbox::{Folder, Manner, Sink};
+use sandbox::{Folder, Manner, Sink, find_program, slurm_graphite};
 
 use super::{SOON, run, script, write};
 
@@ -101,6 +101,43 @@ fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
     let lines = document["lines"].as_array().unwrap();
     let wrong: Vec<_> = lines.iter().filter(|line| line["mark"] == "✗").collect();
     assert!(wrong.len() > 1 && wrong.iter().all(|line| line["advice"].is_string()), "{wrong:?}");
+}
+
+#[test]
+fn a_script_gets_json_also_of_a_configuration_that_is_refused() {
+    let folder = Folder::new().unwrap();
+    let file = write(&folder, "bad.toml", "interval = \"1.5s\"\n").unwrap();
+    for how in
+        [&["check", "--json", "--config", &file][..], &["check", "--connect", "--json", "--config", &file]]
+    {
+        let refused = run(&folder, how).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&refused.stdout).unwrap();
+        assert_eq!((refused.code, document["well"].as_bool()), (Some(78), Some(false)), "{document}");
+        let text = document["lines"][0]["text"].as_str().unwrap();
+        assert!(text.contains("line 1: interval: "), "{text}");
+    }
+}
+
+/// `script` gives the command a terminal of its own, for what it prints and for its log.
+#[test]
+fn colours_are_for_a_terminal_and_not_for_a_pipe_or_with_no_color() {
+    let folder = Folder::new().unwrap();
+    let shown = |command: &str, no_color: &str| {
+        let line = format!("{} {command}", slurm_graphite().unwrap().display());
+        let mut script = sandbox::command(folder.path(), &find_program("script").unwrap());
+        script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", no_color);
+        String::from_utf8(script.output().unwrap().stdout).unwrap()
+    };
+    let logging = "once --log-level debug --slurm-conf /nowhere/slurm.conf";
+    for (command, coloured) in
+        [("check", "\x1b[32m✓\x1b[m configuration: "), (logging, "\x1b[34mDEBUG\x1b[0m")]
+    {
+        let (with, without) = (shown(command, ""), shown(command, "1"));
+        assert!(with.contains(coloured), "{with:?}");
+        assert!(!without.is_empty() && !without.contains('\x1b'), "{without:?}");
+    }
+    let piped = run(&folder, &["check"]).unwrap();
+    assert!(piped.stdout.starts_with("✓ configuration: "), "{}", piped.stdout);
 }
 
 #[test]
