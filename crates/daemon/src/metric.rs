@@ -21,6 +21,36 @@ pub(crate) struct Metric<T: ?Sized> {
     pub(crate) value: fn(&T) -> Option<f64>,
 }
 
+/// A metric of which a coarser archive keeps the average.
+pub(crate) const fn average<T: ?Sized>(
+    leaf: &'static str,
+    unit: &'static str,
+    value: fn(&T) -> Option<f64>,
+    meaning: &'static str,
+) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Average, meaning, value }
+}
+
+/// A counter, which only its last value continues, or a moment.
+pub(crate) const fn last<T: ?Sized>(
+    leaf: &'static str,
+    unit: &'static str,
+    value: fn(&T) -> Option<f64>,
+    meaning: &'static str,
+) -> Metric<T> {
+    Metric { rollup: Rollup::Last, ..average(leaf, unit, value, meaning) }
+}
+
+/// A metric of which a coarser archive keeps the greatest value.
+pub(crate) const fn max<T: ?Sized>(
+    leaf: &'static str,
+    unit: &'static str,
+    value: fn(&T) -> Option<f64>,
+    meaning: &'static str,
+) -> Metric<T> {
+    Metric { rollup: Rollup::Max, ..average(leaf, unit, value, meaning) }
+}
+
 /// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -66,15 +66,9 @@ impl SeenStates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::Rollup;
+    use crate::metric::{average, number};
 
-    const METRICS: &[Metric<u32>] = &[Metric {
-        leaf: "jobs",
-        unit: "count",
-        rollup: Rollup::Average,
-        meaning: "",
-        value: |n| Some((*n).into()),
-    }];
+    const METRICS: &[Metric<u32>] = &[average("jobs", "count", |&n| number(n), "")];
 
     fn round(words: &mut SeenStates, levels: &[(&str, &[(&str, u32)])]) -> Vec<(String, f64)> {
         let mut batch = carbon::Batch::new(0);

@@ -12,7 +12,7 @@ use slurm_snapshot::{
 
 use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::seconds_since;
-use crate::metric::{Metric, Points, Rollup, mebibytes, number};
+use crate::metric::{Metric, Points, average, max, mebibytes, number};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -157,50 +157,38 @@ pub(super) const OF_STATES: &[Paths] = &[
 
 #[rustfmt::skip]
 const TALLY: &[Metric<JobTally>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| number(t.jobs),
-        meaning: "number of jobs; each task of an array counts" },
-    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus),
-        meaning: "CPUs allocated to these jobs, or requested by them while they are pending" },
-    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes),
-        meaning: "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each" },
-    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus),
-        meaning: "GPUs allocated to or requested by these jobs" },
-    Metric { leaf: "memory", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory),
-        meaning: "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory" },
+    average("jobs", "count", |t| number(t.jobs), "number of jobs; each task of an array counts"),
+    average("cpus", "count", |t| number(t.cpus), "CPUs allocated to these jobs, or requested by them while they are pending"),
+    average("nodes", "count", |t| number(t.nodes),
+        "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each"),
+    average("gpus", "count", |t| number(t.gpus), "GPUs allocated to or requested by these jobs"),
+    average("memory", "bytes", |t| mebibytes(t.memory),
+        "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory"),
 ];
 
 #[rustfmt::skip]
 const TOTAL: &[Metric<Jobs>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| number(sum(&j.states)),
-        meaning: "all jobs that slurmctld knows" },
-    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| number(j.unparsed),
-        meaning: "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures" },
-    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| number(j.records),
-        meaning: "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record" },
+    average("jobs", "count", |j| number(sum(&j.states)), "all jobs that slurmctld knows"),
+    average("unparsed", "count", |j| number(j.unparsed),
+        "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
+    average("records", "count", |j| number(j.records),
+        "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record"),
 ];
 
 #[rustfmt::skip]
 const WAITING: &[Metric<LevelWaits>] = &[
-    Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p50),
-        meaning: "median time since the pending jobs were submitted" },
-    Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p90),
-        meaning: "90th percentile of the same" },
-    Metric { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.submitted, |m| m.max),
-        meaning: "time since the oldest pending job was submitted" },
-    Metric { leaf: "eligible_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p50),
-        meaning: "median time since the pending jobs that may start became eligible" },
-    Metric { leaf: "eligible_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p90),
-        meaning: "90th percentile of the same" },
-    Metric { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
-        meaning: "longest time that an eligible job has waited" },
-    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| number(s.jobs)),
-        meaning: "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge" },
-    Metric { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
-        meaning: "median time that the started jobs had been eligible" },
-    Metric { leaf: "started_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p90),
-        meaning: "90th percentile of the same" },
-    Metric { leaf: "started_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.had_waited(|s| s.max),
-        meaning: "longest time that one of them had been eligible" },
+    average("wait_p50", "s", |w| w.since(w.submitted, |m| m.p50), "median time since the pending jobs were submitted"),
+    average("wait_p90", "s", |w| w.since(w.submitted, |m| m.p90), "90th percentile of the same"),
+    max("wait_max", "s", |w| w.since(w.submitted, |m| m.max), "time since the oldest pending job was submitted"),
+    average("eligible_wait_p50", "s", |w| w.since(w.eligible, |m| m.p50),
+        "median time since the pending jobs that may start became eligible"),
+    average("eligible_wait_p90", "s", |w| w.since(w.eligible, |m| m.p90), "90th percentile of the same"),
+    max("eligible_wait_max", "s", |w| w.since(w.eligible, |m| m.max), "longest time that an eligible job has waited"),
+    average("started", "count", |w| w.started.and_then(|s| number(s.jobs)),
+        "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge"),
+    average("started_wait_p50", "s", |w| w.had_waited(|s| s.p50), "median time that the started jobs had been eligible"),
+    average("started_wait_p90", "s", |w| w.had_waited(|s| s.p90), "90th percentile of the same"),
+    max("started_wait_max", "s", |w| w.had_waited(|s| s.max), "longest time that one of them had been eligible"),
 ];
 
 impl Collect<SurveyReplies> for JobsCollector {

@@ -6,7 +6,7 @@ use carbon::path;
 use slurm_snapshot::{NodeRow, Nodes, Reply, ReplyKind, ReplyOptions};
 
 use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
@@ -94,34 +94,26 @@ struct Out {
 
 #[rustfmt::skip]
 const RECORDS: &[Metric<Nodes>] = &[
-    Metric { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| number(n.future),
-        meaning: "FUTURE nodes: configured, but not present yet" },
-    Metric { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| number(n.blank),
-        meaning: "records that slurmctld sent empty" },
-    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| number(n.unparsed),
-        meaning: "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures" },
+    average("future", "count", |n| number(n.future), "FUTURE nodes: configured, but not present yet"),
+    average("blank", "count", |n| number(n.blank), "records that slurmctld sent empty"),
+    average("unparsed", "count", |n| number(n.unparsed),
+        "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures"),
 ];
 
 #[rustfmt::skip]
 const OUT: &[Metric<Out>] = &[
-    Metric { leaf: "over_1h", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(HOUR),
-        meaning: "nodes for over an hour" },
-    Metric { leaf: "over_1d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(DAY),
-        meaning: "nodes for over a day" },
-    Metric { leaf: "over_7d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(7 * DAY),
-        meaning: "nodes for over a week" },
+    average("over_1h", "count", |o| o.longer_than(HOUR), "nodes for over an hour"),
+    average("over_1d", "count", |o| o.longer_than(DAY), "nodes for over a day"),
+    average("over_7d", "count", |o| o.longer_than(7 * DAY), "nodes for over a week"),
 ];
 
 #[rustfmt::skip]
 const ROW: &[Metric<NodeRow>] = &[
-    Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.base_state == "down"),
-        meaning: "whether the node is down, regardless of whether it is also drained" },
-    Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "drain")),
-        meaning: "whether it is drained or draining" },
-    Metric { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "not_responding")),
-        meaning: "whether its slurmd does not respond" },
-    Metric { leaf: "cpu_load", unit: "load", rollup: Rollup::Average, value: |r| r.cpu_load.map(|load| f64::from(load) / 100.0),
-        meaning: "load average over the last minute" },
+    average("down", "0 or 1", |r| number(r.base_state == "down"), "whether the node is down, regardless of whether it is also drained"),
+    average("drain", "0 or 1", |r| number(r.flags.iter().any(|flag| flag == "drain")), "whether it is drained or draining"),
+    average("not_responding", "0 or 1", |r| number(r.flags.iter().any(|flag| flag == "not_responding")),
+        "whether its slurmd does not respond"),
+    average("cpu_load", "load", |r| r.cpu_load.map(|load| f64::from(load) / 100.0), "load average over the last minute"),
 ];
 
 impl Collect<SurveyReplies> for NodesCollector {

@@ -8,7 +8,7 @@ use carbon::path;
 use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
 
 use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::zero_fill::SeenStates;
@@ -65,26 +65,18 @@ struct PartitionsCollector {
 
 #[rustfmt::skip]
 const STATE: &[Metric<Partition>] = &[
-    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "up"),
-        meaning: "whether the partition accepts jobs and starts them" },
-    Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "down"),
-        meaning: "whether the partition accepts jobs without starting them" },
-    Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "drain"),
-        meaning: "whether the partition starts queued jobs while refusing new ones" },
-    Metric { leaf: "inactive", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "inactive"),
-        meaning: "whether the partition neither accepts nor starts jobs" },
+    average("up", "0 or 1", |p| is(p, "up"), "whether the partition accepts jobs and starts them"),
+    average("down", "0 or 1", |p| is(p, "down"), "whether the partition accepts jobs without starting them"),
+    average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
+    average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither accepts nor starts jobs"),
 ];
 
 #[rustfmt::skip]
 const JOBS: &[Metric<PartitionJobs>] = &[
-    Metric { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.jobs),
-        meaning: "jobs pending" },
-    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.jobs),
-        meaning: "jobs running" },
-    Metric { leaf: "jobs_cpus_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.cpus),
-        meaning: "CPUs that pending jobs request" },
-    Metric { leaf: "jobs_cpus_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.cpus),
-        meaning: "CPUs allocated to running jobs" },
+    average("jobs_pending", "count", |p| tally(p, "pending", |t| t.jobs), "jobs pending"),
+    average("jobs_running", "count", |p| tally(p, "running", |t| t.jobs), "jobs running"),
+    average("jobs_cpus_pending", "count", |p| tally(p, "pending", |t| t.cpus), "CPUs that pending jobs request"),
+    average("jobs_cpus_running", "count", |p| tally(p, "running", |t| t.cpus), "CPUs allocated to running jobs"),
 ];
 
 impl Collect<SurveyReplies> for PartitionsCollector {

@@ -3,7 +3,7 @@
 use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
 use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -37,18 +37,14 @@ struct ReservationsNow {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<ReservationsNow>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| number(s.reservations.len()),
-        meaning: "reservations, at most 1,000" },
-    Metric { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().count()),
-        meaning: "reservations that have begun and not ended" },
-    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
-        meaning: "nodes in active reservations; a node in two of them counts twice" },
-    Metric { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()),
-        meaning: "cores in active reservations" },
-    Metric { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
-        meaning: "time until the next reservation begins; not published if none is planned" },
-    Metric { leaf: "seconds_to_end", unit: "s", rollup: Rollup::Average, value: |s| s.soonest_end(),
-        meaning: "time until the next active reservation ends; not published if none is active" },
+    average("count", "count", |s| number(s.reservations.len()), "reservations, at most 1,000"),
+    average("active", "count", |s| number(s.active().count()), "reservations that have begun and not ended"),
+    average("nodes", "count", |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
+        "nodes in active reservations; a node in two of them counts twice"),
+    average("cores", "count", |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()), "cores in active reservations"),
+    average("seconds_to_start", "s", |s| s.soonest(|r| r.start_time),
+        "time until the next reservation begins; not published if none is planned"),
+    average("seconds_to_end", "s", |s| s.soonest_end(), "time until the next active reservation ends; not published if none is active"),
 ];
 
 impl Collect<SurveyReplies> for ReservationsCollector {

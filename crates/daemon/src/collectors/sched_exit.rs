@@ -8,7 +8,7 @@ use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind
 
 use super::{Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, last, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",
@@ -80,10 +80,8 @@ impl Collect<TickOutcome> for SchedExit {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<Ended>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| number(e.count),
-        meaning: "cycles that have ended for this reason since the last reset" },
-    Metric { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| number(e.interval_count),
-        meaning: "cycles that ended for this reason since the last reading" },
+    last("count", "count", |e| number(e.count), "cycles that have ended for this reason since the last reset"),
+    average("interval_count", "count", |e| number(e.interval_count), "cycles that ended for this reason since the last reading"),
 ];
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, d
 
 use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::{self, Tables, seconds_since};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, last, max, number};
 use crate::replies::SurveyReplies;
 use crate::rpc_metrics::{self, CallsRow, MEMBERS, RpcHistory};
 use crate::settings::{Setting, Value};
@@ -87,20 +87,17 @@ const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
 #[rustfmt::skip]
 const ROLLUP: &[Metric<Period>] = &[
-    Metric { leaf: "last_cycle", unit: "µs", rollup: Rollup::Average, value: |p| number(p.rollup.last),
-        meaning: "how long the last one took; no point before the second one" },
-    Metric { leaf: "max_cycle", unit: "µs", rollup: Rollup::Max, value: |p| number(p.rollup.max),
-        meaning: "how long the longest one took; no point before the second one" },
-    Metric { leaf: "mean_cycle", unit: "µs", rollup: Rollup::Average, value: |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
-        meaning: "sacctmgr's mean, truncated: `total_time` over `total_cycles`" },
-    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |p| number(p.rollup.total),
-        meaning: "total time of all of them" },
-    Metric { leaf: "total_cycles", unit: "count", rollup: Rollup::Last, value: |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
-        meaning: "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
-                  includes it" },
-    Metric { leaf: "age", unit: "s", rollup: Rollup::Max, value: |p| number(p.age),
-        meaning: "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
-                  hours, slurmdbd or its database hangs: see slurmdbd's log" },
+    average("last_cycle", "µs", |p| number(p.rollup.last), "how long the last one took; no point before the second one"),
+    max("max_cycle", "µs", |p| number(p.rollup.max), "how long the longest one took; no point before the second one"),
+    average("mean_cycle", "µs", |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
+        "sacctmgr's mean, truncated: `total_time` over `total_cycles`"),
+    last("total_time", "µs", |p| number(p.rollup.total), "total time of all of them"),
+    last("total_cycles", "count", |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
+        "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
+                  includes it"),
+    max("age", "s", |p| number(p.age),
+        "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
+                  hours, slurmdbd or its database hangs: see slurmdbd's log"),
 ];
 
 impl Collect<SurveyReplies> for Slurmdbd {
