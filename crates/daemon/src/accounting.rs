@@ -19,9 +19,9 @@ pub(crate) use self::plan::{ID_BYTES, Plan, Sparing};
 use self::steps::Measuring;
 use crate::derive::{exact_f64, seconds_since};
 use crate::finished::{FinishedLedger, FinishedRound, HOUR, Next, RememberedSpan};
-use crate::replies::ReplyCounters;
+use crate::replies::{ReplyCounters, one_more};
 use crate::source::{Outcome, Source};
-use crate::survey::{HIDDEN_REMEDY, one_more};
+use crate::survey::HIDDEN_REMEDY;
 
 /// slurmctld's clock may be ahead of ours.
 const AHEAD: i64 = 300;

@@ -80,8 +80,7 @@ impl Collecting {
     pub(crate) fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, prefix: &str, batch: &mut Batch) {
         let mut points = Points::new(prefix, batch);
         self.ticks.iter_mut().for_each(|it| it.collector.collect(timestamp, outcome, &mut points));
-        debug_assert_eq!(repeated(batch), None, "{TWICE}");
-        debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
+        debug_check(batch);
     }
 
     /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix seconds:
@@ -103,8 +102,7 @@ impl Collecting {
                 running.collector.collect(*timestamp, replies, &mut points);
             }
         }
-        debug_assert_eq!(repeated(batch), None, "{TWICE}");
-        debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
+        debug_check(batch);
     }
 
     /// What a survey of this role must request, with its collectors and the number of seconds after which each is due.
@@ -144,9 +142,14 @@ fn staying_by_name<C: ?Sized>(
     running.into_iter().filter(|running| stays(running.name)).map(|running| (running.name, running)).collect()
 }
 
-const TWICE: &str = "a path that is twice in one batch: Carbon keeps the last value";
-
-const UNDECLARED: &str = "a path that its collector does not declare: its variable parts would not be tags";
+fn debug_check(batch: &Batch) {
+    debug_assert_eq!(repeated(batch), None, "a path is twice in one batch: Carbon keeps the last value");
+    debug_assert_eq!(
+        undeclared(batch),
+        None,
+        "no collector declares this path: its variable parts are no tags"
+    );
+}
 
 /// A path that is in the batch more than once.
 fn repeated(batch: &Batch) -> Option<&str> {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role};
+use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role, Statistics};
 
 use crate::metric::{Leaves, Points};
 use crate::replies::SurveyReplies;
@@ -116,6 +116,12 @@ impl TickOutcome {
             Self::Reading(reading) => Some(reading),
             Self::Failed | Self::GivenUp | Self::Standby => None,
         }
+    }
+
+    /// The reading with its statistics, which a reset's does not have.
+    fn statistics(&self) -> Option<(&Arc<Reading>, &Statistics)> {
+        let reading = self.reading()?;
+        Some((reading, reading.statistics.as_ref()?))
     }
 }
 

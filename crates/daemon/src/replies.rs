@@ -38,6 +38,11 @@ pub(crate) struct ReplyCounters {
     pub(crate) hidden: bool,
 }
 
+/// Counts one more.
+pub(crate) const fn one_more(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}
+
 /// The replies of a survey's round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);

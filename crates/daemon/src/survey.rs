@@ -19,11 +19,11 @@ use slurm_snapshot::{Cost, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+pub(crate) use self::reply_state::HIDDEN_REMEDY;
 use self::reply_state::ReplyState;
-pub(crate) use self::reply_state::{HIDDEN_REMEDY, one_more};
 use crate::clock;
 use crate::config::SlurmSettings;
-use crate::replies::{Needs, ReplyCounters, SurveyReplies};
+use crate::replies::{Needs, ReplyCounters, SurveyReplies, one_more};
 use crate::source::{Outcome, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
@@ -131,9 +131,7 @@ impl Survey {
         }
         if self.round.is_some() {
             debug!("the previous round is still running; this one is skipped");
-            wanted
-                .into_keys()
-                .for_each(|kind| reply_state::one_more(&mut self.state(kind).counters.skipped_round));
+            wanted.into_keys().for_each(|kind| one_more(&mut self.state(kind).counters.skipped_round));
             return None;
         }
         if *needs != self.needs {
@@ -147,11 +145,11 @@ impl Survey {
             let state = self.state(kind);
             let is_expensive = kind.row().cost != Cost::None;
             if busy && is_expensive {
-                reply_state::one_more(&mut state.counters.skipped_busy);
+                one_more(&mut state.counters.skipped_busy);
             } else if state.duty.allows(now) || !is_expensive {
                 left.push((kind, timestamp.saturating_add(every.into())));
             } else {
-                reply_state::one_more(&mut state.counters.skipped_duty);
+                one_more(&mut state.counters.skipped_duty);
             }
         }
         left.reverse();
@@ -178,7 +176,7 @@ impl Survey {
         state.duty.answered(reply_state::cost(&outcome, at.elapsed()), max_duty);
         let reading = state.take(kind, options, outcome);
         if reading.is_some() && is_over(until, now) {
-            reply_state::one_more(&mut state.counters.readings_late);
+            one_more(&mut state.counters.readings_late);
             debug!(reply = kind.name(), "it arrived after its slot and is discarded");
         } else {
             // One that is thrown away is none that the next can be compared with.
@@ -230,7 +228,7 @@ impl Survey {
             let state = self.state(kind);
             if is_over(until, now) {
                 // Its answer could only come too late: slurmctld is spared it.
-                reply_state::one_more(&mut state.counters.skipped_round);
+                one_more(&mut state.counters.skipped_round);
                 continue;
             }
             let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };

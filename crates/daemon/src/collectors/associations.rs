@@ -94,9 +94,13 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
     ],
     replies: &[ReplyKind::Associations],
-    start: Start::Survey(|begin| Box::new(AssociationsCollector::new(begin))),
+    start: Start::Survey(|Begin { settings, memory, .. }| {
+        let user_paths = UserPaths::of(settings, *memory);
+        Box::new(AssociationsCollector { user_paths, ..AssociationsCollector::default() })
+    }),
 };
 
+#[derive(Default)]
 struct AssociationsCollector {
     tres_seen: SeenStates,
     /// Of users: whose time as a member is up has no zeroes.
@@ -217,14 +221,6 @@ impl Collect<SurveyReplies> for AssociationsCollector {
 }
 
 impl AssociationsCollector {
-    fn new(Begin { settings, memory, .. }: &Begin<'_>) -> Self {
-        Self {
-            tres_seen: SeenStates::default(),
-            user_tres_seen: SeenStates::default(),
-            user_paths: UserPaths::of(settings, *memory),
-        }
-    }
-
     fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, all: &[Association]) {
         let Some(user_paths) = &mut self.user_paths else { return };
         let mut users: BTreeMap<u32, (&str, Vec<&Association>)> = BTreeMap::new();

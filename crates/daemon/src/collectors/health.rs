@@ -45,8 +45,7 @@ struct HealthValues {
 
 impl Collect<TickOutcome> for Health {
     fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        let known = match outcome.reading().and_then(|reading| Some((reading, reading.statistics.as_ref()?)))
-        {
+        let values = match outcome.statistics() {
             Some((reading, statistics)) => {
                 self.last = Some(timestamp);
                 let before = self.before.replace(Arc::clone(reading));
@@ -73,7 +72,7 @@ impl Collect<TickOutcome> for Health {
                 ..HealthValues::default()
             },
         };
-        points.push(FAMILY, METRICS, &known);
+        points.push(FAMILY, METRICS, &values);
     }
 }
 

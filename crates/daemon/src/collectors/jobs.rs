@@ -121,9 +121,20 @@ pub(super) const COLLECTOR: Collector = Collector {
         },
     ],
     replies: &[ReplyKind::Jobs],
-    start: Start::Survey(|begin| Box::new(JobsCollector::new(begin))),
+    start: Start::Survey(|Begin { settings, memory, .. }| {
+        let user_paths = UserPaths::of(settings, *memory);
+        let options = ReplyOptions {
+            accounts: settings.flag(&ACCOUNTS),
+            qos: settings.flag(&QOS),
+            states_only: settings.flag(&STATES_ONLY),
+            users: user_paths.is_some(),
+            ..ReplyOptions::default()
+        };
+        Box::new(JobsCollector { options, user_paths, ..JobsCollector::default() })
+    }),
 };
 
+#[derive(Default)]
 struct JobsCollector {
     options: ReplyOptions,
     states_seen: SeenStates,
@@ -234,23 +245,6 @@ impl Collect<SurveyReplies> for JobsCollector {
 }
 
 impl JobsCollector {
-    fn new(Begin { settings, memory, .. }: &Begin<'_>) -> Self {
-        let user_paths = UserPaths::of(settings, *memory);
-        Self {
-            options: ReplyOptions {
-                accounts: settings.flag(&ACCOUNTS),
-                qos: settings.flag(&QOS),
-                states_only: settings.flag(&STATES_ONLY),
-                users: user_paths.is_some(),
-                ..ReplyOptions::default()
-            },
-            states_seen: SeenStates::default(),
-            user_states_seen: SeenStates::default(),
-            user_paths,
-            last_update: None,
-        }
-    }
-
     fn push_names(&mut self, points: &mut Points<'_>, kind: &str, names: &BTreeMap<String, JobTallies>) {
         for (name, states) in names {
             let level = match name.as_str() {

@@ -123,7 +123,6 @@ impl Collect<SurveyReplies> for NodesCollector {
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
-        let now = timestamp;
         points.push("slurm_nodes.total", SHARES, &nodes.total);
         points.push("slurm_nodes.records", RECORDS, nodes);
         self.states_seen.push(points, "slurm_nodes.state", &[], &nodes.states, TALLY);
@@ -134,11 +133,9 @@ impl Collect<SurveyReplies> for NodesCollector {
                 kind => points.push(&format!("slurm_nodes.gpu.{}", path::component(kind)), GPUS, shares),
             }
         }
-        for (below, since) in
-            [("slurm_nodes.drained", &nodes.drain_since), ("slurm_nodes.down", &nodes.down_since)]
-        {
-            points.push(below, OUT, &Out { since: since.clone(), now });
-        }
+        let out = |since: &[i64]| Out { since: since.to_owned(), now: timestamp };
+        points.push("slurm_nodes.drained", OUT, &out(&nodes.drain_since));
+        points.push("slurm_nodes.down", OUT, &out(&nodes.down_since));
         for row in nodes.rows.iter().filter(|_| self.each) {
             let name = path::component(&row.name);
             points.push(&format!("slurm_nodes.node.{name}"), SHARES, &row.tally);
@@ -150,8 +147,7 @@ impl Collect<SurveyReplies> for NodesCollector {
 impl Out {
     /// How many of them; `since` is in order, the oldest first.
     fn longer_than(&self, seconds: i64) -> Option<f64> {
-        let longer = self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds);
-        u64::try_from(longer).ok().and_then(number)
+        number(self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds))
     }
 }
 

@@ -42,21 +42,17 @@ const METRICS: &[Metric<ReservationsNow>] = &[
     average("nodes", "count", |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
         "nodes in active reservations; a node in two of them counts twice"),
     average("cores", "count", |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()), "cores in active reservations"),
-    average("seconds_to_start", "s", |s| s.soonest(|r| r.start_time),
+    average("seconds_to_start", "s", |s| s.to_soonest(s.reservations.iter().filter_map(|r| r.start_time)),
         "time until the next reservation begins; not published if none is planned"),
-    average("seconds_to_end", "s", |s| s.soonest_end(), "time until the next active reservation ends; not published if none is active"),
+    average("seconds_to_end", "s", |s| s.to_soonest(s.active().filter_map(|r| r.end_time)), "time until the next active reservation ends; not published if none is active"),
 ];
 
 impl Collect<SurveyReplies> for ReservationsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
-        let now = timestamp;
-        let maint = all.reservations.iter().filter(|reservation| reservation.maint).cloned().collect();
-        points.push(
-            "slurm_reservations.all",
-            METRICS,
-            &ReservationsNow { reservations: all.reservations.clone(), now },
-        );
+        let (all, now) = (all.reservations.clone(), timestamp);
+        let maint = all.iter().filter(|reservation| reservation.maint).cloned().collect();
+        points.push("slurm_reservations.all", METRICS, &ReservationsNow { reservations: all, now });
         points.push("slurm_reservations.maint", METRICS, &ReservationsNow { reservations: maint, now });
     }
 }
@@ -69,15 +65,7 @@ impl ReservationsNow {
         })
     }
 
-    /// Seconds to the soonest of such moments that is still to come.
-    fn soonest(&self, of: fn(&Reservation) -> Option<i64>) -> Option<f64> {
-        self.to_soonest(self.reservations.iter().filter_map(of))
-    }
-
-    fn soonest_end(&self) -> Option<f64> {
-        self.to_soonest(self.active().filter_map(|reservation| reservation.end_time))
-    }
-
+    /// Seconds to the soonest of these moments that is still to come.
     fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<f64> {
         let soonest = moments.filter(|&moment| moment > self.now).min()?;
         u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(number)

@@ -105,10 +105,8 @@ impl Collect<TickOutcome> for RpcStats {
     }
 
     fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        let Some(reading) = outcome.reading() else { return };
-        let Some(rpc) = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref()) else {
-            return;
-        };
+        let Some((reading, statistics)) = outcome.statistics() else { return };
+        let Some(rpc) = &statistics.rpc else { return };
         let tables = Tables::of(&rpc.types, &rpc.users);
         let growth = self.history.growth(&tables, |before| {
             let span = derive::span(before, reading, self.interval)?;

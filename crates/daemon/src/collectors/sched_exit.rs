@@ -63,8 +63,7 @@ const SCHEDULERS: [Scheduler; 2] = [
 
 impl Collect<TickOutcome> for SchedExit {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        let Some(reading) = outcome.reading() else { return };
-        let Some(new) = &reading.statistics else { return };
+        let Some((reading, new)) = outcome.statistics() else { return };
         let before = self.before.replace(Arc::clone(reading));
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
         for Scheduler { below, reasons, exits } in SCHEDULERS {

@@ -9,6 +9,7 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 use super::{Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive::{self, Interval, Reset};
 use crate::metric::{Metric, Points, average, last, number};
+use crate::replies::one_more;
 
 const FAMILY: &str = "slurm_sched_interval";
 
@@ -26,7 +27,9 @@ pub(super) const COLLECTOR: Collector = Collector {
         leaves: &METRICS,
     }],
     replies: &[ReplyKind::Statistics],
-    start: Start::Tick(|begin| Box::new(SchedInterval::new(begin.interval))),
+    start: Start::Tick(|begin| {
+        Box::new(SchedInterval { tick: begin.interval, before: None, resets: Resets::default() })
+    }),
 };
 
 struct SchedInterval {
@@ -55,25 +58,15 @@ struct IntervalValues {
 }
 
 impl SchedInterval {
-    fn new(tick: u32) -> Self {
-        Self { tick, before: None, resets: Resets::default() }
-    }
-
-    fn count(&mut self, reset: Reset) {
-        let counter = match reset {
-            Reset::Midnight => &mut self.resets.midnight,
-            Reset::Command => &mut self.resets.command,
-            Reset::Restart => &mut self.resets.restart,
-        };
-        *counter = counter.saturating_add(1);
-    }
-
-    fn look(&mut self, now: &Reading, new: &Statistics) -> IntervalValues {
-        let before = self.before.take();
+    fn values(&mut self, now: &Arc<Reading>, new: &Statistics) -> IntervalValues {
+        let before = self.before.replace(Arc::clone(now));
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, now, self.tick));
         let interval = unbroken.map(|(old, seconds)| Interval::new(old, new, now.release, seconds));
-        if let Some(reset) = before.as_deref().and_then(|before| derive::reset(before, now)) {
-            self.count(reset);
+        match before.as_deref().and_then(|before| derive::reset(before, now)) {
+            Some(Reset::Midnight) => one_more(&mut self.resets.midnight),
+            Some(Reset::Command) => one_more(&mut self.resets.command),
+            Some(Reset::Restart) => one_more(&mut self.resets.restart),
+            None => {}
         }
         IntervalValues {
             interval,
@@ -87,16 +80,11 @@ impl SchedInterval {
 
 impl Collect<TickOutcome> for SchedInterval {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        let known = match outcome.reading().and_then(|reading| Some((reading, reading.statistics.as_ref()?)))
-        {
-            Some((reading, statistics)) => {
-                let known = self.look(reading, statistics);
-                self.before = Some(Arc::clone(reading));
-                known
-            }
+        let values = match outcome.statistics() {
+            Some((reading, statistics)) => self.values(reading, statistics),
             None => IntervalValues { resets: self.resets, ..IntervalValues::default() },
         };
-        points.push(FAMILY, METRICS, &known);
+        points.push(FAMILY, METRICS, &values);
     }
 }
 

@@ -29,7 +29,7 @@ struct SchedStats;
 
 impl Collect<TickOutcome> for SchedStats {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        if let Some(statistics) = outcome.reading().and_then(|reading| reading.statistics.as_ref()) {
+        if let Some((_, statistics)) = outcome.statistics() {
             points.push(FAMILY, METRICS, statistics);
         }
     }

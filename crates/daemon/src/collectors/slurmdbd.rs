@@ -60,7 +60,10 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
         },
     ],
     replies: &[ReplyKind::Slurmdbd],
-    start: Start::Survey(|begin| Box::new(Slurmdbd::new(begin))),
+    start: Start::Survey(|Begin { interval, settings, memory }| {
+        let history = RpcHistory::new(settings, *memory);
+        Box::new(Slurmdbd { interval: settings.interval(*interval), history })
+    }),
 };
 
 struct Slurmdbd {
@@ -129,13 +132,6 @@ impl Collect<SurveyReplies> for Slurmdbd {
 
     fn changed_memory(&mut self) -> Option<String> {
         self.history.changed_memory()
-    }
-}
-
-impl Slurmdbd {
-    fn new(Begin { interval, settings, memory }: &Begin<'_>) -> Self {
-        let history = RpcHistory::new(settings, *memory);
-        Self { interval: settings.interval(*interval), history }
     }
 }
 

@@ -7,7 +7,7 @@ use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 use tracing::{info, warn};
 
 use super::duty::DutyLimit;
-use crate::replies::ReplyCounters;
+use crate::replies::{ReplyCounters, one_more};
 use crate::source::Outcome;
 
 /// What a failure may count for at most: at a duty of 5 % it is asked again after ten minutes.
@@ -140,11 +140,6 @@ pub(super) fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
         Err(error) if error.was_asked() => elapsed.min(LONGEST_FAILURE),
         Err(_) => Duration::ZERO,
     }
-}
-
-/// Counts one more.
-pub(crate) const fn one_more(counter: &mut u64) {
-    *counter = counter.saturating_add(1);
 }
 
 #[cfg(test)]
