@@ -32,7 +32,7 @@ const MOST_JOBS: usize = 4000;
 /// The shortest time that is read at once.
 const LEAST_PIECE: i64 = 60;
 
-/// Records by name, for the queue's log.
+/// Records for the queue's log, by name.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
 /// The reader of slurmdbd, what it has told, and what has been counted of that.
@@ -43,7 +43,7 @@ pub(crate) struct Accounting {
     /// `None` until the queue's log has been read.
     ledger: Option<FinishedLedger>,
     work: Option<RoundUnderWay>,
-    /// A request is on its way.
+    /// A request is under way.
     asked: bool,
     /// What waits for the disk.
     next: Option<Next>,
@@ -51,13 +51,13 @@ pub(crate) struct Accounting {
     ticket: Option<u64>,
     /// Whether everything since the floor is to be read.
     catch_up: bool,
-    /// When that was done last, Unix seconds.
+    /// When that was last done, Unix seconds.
     caught_up: i64,
     /// What is read until then is another daemon's: it is marked as seen, and not published.
     rebuilds: bool,
-    /// slurmctld had records for slurmdbd that it could not tell.
+    /// slurmctld had records that it could not send to slurmdbd.
     had_backlog: bool,
-    /// When it had some for the last time, Unix seconds.
+    /// When it last had some, Unix seconds.
     busy: i64,
     /// Seconds of end times that are read at once.
     piece: i64,
@@ -70,7 +70,6 @@ pub(crate) struct Accounting {
     is_behind: bool,
 }
 
-/// A round under way.
 #[derive(Debug)]
 struct RoundUnderWay {
     round: FinishedRound,
@@ -92,7 +91,7 @@ enum LoggedAccounting {
 }
 
 impl Accounting {
-    /// One that has not begun; `source` is its reader. `rebuilds`: what another daemon may have counted is marked as seen first.
+    /// `rebuilds`: what another daemon may have counted is first marked as seen.
     pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
             source,
@@ -162,7 +161,7 @@ impl Accounting {
         is_missing
     }
 
-    /// How many records slurmctld could not tell slurmdbd: when there are none any more, jobs come late.
+    /// Takes the number of records that slurmctld could not send to slurmdbd. Jobs come late once there are none left.
     pub(crate) const fn note_backlog(&mut self, records: u64, now: i64) {
         self.catch_up |= self.had_backlog && records == 0;
         self.had_backlog = records > 0;
@@ -241,7 +240,7 @@ impl Accounting {
         work.to.saturating_sub(self.piece).saturating_sub(ahead)
     }
 
-    /// The outcome of the request on its way. Safe to cancel.
+    /// The outcome of the request under way. Safe to cancel.
     pub(crate) async fn outcome(&mut self) -> Outcome {
         self.source.outcome().await
     }
@@ -358,7 +357,6 @@ impl Accounting {
         self.ticket = Some(ticket);
     }
 
-    /// The ticket that is waited for.
     pub(crate) const fn ticket(&self) -> Option<u64> {
         self.ticket
     }
@@ -387,27 +385,23 @@ impl Accounting {
         }
     }
 
-    /// What has been counted.
     pub(crate) const fn ledger(&self) -> Option<&FinishedLedger> {
         self.ledger.as_ref()
     }
 
-    /// How the reading goes.
     pub(crate) const fn counters(&self) -> (ReplyKind, ReplyCounters) {
         (ReplyKind::Finished, self.counters)
     }
 
-    /// Its reader.
     pub(crate) const fn source(&self) -> &Source {
         &self.source
     }
 }
 
-/// What a reading is worth.
+/// What a reading can be used for.
 enum Told {
     Jobs(Finished),
     Hidden,
-    /// Another cluster's.
     OfAnother,
 }
 

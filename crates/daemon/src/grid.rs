@@ -5,14 +5,12 @@
 
 use std::time::Duration;
 
-/// The ticks so far.
 #[derive(Debug)]
 pub(crate) struct Grid {
     interval: i64,
     last: i64,
 }
 
-/// A tick that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick {
     /// Its planned moment, Unix seconds: the timestamp of everything it makes.

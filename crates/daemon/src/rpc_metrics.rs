@@ -15,14 +15,14 @@ use crate::metric::{Metric, Points, average, last, number};
 use crate::settings::Settings;
 use crate::user_paths::{Candidate, UserPaths};
 
-/// What the tables grew by, and in how long, s.
+/// The growth of the tables, and the seconds that it took.
 pub(crate) struct Growth {
     pub(crate) tables: Tables,
     pub(crate) seconds: f64,
 }
 
 impl Growth {
-    /// Of one of the tables: its rows, and an interval without any of their calls.
+    /// The growth of one table: its rows, and an interval without any calls.
     fn of<'a, K>(
         growth: Option<&'a Self>,
         table: impl Fn(&'a Tables) -> &'a BTreeMap<K, Calls>,
@@ -40,11 +40,10 @@ pub(crate) struct CallsRow {
     interval: Option<RowGrowth>,
 }
 
-/// What a row grew by.
 #[derive(Clone, Copy)]
 struct RowGrowth {
     calls: Calls,
-    /// What the whole table grew by.
+    /// The growth of the whole table.
     all: Calls,
     seconds: f64,
 }
@@ -65,7 +64,7 @@ impl RpcHistory {
         self.user_paths.is_some()
     }
 
-    /// What has grown since the last reading, for which `seconds` gives the time since then, if the counters went on.
+    /// The growth since the last reading; `seconds` returns the time since then, or `None` if the counters were reset.
     pub(crate) fn growth(
         &self,
         tables: &Tables,
@@ -75,7 +74,7 @@ impl RpcHistory {
         Some(Growth { seconds: seconds(reading)?, tables: tables.since(before)? })
     }
 
-    /// A row of each user who has a path, and the sum of the others.
+    /// Adds a row for each user who has a path, and the sum of the others.
     pub(crate) fn push_users(
         &mut self,
         family: &str,
@@ -121,7 +120,6 @@ impl RpcHistory {
         points.push(&below, MEMBERS, &without);
     }
 
-    /// The next reading is compared with this one.
     pub(crate) fn keep(&mut self, reading: &Arc<Reading>, tables: Tables) {
         self.before = Some((Arc::clone(reading), tables));
     }
@@ -131,7 +129,7 @@ impl RpcHistory {
     }
 }
 
-/// A row of each type below `family`, and their sum.
+/// Adds a row for each type below `family`, and their sum.
 pub(crate) fn push_types(
     family: &str,
     name: impl Fn(u32) -> String,
@@ -153,7 +151,7 @@ pub(crate) fn push_types(
     points.push(&format!("{family}.total"), total, &row);
 }
 
-/// By RPC time. Who keeps a thread at work for a tenth of the time is heavy.
+/// Ranks by RPC time. A user who keeps a thread busy for a tenth of the time is heavy.
 fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Candidate<'_> {
     let busy = |grown: Calls| {
         let seconds = seconds.unwrap_or(f64::INFINITY);

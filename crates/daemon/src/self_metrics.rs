@@ -15,10 +15,9 @@ use crate::metric::{Metric, Points, average, last, max, number};
 use crate::prefix::OWN_FAMILY;
 use crate::replies::ReplyCounters;
 
-/// What `check --connect` sends, and the daemon never.
+/// Only `check --connect` sends it, never the daemon.
 const CANARY: &str = "check";
 
-/// Every path of these figures.
 pub(crate) const PATHS: &[Paths] = &[
     Paths {
         below: "slurm_graphite.<host>",
@@ -43,10 +42,10 @@ pub(crate) const PATHS: &[Paths] = &[
     },
 ];
 
-/// How often memory is looked at: it costs more than all the rest.
+/// How often memory is measured: that costs more than all the rest.
 const MEMORY_EVERY: Duration = Duration::from_secs(60);
 
-/// What the daemon knows of itself.
+/// What the daemon knows about itself.
 #[derive(Debug, Default)]
 pub(crate) struct SelfMetrics {
     /// Whether the last reading succeeded; `None` when a reload has cut it short.
@@ -79,7 +78,6 @@ struct ResidentMemory {
     second_reader: Option<u64>,
 }
 
-/// One destination, at one moment.
 pub(crate) struct DestinationMetrics {
     pub(crate) status: Status,
     /// Unix seconds of the tick.
@@ -170,7 +168,7 @@ const REPLY_METRICS: &[Metric<ReplyCounters>] = &[
 ];
 
 impl SelfMetrics {
-    /// Looks at the memory of both processes, where that is due.
+    /// Measures the memory of the processes, if that is due.
     pub(crate) fn look_at_memory(&mut self, reader: Option<u32>, second_reader: Option<u32>) {
         let now = Instant::now();
         if self.memory.looked.is_some_and(|looked| now.duration_since(looked) < MEMORY_EVERY) {
@@ -182,7 +180,7 @@ impl SelfMetrics {
         self.memory = ResidentMemory { looked: Some(now), daemon, reader, second_reader };
     }
 
-    /// Its points below `prefix`, and those of each destination.
+    /// Adds its points, and those of each destination, below `prefix`.
     pub(crate) fn points(
         &self,
         prefix: &str,
@@ -206,7 +204,7 @@ impl SelfMetrics {
     }
 }
 
-/// Every level of these figures, behind the prefix, with what is there.
+/// Every level of these figures, without the prefix, with its metrics.
 pub(crate) fn levels(
     host: &str,
     destinations: &[Destination],

@@ -57,90 +57,59 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
                     not be read has no point; the next one counts its jobs.",
             leaves: &READING,
         },
-        Paths {
-            below: "slurm_jobs_finished.total.state.<state>",
-            about: "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
-                    slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
-                    each run that ended because the job was requeued (`requeued`).",
-            leaves: &STATE,
-        },
+        state(
+            "slurm_jobs_finished.total.state.<state>",
+            "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
+             slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
+             each run that ended because the job was requeued (`requeued`).",
+        ),
         Paths {
             below: "slurm_jobs_finished.total.work",
             about: "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).",
             leaves: &WORK,
         },
-        Paths {
-            below: "slurm_jobs_finished.partition.<partition>.state.<state>",
-            about: "By partition. A job that never started counts in the first partition that it asked for.",
-            leaves: &STATE,
-        },
-        Paths {
-            below: "slurm_jobs_finished.partition.<partition>.work",
-            about: "The same.",
-            leaves: &WORK,
-        },
-        Paths {
-            below: "slurm_jobs_finished.account.<account>.state.<state>",
-            about: "By account, if `accounts` is above 0: the first accounts that have a finished job, up to that \
-                    number. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
-            leaves: &STATE,
-        },
-        Paths {
-            below: "slurm_jobs_finished.account.<account>.work",
-            about: "The same.",
-            leaves: &WORK,
-        },
-        Paths {
-            below: "slurm_jobs_finished.other_accounts.state.<state>",
-            about: "All accounts without paths of their own.",
-            leaves: &STATE,
-        },
-        Paths {
-            below: "slurm_jobs_finished.other_accounts.work",
-            about: "The same.",
-            leaves: &WORK,
-        },
-        Paths {
-            below: "slurm_jobs_finished.no_account.state.<state>",
-            about: "Jobs without an account.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.no_account.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.qos.<qos>.state.<state>",
-            about: "By QOS, if `qos` is above 0, as by account.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.qos.<qos>.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.other_qos.state.<state>",
-            about: "All QOS without paths of their own.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.other_qos.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.no_qos.state.<state>",
-            about: "Jobs without a QOS.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.no_qos.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.user.<user>.state.<state>",
-            about: "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
-                    long as Graphite keeps them.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.user.<user>.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.other_users.state.<state>",
-            about: "All users without paths of their own.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.other_users.work", about: "The same.", leaves: &WORK },
+        state(
+            "slurm_jobs_finished.partition.<partition>.state.<state>",
+            "By partition. A job that never started counts in the first partition that it asked for.",
+        ),
+        work("slurm_jobs_finished.partition.<partition>.work"),
+        state(
+            "slurm_jobs_finished.account.<account>.state.<state>",
+            "By account, if `accounts` is above 0: the first accounts that have a finished job, up to that \
+             number. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
+        ),
+        work("slurm_jobs_finished.account.<account>.work"),
+        state("slurm_jobs_finished.other_accounts.state.<state>", "All accounts without paths of their own."),
+        work("slurm_jobs_finished.other_accounts.work"),
+        state("slurm_jobs_finished.no_account.state.<state>", "Jobs without an account."),
+        work("slurm_jobs_finished.no_account.work"),
+        state("slurm_jobs_finished.qos.<qos>.state.<state>", "By QOS, if `qos` is above 0, as by account."),
+        work("slurm_jobs_finished.qos.<qos>.work"),
+        state("slurm_jobs_finished.other_qos.state.<state>", "All QOS without paths of their own."),
+        work("slurm_jobs_finished.other_qos.work"),
+        state("slurm_jobs_finished.no_qos.state.<state>", "Jobs without a QOS."),
+        work("slurm_jobs_finished.no_qos.work"),
+        state(
+            "slurm_jobs_finished.user.<user>.state.<state>",
+            "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
+             long as Graphite keeps them.",
+        ),
+        work("slurm_jobs_finished.user.<user>.work"),
+        state("slurm_jobs_finished.other_users.state.<state>", "All users without paths of their own."),
+        work("slurm_jobs_finished.other_users.work"),
     ],
     replies: &[ReplyKind::Finished],
     start: Start::Finished,
 };
+
+const fn state(below: &'static str, about: &'static str) -> Paths {
+    Paths { below, about, leaves: &STATE }
+}
+
+/// Next to the states of the same level.
+const fn work(below: &'static str) -> Paths {
+    Paths { below, about: "The same.", leaves: &WORK }
+}
 
 /// What the configuration says.
 pub(crate) struct FinishedSettings {
