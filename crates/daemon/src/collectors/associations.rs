@@ -103,7 +103,7 @@ pub(super) const COLLECTOR: Collector = Collector {
 #[derive(Default)]
 struct AssociationsCollector {
     tres_seen: SeenStates,
-    /// Of users: whose time as a member is up has no zeroes.
+    /// Of users: a user who loses paths has no zeroes.
     user_tres_seen: SeenStates,
     user_paths: Option<UserPaths>,
 }
@@ -161,11 +161,10 @@ const QOS: &[Metric<QosUse>] = &[
         "MaxSubmitPA: maximum number of running and pending jobs of each account"),
 ];
 
-/// A TRES, and what it is counted in.
 #[derive(Clone, Copy, Debug, Default)]
 struct TresValues {
     of: TresUse,
-    /// Bytes are published, and Slurm counts MiB.
+    /// Slurm counts MiB; bytes are published.
     is_memory: bool,
 }
 
@@ -266,7 +265,7 @@ fn push(points: &mut Points<'_>, tres_seen: &mut SeenStates, level: &str, associ
     tres_seen.push(points, &format!("{level}.tres"), &[], &tres(&association.use_and_limits), TRES);
 }
 
-/// By a name that makes a component as it is: `gres/gpu` is `gres_gpu`, unless another is called that.
+/// By a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another TRES has that name.
 fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
     let mut tres = BTreeMap::new();
     for (name, of) in &of.tres {

@@ -106,12 +106,11 @@ const fn state(below: &'static str, about: &'static str) -> Paths {
     Paths { below, about, leaves: &STATE }
 }
 
-/// Next to the states of the same level.
+/// Follows the states of the same level.
 const fn work(below: &'static str) -> Paths {
     Paths { below, about: "The same.", leaves: &WORK }
 }
 
-/// What the configuration says.
 pub(crate) struct FinishedSettings {
     /// Seconds.
     pub(crate) window: u32,
@@ -129,13 +128,12 @@ impl FinishedSettings {
     }
 }
 
-/// Jobs in one state.
 struct StateCount {
     round: u64,
     total: u64,
 }
 
-/// All points of these counts, in a batch of its own.
+/// A batch with all points of these counts.
 pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
     let mut batch = Batch::new(counts.slot);
     let mut points = Points::new(prefix, &mut batch);
@@ -160,7 +158,7 @@ pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
     batch
 }
 
-/// The paths of these counts and of those to come: percentiles need a job that had started.
+/// The paths of these and of later counts: percentiles, which need a job that had started, are included.
 pub(crate) fn paths(counts: &Counts, prefix: &str) -> Vec<String> {
     let mut counts = counts.clone();
     for level in counts.totals.keys() {
@@ -220,7 +218,6 @@ const SUMS: &[Metric<Tally>] = &[
     average("limit_used_little", "count", |t| number(t.short), "jobs that ran for less than a tenth of their time limit"),
 ];
 
-/// What a level's work is.
 const WORK: (&(dyn Leaves + Sync), &(dyn Leaves + Sync)) = (&(SUMS, SPREADS), &(TOTALS, (USED, USED_TOTALS)));
 
 const TOTALS: MetricTotals<Tally> = MetricTotals(SUMS);

@@ -33,7 +33,6 @@ struct Health {
     last: Option<i64>,
 }
 
-/// What is known of one tick.
 #[derive(Default)]
 struct HealthValues {
     up: Option<bool>,

@@ -32,7 +32,7 @@ By user too: publish the top N users by CPUs, and root and slurm; 0 for none, at
 within 30 days 5 * users of them, each with five files for each state of the user's jobs.",
 };
 
-/// A queue has these, also when it is empty.
+/// States that always have points, even if the queue is empty.
 const ALWAYS: &[&str] = &["pending", "running"];
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -138,15 +138,14 @@ pub(super) const COLLECTOR: Collector = Collector {
 struct JobsCollector {
     options: ReplyOptions,
     states_seen: SeenStates,
-    /// Of users: whose time as a member is up has his jobs among the others', and no zeroes.
+    /// Of users: the jobs of a user who loses paths are among the others, so there are no zeroes.
     user_states_seen: SeenStates,
     /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
-    /// That of the last round: the same reply again shows no new start.
+    /// Of the last round: the same reply again shows no new starts.
     last_update: Option<i64>,
 }
 
-/// The waits of one level at one moment.
 struct LevelWaits {
     submitted: Option<Moments>,
     eligible: Option<Moments>,
@@ -154,13 +153,12 @@ struct LevelWaits {
     now: i64,
 }
 
-/// What of [`TALLY`] the states alone tell: the first.
+/// The part of [`TALLY`] that is known with `states_only`.
 const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
 
-/// What of [`TOTAL`]: the first two.
+/// The part of [`TOTAL`] that is known with `states_only`.
 const ALL_JOBS: &[Metric<Jobs>] = TOTAL.split_at(2).0;
 
-/// Every path that it may make with `states_only`.
 pub(super) const OF_STATES: &[Paths] = &[
     Paths { below: "slurm_jobs.total", about: "", leaves: &ALL_JOBS },
     Paths { below: "slurm_jobs.state.<state>", about: "", leaves: &JOBS },
@@ -248,7 +246,7 @@ impl JobsCollector {
     fn push_names(&mut self, points: &mut Points<'_>, kind: &str, names: &BTreeMap<String, JobTallies>) {
         for (name, states) in names {
             let level = match name.as_str() {
-                // At another level, where it is nobody's name.
+                // At another level, because every name is possible below `kind`.
                 "" => format!("slurm_jobs.no_{kind}.state"),
                 name => format!("slurm_jobs.{kind}.{}.state", path::component(name)),
             };
@@ -286,7 +284,7 @@ impl JobsCollector {
     }
 }
 
-/// Those that his jobs have, and those that they ask for.
+/// Allocated and requested CPUs of a user's jobs.
 fn cpus(user: &UserJobs) -> u64 {
     let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| user.states.get(state));
     waiting_or_running.fold(0, |sum, tally| sum.saturating_add(tally.cpus))

@@ -52,8 +52,8 @@ impl Collect<SurveyReplies> for LicensesCollector {
     }
 }
 
-/// Each licence, and each layer of a hierarchical resource, by its level. `None` where several have the same one: nobody
-/// knows which is which, and layers that are nested have no sum.
+/// Each licence, and each layer of a hierarchical resource, by its level. `None` if several have the same level: they
+/// cannot be told apart, and nested layers have no sum.
 fn by_level(licenses: &[License]) -> BTreeMap<String, Option<&License>> {
     let mut levels = BTreeMap::new();
     for license in licenses {

@@ -86,7 +86,7 @@ struct NodesCollector {
     states_seen: SeenStates,
 }
 
-/// Since when some nodes have been out, seen from a moment.
+/// The times since when nodes have been down or drained, oldest first.
 struct Out {
     since: Vec<i64>,
     now: i64,
@@ -145,7 +145,6 @@ impl Collect<SurveyReplies> for NodesCollector {
 }
 
 impl Out {
-    /// How many of them; `since` is in order, the oldest first.
     fn longer_than(&self, seconds: i64) -> Option<f64> {
         number(self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds))
     }

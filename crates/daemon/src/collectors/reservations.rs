@@ -29,7 +29,6 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 struct ReservationsCollector;
 
-/// Some reservations at one moment.
 struct ReservationsNow {
     reservations: Vec<Reservation>,
     now: i64,
@@ -65,7 +64,7 @@ impl ReservationsNow {
         })
     }
 
-    /// Seconds to the soonest of these moments that is still to come.
+    /// Seconds until the first of these moments that is in the future.
     fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<f64> {
         let soonest = moments.filter(|&moment| moment > self.now).min()?;
         u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(number)

@@ -88,7 +88,6 @@ struct RpcStats {
     history: RpcHistory,
 }
 
-/// How many rows the tables have.
 struct Rows {
     types: usize,
     users: usize,

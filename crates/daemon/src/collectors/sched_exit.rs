@@ -52,7 +52,6 @@ struct Ended {
 struct Scheduler {
     below: &'static str,
     reasons: ExitReasons,
-    /// The counts, by reason.
     exits: fn(&Statistics) -> Option<&[u32]>,
 }
 

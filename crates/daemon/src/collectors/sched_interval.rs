@@ -39,7 +39,6 @@ struct SchedInterval {
     resets: Resets,
 }
 
-/// Resets seen so far.
 #[derive(Clone, Copy, Default)]
 struct Resets {
     midnight: u64,
@@ -47,7 +46,6 @@ struct Resets {
     restart: u64,
 }
 
-/// What is known of one tick.
 #[derive(Default)]
 struct IntervalValues {
     interval: Option<Interval>,
@@ -140,7 +138,7 @@ fn mean(known: &IntervalValues, of: fn(&Interval) -> Option<u32>) -> Option<f64>
     interval.bf.mean_of(of(&interval)?)
 }
 
-/// How long ago a moment was on slurmctld's clock, s.
+/// Seconds since `moment`, on slurmctld's clock.
 fn age(statistics: &Statistics, moment: Option<i64>) -> Option<f64> {
     let age = statistics.req_time.checked_sub(moment?)?;
     u64::try_from(age).ok().map(derive::exact_f64)

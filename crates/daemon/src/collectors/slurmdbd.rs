@@ -72,7 +72,7 @@ struct Slurmdbd {
     history: RpcHistory,
 }
 
-/// The roll-ups of one period, and how long ago the last one's period ended, s.
+/// The roll-ups of one period, and the seconds since the end of the last period that was rolled up.
 struct Period {
     rollup: DbdRollup,
     age: Option<u64>,
@@ -114,7 +114,7 @@ impl Collect<SurveyReplies> for Slurmdbd {
         let DbdStatistics { since, types, users, rollups } = &**statistics;
         let tables = Tables::of(types, users);
         let growth = self.history.growth(&tables, |before| {
-            // Otherwise slurmdbd has reset its counters since then.
+            // Otherwise slurmdbd has reset its counters.
             let is_same = |reply: &Reply| matches!(reply, Reply::Slurmdbd(before) if before.since == *since);
             before.reply.as_ref().filter(|reply| is_same(reply))?;
             derive::seconds_between(before, reading, self.interval)
