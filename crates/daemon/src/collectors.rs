@@ -173,29 +173,32 @@ pub(crate) fn fits(documented: &str, level: &str) -> bool {
     }
 }
 
-/// The points that a running collector makes of a survey's round, for its tests.
-#[cfg(test)]
-fn surveyed(collector: &mut SurveyCollector, timestamp: i64, replies: &SurveyReplies) -> Vec<String> {
-    let mut batch = carbon::Batch::new(timestamp);
-    collector.collect(timestamp, replies, &mut Points::new("c", &mut batch));
-    assert_eq!(batch.refused(), 0);
-    batch.points().map(|point| format!("{} {}", point.path(), point.value())).collect()
-}
-
-/// A survey collector that begins with these settings, the others as they are by default, for its tests.
-#[cfg(test)]
-fn started(collector: &Collector, values: &[(&'static str, crate::settings::Value)]) -> Box<SurveyCollector> {
-    let mut settings = Settings::new(true, collector.settings);
-    settings.values.extend(values.iter().copied());
-    match collector.start {
-        Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
-        Start::Tick(_) | Start::Finished => panic!("{} takes part in no survey", collector.name),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Value;
+
+    /// The points that a running collector makes of a survey's round.
+    pub(super) fn surveyed(
+        collector: &mut SurveyCollector,
+        timestamp: i64,
+        replies: &SurveyReplies,
+    ) -> Vec<String> {
+        let mut batch = carbon::Batch::new(timestamp);
+        collector.collect(timestamp, replies, &mut Points::new("c", &mut batch));
+        assert_eq!(batch.refused(), 0);
+        batch.points().map(|point| format!("{} {}", point.path(), point.value())).collect()
+    }
+
+    /// A survey collector that begins with these settings, the others as they are by default.
+    pub(super) fn started(collector: &Collector, values: &[(&'static str, Value)]) -> Box<SurveyCollector> {
+        let mut settings = Settings::new(true, collector.settings);
+        settings.values.extend(values.iter().copied());
+        match collector.start {
+            Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
+            Start::Tick(_) | Start::Finished => panic!("{} takes part in no survey", collector.name),
+        }
+    }
 
     #[test]
     fn a_collector_is_made_of_statistics_or_of_one_readers_replies() {

@@ -79,18 +79,10 @@ struct Asked {
 }
 
 impl Survey {
-    pub(crate) fn start(slurm: &SlurmSettings, max_duty: f64, max_threads: u32) -> Self {
-        Self::with(patient(slurm), max_duty, max_threads)
-    }
-
-    pub(crate) fn following(self, follows: bool) -> Self {
-        Self { follows, ..self }
-    }
-
-    pub(crate) fn with(source: Source, max_duty: f64, max_threads: u32) -> Self {
+    pub(crate) fn new(source: Source, follows: bool, max_duty: f64, max_threads: u32) -> Self {
         Self {
-            follows: false,
             source,
+            follows,
             max_duty,
             max_threads,
             states: BTreeMap::new(),

@@ -59,7 +59,7 @@ pub(crate) struct UserPaths {
     now: i64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct PathState {
     /// When the user was last among the first, Unix seconds.
     top: i64,
@@ -76,8 +76,8 @@ struct Saved {
 struct SavedPath {
     uid: u32,
     path: String,
-    named: bool,
-    top: i64,
+    #[serde(flatten)]
+    state: PathState,
 }
 
 impl UserPaths {
@@ -91,13 +91,13 @@ impl UserPaths {
         let users = users.min(MOST_USERS);
         let memory = memory.and_then(|text| serde_json::from_str::<Saved>(text).ok());
         let mut entries = memory.map(|memory| memory.users).unwrap_or_default();
-        entries.sort_by_key(|entry| std::cmp::Reverse(entry.top));
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.state.top));
         entries.truncate(BUDGET * MOST_USERS + ALWAYS.len());
         let known = BTreeMap::new();
         let mut paths = Self { users, known, fresh: false, moved: false, kept: i64::MIN, now: i64::MIN };
-        for SavedPath { uid, path, named, top } in entries {
+        for SavedPath { uid, path, state } in entries {
             if is_possible(&path, uid) && !paths.is_taken(&path, uid) {
-                paths.known.insert((uid, path), PathState { top, named });
+                paths.known.insert((uid, path), state);
             }
         }
         paths
@@ -146,13 +146,10 @@ impl UserPaths {
             return None;
         }
         (self.fresh, self.moved, self.kept) = (false, false, self.now);
-        let entry = |((uid, path), known): (&(u32, String), &PathState)| SavedPath {
-            uid: *uid,
-            path: path.clone(),
-            named: known.named,
-            top: known.top,
-        };
-        serde_json::to_string(&Saved { users: self.known.iter().map(entry).collect() }).ok()
+        let known = self.known.iter();
+        let users =
+            known.map(|((uid, path), state)| SavedPath { uid: *uid, path: path.clone(), state: *state });
+        serde_json::to_string(&Saved { users: users.collect() }).ok()
     }
 
     fn note(&mut self, user: &Candidate<'_>, path: String, now: i64) {

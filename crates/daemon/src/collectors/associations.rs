@@ -292,7 +292,7 @@ fn minutes(minutes: Option<u32>) -> Option<f64> {
 mod tests {
     use slurm_snapshot::AssociationUser;
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     fn physics() -> Association {

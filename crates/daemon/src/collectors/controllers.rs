@@ -47,7 +47,7 @@ impl Collect<SurveyReplies> for ControllersCollector {
 mod tests {
     use slurm_snapshot::Reply;
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     #[test]

@@ -310,7 +310,7 @@ fn sum(states: &JobTallies) -> u64 {
 mod tests {
     use slurm_snapshot::{PartitionJobs, Reply};
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     fn tallies(jobs: &[(&str, u64)]) -> JobTallies {

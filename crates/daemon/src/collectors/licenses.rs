@@ -71,7 +71,7 @@ fn by_level(licenses: &[License]) -> BTreeMap<String, Option<&License>> {
 mod tests {
     use slurm_snapshot::Reply;
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     #[test]

@@ -154,7 +154,7 @@ impl Out {
 mod tests {
     use slurm_snapshot::{NodeTally, Reply, Shares};
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     #[test]

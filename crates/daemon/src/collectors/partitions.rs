@@ -2,8 +2,6 @@
 //!
 //! A node in two partitions counts in each.
 
-use std::collections::BTreeMap;
-
 use carbon::path;
 use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
 
@@ -92,12 +90,10 @@ impl Collect<SurveyReplies> for PartitionsCollector {
             points.push(&below, STATE, partition);
             points.push(&below, SHARES, &partition.total);
             self.states_seen.push(points, &format!("{below}.state"), &[], &partition.states, TALLY);
-            let (untyped, types): (BTreeMap<_, _>, BTreeMap<_, _>) = partition
-                .gpus
-                .iter()
-                .map(|(kind, shares)| (kind.clone(), *shares))
-                .partition(|(kind, _)| kind.is_empty());
-            untyped.values().for_each(|shares| points.push(&format!("{below}.untyped_gpu"), GPUS, shares));
+            let mut types = partition.gpus.clone();
+            if let Some(untyped) = types.remove("") {
+                points.push(&format!("{below}.untyped_gpu"), GPUS, &untyped);
+            }
             self.gpu_types_seen.push(points, &format!("{below}.gpu"), &[], &types, GPUS);
             if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
                 && !jobs.states_only
@@ -124,7 +120,7 @@ fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<
 mod tests {
     use slurm_snapshot::{Jobs, Memory, NodeTally, Nodes, Reply, Shares};
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     fn partition(name: &str, state: &str, total: NodeTally) -> Partition {

@@ -151,7 +151,8 @@ mod tests {
     use carbon::Batch;
     use slurm_snapshot::{Reading, RpcType, RpcUser};
 
-    use super::super::{SurveyCollector, started};
+    use super::super::SurveyCollector;
+    use super::super::tests::started;
     use super::*;
 
     const START: i64 = 1_700_000_000;
