@@ -200,6 +200,12 @@ mod tests {
         }
     }
 
+    pub(super) fn has_all(points: &[String], expected: &[&str]) {
+        for point in expected {
+            assert!(points.iter().any(|its| its == point), "{point} is not in {points:#?}");
+        }
+    }
+
     #[test]
     fn a_collector_is_made_of_statistics_or_of_one_readers_replies() {
         for collector in COLLECTORS {

@@ -216,6 +216,11 @@ mod tests {
         FollowState { ahead, role, known_at: None }
     }
 
+    fn noted(state: &mut FollowState, role: TickRole, now: Instant) -> (bool, bool) {
+        let Change { handover, is_return } = state.note(role, now, Duration::from_secs(1));
+        (handover, is_return)
+    }
+
     #[test]
     fn a_backup_is_asked_only_where_nobody_before_it_answers() {
         let step = |answers, role| state(answers, role).step();
@@ -232,11 +237,7 @@ mod tests {
     #[test]
     fn a_handover_is_marked_once_and_a_slurmctld_that_was_away_for_less_than_its_timeout_is_none() {
         let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
-        let mut note = |role, after| {
-            let Change { handover, is_return } =
-                state.note(role, start + Duration::from_secs(after), Duration::from_secs(1));
-            (handover, is_return)
-        };
+        let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
         assert_eq!(note(TickRole::Active, 0), (true, true), "it may have been another before");
         assert_eq!(note(TickRole::Active, 1), (false, false));
         assert_eq!(note(TickRole::Down, 2), (false, false));
@@ -253,11 +254,7 @@ mod tests {
     #[test]
     fn a_daemon_that_was_itself_frozen_does_not_know_what_others_published() {
         let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
-        let mut note = |role, after| {
-            let Change { handover, is_return } =
-                state.note(role, start + Duration::from_secs(after), Duration::from_secs(1));
-            (handover, is_return)
-        };
+        let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
         assert_eq!(note(TickRole::Active, 0), (true, true));
         assert_eq!(note(TickRole::Active, 10), (false, false), "for too short a time for a backup");
         assert_eq!(note(TickRole::Active, 21), (true, true));

@@ -8,46 +8,33 @@ use serde::Serialize;
 use crate::derive::exact_f64;
 
 /// One published metric of a `T`.
-pub(crate) struct Metric<T: ?Sized> {
+pub(crate) struct Metric<T> {
     /// The path's last component, behind `gauge-`.
-    pub(crate) leaf: &'static str,
-    pub(crate) unit: &'static str,
-    /// How Carbon should roll it up.
+    pub(crate) leaf: Text,
+    pub(crate) unit: Text,
     pub(crate) rollup: Rollup,
     /// What it tells an administrator.
-    pub(crate) meaning: &'static str,
+    pub(crate) meaning: Text,
     /// `None` publishes nothing.
-    pub(crate) value: fn(&T) -> Option<f64>,
+    pub(crate) value: Value<T>,
 }
 
+type Text = &'static str;
+type Value<T> = fn(&T) -> Option<f64>;
+
 /// A metric of which a coarser archive keeps the average.
-pub(crate) const fn average<T: ?Sized>(
-    leaf: &'static str,
-    unit: &'static str,
-    value: fn(&T) -> Option<f64>,
-    meaning: &'static str,
-) -> Metric<T> {
+pub(crate) const fn average<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
     Metric { leaf, unit, rollup: Rollup::Average, meaning, value }
 }
 
-/// A counter, which only its last value continues, or a moment.
-pub(crate) const fn last<T: ?Sized>(
-    leaf: &'static str,
-    unit: &'static str,
-    value: fn(&T) -> Option<f64>,
-    meaning: &'static str,
-) -> Metric<T> {
-    Metric { rollup: Rollup::Last, ..average(leaf, unit, value, meaning) }
+/// A counter or a moment, of which a coarser archive keeps the last value.
+pub(crate) const fn last<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Last, meaning, value }
 }
 
 /// A metric of which a coarser archive keeps the greatest value.
-pub(crate) const fn max<T: ?Sized>(
-    leaf: &'static str,
-    unit: &'static str,
-    value: fn(&T) -> Option<f64>,
-    meaning: &'static str,
-) -> Metric<T> {
-    Metric { rollup: Rollup::Max, ..average(leaf, unit, value, meaning) }
+pub(crate) const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Max, meaning, value }
 }
 
 /// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
@@ -100,7 +87,7 @@ impl Points<'_> {
     }
 
     /// Adds the metrics of `of`; `below` is the part of their paths between the prefix and the leaf.
-    pub(crate) fn push<T: ?Sized>(&mut self, below: &str, metrics: &[Metric<T>], of: &T) {
+    pub(crate) fn push<T>(&mut self, below: &str, metrics: &[Metric<T>], of: &T) {
         for metric in metrics {
             if let Some(value) = (metric.value)(of) {
                 self.batch.push_joined(&[self.prefix, ".", below, ".gauge-", metric.leaf], value);
@@ -161,7 +148,7 @@ pub(crate) fn mebibytes(value: u64) -> Option<f64> {
     number(value.saturating_mul(1 << 20))
 }
 
-impl<T: ?Sized> Leaves for &[Metric<T>] {
+impl<T> Leaves for &[Metric<T>] {
     fn leaves(&self) -> Vec<Leaf> {
         let leaf = |metric: &Metric<T>| {
             let &Metric { leaf, unit, rollup, meaning, .. } = metric;

@@ -146,14 +146,18 @@ fn number(text: &[u8]) -> Option<u64> {
         }
         digits => (digits, 0),
     };
-    if digits.is_empty() {
+    self::digits(digits)?.checked_mul(1024_u64.checked_pow(power)?)
+}
+
+/// A number of digits alone.
+pub(crate) fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
         return None;
     }
-    let number = digits.iter().try_fold(0_u64, |number, digit| {
+    text.iter().try_fold(0_u64, |number, digit| {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         number.checked_mul(10)?.checked_add(digit)
-    })?;
-    number.checked_mul(1024_u64.checked_pow(power)?)
+    })
 }
 
 #[cfg(test)]

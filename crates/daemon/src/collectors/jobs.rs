@@ -310,7 +310,7 @@ fn sum(states: &JobTallies) -> u64 {
 mod tests {
     use slurm_snapshot::{PartitionJobs, Reply};
 
-    use super::super::tests::{started, surveyed};
+    use super::super::tests::{has_all, started, surveyed};
     use super::*;
 
     fn tallies(jobs: &[(&str, u64)]) -> JobTallies {
@@ -370,7 +370,7 @@ mod tests {
             1000,
             &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue()))),
         );
-        for expected in [
+        let expected = [
             "c.slurm_jobs.total.gauge-jobs 4",
             "c.slurm_jobs.state.completing.gauge-jobs 1",
             "c.slurm_jobs.state.running.gauge-jobs 0",
@@ -378,9 +378,8 @@ mod tests {
             "c.slurm_jobs.waiting.gauge-wait_max 900",
             "c.slurm_jobs.waiting.gauge-started 2",
             "c.slurm_jobs.no_qos.state.pending.gauge-jobs 3",
-        ] {
-            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
-        }
+        ];
+        has_all(&points, &expected);
         assert!(
             points
                 .iter()

@@ -154,7 +154,7 @@ impl Out {
 mod tests {
     use slurm_snapshot::{NodeTally, Reply, Shares};
 
-    use super::super::tests::{started, surveyed};
+    use super::super::tests::{has_all, started, surveyed};
     use super::*;
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
             10 * DAY,
             &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
         );
-        for expected in [
+        let expected = [
             "c.slurm_nodes.total.gauge-nodes_allocated 1",
             "c.slurm_nodes.total.gauge-nodes_idle 2",
             "c.slurm_nodes.state.mixed.gauge-nodes 3",
@@ -207,8 +207,7 @@ mod tests {
             "c.slurm_nodes.drained.gauge-over_1d 1",
             "c.slurm_nodes.drained.gauge-over_7d 1",
             "c.slurm_nodes.down.gauge-over_1h 0",
-        ] {
-            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
-        }
+        ];
+        has_all(&points, &expected);
     }
 }

@@ -75,7 +75,7 @@ impl ReservationsNow {
 mod tests {
     use slurm_snapshot::Reply;
 
-    use super::super::tests::{started, surveyed};
+    use super::super::tests::{has_all, started, surveyed};
     use super::*;
 
     #[test]
@@ -97,15 +97,14 @@ mod tests {
             1000,
             &SurveyReplies::of(ReplyKind::Reservations, Reply::Reservations(all)),
         );
-        for expected in [
+        let expected = [
             "c.slurm_reservations.all.gauge-count 3",
             "c.slurm_reservations.all.gauge-active 1",
             "c.slurm_reservations.all.gauge-nodes 2",
             "c.slurm_reservations.all.gauge-seconds_to_end 4000",
             "c.slurm_reservations.maint.gauge-seconds_to_start 3000",
-        ] {
-            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
-        }
+        ];
+        has_all(&points, &expected);
         assert!(
             !points.iter().any(|point| point.starts_with("c.slurm_reservations.maint.gauge-seconds_to_end"))
         );
