@@ -199,7 +199,7 @@ impl Api {
                 StatusCode::OK => {
                     let body = Lossy::new(&mut answer.body);
                     match decode::read(std::io::BufReader::with_capacity(8 << 10, body), payload) {
-                        Ok(Envelope { error: Some(refusal), .. }) => Err(explain(Some(&refusal), "")),
+                        Ok(Envelope { error: Some(refusal), .. }) => Err(explain(refusal, "")),
                         Ok(envelope) => Ok(VersionAnswer::Answer(envelope)),
                         Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
                             RestProblem::new(
@@ -295,7 +295,7 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
         return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
     }
     match refusal {
-        Some(refusal) => explain(Some(&refusal), &format!("{what}: ")),
+        Some(refusal) => explain(refusal, &format!("{what}: ")),
         // slurmrestd's own errors are JSON.
         None if matches!(number, 502..=504) => RestProblem::new(
             Stage::Connect,
@@ -308,12 +308,11 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
     }
 }
 
-/// Slurm's own error behind an answer.
-fn explain(refusal: Option<&Refusal>, before: &str) -> RestProblem {
-    let (errno, text) =
-        refusal.map_or((0, ""), |refusal| (refusal.errno.unwrap_or(0), refusal.text.as_str()));
+/// Slurm's own error in an answer.
+fn explain(Refusal { errno, text }: Refusal, before: &str) -> RestProblem {
+    let errno = errno.unwrap_or(0);
     let stage = if errno == AUTHENTICATION { Stage::Token } else { Stage::Slurmctld };
-    let text = if text.is_empty() { "an error without a text" } else { text };
+    let text = if text.is_empty() { "an error without a text" } else { text.as_str() };
     RestProblem { stage, errno, text: format!("{before}{text}") }
 }
 

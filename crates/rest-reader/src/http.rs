@@ -51,6 +51,9 @@ pub(crate) struct HttpAnswer<'a> {
     pub(crate) body: HttpBody<'a>,
 }
 
+/// A response, and the connection that it came on.
+type Answered = (Response<Incoming>, SendRequest<String>);
+
 impl HttpClient {
     pub(crate) fn new(settings: RestArguments) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -73,7 +76,7 @@ impl HttpClient {
         Instant::now() + self.settings.timeout
     }
 
-    /// Asks; on a new connection once more where the one that was kept had been closed.
+    /// Sends the request, again on a new connection if the kept one had been closed.
     pub(crate) fn get(
         &mut self,
         path: &str,
@@ -81,22 +84,19 @@ impl HttpClient {
         limit: u64,
         deadline: Instant,
     ) -> Result<HttpAnswer<'_>, RestProblem> {
+        let request = self.request(path, headers)?;
         let kept = self.connection.take().filter(|connection| !connection.is_closed());
-        let mut response = None;
-        if let Some(mut connection) = kept {
-            let request = self.request(path, headers)?;
-            match within(&self.runtime, deadline, exchange(&mut connection, request)) {
-                Ok(Ok(answer)) => response = Some((answer, connection)),
-                // Closed while nobody looked. A GET changes nothing, so that it may be sent twice.
-                Ok(Err(error)) if is_closed(&error) => {}
-                Ok(Err(error)) => return Err(self.explain(&error)),
-                Err(_) => return Err(self.late("a response")),
+        let answer =
+            kept.map(|connection| self.exchange(connection, request.clone(), deadline)).transpose()?;
+        let answer = match answer {
+            // It was closed in between. A GET changes nothing, so it may be sent twice.
+            Some(answer) if !answer.as_ref().is_err_and(is_closed) => answer,
+            _ => {
+                let connection = self.connect(deadline)?;
+                self.exchange(connection, request, deadline)?
             }
-        }
-        let (response, connection) = match response {
-            Some(found) => found,
-            None => self.ask_anew(path, headers, deadline)?,
         };
+        let (response, connection) = answer.map_err(|error| self.explain(&error))?;
         self.connection = Some(connection);
         let status = response.status();
         let body = HttpBody {
@@ -113,19 +113,18 @@ impl HttpClient {
         Ok(HttpAnswer { status, body })
     }
 
-    fn ask_anew(
-        &mut self,
-        path: &str,
-        headers: &HeaderMap,
+    fn exchange(
+        &self,
+        mut connection: SendRequest<String>,
+        request: Request<String>,
         deadline: Instant,
-    ) -> Result<(Response<Incoming>, SendRequest<String>), RestProblem> {
-        let mut connection = self.connect(deadline)?;
-        let request = self.request(path, headers)?;
-        match within(&self.runtime, deadline, exchange(&mut connection, request)) {
-            Ok(Ok(response)) => Ok((response, connection)),
-            Ok(Err(error)) => Err(self.explain(&error)),
-            Err(_) => Err(self.late("a response")),
-        }
+    ) -> Result<hyper::Result<Answered>, RestProblem> {
+        let answer = async {
+            connection.ready().await?;
+            connection.send_request(request).await
+        };
+        let response = within(&self.runtime, deadline, answer).map_err(|_| self.late("a response"))?;
+        Ok(response.map(|response| (response, connection)))
     }
 
     /// Does not use the connection again: what is left in it is not known.
@@ -228,14 +227,6 @@ fn within<T>(
     future: impl Future<Output = T>,
 ) -> Result<T, tokio::time::error::Elapsed> {
     runtime.block_on(async { timeout_at(deadline, future).await })
-}
-
-async fn exchange(
-    connection: &mut SendRequest<String>,
-    request: Request<String>,
-) -> hyper::Result<Response<Incoming>> {
-    connection.ready().await?;
-    connection.send_request(request).await
 }
 
 fn is_closed(error: &hyper::Error) -> bool {

@@ -7,7 +7,6 @@
 #[cfg(not(slurm_ge_2605))]
 use std::ffi::c_char;
 use std::ffi::{CStr, CString, c_int, c_void};
-use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 use nix::errno::Errno;
@@ -175,7 +174,7 @@ impl DbdConnection {
         let user = User::from_uid(Uid::effective()).ok().flatten();
         let Some(name) = user.and_then(|user| CString::new(user.name).ok()) else { return Ok(0) };
         let users = Texts::new([name]);
-        let mut names = slurmdb_assoc_cond_t { user_list: users.list.0, ..Default::default() };
+        let mut names = slurmdb_assoc_cond_t { user_list: users.pointer(), ..Default::default() };
         let mut condition = slurmdb_user_cond_t { assoc_cond: &raw mut names, ..Default::default() };
         // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_users_get(self.0.as_ptr(), &raw mut condition) };
@@ -201,8 +200,8 @@ impl DbdConnection {
     fn jobs(&self, cluster: &CStr, request: &Request) -> Result<Finished, CallError> {
         let (clusters, states) = (Texts::new([cluster.to_owned()]), Texts::new(states()));
         let mut condition = slurmdb_job_cond_t {
-            cluster_list: clusters.list.0,
-            state_list: states.list.0,
+            cluster_list: clusters.pointer(),
+            state_list: states.pointer(),
             flags: FLAGS.into(),
             ..Default::default()
         };
@@ -224,7 +223,7 @@ impl DbdConnection {
     fn used(&self, cluster: &CStr, request: &Request) -> Result<Vec<Used>, CallError> {
         let (clusters, jobs) = (Texts::new([cluster.to_owned()]), Selected::new(&request.jobs));
         let mut condition = slurmdb_job_cond_t {
-            cluster_list: clusters.list.0,
+            cluster_list: clusters.pointer(),
             step_list: jobs.list.0,
             flags: WITH_STEPS.into(),
             ..Default::default()
@@ -335,17 +334,13 @@ const fn key(record: &slurmdb_job_rec_t) -> (u32, u32) {
 /// The list is NULL, or its elements are libslurm's records of steps, and nobody changes it meanwhile.
 unsafe fn steps(list: slurm_list_pointer) -> Steps {
     let mut steps = Steps::default();
-    if !list.is_null() {
-        // The job's record destroys it.
-        let list = ManuallyDrop::new(SlurmList(list));
-        let take = |step: &slurmdb_step_rec_t| {
-            // SAFETY: NULL or a string, which lives as long as the record.
-            let usage = unsafe { bytes(step.stats.tres_usage_in_tot) };
-            steps.add(wide(step.state), [wide(step.tot_cpu_sec), wide(step.tot_cpu_usec)], usage);
-        };
-        // SAFETY: the caller's promise.
-        unsafe { list.each(take) };
-    }
+    let take = |step: &slurmdb_step_rec_t| {
+        // SAFETY: NULL or a string, which lives as long as the record.
+        let usage = unsafe { bytes(step.stats.tres_usage_in_tot) };
+        steps.add(wide(step.state), [wide(step.tot_cpu_sec), wide(step.tot_cpu_usec)], usage);
+    };
+    // SAFETY: the caller's promise.
+    unsafe { raw::each(list, take) };
     steps
 }
 
@@ -389,18 +384,9 @@ impl SlurmList {
     ///
     /// # Safety
     /// The list's elements are each a `T`, and `take` keeps none of them.
-    unsafe fn each<T>(&self, mut take: impl FnMut(&T)) {
-        // SAFETY: the list lives as long as `self`.
-        let iterator = unsafe { slurm_sys::slurm_list_iterator_create(self.0) };
-        loop {
-            // SAFETY: the iterator lives until it is destroyed below.
-            let element: *const T = unsafe { slurm_sys::slurm_list_next(iterator) }.cast();
-            // SAFETY: NULL behind the last, or an element, which the caller promises to be a T.
-            let Some(element) = (unsafe { element.as_ref() }) else { break };
-            take(element);
-        }
-        // SAFETY: made above, and no more used.
-        unsafe { slurm_sys::slurm_list_iterator_destroy(iterator) };
+    unsafe fn each<T>(&self, take: impl FnMut(&T)) {
+        // SAFETY: the list lives as long as `self`, and the caller promises what its elements are.
+        unsafe { raw::each(self.0, take) };
     }
 }
 
@@ -412,13 +398,18 @@ impl Drop for SlurmList {
 }
 
 /// A list of texts that this process owns: libslurm reads them and changes nothing.
-struct Texts {
+pub(crate) struct Texts {
     list: SlurmList,
     _texts: Vec<CString>,
 }
 
 impl Texts {
-    fn new(texts: impl IntoIterator<Item = CString>) -> Self {
+    /// As libslurm's functions take it: valid as long as `self`.
+    pub(crate) const fn pointer(&self) -> slurm_list_pointer {
+        self.list.0
+    }
+
+    pub(crate) fn new(texts: impl IntoIterator<Item = CString>) -> Self {
         // SAFETY: makes an empty list, whose elements it will not free.
         let list = SlurmList(unsafe { slurm_sys::slurm_list_create(None) });
         let texts: Vec<CString> = texts.into_iter().collect();

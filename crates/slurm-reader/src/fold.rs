@@ -15,7 +15,7 @@ use crate::waits::Waits;
 type WordTallies = Vec<JobTally>;
 
 /// What has been counted so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct JobsFold {
     now: i64,
     /// Jobs have started from here on.
@@ -51,20 +51,7 @@ struct Times {
 impl JobsFold {
     /// `now` is the reply's `last_update`.
     pub(crate) fn new(now: i64, since: Option<i64>, options: ReplyOptions) -> Self {
-        Self {
-            now,
-            since,
-            options,
-            records: 0,
-            unparsed: 0,
-            states: States::default(),
-            reasons: BTreeMap::new(),
-            total: Times::default(),
-            partitions: RowsByName::default(),
-            accounts: RowsByName::default(),
-            qos: RowsByName::default(),
-            users: HashMap::new(),
-        }
+        Self { now, since, options, ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, job: &Job<'_>) {
@@ -194,17 +181,11 @@ impl States {
 }
 
 /// Rows by name. Neighbours in a reply often have the same name: the last row is looked at first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct RowsByName<T> {
     places: HashMap<Box<[u8]>, usize>,
     rows: Vec<(Box<[u8]>, T)>,
     last: usize,
-}
-
-impl<T> Default for RowsByName<T> {
-    fn default() -> Self {
-        Self { places: HashMap::new(), rows: Vec::new(), last: 0 }
-    }
 }
 
 impl<T: Default> RowsByName<T> {

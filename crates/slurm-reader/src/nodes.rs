@@ -167,36 +167,14 @@ unsafe fn gpus(
     let has = unsafe { bytes(record.gres) };
     // SAFETY: the same.
     let used = unsafe { bytes(record.gres_used) };
-    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
-    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
-        Some((_, sum_has, sum_used)) => {
-            *sum_has = u64::saturating_add(*sum_has, has);
-            *sum_used = u64::saturating_add(*sum_used, used);
-        }
-        None => types.push((kind, has, used)),
-    };
-    let results = [
-        gres::gpus_by_type(has, |kind, count| add(kind, count, 0)),
-        gres::gpus_by_type(used, |kind, count| add(kind, 0, count)),
-    ];
-    let bad = results.iter().filter(|result| result.is_err()).count();
-    nodes.unparsed = nodes.unparsed.saturating_add(u64::try_from(bad).unwrap_or(u64::MAX));
-    let untyped = types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0);
-    if untyped {
-        // slurm.conf names no type and gres.conf does: only those in use have it, and they are no more GPUs.
-        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
-        let used = unconfigured.map(|(_, _, used)| std::mem::take(used)).fold(0, u64::saturating_add);
-        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
-            *untyped = untyped.saturating_add(used);
-        }
-    }
-    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
-    some.map(|(kind, has, used)| {
-        let (kind, shares) = (String::from_utf8_lossy(kind), Shares::new(used, has, usable));
-        nodes.gpus.entry(kind.clone().into_owned()).or_default().add(shares);
-        (place(names, &kind), shares)
-    })
-    .collect()
+    let (shares, unparsed) = gres::shares_by_type(has, used, usable);
+    nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
+    let by_place = shares.into_iter().map(|(kind, shares)| {
+        let place = place(names, &kind);
+        nodes.gpus.entry(kind.into_owned()).or_default().add(shares);
+        (place, shares)
+    });
+    by_place.collect()
 }
 
 /// The CPUs that jobs may have, without those set aside for the system.

@@ -4,6 +4,10 @@
 //! its `gres/gpu:TYPE`s; in a GRES text there is no such sum. Of what is in use, slurmctld writes `(null)` for no type:
 //! `gpu:(null):3(IDX:0-2)`.
 
+use std::borrow::Cow;
+
+use crate::shares::Shares;
+
 /// A text that names GPUs, but not how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unparsed;
@@ -34,11 +38,38 @@ pub fn gpus(text: &[u8]) -> Result<Option<u64>, Unparsed> {
     Ok(sum)
 }
 
+/// A node's GPUs by type, from the GRES that it has and those in use; and how many of the two texts could not be parsed.
+#[must_use]
+pub fn shares_by_type<'a>(has: &'a [u8], used: &'a [u8], usable: bool) -> (Vec<(Cow<'a, str>, Shares)>, u64) {
+    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
+    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
+        Some((_, sum_has, sum_used)) => {
+            *sum_has = u64::saturating_add(*sum_has, has);
+            *sum_used = u64::saturating_add(*sum_used, used);
+        }
+        None => types.push((kind, has, used)),
+    };
+    let bad_has = gpus_by_type(has, |kind, count| add(kind, count, 0)).is_err();
+    let bad_used = gpus_by_type(used, |kind, count| add(kind, 0, count)).is_err();
+    if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
+        // slurm.conf names no type and gres.conf does: only those in use have it, and they are no more GPUs.
+        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
+        let used = unconfigured.map(|(_, _, used)| std::mem::take(used)).fold(0, u64::saturating_add);
+        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
+            *untyped = untyped.saturating_add(used);
+        }
+    }
+    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
+    let shares =
+        some.map(|(kind, has, used)| (String::from_utf8_lossy(kind), Shares::new(used, has, usable)));
+    (shares.collect(), u64::from(bad_has) + u64::from(bad_used))
+}
+
 /// Tells `add` each type and its count, from a GRES text.
 ///
 /// # Errors
 /// The text names GPUs without their number; the others were told.
-pub fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Result<(), Unparsed> {
+fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Result<(), Unparsed> {
     let mut result = Ok(());
     for element in elements(text) {
         match gpu(element) {
@@ -115,14 +146,18 @@ fn number(text: &[u8]) -> Option<u64> {
         }
         digits => (digits, 0),
     };
-    if digits.is_empty() {
+    self::digits(digits)?.checked_mul(1024_u64.checked_pow(power)?)
+}
+
+/// A number of digits alone.
+pub(crate) fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
         return None;
     }
-    let number = digits.iter().try_fold(0_u64, |number, digit| {
+    text.iter().try_fold(0_u64, |number, digit| {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         number.checked_mul(10)?.checked_add(digit)
-    })?;
-    number.checked_mul(1024_u64.checked_pow(power)?)
+    })
 }
 
 #[cfg(test)]

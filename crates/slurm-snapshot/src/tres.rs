@@ -4,7 +4,7 @@
 //! Pure. Any text gives MiB or [`Unparsed`], which the caller counts. slurmctld counts memory in MiB and prints it in
 //! the largest unit in which it is a multiple of one half.
 
-use crate::gres::Unparsed;
+use crate::gres::{Unparsed, digits};
 
 /// The memory in a text, MiB; `None` where it names none.
 ///
@@ -27,22 +27,12 @@ fn mebibytes(amount: &[u8]) -> Option<u64> {
     let (whole, hundredths) = (digits(parts.next()?)?, parts.next());
     let hundredths = match hundredths {
         None => 0,
-        Some(digits @ [_, _]) => self::digits(digits)?,
+        Some(two @ [_, _]) => digits(two)?,
         Some(_) => return None,
     };
     let unit = 1024_u64.checked_pow(power)?;
     let part = hundredths.checked_mul(unit)? / 100;
     whole.checked_mul(unit)?.checked_add(part)
-}
-
-fn digits(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0_u64, |number, digit| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    })
 }
 
 /// Usage, which is a float because it decays, as Slurm prints it: without its fraction.

@@ -116,16 +116,22 @@ const BF_EXITS: [&str; 6] = [
 /// The answer to `diag`.
 #[derive(Debug, Default)]
 pub(crate) struct Diag {
+    asked: Asked,
+    pub(crate) statistics: Option<Statistics>,
+}
+
+/// How `diag` was asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
     /// N of v0.0.N.
     version: u8,
     rpc: bool,
     names: bool,
-    pub(crate) statistics: Option<Statistics>,
 }
 
 impl Diag {
     pub(crate) fn new(version: u8, rpc: bool, names: bool) -> Self {
-        Self { version, rpc, names, statistics: None }
+        Self { asked: Asked { version, rpc, names }, statistics: None }
     }
 }
 
@@ -137,17 +143,7 @@ impl Members for Diag {
         if self.statistics.is_some() {
             return Err(wrong("the response contains the statistics twice"));
         }
-        let mut reading = ReadingDiag {
-            version: self.version,
-            rpc: self.rpc,
-            names: self.names,
-            statistics: Statistics::default(),
-            means: Means::default(),
-            tables: RpcTables::default(),
-            has_tables: false,
-            seen: 0,
-            next: 0,
-        };
+        let mut reading = ReadingDiag { asked: self.asked, ..ReadingDiag::default() };
         map.next_value_seed(Fill(&mut reading))?;
         // What was refused has statistics too, in 22.05, of empty arrays.
         self.statistics = (reading.seen & REQ_TIME != 0).then_some(reading.statistics);
@@ -162,10 +158,9 @@ impl Members for Diag {
 /// The bit of `req_time` among the members seen.
 const REQ_TIME: u64 = 1 << 1;
 
+#[derive(Default)]
 struct ReadingDiag {
-    version: u8,
-    rpc: bool,
-    names: bool,
+    asked: Asked,
     statistics: Statistics,
     means: Means,
     tables: RpcTables,
@@ -195,76 +190,52 @@ impl Members for ReadingDiag {
             return Err(wrong(format_args!("{name} occurs twice")));
         }
         let s = &mut self.statistics;
-        let is_there = match goes {
-            Goes::To(of) => {
-                let number = map.next_value::<Number>()?.within(name)?;
-                number.map(|number| *of(s) = number).is_some()
-            }
-            Goes::Some32(of) => {
-                *of(s) = map.next_value::<Number>()?.within(name)?;
-                true
-            }
-            Goes::Some64(of) => {
-                *of(s) = map.next_value::<Number>()?.within(name)?;
-                true
-            }
-            Goes::Moment(of) => {
-                *of(s) = map.next_value::<Number>()?.moment(name)?;
-                true
-            }
-            Goes::Mean(of) => {
-                *of(&mut self.means) = map.next_value::<Number>()?.within(name)?;
-                true
-            }
-            Goes::ReqTime => {
-                let moment = map.next_value::<Number>()?.moment(name)?;
-                moment.map(|moment| s.req_time = moment).is_some()
-            }
-            Goes::ReqTimeStart => {
-                // A slurmctld counts since 0 until it first looks at its clock.
-                s.req_time_start = map.next_value::<Number>()?.moment(name)?.unwrap_or(0);
-                true
-            }
+        match goes {
+            Goes::To(of) => match map.next_value::<Number>()?.within(name)? {
+                Some(number) => *of(s) = number,
+                None => return Ok(true),
+            },
+            Goes::Some32(of) => *of(s) = map.next_value::<Number>()?.within(name)?,
+            Goes::Some64(of) => *of(s) = map.next_value::<Number>()?.within(name)?,
+            Goes::Moment(of) => *of(s) = map.next_value::<Number>()?.moment(name)?,
+            Goes::Mean(of) => *of(&mut self.means) = map.next_value::<Number>()?.within(name)?,
+            Goes::ReqTime => match map.next_value::<Number>()?.moment(name)? {
+                Some(moment) => s.req_time = moment,
+                None => return Ok(true),
+            },
+            // A slurmctld counts since 0 until it first looks at its clock.
+            Goes::ReqTimeStart => s.req_time_start = map.next_value::<Number>()?.moment(name)?.unwrap_or(0),
             Goes::Active => {
                 let active = map.next_value::<Flag>()?.0;
                 s.bf_active = active.ok_or_else(|| wrong("bf_active is neither true nor false"))?.into();
-                true
             }
             Goes::ScheduleExit => {
                 map.next_value_seed(Fill(&mut Exits { names: &SCHEDULE_EXITS, to: &mut s.schedule_exit }))?;
-                true
             }
             Goes::BfExit => {
                 map.next_value_seed(Fill(&mut Exits { names: &BF_EXITS, to: &mut s.bf_exit }))?;
-                true
             }
-            Goes::Types | Goes::Users | Goes::Pending | Goes::Dumped if !self.rpc => return Ok(false),
+            Goes::Types | Goes::Users | Goes::Pending | Goes::Dumped if !self.asked.rpc => return Ok(false),
             Goes::Types => {
                 self.has_tables = true;
                 let types = &mut self.tables.types;
                 map.next_value_seed(each(|row: RpcRow| row.add_type(types)))?;
-                true
             }
             Goes::Users => {
                 self.has_tables = true;
-                let (users, names) = (&mut self.tables.users, self.names);
+                let (users, names) = (&mut self.tables.users, self.asked.names);
                 map.next_value_seed(each(|row: RpcRow| row.add_user(users, names)))?;
-                true
             }
             Goes::Pending => {
                 let pending = self.tables.pending.get_or_insert_default();
                 map.next_value_seed(each(|row: RpcRow| row.add_pending(pending)))?;
-                true
             }
             Goes::Dumped => {
                 let dumped = &mut self.tables.dumped;
                 map.next_value_seed(each(|row: Dump| row.add(dumped)))?;
-                true
             }
-        };
-        if is_there {
-            self.seen |= bit;
         }
+        self.seen |= bit;
         Ok(true)
     }
 
@@ -279,8 +250,8 @@ impl Members for ReadingDiag {
             }
         }
         let (s, told) = (&mut self.statistics, &self.means);
-        let sizes = told.bf_table_size.filter(|_| self.version <= LAST_TABLE_SIZE_MEAN);
-        let lengths = told.bf_queue_len.filter(|_| self.version >= FIRST_QUEUE_LEN_MEAN);
+        let sizes = told.bf_table_size.filter(|_| self.asked.version <= LAST_TABLE_SIZE_MEAN);
+        let lengths = told.bf_queue_len.filter(|_| self.asked.version >= FIRST_QUEUE_LEN_MEAN);
         let means = Means {
             schedule_cycle: told.schedule_cycle.filter(|_| s.schedule_cycle_sum.is_none()),
             schedule_depth: told.schedule_depth.filter(|_| s.schedule_cycle_depth.is_none()),

@@ -4,7 +4,6 @@
 //! slurmrestd does not report.
 
 use std::collections::BTreeMap;
-use std::mem;
 
 use serde::de::MapAccess;
 use slurm_snapshot::{Memory, NODE_STATES, NodeRow, NodeTally, Release, Shares, gres};
@@ -135,9 +134,14 @@ impl ListAnswer for NodesAnswer {
         let usable = state & BASE != DOWN && state & DRAIN == 0;
         let has_jobs = matches!(state & BASE, ALLOCATED | MIXED) || state & COMPLETING != 0;
         let cpus = node.effective_cpus.filter(|&cpus| cpus > 0).unwrap_or(cpus);
-        let by_type = gpus(&node.gres, &node.gres_used, usable, nodes, &mut self.names);
+        let (by_type, unparsed) =
+            gres::shares_by_type(node.gres.as_bytes(), node.gres_used.as_bytes(), usable);
+        nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
         let mut gpus = Shares::default();
-        by_type.iter().for_each(|(_, shares)| gpus.add(*shares));
+        for (kind, shares) in &by_type {
+            gpus.add(*shares);
+            named(&mut nodes.gpus, kind, &mut self.names).add(*shares);
+        }
         let tally = NodeTally {
             nodes: Shares::new(has_jobs.into(), 1, usable),
             cpus: Shares::new(alloc_cpus, cpus, usable),
@@ -150,10 +154,10 @@ impl ListAnswer for NodesAnswer {
         };
         let (word, base) = (state_word(state, self.release), base_word(state));
         let flags = node.flags(state);
+        // A drained node that goes down keeps its reason, and with it the time.
         if state & DRAIN != 0 {
             nodes.drain_since.extend(node.reason_time);
-        }
-        if state & BASE == DOWN {
+        } else if state & BASE == DOWN {
             nodes.down_since.extend(node.reason_time);
         }
         nodes.total.add(&tally);
@@ -203,45 +207,6 @@ fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str, cost: &mu
         map.insert(name.to_owned(), T::default());
     }
     map.entry(name.to_owned()).or_default()
-}
-
-/// As the reader of libslurm counts them.
-fn gpus(
-    has: &str,
-    used: &str,
-    usable: bool,
-    nodes: &mut slurm_snapshot::Nodes,
-    names: &mut usize,
-) -> Vec<(String, Shares)> {
-    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
-    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
-        Some((_, sum_has, sum_used)) => {
-            *sum_has = u64::saturating_add(*sum_has, has);
-            *sum_used = u64::saturating_add(*sum_used, used);
-        }
-        None => types.push((kind, has, used)),
-    };
-    for result in [
-        gres::gpus_by_type(has.as_bytes(), |kind, count| add(kind, count, 0)),
-        gres::gpus_by_type(used.as_bytes(), |kind, count| add(kind, 0, count)),
-    ] {
-        nodes.unparsed = nodes.unparsed.saturating_add(result.is_err().into());
-    }
-    if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
-        // slurm.conf names no type and gres.conf does: only those in use have it, and they are no more GPUs.
-        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
-        let used = unconfigured.map(|(_, _, used)| mem::take(used)).fold(0, u64::saturating_add);
-        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
-            *untyped = untyped.saturating_add(used);
-        }
-    }
-    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
-    some.map(|(kind, has, used)| {
-        let (kind, shares) = (String::from_utf8_lossy(kind).into_owned(), Shares::new(used, has, usable));
-        named(&mut nodes.gpus, &kind, names).add(shares);
-        (kind, shares)
-    })
-    .collect()
 }
 
 /// One node, as far as it counts.

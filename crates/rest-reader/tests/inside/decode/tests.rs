@@ -200,13 +200,22 @@ fn node(state: Value, more: &str) -> String {
     )
 }
 
+fn nodes_of(node: String) -> serde_json::Result<NodesAnswer> {
+    let text = format!(r#"{{"nodes":[{node}],"last_update":7}}"#);
+    read(text.as_bytes(), Listed::of(NodesAnswer::new(Release::new(24, 11), true)))
+        .map(|envelope| envelope.payload.list)
+}
+
+/// Slurm keeps one time for both, that of the reason, which a drained node that goes down keeps.
+#[test]
+fn since_when_a_drained_node_is_down_nobody_knows() {
+    let nodes = nodes_of(node(json!(["DOWN", "DRAIN"]), "")).unwrap().nodes;
+    assert_eq!((nodes.drain_since, nodes.down_since), (vec![9], vec![]));
+}
+
 #[test]
 fn nodes_are_counted_as_the_reader_of_libslurm_counts_them() {
-    let of = |node: String| {
-        let text = format!(r#"{{"nodes":[{node}],"last_update":7}}"#);
-        read(text.as_bytes(), Listed::of(NodesAnswer::new(Release::new(24, 11), true)))
-            .map(|envelope| envelope.payload.list)
-    };
+    let of = nodes_of;
     let found = of(node(json!(["MIXED", "DRAIN", "NOT_RESPONDING"]), "")).unwrap();
     let nodes = &found.nodes;
     assert_eq!((nodes.last_update, nodes.records, &nodes.drain_since[..]), (7, 1, &[9][..]));
