@@ -147,7 +147,7 @@ fn what_was_committed_is_there_again_and_what_is_done_is_not() {
 
 #[test]
 fn a_bit_flipped_in_any_byte_costs_its_frame_or_its_record_and_is_counted_to_the_point() {
-    // Without real syncs: the test would wait for a thousand of them.
+    // No sync fails in this test.
     faults::set_syncs(Some(u32::MAX));
     let (whole, all, files) = undamaged();
     for (nth, file) in files.iter().enumerate() {
