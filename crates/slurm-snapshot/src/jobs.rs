@@ -107,12 +107,12 @@ pub struct Jobs {
 pub struct PartitionJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
-    /// As [`Jobs::pending_reasons`].
+    /// As for [`Jobs::pending_reasons`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pending_reasons: JobTallies,
     /// How long its pending jobs have waited.
     pub waiting: Waiting,
-    /// As [`Jobs::started`].
+    /// As for [`Jobs::started`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Started>,
 }
