@@ -68,8 +68,8 @@ impl FollowingDaemon {
         &self.recorded
     }
 
-    /// Waits for `ticks` of its own ticks after the moment `since` in which it was the one that publishes, or was not; returns the
-    /// timestamp of the first.
+    /// Waits for `ticks` of its own ticks after `since` in which it was, or was not, the daemon that publishes. Returns
+    /// the timestamp of the first.
     ///
     /// # Errors
     /// They do not come within `limit`.
