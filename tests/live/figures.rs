@@ -1,7 +1,7 @@
-//! whisper has what sdiag printed, digit for digit, at every tick, for one RPC per tick.
+//! whisper contains what sdiag printed, digit for digit, at every tick, with one RPC for each tick.
 
-// libtest begins with what comes first by name: a minute's wait, and two minutes of busy cores, next to which the rest that
-// looks at clocks would take longer.
+// libtest runs modules in alphabetical order: this one waits for a minute and then keeps the cores busy for two
+// minutes, during which tests that depend on time would take longer.
 mod after_work;
 mod clock;
 mod interval;
@@ -22,7 +22,7 @@ use self::observation::{Observation, observe, path};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// sdiag says "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
+/// sdiag prints "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
 const LONG_ENOUGH: Duration = Duration::from_secs(120);
 
 /// They change within a tick and change back, so that two outputs of sdiag need not tell what was between them.
