@@ -227,7 +227,7 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     wrong(&checked(&sandbox, &closed), &format!("carbon {closed}: connecting"), "Is carbon-cache running");
     let nameless = checked(&sandbox, "no-such-host.invalid:2004");
     wrong(&nameless, "carbon no-such-host.invalid:2004: looking up", "getent hosts");
-    // What was not requested successfully is not checked any further.
+    // A point that could not be sent is not looked for.
     let vain = [
         "check",
         "--connect",
