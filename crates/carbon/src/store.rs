@@ -1,4 +1,4 @@
-//! The queue's file: batches that outlive this process, in a log of segments with a thread of its own.
+//! The queue's file: batches that outlive this process, in a log of segments with a separate thread.
 //!
 //! The thread executes commands in sequence and reports the results. Other threads wait for it only when they must. If
 //! the disk is full or gone, the batches stay in memory. store/record.rs has the format of the log. Its promises are:

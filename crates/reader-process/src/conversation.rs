@@ -70,6 +70,9 @@ impl<R: Read, W: Write> Conversation<R, W> {
     }
 
     /// Writes an answer while it is encoded, because one with every node is long.
+    ///
+    /// # Errors
+    /// The output cannot be written to.
     pub fn answer(&mut self, answer: &Answer) -> Result<(), ServeError> {
         serde_json::to_writer(&mut self.output, answer).map_err(|error| {
             if error.is_io() { ServeError::Output(error.into()) } else { ServeError::Encoding(error) }

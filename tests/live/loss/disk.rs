@@ -73,7 +73,7 @@ fn fill(path: &Path) -> Result<()> {
 }
 
 /// A frozen file system accepts no write until it is thawed. Whatever happens to this test, it is thawed: when this
-/// file exists, or after two minutes, by a process without the sandbox's mark.
+/// file is removed, or after two minutes, by a process without the sandbox's mark.
 fn frozen(folder: &Folder) -> PathBuf {
     folder.path().join("frozen")
 }

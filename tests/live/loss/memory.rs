@@ -46,7 +46,7 @@ fn slow(queue: &str) -> Result<Stage> {
     Ok(stage)
 }
 
-/// Kills Carbon before it can store what it has, and starts it again with wide limits.
+/// Kills Carbon before it can store what it has. From its next start on it is fast.
 fn kill(stage: &mut Stage) -> Result<()> {
     stage.carbon.process.kill()?;
     stage.carbon.limit(Limits::Wide)

@@ -83,7 +83,7 @@ pub(crate) fn bare(folder: &Folder, slurm: &Slurm, name: &str, source: &str, arg
 
 /// The cost of Slurm's commands: medians.
 pub(crate) struct Forked {
-    /// Of the commands; the wall time includes reading their output.
+    /// The cost of the commands; the wall time includes reading their output.
     pub(crate) cost: Cost,
     /// CPU for splitting their lines, µs.
     pub(crate) reading: f64,
