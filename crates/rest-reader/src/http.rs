@@ -89,7 +89,7 @@ impl HttpClient {
         let answer =
             kept.map(|connection| self.exchange(connection, request.clone(), deadline)).transpose()?;
         let answer = match answer {
-            // It was closed in between. A GET changes nothing, so it may be sent twice.
+            // It was closed while idle. A GET changes nothing, so it may be sent twice.
             Some(answer) if !answer.as_ref().is_err_and(is_closed) => answer,
             _ => {
                 let connection = self.connect(deadline)?;

@@ -397,7 +397,7 @@ impl Drop for SlurmList {
     }
 }
 
-/// A list of texts that this process owns: libslurm reads them and changes nothing.
+/// A list of texts that this process owns; libslurm only reads them.
 pub(crate) struct Texts {
     list: SlurmList,
     _texts: Vec<CString>,

@@ -181,7 +181,7 @@ impl States {
     }
 }
 
-/// Rows by name. Neighbours in a reply often have the same name: the last row is looked at first.
+/// Rows by name. Neighbours in a reply often have the same name, so the last row is tried first.
 #[derive(Debug, Default)]
 struct RowsByName<T> {
     places: HashMap<Box<[u8]>, usize>,

@@ -38,7 +38,7 @@ pub fn gpus(text: &[u8]) -> Result<Option<u64>, Unparsed> {
     Ok(sum)
 }
 
-/// A node's GPUs by type, from the GRES that it has and those in use; and how many of the two texts could not be parsed.
+/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed.
 #[must_use]
 pub fn shares_by_type<'a>(has: &'a [u8], used: &'a [u8], usable: bool) -> (Vec<(Cow<'a, str>, Shares)>, u64) {
     let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
@@ -52,7 +52,7 @@ pub fn shares_by_type<'a>(has: &'a [u8], used: &'a [u8], usable: bool) -> (Vec<(
     let bad_has = gpus_by_type(has, |kind, count| add(kind, count, 0)).is_err();
     let bad_used = gpus_by_type(used, |kind, count| add(kind, 0, count)).is_err();
     if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
-        // slurm.conf names no type and gres.conf does: only those in use have it, and they are no more GPUs.
+        // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they are not additional.
         let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
         let used = unconfigured.map(|(_, _, used)| std::mem::take(used)).fold(0, u64::saturating_add);
         if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
@@ -65,10 +65,10 @@ pub fn shares_by_type<'a>(has: &'a [u8], used: &'a [u8], usable: bool) -> (Vec<(
     (shares.collect(), u64::from(bad_has) + u64::from(bad_used))
 }
 
-/// Tells `add` each type and its count, from a GRES text.
+/// Calls `add` with each type and its count, from a GRES text.
 ///
 /// # Errors
-/// The text names GPUs without their number; the others were told.
+/// The text names GPUs without their number; `add` was called for the others.
 fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Result<(), Unparsed> {
     let mut result = Ok(());
     for element in elements(text) {
@@ -149,7 +149,7 @@ fn number(text: &[u8]) -> Option<u64> {
     self::digits(digits)?.checked_mul(1024_u64.checked_pow(power)?)
 }
 
-/// A number of digits alone.
+/// A number that consists only of digits.
 pub(crate) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;

@@ -35,7 +35,7 @@ fn mebibytes(amount: &[u8]) -> Option<u64> {
     whole.checked_mul(unit)?.checked_add(part)
 }
 
-/// Usage, which is a float because it decays, as Slurm prints it: without its fraction.
+/// Usage, which is a float because it decays, without its fraction, as Slurm prints it.
 #[must_use]
 #[expect(
     clippy::cast_possible_truncation,

@@ -203,7 +203,7 @@ impl Members for ReadingDiag {
                 Some(moment) => s.req_time = moment,
                 None => return Ok(true),
             },
-            // A slurmctld counts since 0 until it first looks at its clock.
+            // slurmctld counts from 0 until it first looks at its clock.
             Goes::ReqTimeStart => s.req_time_start = map.next_value::<Number>()?.moment(name)?.unwrap_or(0),
             Goes::Active => {
                 let active = map.next_value::<Flag>()?.0;
