@@ -2,11 +2,13 @@
 
 mod absent;
 mod check;
+mod colours;
 mod default_file;
 mod doctor;
 mod graphite_web;
 mod jobs;
 mod once;
+mod terminal;
 mod text;
 mod version;
 mod watch;
@@ -19,6 +21,7 @@ use anyhow::Result;
 use sandbox::{Finished, Folder, Invocation, slurm_graphite};
 
 pub(crate) use self::graphite_web::GraphiteWeb;
+pub(crate) use self::terminal::Terminal;
 
 /// How long a person at a terminal is willing to wait.
 const SOON: Duration = Duration::from_secs(5);

@@ -11,6 +11,8 @@ use sandbox::{
 };
 use serde_json::Value;
 
+use super::commands::Terminal;
+
 const SOON: Duration = Duration::from_secs(20);
 /// sysexits.h: EX_UNAVAILABLE
 const NO_DAEMON: Option<i32> = Some(69);
@@ -117,6 +119,12 @@ fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
         let (before, text) = line.split_at(column);
         assert!(before.ends_with("  ") && !text.starts_with(' '), "{}", said.stdout);
     }
+    // On a terminal the marks are green, and nothing else differs.
+    let mut command = sandbox::command(sandbox.folder.path(), &slurm_graphite().unwrap());
+    command.arg("status").env("RUNTIME_DIRECTORY", runtime(&sandbox.folder));
+    let shown = Terminal::open().unwrap().output(command).unwrap();
+    assert!(shown.lines().all(|line| line.starts_with("\x1b[32m✓\x1b[m ")), "{shown:?}");
+    assert_eq!(shown.matches('\x1b').count(), 2 * shown.lines().count(), "{shown:?}");
     daemon.stop().unwrap();
     assert_eq!(status(&sandbox.folder, &[]).unwrap().code, NO_DAEMON);
 }

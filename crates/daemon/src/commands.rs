@@ -110,7 +110,7 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// A mark, in its colour on a terminal unless NO_COLOR is set.
+/// A mark, in its colour on a terminal.
 fn painted(mark: &str) -> String {
     let colour = match mark {
         "✓" => 32,

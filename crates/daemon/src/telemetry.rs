@@ -52,7 +52,7 @@ fn layer(log: LogSettings) -> Boxed {
     }
 }
 
-/// Whether this is a terminal, and NO_COLOR (https://no-color.org) is not set.
+/// Whether `stream` is a terminal, and NO_COLOR is not set.
 pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

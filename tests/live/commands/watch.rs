@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use sandbox::{Folder, Invocation, Slurm, command, slurm_graphite, wait};
+
+use super::Terminal;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -30,11 +31,7 @@ struct Watched {
 
 impl Watched {
     fn start(folder: &Folder, slurm: &Slurm, rows: u16, columns: u16) -> Result<Self> {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let name = ptsname(&ours, Vec::new())?;
-        let theirs: OwnedFd = File::options().read(true).write(true).open(name.to_str()?)?.into();
+        let Terminal { ours, theirs } = Terminal::open()?;
         tcsetwinsize(&theirs, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
         let before = tcgetattr(&theirs)?;
         let mut command = command(folder.path(), &slurm_graphite()?);

@@ -78,6 +78,41 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
     }
 }
 
+/// A file may still have the certificate of an authority from before; whether that matters, the handshake shows.
+#[test]
+fn check_does_not_fail_over_an_expired_certificate_that_the_handshake_does_not_need() {
+    let (stage, _proxy, authority) = behind("verifyChain = yes\nCAfile = ca.pem\n").unwrap();
+    let folder = &stage.folder;
+    let issue = |name: &str, good| authority.issue(folder, name, "DNS:client", good).unwrap();
+    let (good, expired) = (issue("client", true), issue("expired", false));
+    let append = |to: &Path| {
+        let both = [to, &expired.certificate].map(|path| fs::read_to_string(path).unwrap());
+        fs::write(to, both.concat()).unwrap();
+    };
+    append(&good.certificate);
+    append(&authority.ca);
+    let port = port_of(&stage).unwrap();
+    let check = |identity: &Identity| {
+        let text = format!("{}{}", table("tls", port, &authority.ca), client(identity));
+        let file = folder.path().join("check.toml");
+        fs::write(&file, format!("[slurm]\nreader = \"/nowhere\"\n{text}")).unwrap();
+        let args = ["check", "--connect", "--config", &file.display().to_string()];
+        Invocation::new(folder, &args).unwrap().finish().unwrap().stdout
+    };
+    let checked = check(&good);
+    for (key, path) in [("ca_file", &authority.ca), ("cert_file", &good.certificate)] {
+        let line = format!("carbon tls: {key} {}: certificate \"CN=", path.display());
+        let expired = format!("– {line}expired\" has expired, on 2020-0");
+        assert!(checked.contains(&expired) && checked.contains(&format!("✓ {line}")), "{key}: {checked}");
+    }
+    assert!(checked.contains("✓ carbon tls: accepted and read the test point"), "{checked}");
+    assert!(!checked.contains("✗ carbon tls"), "{checked}");
+    // The receiver refuses this one.
+    let checked = check(&expired);
+    let line = format!("✗ carbon tls: cert_file {}: certificate", expired.certificate.display());
+    assert!(checked.contains(&line) && !checked.contains("✓ carbon tls: accepted"), "{checked}");
+}
+
 /// A `[[carbon]]` table with TLS to a port on this host.
 fn table(name: &str, port: u16, ca: &Path) -> String {
     let table = destination(name, &format!("localhost:{port}"));
