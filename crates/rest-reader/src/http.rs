@@ -24,13 +24,13 @@ use crate::problem::RestProblem;
 #[cfg(feature = "tls")]
 use crate::tls::RestTls;
 
-/// What is read at once, and the longest head of an answer.
+/// Size of a read, and the longest header of an answer.
 const BUFFER: usize = 16 * 1024;
 
-/// More than any name or comment of Slurm has.
+/// Longer than any name or comment in Slurm.
 const LONGEST_TEXT: usize = 256 * 1024;
 
-/// Most of the time is slurmctld's.
+/// The share of the time for connecting; slurmctld needs most of it.
 const CONNECT_SHARE: u32 = 3;
 
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -45,7 +45,7 @@ pub(crate) struct HttpClient {
     tls: Option<RestTls>,
 }
 
-/// An answer whose body is still to be read.
+/// An answer whose body has not been read yet.
 pub(crate) struct HttpAnswer<'a> {
     pub(crate) status: StatusCode,
     pub(crate) body: HttpBody<'a>,
@@ -58,7 +58,7 @@ impl HttpClient {
     pub(crate) fn new(settings: RestArguments) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            // For names that are looked up.
+            // For looking up names.
             .max_blocking_threads(1)
             .thread_stack_size(256 << 10)
             .build()?;
@@ -71,12 +71,12 @@ impl HttpClient {
         })
     }
 
-    /// When a request that begins now is given up.
+    /// The deadline of a request that begins now.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.settings.timeout
     }
 
-    /// Sends the request, again on a new connection if the kept one had been closed.
+    /// Sends a request. If the kept connection was closed, sends it again on a new one.
     pub(crate) fn get(
         &mut self,
         path: &str,
@@ -127,7 +127,7 @@ impl HttpClient {
         Ok(response.map(|response| (response, connection)))
     }
 
-    /// Does not use the connection again: what is left in it is not known.
+    /// Closes the connection, because it is not known what is left in it.
     pub(crate) fn hang_up(&mut self) {
         self.connection = None;
     }
@@ -149,7 +149,7 @@ impl HttpClient {
             let (sender, connection) =
                 http1::Builder::new().max_buf_size(BUFFER).handshake::<_, String>(stream).await?;
             tokio::spawn(async move {
-                // How it ended is seen at the next request.
+                // The next request sees how it ended.
                 let _ = connection.await;
             });
             Ok(sender)
@@ -165,7 +165,7 @@ impl HttpClient {
             Endpoint::Tcp { host, port, tls, .. } => (host.as_str(), *port, *tls),
         };
         let stream = TcpStream::connect((host, port)).await.map_err(error)?;
-        // A request is one write.
+        // A request is a single write.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let (true, Some(tls)) = (_is_tls, &self.tls) {
@@ -220,7 +220,7 @@ fn late(endpoint: &dyn std::fmt::Display, what: &str, timeout: Duration) -> Rest
     RestProblem::new(stage, format!("{endpoint}: {what} did not come within {} s", timeout.as_secs_f64()))
 }
 
-/// Runs `future` for so long; a timer needs the runtime around it.
+/// Runs `future` with a time-out, inside the runtime that the timer needs.
 fn within<T>(
     runtime: &Runtime,
     deadline: Instant,
@@ -242,7 +242,7 @@ fn is_closed(error: &hyper::Error) -> bool {
     reset || error.is_incomplete_message() || error.is_canceled() || error.is_closed()
 }
 
-/// A body, as it comes.
+/// A body that is read as it arrives.
 pub(crate) struct HttpBody<'a> {
     runtime: &'a Runtime,
     incoming: Incoming,
@@ -252,7 +252,7 @@ pub(crate) struct HttpBody<'a> {
     deadline: Instant,
     timeout: Duration,
     text: LongTextGuard,
-    /// Why reading failed, which serde would not keep.
+    /// Why reading failed; serde would lose it.
     pub(crate) problem: Option<RestProblem>,
 }
 
@@ -309,7 +309,7 @@ impl Read for HttpBody<'_> {
     }
 }
 
-/// How long the JSON text is that is being read: a parser holds texts whole.
+/// Limits the length of JSON texts, because the parser holds each of them whole.
 #[derive(Default)]
 struct LongTextGuard {
     within: bool,

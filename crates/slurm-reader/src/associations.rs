@@ -1,6 +1,6 @@
 //! Associations and QOS of `slurm_load_assoc_mgr_info`: shares, usage and limits, one RPC for all of them.
 //!
-//! slurmctld packs two numbers for "none" and "no limit" into each kind of number, floats included; those are `None` here.
+//! In every type of number, floats included, slurmctld uses two values for "none" and "no limit"; both are `None` here.
 
 use std::ptr;
 
@@ -19,14 +19,15 @@ const MAX_TRES: usize = 1000;
 /// `NO_VAL`.
 const NO_VAL: u32 = 0xffff_fffe;
 
-/// `SLURMDB_FS_USE_PARENT`: it shares as its parent does.
+/// `SLURMDB_FS_USE_PARENT`: it uses the shares of its parent.
 const USE_PARENT: u32 = 0x7fff_ffff;
 
 /// Copies the accounts and QOS of the reply, and with `users` the associations of users.
 ///
 /// # Safety
-/// The lists of `reply` are NULL or libslurm's, of the records that their names say; it has as many names of TRES as it
-/// counts, and each array of a record as many numbers as its usage counts; strings are NULL or end with a NUL.
+/// The lists of `reply` are NULL or libslurm's, with records of the type in their names. `reply` has as many TRES names
+/// as its count says, and each array of a record has as many numbers as the count in its usage. Strings are NULL or end
+/// with a NUL.
 pub(crate) unsafe fn from_reply(reply: &assoc_mgr_info_msg_t, users: bool) -> Associations {
     // SAFETY: the caller promises as many names as the count says.
     let names = unsafe { slice(reply.tres_names, reply.tres_cnt, MAX_TRES) };
@@ -53,14 +54,14 @@ pub(crate) unsafe fn from_reply(reply: &assoc_mgr_info_msg_t, users: bool) -> As
     // SAFETY: the same.
     unsafe { raw::each(reply.qos_list, add) };
     if !is_fair_tree {
-        // Without PriorityFlags' FAIR_TREE, and before the first calculation, it is 0 and means nothing.
+        // Without FAIR_TREE in PriorityFlags, and before the first calculation, it is 0 and means nothing.
         all.associations.iter_mut().for_each(|association| association.level_fs = None);
     }
     all
 }
 
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn association(
     record: &slurmdb_assoc_rec_t,
     usage: &slurmdb_assoc_usage,
@@ -116,7 +117,7 @@ unsafe fn association(
 }
 
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn qos(record: &slurmdb_qos_rec_t, names: &[String]) -> Option<QosUse> {
     // SAFETY: the caller promises NULL or libslurm's.
     let usage: &slurmdb_qos_usage_t = unsafe { record.usage.as_ref() }?;
@@ -151,7 +152,7 @@ unsafe fn qos(record: &slurmdb_qos_rec_t, names: &[String]) -> Option<QosUse> {
     })
 }
 
-/// Arrays of one record, each NULL or with a number for each TRES.
+/// The arrays of one record: each is NULL or has a number for each TRES.
 struct Arrays<L> {
     count: u32,
     /// Allocated; seconds that running jobs may still use.
@@ -203,7 +204,7 @@ impl<L: LongDouble> Arrays<L> {
     }
 }
 
-/// A float, unless it is one of the numbers that mean none or no end, or no number at all.
+/// A float; `None` if it is a value that means none or no limit, or not a number.
 fn value(value: f64) -> Option<f64> {
     const NO_VAL64: f64 = 18_446_744_073_709_551_614.0;
     let is_none = value == f64::from(NO_VAL) || value == f64::from(u32::MAX) || value >= NO_VAL64;

@@ -17,7 +17,8 @@ use crate::raw::{self, Freed, RawReply, bytes};
 const USERS: u32 = 1 << 1;
 
 impl Client {
-    /// Whether the user of this name is an operator, or more. One that slurmdbd does not know is none.
+    /// Whether the user with this name is an operator or an administrator. A user whom slurmdbd does not know is
+    /// neither.
     pub(crate) fn is_operator(&mut self, name: &CStr) -> Result<bool, CallError> {
         let users = Texts::new([CString::from(name)]);
         let mut request =
@@ -80,7 +81,7 @@ mod tests {
         let mut users =
             [user(c"ann", SLURMDB_ADMIN_OPERATOR), user(c"bob", 1), user(c"eve", SLURMDB_ADMIN_SUPER_USER)];
         for user in &mut users {
-            // SAFETY: the list is there, and so is the user until the list is gone.
+            // SAFETY: the list exists, and the user outlives it.
             unsafe { slurm_sys::slurm_list_append(list, std::ptr::from_mut(user).cast()) };
         }
         let reply = assoc_mgr_info_msg_t { user_list: list, ..Default::default() };
@@ -88,7 +89,7 @@ mod tests {
             // SAFETY: the list is libslurm's.
             assert_eq!(unsafe { has_operator(&reply, name) }, expected, "{name:?}");
         }
-        // SAFETY: made above, and no more used.
+        // SAFETY: created above, and not used again.
         unsafe { slurm_sys::slurm_list_destroy(list) };
     }
 }

@@ -1,7 +1,7 @@
 //! GPUs in Slurm's texts: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
 //!
-//! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu` is the sum of
-//! its `gres/gpu:TYPE`s; in a GRES text there is no such sum. Of what is in use, slurmctld writes `(null)` for no type:
+//! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu` is the sum of its
+//! `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without a type, slurmctld writes `(null)`:
 //! `gpu:(null):3(IDX:0-2)`.
 
 use std::borrow::Cow;
@@ -15,14 +15,14 @@ pub struct Unparsed;
 /// One `gpu` in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gpus<'a> {
-    /// Empty: no type is said.
+    /// The type; empty if the text has none.
     kind: &'a [u8],
     count: u64,
-    /// From a TRES text.
+    /// Whether it is from a TRES text.
     tres: bool,
 }
 
-/// The GPUs in a text; `None` where it names none.
+/// The number of GPUs in a text; `None` if it names none.
 ///
 /// # Errors
 /// The text names GPUs without their number.
@@ -81,7 +81,7 @@ fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Resul
     result
 }
 
-/// No type, where a type would stand.
+/// slurmctld's text where a type is missing.
 const NO_TYPE: &[u8] = b":(null):";
 
 /// The parts between commas and semicolons, without the parentheses at their end.
@@ -98,7 +98,7 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     .map(bare)
 }
 
-/// An element up to its first parenthesis, except for the one of [`NO_TYPE`].
+/// An element up to its first parenthesis, not counting the one of [`NO_TYPE`].
 fn bare(element: &[u8]) -> &[u8] {
     let no_type = element.windows(NO_TYPE.len()).position(|part| part == NO_TYPE);
     let from = no_type.map_or(0, |at| at.saturating_add(NO_TYPE.len()));
@@ -107,7 +107,7 @@ fn bare(element: &[u8]) -> &[u8] {
     element.get(..end).unwrap_or_default().trim_ascii()
 }
 
-/// The GPUs of one part; `None` where it is about something else.
+/// The GPUs of one element; `None` if it is something else.
 fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
     let element = match element.strip_prefix(b"gres") {
         Some([b'/' | b':', rest @ ..]) => rest,
@@ -131,13 +131,13 @@ fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
                 },
             }
         }
-        // gpu_something, a GRES of its own.
+        // Another GRES, such as gpu_something.
         _ => return Ok(None),
     };
     Ok(Some(gpus))
 }
 
-/// Digits, and Slurm's suffixes of 1,024 to the nth.
+/// Digits, possibly with Slurm's suffix for a power of 1,024.
 fn number(text: &[u8]) -> Option<u64> {
     let (digits, power) = match text {
         [digits @ .., suffix] if !suffix.is_ascii_digit() => {

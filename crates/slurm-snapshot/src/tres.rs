@@ -6,10 +6,10 @@
 
 use crate::gres::{Unparsed, digits};
 
-/// The memory in a text, MiB; `None` where it names none.
+/// The memory in a text, MiB; `None` if it names none.
 ///
 /// # Errors
-/// The text names memory, and what follows is no amount.
+/// The text names memory, but what follows is not an amount.
 pub fn memory(text: &[u8]) -> Result<Option<u64>, Unparsed> {
     let amount = text.split(|&byte| byte == b',').find_map(|element| element.strip_prefix(b"mem="));
     amount.map(|amount| mebibytes(amount).ok_or(Unparsed)).transpose()
@@ -18,7 +18,7 @@ pub fn memory(text: &[u8]) -> Result<Option<u64>, Unparsed> {
 /// `0`, `2000M`, `2.50G`.
 fn mebibytes(amount: &[u8]) -> Option<u64> {
     let (number, power) = match amount {
-        // Nothing has no unit, and neither has what is still in Slurm's own, MiB.
+        // Zero has no unit, and neither has an amount in Slurm's own unit, MiB.
         [.., b'0'..=b'9'] => (amount, 0),
         [number @ .., unit] => (number, u32::try_from(b"MGTP".iter().position(|known| known == unit)?).ok()?),
         [] => return None,

@@ -1,6 +1,6 @@
 //! `check` and usage: all problems are reported at once, and nothing is started.
 
-use sandbox::{Folder, Manner, Sink};
+use sandbox::{Folder, Manner, Sink, find_program, slurm_graphite};
 
 use super::{SOON, run, script, write};
 
@@ -36,7 +36,7 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
     let nowhere = run(&folder, &["check", "--config", "/nowhere.toml", "--interval", "soon"]).unwrap();
     assert_eq!(nowhere.code, Some(78));
     assert!(nowhere.stderr.contains("/nowhere.toml"), "{}", nowhere.stderr);
-    // ExecReload asks `check` first: it must refuse what the daemon refuses.
+    // ExecReload runs `check` first: it must refuse what the daemon refuses.
     let file = write(&folder, "homeless.toml", "interval = \"1s\"\n").unwrap();
     let homeless = run(&folder, &["check", "--config", &file]).unwrap();
     assert!(homeless.code == Some(78) && homeless.stderr.contains("nowhere to send to"), "{homeless:?}");
@@ -47,7 +47,7 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
     assert!(homeless.stderr.contains("--carbon HOST:2004"), "{}", homeless.stderr);
 }
 
-/// Each file in the folder of the default one is a daemon's, by slurm-graphite@NAME.service.
+/// Each file in the folder of the default one belongs to a daemon started by slurm-graphite@NAME.service.
 #[test]
 fn two_files_of_one_host_with_one_prefix_or_one_queue_are_found() {
     let folder = Folder::new().unwrap();
@@ -64,7 +64,7 @@ fn two_files_of_one_host_with_one_prefix_or_one_queue_are_found() {
     let same = check(&alpha);
     let line = format!("– configuration: {beta} has the same prefix, one\n");
     assert!(same.code == Some(0) && same.stdout.contains(&line), "{}", same.stdout);
-    // A reload checks its own file first, so a file that no daemon uses must not stop it.
+    // A reload checks only its own file first, so a file that no daemon uses must not prevent it.
     let connected = run(&folder, &["check", "--connect", "--config", &alpha]).unwrap();
     let line = format!("✗ configuration: {beta} has the same prefix, one\n");
     assert!(connected.code == Some(1) && connected.stdout.contains(&line), "{}", connected.stdout);
@@ -104,6 +104,43 @@ fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
 }
 
 #[test]
+fn a_script_gets_json_also_of_a_configuration_that_is_refused() {
+    let folder = Folder::new().unwrap();
+    let file = write(&folder, "bad.toml", "interval = \"1.5s\"\n").unwrap();
+    for how in
+        [&["check", "--json", "--config", &file][..], &["check", "--connect", "--json", "--config", &file]]
+    {
+        let refused = run(&folder, how).unwrap();
+        let document: serde_json::Value = serde_json::from_str(&refused.stdout).unwrap();
+        assert_eq!((refused.code, document["well"].as_bool()), (Some(78), Some(false)), "{document}");
+        let text = document["lines"][0]["text"].as_str().unwrap();
+        assert!(text.contains("line 1: interval: "), "{text}");
+    }
+}
+
+/// `script` gives the command a terminal of its own, for what it prints and for its log.
+#[test]
+fn colours_are_for_a_terminal_and_not_for_a_pipe_or_with_no_color() {
+    let folder = Folder::new().unwrap();
+    let shown = |command: &str, no_color: &str| {
+        let line = format!("{} {command}", slurm_graphite().unwrap().display());
+        let mut script = sandbox::command(folder.path(), &find_program("script").unwrap());
+        script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env("NO_COLOR", no_color);
+        String::from_utf8(script.output().unwrap().stdout).unwrap()
+    };
+    let logging = "once --log-level debug --slurm-conf /nowhere/slurm.conf";
+    for (command, coloured) in
+        [("check", "\x1b[32m✓\x1b[m configuration: "), (logging, "\x1b[34mDEBUG\x1b[0m")]
+    {
+        let (with, without) = (shown(command, ""), shown(command, "1"));
+        assert!(with.contains(coloured), "{with:?}");
+        assert!(!without.is_empty() && !without.contains('\x1b'), "{without:?}");
+    }
+    let piped = run(&folder, &["check"]).unwrap();
+    assert!(piped.stdout.starts_with("✓ configuration: "), "{}", piped.stdout);
+}
+
+#[test]
 fn usage_errors_exit_with_64_and_help_with_0() {
     let folder = Folder::new().unwrap();
     for args in [
@@ -114,7 +151,7 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         &["check", "--storage-schemas", "/dev/null"],
         &["check", "--connect", "--read-back", "https://graphite.example.org"],
         &["run", "--replay", "/dev/null", "--carbon", "localhost:2004"],
-        // What would mean nothing there.
+        // Options that would have no meaning there.
         &["stats", "--carbon", "localhost:2004"],
         &["once", "--queue-dir", "/q"],
         &["storage-schemas", "--log-format", "json"],
@@ -130,7 +167,7 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         let help = run(&folder, args).unwrap();
         assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{args:?}");
         assert!(help.stdout.contains("slurm-graphite"), "{}", help.stdout);
-        // `--version` names the readers' paths, which are as long as this checkout's folder.
+        // `--version` prints the readers' paths, which contain the path of this checkout.
         let narrow = help.stdout.lines().all(|line| line.chars().count() <= 100);
         assert!(narrow || args == ["--version"], "{}", help.stdout);
     }

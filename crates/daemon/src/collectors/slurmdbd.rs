@@ -16,12 +16,12 @@ const FAMILY: &str = "slurm_slurmdbd";
 pub(super) const COLLECTOR: Collector = Collector {
     name: "slurmdbd",
     comment: "\
-slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd tells them to administrators only:
+slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd gives them only to administrators:
 `sacctmgr modify user NAME set adminlevel=admin`, or run the daemon as SlurmUser.",
     settings: &[Setting {
         key: "users",
         default: Value::Users(0),
-        comment: "The first so many users by RPC time of an interval get paths of their own, as in rpc_stats; 0 for none, at most 200.",
+        comment: "Publish the top N users by RPC time of an interval, as in rpc_stats; 0 for none, at most 200.",
     }],
     paths: &[
         Paths {

@@ -32,19 +32,24 @@ use crate::config::{Config, default_paths};
 use crate::url::Url;
 use crate::{prefix, self_metrics};
 
-/// A file is for a daemon, which would refuse one without a destination.
+/// What can be checked without a connection.
 pub(super) fn check(options: &Options, json: bool) -> Result<()> {
+    let mut report = Report { json, ..Report::default() };
+    let looked = local(options, &mut report);
+    report.end(looked)
+}
+
+/// A file is for a daemon, which would refuse one without a destination.
+fn local(options: &Options, report: &mut Report) -> Result<()> {
     let config = load(options)?;
     let config = if config.file.is_some() { config.with_destination()? } else { config };
-    let mut report = Report { json, ..Report::default() };
     report.good(&configuration(&config))?;
     if config.carbon.is_empty() {
         report
             .unknown("carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004")?;
     }
-    neighbors::look(&config, false, &mut report)?;
-    files(&config, false, &mut report)?;
-    report.end()
+    neighbors::look(&config, false, report)?;
+    files(&config, false, report)
 }
 
 /// What other files the configuration names that can be checked without a connection.
@@ -54,36 +59,47 @@ fn files(_config: &Config, _connects: bool, _report: &mut Report) -> Result<()> 
     Ok(())
 }
 
+/// The same, and everything that the configuration names.
 pub(super) fn connect(
     options: &Options,
     json: bool,
     storage_schemas: Option<&Path>,
     read_back: Option<&Url>,
 ) -> Result<()> {
+    let mut report = Report { json, ..Report::default() };
+    let looked = connected(options, storage_schemas, read_back, &mut report);
+    let summary = report.summary();
+    report.end(looked)?;
+    print(summary)
+}
+
+fn connected(
+    options: &Options,
+    storage_schemas: Option<&Path>,
+    read_back: Option<&Url>,
+    report: &mut Report,
+) -> Result<()> {
     let config = load(options)?;
     start_quiet_log(options, &config);
     block_on(async {
-        let mut report = Report { json, ..Report::default() };
         report.good(&configuration(&config))?;
-        neighbors::look(&config, true, &mut report)?;
+        neighbors::look(&config, true, report)?;
         let reading = match &config.slurm.rest.endpoint {
-            Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
-            None => slurm::look(&config, &mut report).await?,
+            Some(endpoint) => rest::look(&config, endpoint, report).await?,
+            None => slurm::look(&config, report).await?,
         };
-        accounting::look(&config, reading.as_ref(), &mut report).await?;
-        delivery::queue(&config, &mut report)?;
-        files(&config, true, &mut report)?;
+        accounting::look(&config, reading.as_ref(), report).await?;
+        delivery::queue(&config, report)?;
+        files(&config, true, report)?;
         // A Carbon's rules come before its canary, which is a series too.
-        storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
+        storage::look(&config, reading.as_ref(), storage_schemas, report).await?;
         let canary = canary(&config, reading.as_ref());
-        let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
+        let has_read = delivery::carbons(&config, canary.as_ref(), report).await?;
         if let Some(url) = read_back {
             let canary = canary.as_ref().filter(|_| has_read);
-            read_back::look(url, canary, config.has_tags_only(), &mut report).await?;
+            read_back::look(url, canary, config.has_tags_only(), report).await?;
         }
-        let summary = report.summary();
-        report.end()?;
-        print(summary)
+        Ok(())
     })
 }
 
@@ -152,13 +168,17 @@ impl Report {
         }
     }
 
-    /// An error if something is wrong.
-    fn end(self) -> Result<()> {
+    /// An error if something is wrong, or if not everything could be looked at.
+    fn end(mut self, looked: Result<()>) -> Result<()> {
+        if let (true, Err(error)) = (self.json, &looked) {
+            self.add("✗", &format!("{error:#}"), None)?;
+        }
         let wrong = self.lines.iter().filter(|line| line.mark == "✗").count();
         if self.json {
             let document = serde_json::json!({ "well": wrong == 0, "lines": self.lines });
             print(&format!("{document}\n"))?;
         }
+        looked?;
         match wrong {
             0 => Ok(()),
             1 => bail!("1 check failed; see the advice above"),

@@ -1,8 +1,8 @@
 //! `diag`: what sdiag shows.
 //!
 //! One table has every member that is read, its name in the API, which is not always libslurm's, and its destination.
-//! slurmrestd's quotients are used only if their sum is absent. Two of them are used only in versions in which they are
-//! what their name says: the mean table size up to v0.0.38, because after that it is the mean queue length, and the
+//! slurmrestd's quotients are used only if their sum is absent. Two of them are used only in those versions where they
+//! are what their name says: the mean table size up to v0.0.38, because after that it is the mean queue length, and the
 //! mean queue length from v0.0.38 on, because before that it is the mean table size (in all of v0.0.36, and in v0.0.37
 //! until 21.08.7).
 
@@ -13,21 +13,21 @@ use super::lenient::{Flag, Number, Text, Words};
 use super::object::{Fill, Members, each};
 use super::wrong;
 
-/// Rows of slurmctld's tables: as its own libslurm reads them.
+/// The most rows of slurmctld's tables, as in its own libslurm.
 const MAX_TYPES: usize = 100;
 const MAX_USERS: usize = 200;
 const MAX_PENDING: usize = 100;
 
-/// Where the quotient called `bf_table_size_mean` is one of table sizes.
+/// The last version in which `bf_table_size_mean` is a mean of table sizes.
 const LAST_TABLE_SIZE_MEAN: u8 = 38;
 
-/// Where the quotient called `bf_queue_len_mean` is one of queue lengths.
+/// The first version in which `bf_queue_len_mean` is a mean of queue lengths.
 const FIRST_QUEUE_LEN_MEAN: u8 = 38;
 
-/// Where a member goes.
+/// Where a member's value is stored.
 #[derive(Clone, Copy)]
 enum Goes {
-    /// There in every version; without it, it is no such answer.
+    /// Present in every version; an answer without it is not an answer to `diag`.
     To(fn(&mut Statistics) -> &mut u32),
     Some32(fn(&mut Statistics) -> &mut Option<u32>),
     Some64(fn(&mut Statistics) -> &mut Option<u64>),
@@ -101,7 +101,7 @@ const MEMBERS: [(&str, Goes); 53] = [
     ("pending_rpcs_by_hostlist", Goes::Dumped),
 ];
 
-/// Reasons for an end, in slurmctld's order.
+/// Why a scheduling cycle ended, in slurmctld's order.
 const SCHEDULE_EXITS: [&str; 6] =
     ["end_job_queue", "default_queue_depth", "max_job_start", "licenses", "max_rpc_cnt", "max_sched_time"];
 const BF_EXITS: [&str; 6] = [
@@ -145,7 +145,7 @@ impl Members for Diag {
         }
         let mut reading = ReadingDiag { asked: self.asked, ..ReadingDiag::default() };
         map.next_value_seed(Fill(&mut reading))?;
-        // What was refused has statistics too, in 22.05, of empty arrays.
+        // In 22.05 a refused answer has statistics too, with empty arrays.
         self.statistics = (reading.seen & REQ_TIME != 0).then_some(reading.statistics);
         Ok(true)
     }
@@ -165,9 +165,9 @@ struct ReadingDiag {
     means: Means,
     tables: RpcTables,
     has_tables: bool,
-    /// Members seen, by their places in [`MEMBERS`].
+    /// The members seen so far, by their index in [`MEMBERS`].
     seen: u64,
-    /// Where the next one most probably is: versions have them in nearly the same order.
+    /// The most probable index of the next member: all versions have nearly the same order.
     next: usize,
 }
 
@@ -264,7 +264,7 @@ impl Members for ReadingDiag {
         s.means = (means != Means::default()).then_some(means);
         if self.has_tables {
             let mut tables = std::mem::take(&mut self.tables);
-            // slurmrestd never tells whether RPCs are queued: they are where a queue has done something.
+            // slurmrestd never reports whether RPCs are queued. They are if a queue has done something.
             let busy = |queue: &RpcQueue| *queue != RpcQueue::default();
             let is_queued = tables.types.iter().filter_map(|row| row.queue.as_ref()).any(busy);
             if is_queued {
@@ -352,7 +352,7 @@ impl RpcRow {
         let (Some(id), Some(count), Some(time)) = (self.id, self.count, self.time) else {
             return Err("a row of rpcs_by_user is incomplete".to_owned());
         };
-        // A user without a name goes by number.
+        // A user without a name is identified by the number.
         let name = self.user.filter(|name| names && !name.is_empty() && *name != id.to_string());
         rows.push(RpcUser { id, name, looking_up: false, count, time });
         Ok(())
@@ -370,7 +370,7 @@ impl RpcRow {
     }
 }
 
-/// A message that waits, with its nodes, which are called `count`.
+/// A message that waits, with its nodes, which slurmrestd calls `count`.
 #[derive(Default)]
 struct Dump {
     id: Option<u32>,
@@ -390,7 +390,7 @@ impl Members for Dump {
 
 impl Dump {
     fn add(self, rows: &mut Vec<DumpedRpcs>) -> Result<(), String> {
-        /// Enough to see which nodes.
+        /// Long enough to see which nodes.
         const LONGEST: usize = 1000;
         if rows.len() >= MAX_PENDING {
             return Ok(());
