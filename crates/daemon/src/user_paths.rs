@@ -121,7 +121,7 @@ impl UserPaths {
         }
         let mut first: Vec<&Candidate<'_>> = candidates
             .iter()
-            .filter(|user| user.rank.is_some() && !self.path(user).is_some_and(is_always))
+            .filter(|user| user.rank.is_some() && !self.find(user).is_some_and(|(path, _)| is_always(path)))
             .collect();
         first.sort_by_key(|user| (std::cmp::Reverse(user.rank), user.uid));
         for user in first.into_iter().take(self.users) {
@@ -172,10 +172,6 @@ impl UserPaths {
         Some(wanted_path(user))
             .filter(|path| !self.is_taken(path, user.uid))
             .or_else(|| Some(uid_path(user.uid)))
-    }
-
-    fn path(&self, user: &Candidate<'_>) -> Option<&str> {
-        self.find(user).map(|(path, _)| path)
     }
 
     /// The path of a user, found by the name, or the latest one while the name is not known.

@@ -12,7 +12,7 @@ use slurm_snapshot::{
 
 use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::exact_f64;
-use crate::metric::{Metric, Points, average, number};
+use crate::metric::{Leaves, Metric, Points, average, number};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -64,11 +64,7 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &QOS,
         },
         Paths { below: "slurm_associations.qos.<qos>", about: "As of an account.", leaves: &JOBS },
-        Paths {
-            below: "slurm_associations.qos.<qos>.tres.<tres>",
-            about: "As for an account.",
-            leaves: &TRES,
-        },
+        as_for_an_account("slurm_associations.qos.<qos>.tres.<tres>", &TRES),
         Paths {
             below: "slurm_associations.qos.<qos>.tres.<tres>",
             about: "What each user and each account may have of a TRES in this QOS.",
@@ -82,16 +78,8 @@ pub(super) const COLLECTOR: Collector = Collector {
                     path. A user with a `fairshare` near 0 waits for the jobs of others.",
             leaves: &SHARES,
         },
-        Paths {
-            below: "slurm_associations.user.<account>.<user>",
-            about: "As for an account.",
-            leaves: &JOBS,
-        },
-        Paths {
-            below: "slurm_associations.user.<account>.<user>.tres.<tres>",
-            about: "As for an account.",
-            leaves: &TRES,
-        },
+        as_for_an_account("slurm_associations.user.<account>.<user>", &JOBS),
+        as_for_an_account("slurm_associations.user.<account>.<user>.tres.<tres>", &TRES),
     ],
     replies: &[ReplyKind::Associations],
     start: Start::Survey(|Begin { settings, memory, .. }| {
@@ -99,6 +87,10 @@ pub(super) const COLLECTOR: Collector = Collector {
         Box::new(AssociationsCollector { user_paths, ..AssociationsCollector::default() })
     }),
 };
+
+const fn as_for_an_account(below: &'static str, leaves: &'static (dyn Leaves + Sync)) -> Paths {
+    Paths { below, about: "As for an account.", leaves }
+}
 
 #[derive(Default)]
 struct AssociationsCollector {

@@ -47,78 +47,59 @@ pub(super) const COLLECTOR: Collector = Collector {
                     jobs for MinJobAge (300 s by default) after their end, and they count here for that time.",
             leaves: &TOTAL,
         },
-        Paths {
-            below: "slurm_jobs.state.<state>",
-            about: "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
-                    a point in every round; `pending` and `running` always have one.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.reason.<reason>",
-            about: "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
-                    Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
-                    look.",
-            leaves: &TALLY,
-        },
+        tally(
+            "slurm_jobs.state.<state>",
+            "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
+             a point in every round; `pending` and `running` always have one.",
+        ),
+        tally(
+            "slurm_jobs.reason.<reason>",
+            "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
+             Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
+             look.",
+        ),
         Paths {
             below: "slurm_jobs.waiting",
             about: "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
                     Percentiles are exact (nearest rank). A path without jobs has no point.",
             leaves: &WAITING,
         },
-        Paths {
-            below: "slurm_jobs.partition.<partition>.state.<state>",
-            about: "By partition and state.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.partition.<partition>.reason.<reason>",
-            about: "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
-                    have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
-                    administrator. From the first job with a reason on there is a point in every round.",
-            leaves: &TALLY,
-        },
+        tally("slurm_jobs.partition.<partition>.state.<state>", "By partition and state."),
+        tally(
+            "slurm_jobs.partition.<partition>.reason.<reason>",
+            "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
+             have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
+             administrator. From the first job with a reason on there is a point in every round.",
+        ),
         Paths {
             below: "slurm_jobs.partition.<partition>.waiting",
             about: "The waiting times of one partition.",
             leaves: &WAITING,
         },
-        Paths {
-            below: "slurm_jobs.qos.<qos>.state.<state>",
-            about: "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.no_qos.state.<state>",
-            about: "Jobs without a QOS, by state.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.account.<account>.state.<state>",
-            about: "By account and state: `accounts = true`; off by default, because a cluster may have thousands. \
-                    Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.no_account.state.<state>",
-            about: "Jobs without an account, by state.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.user.<user>.state.<state>",
-            about: "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
-                    allocated and requested, get paths for at least a day; `root` and `slurm` always have them. Within \
-                    30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
-                    all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
-                    25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.others.state.<state>",
-            about: "The jobs of all users without a path of their own. Together with the users' paths they are all \
-                    jobs.",
-            leaves: &TALLY,
-        },
+        tally(
+            "slurm_jobs.qos.<qos>.state.<state>",
+            "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
+        ),
+        tally("slurm_jobs.no_qos.state.<state>", "Jobs without a QOS, by state."),
+        tally(
+            "slurm_jobs.account.<account>.state.<state>",
+            "By account and state: `accounts = true`; off by default, because a cluster may have thousands. \
+             Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
+        ),
+        tally("slurm_jobs.no_account.state.<state>", "Jobs without an account, by state."),
+        tally(
+            "slurm_jobs.user.<user>.state.<state>",
+            "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
+             allocated and requested, get paths for at least a day; `root` and `slurm` always have them. Within \
+             30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
+             all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
+             25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
+        ),
+        tally(
+            "slurm_jobs.others.state.<state>",
+            "The jobs of all users without a path of their own. Together with the users' paths they are all \
+             jobs.",
+        ),
     ],
     replies: &[ReplyKind::Jobs],
     start: Start::Survey(|Begin { settings, memory, .. }| {
@@ -133,6 +114,10 @@ pub(super) const COLLECTOR: Collector = Collector {
         Box::new(JobsCollector { options, user_paths, ..JobsCollector::default() })
     }),
 };
+
+const fn tally(below: &'static str, about: &'static str) -> Paths {
+    Paths { below, about, leaves: &TALLY }
+}
 
 #[derive(Default)]
 struct JobsCollector {

@@ -27,11 +27,10 @@ pub(super) const COLLECTOR: Collector = Collector {
         leaves: &METRICS,
     }],
     replies: &[ReplyKind::Statistics],
-    start: Start::Tick(|begin| {
-        Box::new(SchedInterval { tick: begin.interval, before: None, resets: Resets::default() })
-    }),
+    start: Start::Tick(|begin| Box::new(SchedInterval { tick: begin.interval, ..SchedInterval::default() })),
 };
 
+#[derive(Default)]
 struct SchedInterval {
     /// Seconds between two ticks.
     tick: u32,

@@ -49,7 +49,7 @@ pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Spa
     usable.then(|| Span { seconds, reset: began_anew(old, new) })
 }
 
-/// The real time between two readings, s; `None` as for [`span`], of which only this host's clock is compared.
+/// The real time between two readings, s; `None` for the reasons of [`span`], but slurmctld's clock is not compared.
 pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) -> Option<f64> {
     let wall = now.time - before.time;
     let seconds = now.uptime.zip(before.uptime).map_or(wall, |(now, before)| now - before);
