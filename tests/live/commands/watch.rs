@@ -1,4 +1,4 @@
-//! `stats --watch` in a pseudo terminal, and into a pipe.
+//! `stats --watch` in a pseudo-terminal, and with output to a pipe.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,10 +19,10 @@ const SOON: Duration = Duration::from_secs(20);
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// `stats --watch 1` in a terminal of its own.
+/// `stats --watch 1` in its own terminal.
 struct Watched {
     child: Child,
-    /// Our end of the terminal, and its.
+    /// Our end of the terminal, and the program's.
     ours: OwnedFd,
     theirs: OwnedFd,
     before: Termios,
@@ -53,7 +53,7 @@ impl Watched {
         String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
     }
 
-    /// The lines of the last drawing but one, which is whole, without their looks.
+    /// The lines of the last complete screen, without colours and styles.
     fn screen(&self) -> Vec<String> {
         let drawn = self.drawn();
         let last = drawn.rsplit("\x1b[H").nth(1).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Watched {
         rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// It must end with success and have given the terminal back.
+    /// The program must end successfully and restore the terminal.
     fn ends(mut self) {
         let status = wait::until_some("its end", SOON, || self.child.try_wait().unwrap()).unwrap();
         assert_eq!(status.code(), Some(0));

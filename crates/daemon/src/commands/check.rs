@@ -57,6 +57,7 @@ fn files(_config: &Config, _connects: bool, _report: &mut Report) -> Result<()> 
     Ok(())
 }
 
+/// The same, and everything that the configuration names.
 pub(super) fn connect(
     options: &Options,
     json: bool,
