@@ -24,6 +24,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use carbon::Destination;
 use slurm_snapshot::{Reading, Request};
 use tokio::time::timeout;
 use tracing::level_filters::LevelFilter;
@@ -109,9 +110,14 @@ async fn or_never<F: Future>(future: Option<F>) -> F::Output {
     }
 }
 
-fn print(text: &str) -> Result<()> {
+fn write_out(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn print(text: &str) -> Result<()> {
+    match write_out(text) {
         // `slurm-graphite metrics | head` is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.context("writing to stdout"),
@@ -154,6 +160,10 @@ async fn read_or_advise(slurm: SlurmSettings, request: Request) -> Result<Box<Re
         }
     };
     outcome.map_err(|error| anyhow!("no reading: {error}\n{}", error.advice()))
+}
+
+fn names(destinations: &[Destination]) -> Vec<String> {
+    destinations.iter().map(|to| to.name.clone()).collect()
 }
 
 /// Errors alone, unless more is asked for: what libslurm warns of comes with the error.

@@ -9,7 +9,7 @@ use carbon::{Batch, Queue, Sender};
 use slurm_snapshot::{Reading, ReplyKind, Request, Role};
 
 use super::{
-    block_on, load_what_is_readable, no_cluster, note, print, read_or_advise, slot, start_quiet_log,
+    block_on, load_what_is_readable, names, no_cluster, note, print, read_or_advise, slot, start_quiet_log,
 };
 use crate::accounting::Plan;
 use crate::cli::Options;
@@ -104,9 +104,8 @@ fn print_lines(batch: &Batch) -> Result<()> {
 }
 
 async fn send(config: &Config, batch: Batch) -> Result<()> {
-    let names: Vec<String> = config.carbon.iter().map(|to| to.name.clone()).collect();
     // Never the daemon's own queue: that is the daemon's alone.
-    let queue = Queue::open(None, config.queue.limits.clone(), &names);
+    let queue = Queue::open(None, config.queue.limits.clone(), &names(&config.carbon));
     queue.push(&batch);
     let mut failed = Vec::new();
     for to in &config.carbon {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use carbon::{Dropped, Limits, Queue, Sender};
 use tracing::info;
 
-use super::{block_on, load, once};
+use super::{block_on, load, names, once};
 use crate::cli::Options;
 use crate::source::recording;
 use crate::telemetry::Logging;
@@ -19,10 +19,9 @@ pub(super) fn run(options: &Options, file: &Path) -> Result<()> {
     let config = load(options)?.with_destination()?;
     Logging::start(config.log);
     block_on(async {
-        let names: Vec<String> = config.carbon.iter().map(|to| to.name.clone()).collect();
         // The timestamps are the recording's: nothing in it is too old.
         let limits = Limits { max_age: Duration::MAX, ..config.queue.limits.clone() };
-        let queue = Queue::open(None, limits, &names);
+        let queue = Queue::open(None, limits, &names(&config.carbon));
         let senders: Vec<Sender> = config.carbon.iter().map(|to| Sender::start(to.clone(), &queue)).collect();
         let mut ticks = once::Ticks::new(&config);
         let mut sent = 0_u64;

@@ -27,7 +27,7 @@ use self::reload::Loading;
 use self::signals::{Signals, StopSignals, or_stop};
 use self::status::SlurmctldSeen;
 use self::surveying::start_survey;
-use super::{block_on, load, or_never};
+use super::{block_on, load, names, or_never};
 use crate::accounting::Accounting;
 use crate::cli::Options;
 use crate::clock::{self, Alarm, unix_now};
@@ -329,10 +329,6 @@ fn tell_missing_conf(slurm: &SlurmSettings) {
             warn!(conf = %conf.display(), named_by = by, %error, "slurm.conf does not exist or cannot be read; waiting for it");
         }
     }));
-}
-
-fn names(destinations: &[Destination]) -> Vec<String> {
-    destinations.iter().map(|to| to.name.clone()).collect()
 }
 
 /// Such as `main (carbon1:2004), carbon2:2004`.

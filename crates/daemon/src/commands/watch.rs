@@ -5,7 +5,7 @@
 mod screen;
 mod terminal;
 
-use std::io::{self, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -16,7 +16,7 @@ use tokio::time::MissedTickBehavior;
 use self::screen::{View, screen};
 use self::terminal::Terminal;
 use super::stats::{Compared, all, document};
-use super::{IMPATIENT, block_on, load_what_is_readable, or_never, start_quiet_log};
+use super::{IMPATIENT, block_on, load_what_is_readable, or_never, start_quiet_log, write_out};
 use crate::cli::Options;
 use crate::source::{Outcome, Source};
 
@@ -130,8 +130,7 @@ impl Watch {
             }
             (None, None) => return Ok(()),
         };
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        write_out(&text)
     }
 }
 

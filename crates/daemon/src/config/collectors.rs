@@ -147,8 +147,8 @@ fn apply(collector: &Collector, settings: &mut Settings, mut table: Section<'_, 
     for (key, value) in &mut settings.values {
         match value {
             Value::Flag(flag) => table.set_flag(key, flag),
-            Value::Users(count) => table.set_number(key, users, count),
-            Value::Names(count) => table.set_number(key, names, count),
+            Value::Users(count) => table.set_number(key, at_most(MOST_USERS), count),
+            Value::Names(count) => table.set_number(key, at_most(MOST_NAMES), count),
             Value::Seconds(time) => table.set(key, seconds, time),
         }
     }
@@ -170,24 +170,19 @@ fn positive(number: i64) -> Result<u32, String> {
         .ok_or_else(|| format!("{number} is not between 1 and {}", u32::MAX))
 }
 
-/// How many names may have paths of their own.
-fn names(number: i64) -> Result<usize, String> {
-    usize::try_from(number).ok().filter(|&names| names <= MOST_NAMES).ok_or_else(|| {
-        format!("{number} is not between 0 and {MOST_NAMES}; in Graphite every path is a file that stays")
-    })
+/// How many of something may have paths of their own.
+fn at_most(most: usize) -> impl Fn(i64) -> Result<usize, String> {
+    move |number| {
+        usize::try_from(number).ok().filter(|&count| count <= most).ok_or_else(|| {
+            format!("{number} is not between 0 and {most}; in Graphite every path is a file that stays")
+        })
+    }
 }
 
 fn seconds(text: &str) -> Result<u32, String> {
     let [least, most] = [TIMES.0, TIMES.1].map(|seconds| Duration::from_secs(seconds.into()));
     let found = between(least, most)(text)?;
     u32::try_from(found.as_secs()).map_err(|error| error.to_string())
-}
-
-/// How many users may have paths of their own.
-fn users(number: i64) -> Result<usize, String> {
-    usize::try_from(number).ok().filter(|&users| users <= MOST_USERS).ok_or_else(|| {
-        format!("{number} is not between 0 and {MOST_USERS}; in Graphite every path is a file that stays")
-    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use carbon::{Destination, Protocol};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::ini::{Ini, IniSection};
+use super::ini::{IniSection, caches};
 use crate::config::Config;
 
 /// Debian's place, and that of everybody else.
@@ -67,11 +67,10 @@ fn ports(text: &str, protocol: Protocol) -> Vec<u16> {
         Protocol::Pickle => ("pickle_receiver_port", 2004),
         Protocol::Plaintext => ("line_receiver_port", 2003),
     };
-    let ini = Ini::parse(text);
-    let caches = || ini.sections().iter().filter(|section| section.name.starts_with("cache"));
+    let caches = caches(text);
     let port = |section: &IniSection| section.get(key)?.parse().ok();
-    let shared = caches().find(|section| section.name == "cache").and_then(port).unwrap_or(default);
-    caches().map(|section| port(section).unwrap_or(shared)).collect()
+    let shared = caches.iter().find(|section| section.name == "cache").and_then(port).unwrap_or(default);
+    caches.iter().map(|section| port(section).unwrap_or(shared)).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::ini::{Ini, IniSection};
+use super::ini::{self, IniSection};
 use crate::metric::Rollup;
 
 /// The archives of a rule, the finest first: seconds a point, and seconds kept.
@@ -87,7 +87,7 @@ fn seconds(text: &str) -> Option<u64> {
 /// The rules of storage-schemas.conf, followed by Carbon's own.
 pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archives>>, RuleError> {
     let mut rules = Vec::new();
-    for section in Ini::parse(text).sections() {
+    for section in &ini::parse(text) {
         let (Some(pattern), Some(retentions)) = (section.get("pattern"), section.get("retentions")) else {
             continue;
         };
@@ -104,7 +104,7 @@ pub(super) fn schemas(text: &str) -> Result<Vec<Rule<Archives>>, RuleError> {
 /// The rules of storage-aggregation.conf, followed by Carbon's own; `None` is a method that fits none of our figures.
 pub(super) fn aggregations(text: &str) -> Result<Vec<Rule<Option<Rollup>>>, RuleError> {
     let mut rules = Vec::new();
-    for section in Ini::parse(text).sections() {
+    for section in &ini::parse(text) {
         let Some(pattern) = section.get("pattern") else { continue };
         let method = match section.get("aggregationmethod").unwrap_or("average") {
             "average" | "avg" | "avg_zero" => Some(Rollup::Average),

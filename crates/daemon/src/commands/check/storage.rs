@@ -8,9 +8,8 @@ use anyhow::Result;
 use slurm_snapshot::Reading;
 
 use super::carbon_conf::{CarbonConf, usual};
-use super::ini::Ini;
 use super::rules::{self, Archives, Rule};
-use super::{Report, dry_tick};
+use super::{Report, dry_tick, ini};
 use crate::collectors::{Paths, fits};
 use crate::config::Config;
 use crate::metric::Rollup;
@@ -259,9 +258,9 @@ fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Re
         Ok(text) => text,
         Err(error) => return report.unknown(&format!("{title}: {error}")),
     };
-    let ini = Ini::parse(&text);
-    let caches = || ini.sections().iter().filter(|section| section.name.starts_with("cache"));
-    let limits = caches().filter_map(|section| section.get("max_creates_per_minute")?.parse::<f64>().ok());
+    let caches = ini::caches(&text);
+    let limits =
+        caches.iter().filter_map(|section| section.get("max_creates_per_minute")?.parse::<f64>().ok());
     let limit = limits.fold(f64::INFINITY, f64::min);
     if limit.is_infinite() {
         return report.good(&format!("{title}: Carbon creates new series without a limit"));
@@ -273,7 +272,7 @@ fn creates(config: &Config, place: &CarbonConf, series: &Series, report: &mut Re
              tags are named by hashes"
         ));
     }
-    let whisper = caches().find_map(|section| section.get("local_data_dir")).map(Path::new);
+    let whisper = caches.iter().find_map(|section| section.get("local_data_dir")).map(Path::new);
     let new = match whisper.filter(|whisper| whisper.is_dir() && place.is_carbons) {
         Some(whisper) => exact(series)
             .filter(|(path, _)| !whisper.join(format!("{}.wsp", path.replace('.', "/"))).exists())

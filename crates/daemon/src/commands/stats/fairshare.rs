@@ -6,24 +6,19 @@ use std::fmt::Write;
 use anyhow::{Result, bail};
 use slurm_snapshot::{Association, Reply, ReplyKind, ReplyOptions, Request, SharesRaw};
 
-use super::super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
-use super::whole;
+use super::{print_table, read_whole};
 use crate::cli::Options;
 
 pub(in crate::commands) fn fairshare(options: &Options, json: bool) -> Result<()> {
-    let config = load_what_is_readable(options)?;
-    start_quiet_log(options, &config);
     let users = ReplyOptions { users: true, ..ReplyOptions::default() };
-    let request = Request::new(ReplyKind::Associations, users);
-    let reading = block_on(read_or_advise(config.slurm, request))?;
-    whole(&reading, ReplyKind::Associations)?;
+    let reading = read_whole(options, Request::new(ReplyKind::Associations, users))?;
     let Some(Reply::Associations(all)) = &reading.reply else {
         bail!("no associations in slurmctld's reply")
     };
     if all.associations.is_empty() {
         bail!("slurmctld has no associations: this cluster has no slurmdbd");
     }
-    print(&if json { serde_json::to_string(&all.associations)? + "\n" } else { table(&all.associations) })
+    print_table(json, all.associations.as_slice(), table)
 }
 
 fn table(associations: &[Association]) -> String {

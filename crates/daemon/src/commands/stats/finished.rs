@@ -7,9 +7,8 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, Reply, ReplyKind, Request};
 
-use super::super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
 use super::jobs::{MOST_ROWS, duration};
-use super::whole;
+use super::{and_more, print_table, read_whole};
 use crate::cli::{By, Options};
 use crate::clock::unix_now;
 use crate::finished::{HOUR, Tally};
@@ -21,19 +20,15 @@ pub(in crate::commands) fn finished(options: &Options, by: By, json: bool) -> Re
     if by == By::Reason {
         bail!("--by reason: jobs that have ended have none; use --by user, account, partition or qos");
     }
-    let config = load_what_is_readable(options)?;
-    start_quiet_log(options, &config);
     let until = unix_now();
     let (since, until) = (Some(until.saturating_sub(HOUR)), Some(until));
     let request = Request { since, until, ..Request::new(ReplyKind::Finished, by.options()) };
-    let reading = block_on(read_or_advise(config.slurm, request))?;
-    whole(&reading, ReplyKind::Finished)?;
+    let reading = read_whole(options, request)?;
     let Some(Reply::Finished(finished)) = &reading.reply else { bail!("no jobs in slurmdbd's reply") };
     if finished.min_job_age.is_some() {
         bail!("this cluster has no slurmdbd, and slurmctld does not keep the jobs of an hour");
     }
-    let table = FinishedTable::new(by, since, finished);
-    print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })
+    print_table(json, &FinishedTable::new(by, since, finished), FinishedTable::text)
 }
 
 /// What is printed.
@@ -104,11 +99,7 @@ impl FinishedTable {
             }
             text.push('\n');
         }
-        match self.rows_in_all.saturating_sub(self.rows.len()) {
-            0 => {}
-            more => text.push_str(&format!("and {more} more\n")),
-        }
-        text
+        text + &and_more(self.rows_in_all, self.rows.len())
     }
 }
 

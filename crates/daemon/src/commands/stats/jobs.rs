@@ -6,8 +6,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use slurm_snapshot::{JobTally, Jobs, Reply, ReplyKind, ReplyOptions, Request};
 
-use super::super::{block_on, load_what_is_readable, print, read_or_advise, start_quiet_log};
-use super::whole;
+use super::{and_more, print_table, read_whole};
 use crate::cli::{By, Options};
 use crate::derive::seconds_since;
 
@@ -15,14 +14,9 @@ use crate::derive::seconds_since;
 pub(super) const MOST_ROWS: usize = 20;
 
 pub(in crate::commands) fn jobs(options: &Options, by: By, json: bool) -> Result<()> {
-    let config = load_what_is_readable(options)?;
-    start_quiet_log(options, &config);
-    let request = Request::new(ReplyKind::Jobs, by.options());
-    let reading = block_on(read_or_advise(config.slurm, request))?;
-    whole(&reading, ReplyKind::Jobs)?;
+    let reading = read_whole(options, Request::new(ReplyKind::Jobs, by.options()))?;
     let Some(Reply::Jobs(jobs)) = &reading.reply else { bail!("no jobs in slurmctld's reply") };
-    let table = JobsTable::new(by, jobs);
-    print(&if json { serde_json::to_string(&table)? + "\n" } else { table.text() })
+    print_table(json, &JobsTable::new(by, jobs), JobsTable::text)
 }
 
 impl By {
@@ -130,11 +124,7 @@ impl JobsTable {
                 oldest_wait.map(duration).unwrap_or_default(),
             );
         }
-        match self.rows_in_all.saturating_sub(self.rows.len()) {
-            0 => {}
-            more => text.push_str(&format!("and {more} more\n")),
-        }
-        text
+        text + &and_more(self.rows_in_all, self.rows.len())
     }
 }
 

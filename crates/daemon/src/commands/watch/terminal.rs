@@ -2,11 +2,12 @@
 //!
 //! The sequences are those of ECMA-48 and of xterm that every terminal in use knows; there are seven of them.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use tokio::task::JoinHandle;
 
+use super::super::write_out;
 use super::screen::{Look, ScreenLine, Size, USUAL};
 
 /// The other screen, without a cursor and without wrapping long lines.
@@ -38,7 +39,7 @@ impl Terminal {
         taken.special_codes[SpecialCodeIndex::VTIME] = 0;
         rustix::termios::tcsetattr(io::stdin(), OptionalActions::Drain, &taken)?;
         let terminal = Self { keys: tokio::task::spawn_blocking(end_key), before };
-        write(ENTER)?;
+        write_out(ENTER)?;
         Ok(Some(terminal))
     }
 
@@ -57,14 +58,14 @@ impl Terminal {
 
     /// Draws over what was there.
     pub(super) fn draw(lines: &[ScreenLine]) -> io::Result<()> {
-        write(&drawing(lines))
+        write_out(&drawing(lines))
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
         // Nothing can be done about a terminal that is gone.
-        let _ = write(LEAVE);
+        let _ = write_out(LEAVE);
         let _ = rustix::termios::tcsetattr(io::stdin(), OptionalActions::Flush, &self.before);
     }
 }
@@ -104,11 +105,6 @@ fn drawing(lines: &[ScreenLine]) -> String {
         }
     }
     text
-}
-
-fn write(text: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
 
 #[cfg(test)]
