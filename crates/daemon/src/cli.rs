@@ -164,7 +164,7 @@ pub(crate) struct FileOption {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// Of what makes one tick.
+/// The options of commands that make one tick.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OnceOptions {
     #[command(flatten)]
@@ -179,7 +179,7 @@ pub(crate) struct OnceOptions {
     log: LogFlags,
 }
 
-/// Of what only asks slurmctld.
+/// The options of commands that only ask slurmctld.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StatsOptions {
     #[command(flatten)]
@@ -190,7 +190,7 @@ pub(crate) struct StatsOptions {
     log: LogFlags,
 }
 
-/// Of what asks nobody.
+/// The options of commands that ask no other program.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SchemasOptions {
     #[command(flatten)]
@@ -218,11 +218,6 @@ impl From<SchemasOptions> for Options {
 }
 
 impl Options {
-    /// Whether a level was asked for.
-    pub(crate) const fn wants_log(&self) -> bool {
-        self.flags.log.log_level.is_some()
-    }
-
     /// Whether destinations are named here, and not in the default file alone.
     pub(crate) const fn names_destinations(&self) -> bool {
         self.file.config.is_some() || !self.flags.carbon.carbon.is_empty()

@@ -169,7 +169,7 @@ fn names(destinations: &[Destination]) -> Vec<String> {
 /// Errors alone, unless more is asked for: what libslurm warns of comes with the error.
 fn start_quiet_log(options: &Options, config: &Config) {
     let mut log = config.log;
-    if !options.wants_log() {
+    if options.flags.log.log_level.is_none() {
         log.level = LevelFilter::ERROR;
     }
     Logging::start(log);
@@ -181,10 +181,6 @@ fn slot(seconds: f64, interval: u32) -> i64 {
     #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
     let whole = seconds.floor() as i64;
     whole.div_euclid(interval).saturating_mul(interval)
-}
-
-fn no_cluster() -> anyhow::Error {
-    anyhow!("the prefix needs the cluster's name, which slurmctld has not reported")
 }
 
 #[cfg(test)]

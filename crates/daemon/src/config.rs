@@ -133,7 +133,7 @@ impl Config {
         }
     }
 
-    /// Of a text that is known to be right.
+    /// The configuration in a text that is known to be valid.
     #[cfg(test)]
     pub(crate) fn of(text: &str) -> Self {
         Self::parse(text, &Flags::default()).unwrap()
@@ -299,7 +299,7 @@ impl Config {
         }
     }
 
-    /// That the longest path is legal: a prefix can be too long for what comes behind it.
+    /// Checks that the longest path is legal: a prefix can be too long for what comes behind it.
     fn check_lengths(&self, problems: &mut Vec<Problem>) {
         for to in &self.carbon {
             let longest = self.prefix.longest_path(&to.name);
@@ -311,7 +311,7 @@ impl Config {
         }
     }
 
-    /// That the queue's file has room for more than its log.
+    /// Checks that the queue's file has room for more than its log.
     fn check_file(&self, problems: &mut Vec<Problem>) {
         let least = carbon::LEAST_FILE_BYTES;
         if self.queue.dir.is_some() && self.queue.limits.max_bytes < least {

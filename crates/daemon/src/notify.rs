@@ -5,7 +5,7 @@ use std::time::Duration;
 use sd_notify::NotifyState;
 use tracing::debug;
 
-/// The way to systemd, and the last words it was told.
+/// The connection to systemd, and the last status that was sent.
 #[derive(Debug)]
 pub(crate) struct Notify {
     watched: bool,
@@ -25,17 +25,17 @@ impl Notify {
         self.watchdog.map(|patience| patience / 3)
     }
 
-    /// The ticks run.
+    /// Tells systemd that the daemon has started.
     pub(crate) fn ready(&self) {
         self.send(NotifyState::Ready);
     }
 
-    /// The end has begun.
+    /// Tells systemd that the daemon is stopping.
     pub(crate) fn stopping(&self) {
         self.send(NotifyState::Stopping);
     }
 
-    /// The tick loop is alive.
+    /// Feeds the watchdog: the tick loop is alive.
     pub(crate) fn feed(&self) {
         if self.watchdog.is_some() {
             self.send(NotifyState::Watchdog);

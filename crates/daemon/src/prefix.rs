@@ -5,6 +5,12 @@ use std::str::FromStr;
 
 use carbon::path;
 
+/// The family of the daemon's own metrics, behind the prefix.
+pub(crate) const OWN_FAMILY: &str = "slurm_graphite";
+
+/// No leaf of a destination is longer.
+pub(crate) const LONGEST_LEAF: &str = "points_dropped_damaged";
+
 /// A prefix that becomes a legal path whatever the cluster and the host are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix(String);
@@ -28,15 +34,7 @@ impl Prefix {
     pub(crate) fn has_cluster(&self) -> bool {
         self.0.contains("{cluster}")
     }
-}
 
-/// The family of the daemon's own metrics, behind the prefix.
-pub(crate) const OWN_FAMILY: &str = "slurm_graphite";
-
-/// No leaf of a destination is longer.
-pub(crate) const LONGEST_LEAF: &str = "points_dropped_damaged";
-
-impl Prefix {
     /// The longest path that it can make with this destination and a cluster's name of ordinary length.
     pub(crate) fn longest_path(&self, destination: &str) -> String {
         let host = host();

@@ -33,7 +33,7 @@ use crate::config::SlurmSettings;
 /// controller may have moved.
 const STALE_AFTER: Duration = Duration::from_secs(60);
 
-/// What a request got.
+/// The result of a request.
 pub(crate) type Outcome = Result<Box<Reading>, SourceError>;
 
 /// Why there is no reading.
@@ -55,7 +55,7 @@ pub(crate) enum SourceError {
 }
 
 impl SourceError {
-    /// What is behind a rest.
+    /// The error that began the pause.
     pub(crate) fn root(&self) -> &Self {
         match self {
             Self::Resting(error) => error.root(),
@@ -126,7 +126,7 @@ impl Drop for ReaderTask {
     }
 }
 
-/// What is seen of the reader from outside.
+/// The reader's state, as others see it.
 #[derive(Debug, Default)]
 struct ReaderStatus {
     restarts: AtomicU64,
@@ -370,7 +370,7 @@ impl ReaderSupervisor {
         Err(locate::NoReader::unfit(&unfit).into())
     }
 
-    /// No reader for a while; what to answer until then.
+    /// Drops the reader and pauses; returns the error that requests get until then.
     fn lose_reader(&mut self, error: SourceError) -> SourceError {
         self.reader = None;
         self.troubled = true;

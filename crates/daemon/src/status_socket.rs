@@ -36,7 +36,7 @@ pub(crate) struct StatusSocket {
     rests: bool,
 }
 
-/// Somebody who has asked.
+/// A client that has asked.
 #[derive(Debug)]
 pub(crate) struct Asker(UnixStream);
 
@@ -58,7 +58,7 @@ pub(crate) enum StatusError {
 }
 
 impl StatusSocket {
-    /// Listens where RUNTIME_DIRECTORY says. Without it, or if it cannot, or where another daemon does, nobody is ever answered.
+    /// Listens where RUNTIME_DIRECTORY says. Without it, if that fails, or if another daemon listens there, no client is answered.
     pub(crate) fn listen() -> Self {
         let listener = named_folder().and_then(|folder| {
             let path = folder.join(NAME);
@@ -72,7 +72,7 @@ impl StatusSocket {
         Self { listener, rests: false }
     }
 
-    /// The next who asks; never, where nobody can. Safe to cancel.
+    /// Waits for the next client; never returns if none can connect. Safe to cancel.
     pub(crate) async fn asked(&mut self) -> Asker {
         if let Some((listener, _)) = self.listener.as_ref().filter(|_| !self.rests) {
             match listener.accept().await {
@@ -86,14 +86,14 @@ impl StatusSocket {
         std::future::pending().await
     }
 
-    /// A tick has come.
+    /// Accepts clients again; called at each tick.
     pub(crate) const fn go_on(&mut self) {
         self.rests = false;
     }
 }
 
 impl Asker {
-    /// Tells it, and hangs up. Nobody is waited for: the document is far smaller than a socket's buffer.
+    /// Sends the document and closes the connection, without waiting: the document is far smaller than a socket's buffer.
     pub(crate) fn answer(self, document: &StatusDocument) {
         let written = serde_json::to_vec(document)
             .map_err(io::Error::other)
@@ -104,7 +104,7 @@ impl Asker {
     }
 }
 
-/// What the daemon tells at `socket`, or where it listens usually.
+/// Asks the daemon at `socket`, or at the usual place.
 pub(crate) async fn ask(socket: Option<&Path>) -> Result<StatusDocument, StatusError> {
     let usual = || named_folder().unwrap_or_else(|| USUAL.into()).join(NAME);
     let path = socket.map_or_else(usual, Path::to_owned);

@@ -24,7 +24,6 @@ use serde::Serialize;
 use slurm_snapshot::Reading;
 
 pub(super) use self::storage::paths;
-use super::once::Ticks;
 use super::{block_on, load, painted, print, slot, start_quiet_log};
 use crate::cli::Options;
 use crate::config::{Config, default_paths};
@@ -200,13 +199,4 @@ fn canary(config: &Config, reading: Option<&Reading>) -> Option<Batch> {
         batch.push(path.clone(), now);
     }
     Some(batch)
-}
-
-/// What a tick would be, for what can be said about its paths.
-fn dry_tick(config: &Config, reading: &Reading) -> Option<Batch> {
-    Ticks::new(config).batch(reading.clone()).ok()
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
 }

@@ -48,17 +48,12 @@ pub(super) fn write(folder: &Path) -> Result<()> {
 fn visible() -> clap::Command {
     let all = Cli::command();
     let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    let mut visible = clap::Command::new(NAME)
+    clap::Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
         .disable_help_subcommand(true)
-        .subcommands(shown.collect::<Vec<_>>());
-    if let Some(about) = all.get_about() {
-        visible = visible.about(about.clone());
-    }
-    if let Some(about) = all.get_long_about() {
-        visible = visible.long_about(about.clone());
-    }
-    visible
+        .subcommands(shown.collect::<Vec<_>>())
+        .about(all.get_about().cloned().unwrap_or_default())
+        .long_about(all.get_long_about().cloned().unwrap_or_default())
 }
 
 /// slurm-graphite(1): one page for all commands, with the options that they share once.

@@ -4,13 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use carbon::{Batch, Queue, Sender};
 use slurm_snapshot::{Reading, ReplyKind, Request, Role};
 
-use super::{
-    block_on, load_what_is_readable, names, no_cluster, note, print, read_or_advise, slot, start_quiet_log,
-};
+use super::{block_on, load_what_is_readable, names, note, print, read_or_advise, slot, start_quiet_log};
 use crate::accounting::Plan;
 use crate::cli::Options;
 use crate::collecting::{Collecting, DueCollectors};
@@ -90,7 +88,9 @@ impl<'a> Ticks<'a> {
     /// The tick of the next reading.
     pub(super) fn batch(&mut self, reading: Reading) -> Result<Batch> {
         let cluster = reading.cluster.as_deref();
-        self.prefix = self.config.prefix.expand(cluster, &prefix::host()).ok_or_else(no_cluster)?;
+        let prefix = self.config.prefix.expand(cluster, &prefix::host());
+        self.prefix =
+            prefix.context("the prefix needs the cluster's name, which slurmctld has not reported")?;
         let timestamp = slot(reading.time, self.config.interval);
         let mut batch = Batch::new(timestamp);
         let outcome = TickOutcome::Reading(Arc::new(reading));

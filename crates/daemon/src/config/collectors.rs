@@ -38,7 +38,7 @@ impl Collectors {
         COLLECTORS.iter().filter_map(|collector| Some((collector, self.settings.get(collector.name)?)))
     }
 
-    /// Those that are on.
+    /// The collectors that are enabled.
     pub(crate) fn enabled(&self) -> impl Iterator<Item = (&'static Collector, &Settings)> {
         self.all().filter(|(_, settings)| settings.enabled)
     }
@@ -87,7 +87,7 @@ impl Collectors {
         all.end();
     }
 
-    /// That surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that it
+    /// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that it
     /// would suffer from.
     pub(super) fn check(&self, tick: u32, has_dir: bool, problems: &mut Vec<Problem>) {
         let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Everything that is wrong with a configuration; as an error never empty.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Problems {
-    /// Whose lines are meant.
+    /// The file that the line numbers are of.
     pub(super) file: Option<PathBuf>,
     pub(super) list: Vec<Problem>,
     /// Of the keys that were read.
@@ -29,14 +29,14 @@ pub(super) enum KeyLocation {
 }
 
 impl Problem {
-    /// Of more than a line of the file.
+    /// A problem that no single line of the file has.
     pub(super) fn whole(key: impl Into<String>, text: impl Into<String>) -> Self {
         Self { location: KeyLocation::Whole, key: key.into(), text: text.into() }
     }
 }
 
 impl Problems {
-    /// Gives what is wrong with several keys together the line of the one that it is said about.
+    /// Gives a problem of several keys the line of the key that it names.
     pub(super) fn locate(mut self) -> Self {
         for problem in self.list.iter_mut().filter(|problem| problem.location == KeyLocation::Whole) {
             if let Some(line) = self.lines.get(&problem.key) {

@@ -1,6 +1,5 @@
 //! `[slurm] rest` and the keys that belong to it: how slurmrestd is asked instead of libslurm.
 
-use std::convert::Infallible;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +8,7 @@ use slurm_snapshot::Endpoint;
 
 use super::problem::Problem;
 use super::section::Section;
-use super::value::path;
+use super::value::{path, text};
 
 /// slurmrestd; nothing where libslurm is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,12 +27,12 @@ impl RestSettings {
     pub(super) fn apply(&mut self, slurm: &mut Section<'_, '_>) {
         slurm.set_some("rest", str::parse::<Endpoint>, &mut self.endpoint);
         slurm.set_some("token_file", path, &mut self.token_file);
-        slurm.set_some("user", |text| Ok::<_, Infallible>(text.to_owned()), &mut self.user);
+        slurm.set_some("user", text, &mut self.user);
         slurm.set_some("ca_file", path, &mut self.ca_file);
         slurm.set_flag("insecure", &mut self.insecure);
     }
 
-    /// That its keys fit each other.
+    /// Checks that its keys fit each other.
     pub(super) fn check(&self, has_conf: bool, problems: &mut Vec<Problem>) {
         let mut problem = |key: &str, text: &str| problems.push(Problem::whole(key, text));
         let Some(endpoint) = &self.endpoint else {

@@ -150,7 +150,7 @@ impl<'p, 't> Section<'p, 't> {
         }
     }
 
-    /// Says that `key` is missing, unless it was there and wrong.
+    /// Reports that `key` is missing, unless it was there and wrong.
     pub(super) fn require(&mut self, key: &'static str, what: &str) {
         let full = self.full(key);
         if !self.problems.list.iter().any(|problem| problem.key == full && problem.place_line() >= self.line)
@@ -164,7 +164,7 @@ impl<'p, 't> Section<'p, 't> {
         self.problem_at(self.line, key, text);
     }
 
-    /// Whatever is left is a key that does not exist.
+    /// Reports every key that was not read: it does not exist.
     pub(super) fn end(mut self) {
         let left: Vec<(usize, String)> = self
             .table

@@ -45,22 +45,19 @@ pub(super) fn read(carbon: &mut Section<'_, '_>, address: Option<&Address>) -> O
 impl Keys {
     #[cfg(feature = "tls")]
     fn check(self, carbon: &mut Section<'_, '_>, address: &Address) -> Option<Tls> {
-        let identity = match (self.cert_file, self.key_file) {
-            (Some(certificate), Some(key)) => Some((certificate, key)),
+        match (&self.cert_file, &self.key_file) {
             (Some(_), None) => {
                 carbon.problem("key_file", "is missing: cert_file needs its private key".to_owned());
-                None
             }
             (None, Some(_)) => {
                 carbon.problem("cert_file", "is missing: key_file is the key of a certificate".to_owned());
-                None
             }
-            (None, None) => None,
-        };
+            _ => {}
+        }
         let key = if self.server_name.is_some() { "server_name" } else { "address" };
         let settings = carbon::TlsSettings {
             ca_file: self.ca_file,
-            identity,
+            identity: self.cert_file.zip(self.key_file),
             server_name: self.server_name,
             close_notify: self.close_notify,
         };

@@ -4,7 +4,6 @@
 //! check at a time, and a check that takes longer than a second counts as no change. Waking that thread costs a third
 //! of a tick, so it is done at every tick only while there are no readings, and otherwise now and then.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -39,17 +38,8 @@ pub(super) struct ConfWatch {
     looking: Option<JoinHandle<ConfFingerprint>>,
 }
 
-impl fmt::Debug for ConfWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConfWatch")
-            .field("named", &self.named)
-            .field("seen", &self.seen)
-            .finish_non_exhaustive()
-    }
-}
-
 impl ConfWatch {
-    /// On `conf`, where the configuration names one, else where libslurm looks.
+    /// Watches `conf`, or without it the places where libslurm looks.
     pub(super) fn new(conf: Option<&Path>) -> Self {
         let named = named(conf).map(|(named, _)| named);
         let paths = named.clone().map_or_else(|| USUAL.map(PathBuf::from).to_vec(), |conf| vec![conf]);
@@ -60,7 +50,7 @@ impl ConfWatch {
         Self { look: Arc::new(look), named, seen: None, looked: None, looking: None }
     }
 
-    /// What a reader that is started now will read; the file that was named and is not there is an error.
+    /// Notes what a reader that is started now will read. An error if the file that was named does not exist.
     pub(super) async fn note(&mut self) -> Result<(), PathBuf> {
         if let Some(now) = self.look().await {
             self.seen = Some(now);

@@ -13,18 +13,18 @@ use tracing::{debug, warn};
 /// How many of the last lines of its stderr go into an error.
 const TAIL: usize = 3;
 
-/// Whose words a reader's stderr carries.
+/// The program whose messages are on a reader's stderr.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Speaker {
     /// It logs there.
     #[default]
     Libslurm,
-    /// Of slurmrestd, without a libslurm.
+    /// The reader of slurmrestd, which has no libslurm.
     Reader,
 }
 
 impl Speaker {
-    /// Behind what a reader may hang: that of slurmrestd has a deadline of its own for each request.
+    /// What may hang if a reader does: the reader of slurmrestd has a deadline of its own for each request.
     pub(super) const fn may_hang(self) -> &'static str {
         match self {
             Self::Libslurm => ": munged or slurmctld may hang",

@@ -9,7 +9,7 @@ use anyhow::Result;
 use carbon::{Batch, Connection, ConnectionError, Destination, Stream};
 use size::Size;
 
-use super::{Report, is_root};
+use super::Report;
 use crate::config::Config;
 
 /// The unit's StateDirectory, outside of which it may write nowhere.
@@ -164,7 +164,11 @@ pub(super) fn queue(config: &Config, report: &mut Report) -> Result<()> {
         );
     };
     let (name, file) = (dir.display(), config.file.as_deref());
-    let user = if is_root() { "root (run this check as the daemon's user)" } else { "this user" };
+    let user = if rustix::process::geteuid().is_root() {
+        "root (run this check as the daemon's user)"
+    } else {
+        "this user"
+    };
     if !dir.exists() {
         let above = dir.ancestors().find(|above| above.is_dir()).unwrap_or(Path::new("/"));
         return if rustix::fs::access(above, rustix::fs::Access::WRITE_OK).is_ok() {

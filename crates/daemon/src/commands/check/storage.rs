@@ -9,8 +9,9 @@ use slurm_snapshot::Reading;
 
 use super::carbon_conf::{CarbonConf, usual};
 use super::rules::{self, Archives, Rule};
-use super::{Report, dry_tick, ini};
+use super::{Report, ini};
 use crate::collectors::{Paths, fits};
+use crate::commands::once::Ticks;
 use crate::config::Config;
 use crate::metric::Rollup;
 use crate::tagged::tagged;
@@ -29,7 +30,7 @@ struct Sent {
     is_exact: bool,
 }
 
-/// The lines about all of it.
+/// Checks all of it.
 pub(super) async fn look(
     config: &Config,
     reading: Option<&Reading>,
@@ -90,7 +91,8 @@ fn series(config: &Config, reading: Option<&Reading>) -> Option<Series> {
     for (below, paths) in self_metrics::levels(&host, &config.carbon, &replies) {
         add_every(paths, &below, config.interval);
     }
-    for point in reading.and_then(|reading| dry_tick(config, reading)).iter().flat_map(|tick| tick.points()) {
+    let dry_tick = reading.and_then(|reading| Ticks::new(config).batch(reading.clone()).ok());
+    for point in dry_tick.iter().flat_map(|tick| tick.points()) {
         let mut known = config.collectors.enabled().flat_map(|(collector, _)| collector.paths);
         let rollup = known.find_map(|paths| rollup(paths, &prefix, point.path()));
         let rollup = rollup.unwrap_or(Rollup::Average);
@@ -175,7 +177,7 @@ fn judge(
     (fitting, misfits)
 }
 
-/// Those that will be there.
+/// The series that will certainly exist.
 fn exact(series: &Series) -> impl Iterator<Item = (&String, &Sent)> {
     series.iter().filter(|(_, sent)| sent.is_exact)
 }

@@ -10,7 +10,7 @@ use super::Report;
 use crate::clock;
 use crate::config::Config;
 
-/// A certificate that expires sooner is worth a word.
+/// A certificate that expires sooner gets a remark.
 const SOON: Duration = Duration::from_secs(14 * DAY);
 const DAY: u64 = 86_400;
 /// A file with more authorities than that is the system's own list.
@@ -37,7 +37,7 @@ pub(super) fn files(config: &Config, connects: bool, report: &mut Report) -> Res
     Ok(())
 }
 
-/// Whether it can be read.
+/// Checks one file; returns whether it can be read.
 fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut Report) -> Result<bool> {
     let name = format!("carbon {}: {key} {}", to.name, path.display());
     let found = carbon::certificates(path);

@@ -1,6 +1,5 @@
 //! Finished jobs' part in the daemon's loop: between slurmdbd, the ledger and the queue.
 
-use carbon::Batch;
 use slurm_snapshot::Statistics;
 
 use super::Daemon;
@@ -45,21 +44,18 @@ impl Daemon {
 
     /// What a round has counted is on disk, and its batch may be sent.
     pub(super) fn counts_kept(&mut self) {
-        if self.accounting.as_mut().is_some_and(Accounting::kept) {
-            self.publish_finished();
+        if !self.accounting.as_mut().is_some_and(Accounting::kept) {
+            return;
         }
-    }
-
-    /// The batch of the last counts; that the queue has it is one commit with it.
-    fn publish_finished(&mut self) {
         let Some(ledger) = self.accounting.as_ref().and_then(Accounting::ledger) else { return };
         let Some(prefix) = self.config.prefix.expand(Some(&ledger.counts().cluster), &self.host) else {
             return;
         };
-        let batch: Batch = finished_batch(ledger.counts(), &prefix);
+        let batch = finished_batch(ledger.counts(), &prefix);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         let published = ledger.published();
         self.trace_batch(&batch);
+        // That the queue has it is one commit with it.
         self.queue.push_with(&batch, [published]);
     }
 }

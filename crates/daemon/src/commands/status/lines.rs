@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::status::{DestinationEntry, QueueEntry, ReaderEntry, SlurmctldEntry, StatusDocument};
 
-/// How a thing is.
+/// The state of one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     Well,
@@ -25,7 +25,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// One thing.
+/// A line about one thing.
 #[derive(Debug)]
 pub(super) struct StatusLine {
     pub(super) mark: Mark,
@@ -41,7 +41,7 @@ struct Judge {
 }
 
 impl Judge {
-    /// Of what has not been well since then.
+    /// The mark of what has not been OK since then.
     fn mark(self, since: i64) -> Mark {
         if self.age(since) > self.max_age { Mark::Wrong } else { Mark::NotYet }
     }
@@ -57,7 +57,7 @@ impl Judge {
     }
 }
 
-/// What `document` tells, judged by `max_age`.
+/// The lines about `document`, judged by `max_age`.
 pub(super) fn lines(document: &StatusDocument, max_age: Duration) -> Vec<StatusLine> {
     let judge = Judge { now: document.now, max_age };
     let StatusDocument { version, pid, started, .. } = document;
