@@ -1,4 +1,4 @@
-//! Turns slurm-sys's findings about the headers into cfgs. It knows no release itself.
+//! Turns what slurm-sys found in the headers into cfgs. It knows no release itself.
 
 use std::env;
 

@@ -20,7 +20,7 @@ use slurm_snapshot::{Answer, Reply};
 
 use self::cast::Cast;
 
-/// The answers to these request lines, by a reader that `program` starts.
+/// The answers to these request lines from a reader that `program` starts.
 fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -> Result<Vec<Answer>> {
     let file = folder.path().join("requests");
     fs::write(&file, requests)?;
@@ -30,7 +30,7 @@ fn answers(folder: &Folder, mut program: Command, conf: &Path, requests: &str) -
     lines.map(|line| Answer::parse(line).context("a response")).collect()
 }
 
-/// What the reader says about this cluster.
+/// The reader's reply about this cluster.
 fn reply(cast: &Cast, request: &str) -> Result<Reply> {
     let answers = answers(&cast.folder, cast.slurm.reader(None)?, cast.slurm.conf(), request)?;
     match answers.as_slice() {
@@ -39,7 +39,7 @@ fn reply(cast: &Cast, request: &str) -> Result<Reply> {
     }
 }
 
-/// A reply that came while `look` saw the same before and after it.
+/// A reply that came while `look` returned the same before and after it.
 fn between<T: PartialEq>(cast: &Cast, request: &str, look: impl Fn() -> Result<T>) -> Result<(T, Reply)> {
     for _ in 0..50 {
         let before = look()?;

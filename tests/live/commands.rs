@@ -2,11 +2,13 @@
 
 mod absent;
 mod check;
+mod colours;
 mod default_file;
 mod doctor;
 mod graphite_web;
 mod jobs;
 mod once;
+mod terminal;
 mod text;
 mod version;
 mod watch;
@@ -19,8 +21,9 @@ use anyhow::Result;
 use sandbox::{Finished, Folder, Invocation, slurm_graphite};
 
 pub(crate) use self::graphite_web::GraphiteWeb;
+pub(crate) use self::terminal::Terminal;
 
-/// What somebody who waits at a terminal waits.
+/// How long a person at a terminal is willing to wait.
 const SOON: Duration = Duration::from_secs(5);
 
 fn run(folder: &Folder, args: &[&str]) -> Result<Finished> {
@@ -42,7 +45,8 @@ fn script(folder: &Folder, name: &str, text: &str) -> Result<String> {
     Ok(path)
 }
 
-/// Copies both programs to where anybody may run them, unlike where they were built, and returns the first.
+/// Copies both programs to a place where every user may run them, and returns the first. Where they were built, others
+/// may have no access.
 fn for_everybody(folder: &Folder) -> Result<String> {
     let here = slurm_graphite()?;
     for name in ["slurm-graphite", "slurm-graphite-reader"] {

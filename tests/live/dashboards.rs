@@ -76,7 +76,7 @@ fn the_provider_is_one_that_grafana_reads() {
     assert_eq!(provider["options"], json!({ "path": "/usr/share/slurm-graphite/grafana" }));
 }
 
-/// A check that sees nothing is worse than none: each of these must be seen.
+/// A check that finds nothing is worse than none: it must find each of these mistakes.
 #[test]
 fn one_wrong_letter_is_seen() {
     let good = dashboards().into_iter().find(|dashboard| dashboard.name == "scheduler").unwrap();
@@ -124,7 +124,7 @@ fn every_curve_is_in_its_unit() {
     let (mut told, mut untold) = (0, Vec::new());
     for dashboard in dashboards() {
         assert_eq!(units::problems(&dashboard, &documented), Vec::<String>::new(), "{}", dashboard.name);
-        // And it sees what it is there to see: every panel in every unit but its own.
+        // And the check works: it finds every panel if its unit is any other than its own.
         for (index, panel) in dashboard.json["panels"].as_array().unwrap().iter().enumerate() {
             let Some(unit) = panel.pointer("/fieldConfig/defaults/unit") else { continue };
             for other in UNITS.iter().filter(|other| unit != **other) {
@@ -139,7 +139,7 @@ fn every_curve_is_in_its_unit() {
         }
     }
     assert!(told > 150, "only {told} wrong units");
-    // What is counted by the minute, and a fraction, is shown either way.
+    // A count per minute and a fraction may be shown in either unit.
     assert_eq!(
         untold,
         [
@@ -194,7 +194,7 @@ fn every_target_has_points() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(excused > 5, "only {excused} targets of made-up points");
 
-    // And it sees what it is there to see: a leaf and a function with a letter too many.
+    // And the check works: it finds a leaf and a function with one letter too many.
     let mut broken = dashboards().into_iter().find(|dashboard| dashboard.name == "rpc").unwrap();
     for (bad, expected) in [
         ("$prefix.slurm_rpc_stats.total.gauge-bussy", "no series"),

@@ -1,7 +1,7 @@
-//! README.md and docs/*.md: every command that can run here runs, every configuration is valid, every link has a
+//! README.md and docs/*.md: every command that can run here is run, every configuration is valid, every link has a
 //! target.
 //!
-//! A block in `sh` is a script. It runs in a sandbox that has the hosts, files and users of the documentation
+//! A block marked `sh` is a script. It runs in a sandbox with the hosts, files and users of the documentation
 //! (stage.rs). Lines that cannot run here are in [`EXCEPTIONS`] with the reason.
 
 mod blocks;
@@ -47,10 +47,10 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("make releases", "chroots of four releases: minutes, root and the network"),
 ];
 
-/// What need not be run: what programs print, and what other programs read.
+/// What need not be run: the output of programs, and files for other programs.
 const PASSIVE: [&str; 5] = ["text", "ini", "dockerfile", "yaml", "json"];
 
-/// Beginnings of lines by which a block without a language is known for a forgotten script.
+/// Beginnings of lines that show that a block without a language is a script with a forgotten mark.
 const COMMANDS: [&str; 12] = [
     "$ ",
     "slurm-graphite ",
@@ -66,10 +66,10 @@ const COMMANDS: [&str; 12] = [
     "cargo ",
 ];
 
-/// What `systemctl` would do to the sandbox's Carbon; the last line of its block.
+/// What `systemctl` would do to the sandbox's Carbon; it is the last line of its block.
 const RESTART_CARBON: &str = "sudo systemctl restart carbon-cache\n";
 
-/// A script without the lines that are exceptions, which are added to `met`.
+/// A script without the lines that are exceptions; those are added to `met`.
 fn runnable(script: &str, met: &mut BTreeSet<&'static str>) -> String {
     let mut left = String::new();
     for command in script.replace("\\\n", " ").lines() {
@@ -111,7 +111,7 @@ fn every_command_runs_or_is_an_exception() {
                 promises += 1;
             }
             if script.contains("whisper-info ") {
-                // Followed to the letter, Carbon had the rules before the first point.
+                // If the document is followed exactly, Carbon has the rules before the first point.
                 assert!(said.contains("\nsecondsPerPoint: 30\n"), "{place}: {said}");
                 promises += 1;
             }
@@ -131,7 +131,7 @@ fn every_command_runs_or_is_an_exception() {
     }
 }
 
-/// Carbon cannot write a file that root made.
+/// Carbon cannot write to a file that root created.
 #[test]
 fn what_writes_whisper_files_is_carbons_user() {
     let others = ["cd ", "for ", "done", "sleep ", "slurm-graphite ", "whisper-info ", "whisper-fetch "];
@@ -157,7 +157,7 @@ fn every_configuration_is_one() {
     {
         let file = folder.path().join("documented.toml").display().to_string();
         fs::write(&file, text).unwrap();
-        // Some say nothing of Carbon.
+        // Some configurations do not mention Carbon.
         let args = ["check", "--config", &file, "--carbon", "127.0.0.1:2004"];
         let check = Invocation::new(&folder, &args).unwrap().finish().unwrap();
         assert_eq!((check.code, check.stderr.as_str()), (Some(0), ""), "{place}");
@@ -210,7 +210,7 @@ fn every_name_of_ours_that_others_are_led_to_is_published() {
     let cells =
         migrating.lines().filter(|line| line.starts_with('|')).filter_map(|line| line.rsplit('|').nth(1));
     let ours = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
-    // A family of another release is not documented here.
+    // This page does not describe families of another release.
     let known =
         |name: &&str| name.split_once('.').is_none_or(|(family, _)| metrics.contains(&format!(".{family}")));
     let leaves: Vec<&str> = ours

@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandbox::pair::{Pair, SLURMCTLD_TIMEOUT};
 use sandbox::{Daemon, Folder, Recorded, now};
 
-/// Over what anything here counts or measures in minutes, and far under what a wrapped difference gives.
+/// More than anything here counts, or measures in minutes, and far less than a wrapped difference.
 const ABSURD: f64 = 1e8;
 
 #[test]
@@ -77,9 +77,9 @@ fn who_answers_is_who_answers_scontrol_ping() {
     daemon.stop().unwrap();
 }
 
-/// Whether the primary and the backup do, by `scontrol ping` and by the next figures alike.
+/// Whether the primary and the backup answer; `scontrol ping` and the next figures must agree.
 fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
-    // It fails where nobody answers.
+    // It fails if nobody answers.
     let said = pair.slurm.run("sh", &["-c", "scontrol ping || true"]).unwrap();
     let lines = said.lines().filter(|line| line.starts_with("Slurmctld("));
     let up: Vec<bool> = lines.map(|line| line.trim_end().ends_with("is UP")).collect();
@@ -99,7 +99,7 @@ fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
     up
 }
 
-/// No figure is negative, absurd, or that of a controller that has not begun.
+/// No figure is negative or absurd, or comes from a controller that has not started scheduling.
 fn check_values(recorded: &Recorded) {
     let mut families: BTreeMap<String, usize> = BTreeMap::new();
     for (path, values) in recorded.slurm() {

@@ -1,5 +1,5 @@
-//! Carbon killed, stopped, frozen, late, closing, silent and without a name: afterwards no point is missing in whisper,
-//! and no destination delayed another.
+//! Carbon is killed, stopped, frozen, late, closing, silent or without a name. Afterwards no point is missing in
+//! whisper, and no destination has delayed another.
 //!
 //! The readings are imitated: these tests need no Slurm.
 #![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]
@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(10);
 const AWAY: &str = "not connected; ticks are kept, trying again";
 const BACK: &str = "back after ";
 
-/// What Carbon had in its memory is lost with it, and sent again.
+/// What Carbon had in its memory is lost with it, and is sent again.
 #[test]
 fn carbon_killed_leaves_no_hole() {
     outage("killed", |carbon| {
@@ -65,7 +65,7 @@ fn carbon_started_after_the_daemon_gets_every_tick() {
     every_slot(&carbon, until);
 }
 
-/// A connect alone must not count as success: nor must a write that nobody read.
+/// A successful connect must not count as success, and neither must a write that nobody reads.
 #[test]
 fn a_port_that_accepts_and_closes_is_not_called_at_full_speed() {
     let (folder, mut carbon) = with_carbon(false);
@@ -73,7 +73,7 @@ fn a_port_that_accepts_and_closes_is_not_called_at_full_speed() {
     let daemon = daemon(&folder, &carbon);
     log::said(&daemon, 0.0, AWAY, SOON).unwrap();
     wait::pause(Duration::from_secs(5));
-    // As for the reader's starts: ten within 6 s are one chance in a million.
+    // As with the reader's starts: ten within 6 s have a probability of one in a million.
     assert!((2..10).contains(&sink.accepted()), "{} connections in 5 s", sink.accepted());
     drop(sink);
     carbon.process.start().unwrap();
@@ -85,8 +85,8 @@ fn a_port_that_accepts_and_closes_is_not_called_at_full_speed() {
     every_slot(&carbon, until);
 }
 
-/// One destination is dead throughout, and one takes connections and never reads. Long paths fill the kernel's
-/// buffers in some seconds; a closed window is a pause, not a stall, and is waited for.
+/// One destination is dead throughout, and one accepts connections and never reads. Long paths fill the kernel's
+/// buffers in a few seconds. A closed window is a pause, not a stall, and the daemon waits for it.
 #[test]
 fn neither_a_dead_nor_a_silent_destination_costs_another_a_slot() {
     let (folder, carbon) = with_carbon(true);
@@ -108,7 +108,7 @@ fn neither_a_dead_nor_a_silent_destination_costs_another_a_slot() {
     wait::until_some("ticks that wait for the silent one", SOON * 6, queued).unwrap();
     let stopped = now();
     let (until, ended) = stop(&mut daemon);
-    // drain_timeout, and what the end of a process takes.
+    // drain_timeout plus the time that a process needs to end.
     assert!(ended < Duration::from_millis(2500), "the end took {ended:?}");
     let left = |name: &str, words: &str| {
         let entries = log::entries(&daemon).into_iter().filter(|entry| entry.at > stopped);
@@ -126,7 +126,7 @@ fn neither_a_dead_nor_a_silent_destination_costs_another_a_slot() {
     );
 }
 
-/// The bound in bytes costs the oldest ticks, and they are counted.
+/// The limit in bytes removes the oldest ticks, and they are counted.
 #[test]
 fn a_full_queue_loses_the_oldest_ticks_and_counts_them() {
     let (folder, mut carbon) = with_carbon(false);
@@ -150,12 +150,12 @@ fn a_full_queue_loses_the_oldest_ticks_and_counts_them() {
         carbon.paths().values().filter(|file| Series::read(file).unwrap().at(oldest).is_some()).count();
     let dropped = series(&carbon, "carbon.carbon.gauge-points_dropped_full").last().unwrap().1;
     println!("full: {lost} ticks of {points} points were lost, {dropped} points counted");
-    // The first may have come before the first reading.
+    // The first tick may have come before the first reading.
     let points = points as f64;
     assert!(dropped <= points * lost && dropped > points * (lost - 1.0), "{dropped}: {lost} of {points}");
 }
 
-/// A daemon in a mount namespace of its own, whose /etc/hosts learns the name later.
+/// A daemon in a separate mount namespace, where /etc/hosts gets the name later.
 #[test]
 fn a_name_that_does_not_resolve_at_first_is_looked_up_again() {
     let (folder, carbon) = with_carbon(true);
@@ -184,7 +184,7 @@ fn a_name_that_does_not_resolve_at_first_is_looked_up_again() {
     let away = log::said(&daemon, 0.0, AWAY, SOON).unwrap();
     assert!(away.line.contains("looking up carbon.sandbox"), "{}", away.line);
     wait::pause(Duration::from_secs(3));
-    // In place: another file would be behind the mount.
+    // The file is changed in place: a new file would be hidden by the mount.
     fs::write(&hosts, "127.0.0.1 localhost carbon.sandbox\n").unwrap();
     back_within_the_backoff(&daemon, now(), "unnamed");
     assert_eq!(of_carbon(&daemon, 0.0), [AWAY, BACK]);
@@ -220,7 +220,7 @@ fn ipv6_gets_frames() {
     assert!(String::from_utf8_lossy(&frame).contains("gauge-ticks_run"));
 }
 
-/// Carbon goes and comes back: one line each, and every slot is filled.
+/// Carbon goes down and comes back: one log line each, and every slot is filled.
 fn outage(what: &str, go_and_come: impl Fn(&mut Process)) {
     let (folder, mut carbon) = with_carbon(true);
     let daemon = daemon(&folder, &carbon);
@@ -258,12 +258,12 @@ fn destination(name: &str, address: &str) -> String {
     format!("[[carbon]]\nname = \"{name}\"\naddress = \"{address}\"\n")
 }
 
-/// As long as paths below it may have.
+/// The longest prefix whose paths are still legal.
 fn long_prefix() -> String {
     ["long"; 4].map(|word| word.repeat(45)).join(".")
 }
 
-/// Waits until all series are there: Carbon makes new ones before it stores anything else.
+/// Waits until all series exist: Carbon creates new ones before it stores anything else.
 fn steady(carbon: &Carbon) {
     wait::until("points in whisper", SOON, || {
         let ticks = carbon.paths().into_iter().find(|(path, _)| path.ends_with("gauge-ticks_run"));
@@ -272,7 +272,7 @@ fn steady(carbon: &Carbon) {
     .unwrap();
 }
 
-/// The next attempt after `back` succeeds, and comes within the longest delay of as many failures.
+/// The next attempt after `back` succeeds, within the longest delay for that many failures.
 fn back_within_the_backoff(daemon: &Process, back: f64, what: &str) {
     log::said(daemon, 0.0, BACK, wait::LIMIT).unwrap();
     let entries = log::entries(daemon);
@@ -284,19 +284,19 @@ fn back_within_the_backoff(daemon: &Process, back: f64, what: &str) {
     assert!(again.at - back < limit + 0.5, "{:.1} s, {failures} failures before", again.at - back);
 }
 
-/// What a person reads.
+/// The log lines that a person sees by default.
 fn news(process: &Process, since: f64) -> Vec<String> {
     let entries = log::entries(process).into_iter().filter(|entry| entry.at > since && entry.is_news());
     entries.map(|entry| entry.message).collect()
 }
 
-/// Of that, what is about the destination; how long it was away is left out.
+/// Those of them that are about the destination, without the duration of the outage.
 fn of_carbon(process: &Process, since: f64) -> Vec<&'static str> {
     let known = |news: String| [AWAY, BACK, "connected"].into_iter().find(|known| news.starts_with(known));
     news(process, since).into_iter().filter_map(known).collect()
 }
 
-/// SIGTERM in the middle of a second; returns the last tick, and how long the end took.
+/// Sends SIGTERM in the middle of a second. Returns the last tick, and how long the daemon took to end.
 fn stop(daemon: &mut Process) -> (u64, Duration) {
     wait::until("the middle of a second", SOON, || (0.4..0.6).contains(&now().fract())).unwrap();
     let last = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -305,7 +305,7 @@ fn stop(daemon: &mut Process) -> (u64, Duration) {
     (last, ended.after)
 }
 
-/// SIGTERM while Carbon is there; returns the last tick.
+/// Sends SIGTERM while Carbon is up. Returns the last tick.
 fn ends_confirmed(mut daemon: Process) -> u64 {
     let (last, ended) = stop(&mut daemon);
     assert!(ended < Duration::from_secs(2), "the end took {ended:?}");

@@ -1,7 +1,7 @@
-//! Readers that crash, hang, print garbage or never start: another is started, with backoff, and the ticks continue. No
-//! reader outlives its daemon.
+//! Readers that crash, hang, print garbage or never start: another is started after a backoff, and the ticks continue.
+//! No reader outlives its daemon.
 //!
-//! Most of them are imitated, which needs no Slurm. What holds in every test is in [`Daemon::check_ticks`].
+//! Most readers are imitated, which needs no Slurm. [`Daemon::check_ticks`] checks what must be true in every test.
 #![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]
 
 use std::fs;
@@ -12,12 +12,12 @@ use sandbox::proc::{self, Signal};
 use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now, wait};
 use slurm_snapshot::{PROTOCOL, Reading};
 
-/// The patience with a busy machine: no promise, and nothing waits for it.
+/// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
 const SOON: Duration = Duration::from_secs(20);
 const DOWN: &str = "no reading; trying at every tick";
 const UP: &str = "slurmctld answers";
 const ENDED: &str = "the reader has ended; starting another";
-/// Of a reader's first failure, in seconds.
+/// The longest backoff after a reader's first failure, in seconds.
 const BACKOFF: f64 = 0.5;
 /// The `[slurm] timeout` of all daemons here.
 const DEADLINE: f64 = 2.0;
@@ -58,7 +58,7 @@ fn a_crash_over_a_request() {
     misbehaves("ask; kill -SEGV $$", "signal: 11", &[DOWN, UP]);
 }
 
-/// The next request would get it for an answer.
+/// The next request would take it for its answer.
 #[test]
 fn a_line_that_nobody_asked_for() {
     misbehaves("id=3; answer; serve", "a line without a request", &[ENDED]);
@@ -71,7 +71,7 @@ fn an_end_between_two_ticks() {
 
 #[test]
 fn a_life_without_pipes() {
-    // Just before the next tick, whose request meets it.
+    // Just before the next tick, whose request finds the pipes closed.
     misbehaves("sleep 0.5; exec <&- >&- 2>&-; sleep 60", "its pipes are closed", &[DOWN, UP]);
 }
 
@@ -100,7 +100,7 @@ fn sigstop() {
     well_ended(&folder, daemon, "stopped", took);
 }
 
-/// Its answer is good, but its tick is over: thrown away, and no reason for another reader.
+/// Its answer is good, but its tick is over: it is discarded, and the reader is not replaced.
 #[test]
 fn an_answer_after_the_next_tick() {
     let (folder, reader, mut daemon) = with_a_reader("ask; sleep 1.5; answer; serve");
@@ -112,7 +112,7 @@ fn an_answer_after_the_next_tick() {
     let recorded = well_ended(&folder, daemon, "late", 0.0);
     let missed = recorded.own("slurmctld_up").into_values().filter(|&up| up < 0.5).count();
     assert_eq!((missed, recorded.last("ticks_skipped")), (2, 1.0), "the slow tick, and the one it ran into");
-    // The imitation counts its answers there: the third was the late one.
+    // The imitated reader puts the number of its answers there: the third was the late one.
     let answers: Vec<f64> = recorded.statistics("jobs_submitted").into_values().take(4).collect();
     assert_eq!(answers, [1.0, 2.0, 4.0, 5.0]);
     assert_eq!(reader.starts().len(), 1);
@@ -212,7 +212,7 @@ fn no_reader_outlives_a_daemon_that_is_killed() {
         daemon.process.kill().unwrap();
         wait::until("the reader's end", Duration::from_secs(1), || !proc::alive(reader)).unwrap();
     }
-    // Still frozen: a reader that is stuck does not hold up SIGTERM either.
+    // Still frozen: a stuck reader must not delay SIGTERM either.
     let mut daemon = start(&folder, &format!("conf = \"{}\"", slurm.conf().display()));
     daemon.ticks(3).unwrap();
     let reader = daemon.reader().unwrap();
@@ -220,8 +220,8 @@ fn no_reader_outlives_a_daemon_that_is_killed() {
     assert!(!proc::alive(reader));
 }
 
-/// A reader that gives two good answers and then does `bad`, at its first start only. The log must say `words`, and
-/// to a person no more than `news`.
+/// A reader that gives two good answers and then does `bad`, at its first start only. The log must contain `words`, and
+/// the lines that a person sees must be exactly `news`.
 fn misbehaves(bad: &str, words: &str, news: &[&str]) {
     let (folder, reader, mut daemon) = with_a_reader(bad);
     let lost = daemon.said(0.0, words, SOON).unwrap();
@@ -233,7 +233,7 @@ fn misbehaves(bad: &str, words: &str, news: &[&str]) {
     assert!(missed <= 4, "{missed} ticks without a reading");
 }
 
-/// A reader that does `bad` at every start until its file is there. The log must say `words` once.
+/// A reader that does `bad` at every start until its file exists. The log must contain `words` once.
 fn never_starts(bad: &str, words: &str) {
     let folder = Folder::new().unwrap();
     let body = format!("if [ -e good ]; then hello; serve; fi\n{bad}");
@@ -242,7 +242,7 @@ fn never_starts(bad: &str, words: &str) {
     let lost = daemon.said(0.0, words, SOON).unwrap();
     daemon.ticks(3).unwrap();
     let starts = reader.starts().len();
-    // The delays lie below 0.5, 1, 2, 4, 8, 16, 30 … s: nine of them within 4 s are one chance in a million.
+    // The delays are below 0.5, 1, 2, 4, 8, 16, 30 … s: nine starts within 4 s have a probability of one in a million.
     assert!((2..10).contains(&starts), "{starts} starts in 4 s");
     fs::write(folder.path().join("good"), "").unwrap();
     let doublings = i32::try_from(reader.starts().len()).unwrap() - 1;
@@ -272,14 +272,15 @@ fn start(folder: &Folder, slurm: &str) -> Daemon {
     Daemon::start(folder, &format!("{slurm}\ntimeout = \"2s\"")).unwrap()
 }
 
-/// Waits for the first reading after the moment `lost` when a first reader was lost; returns the seconds it took.
+/// Waits for the first reading after `lost`, the time when the first reader was lost. Returns how many seconds that
+/// took.
 fn back_at(daemon: &mut Daemon, lost: f64) -> f64 {
     let up = daemon.tick_with(true, lost, SOON).unwrap() as f64;
     assert!(up - lost < 1.0 + BACKOFF + 0.5, "back only {:.1} s after", up - lost);
     up - lost
 }
 
-/// The end of a test: some more ticks, all of them as they must be, and nothing of any reader left.
+/// The end of a test: a few more ticks, all of them correct, and no reader left.
 fn well_ended(folder: &Folder, mut daemon: Daemon, what: &str, took: f64) -> Recorded {
     daemon.ticks(2).unwrap();
     daemon.check_ticks().unwrap();

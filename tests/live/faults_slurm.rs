@@ -1,7 +1,7 @@
 //! slurmctld and munged killed, frozen, late and moved: the ticks continue, and the readings come back at once.
 //!
-//! What holds in every one of these tests is in [`Daemon::check_ticks`]: no second without points, no tick with
-//! statistics that it did not get, no call doubled.
+//! [`Daemon::check_ticks`] checks what must be true in every test: no second without points, no tick with another
+//! tick's statistics, no call made twice.
 #![expect(clippy::print_stdout, reason = "the times measured, for --nocapture")]
 
 use std::fs;
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use sandbox::{Daemon, Folder, Recorded, Slurm, free_port, now, wait};
 
-/// Longer than libslurm tries to reach a slurmctld that is away.
+/// Longer than libslurm tries to reach a slurmctld that is down.
 const CALL: Duration = Duration::from_secs(15);
-/// The patience with a busy machine: no promise, and nothing waits for it.
+/// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
 const SOON: Duration = Duration::from_secs(20);
 const DOWN: &str = "no reading; trying at every tick";
 const UP: &str = "slurmctld answers";
 const CHANGED: &str = "slurm.conf has changed; starting another reader";
 const READER: &str = "reader started for Slurm ";
-/// Of a reader's first failure, in seconds.
+/// The longest backoff after a reader's first failure, in seconds.
 const BACKOFF: f64 = 0.5;
 
 #[test]
@@ -67,7 +67,7 @@ fn slurmctld_frozen_is_asked_once_at_a_time_and_its_late_answer_thrown_away() {
     daemon.ticks(1).unwrap();
     assert!(daemon.news(frozen).unwrap().is_empty(), "a late answer is a response");
     assert_eq!(daemon.recorded().unwrap().last("ticks_late"), late + 1.0);
-    // That the late one left no points, neither at its own tick nor at another, is in check_ticks.
+    // check_ticks makes sure that the late answer left no points, neither at its own tick nor at another.
     let recorded = well_ended(daemon, "slurmctld frozen", took);
     let slots = recorded.own("slurmctld_up");
     let missed = slots.iter().filter(|&(&at, &up)| at as f64 > frozen && up < 0.5).count();
@@ -94,7 +94,7 @@ fn slurmctld_started_after_the_daemon_is_found() {
     well_ended(daemon, "slurmctld started late", took);
 }
 
-/// Gone with its socket it costs 2 s a call; killed, with the socket still there, 49 s.
+/// If munged is gone with its socket, a call takes 2 s; if it was killed and the socket is still there, 49 s.
 #[test]
 fn munged_away_and_back_needs_no_other_reader() {
     let (folder, mut slurm) = controller();
@@ -103,7 +103,7 @@ fn munged_away_and_back_needs_no_other_reader() {
     let stopped = now();
     slurm.munged.stop().unwrap();
     daemon.said(stopped, DOWN, CALL).unwrap();
-    // Long enough for a second call in vain: the log must not say it again.
+    // Long enough for a second failed call, which must not be logged again.
     daemon.ticks(4).unwrap();
     slurm.munged.start().unwrap();
     let took = daemon.recovery(now(), 0.0).unwrap();
@@ -125,7 +125,7 @@ fn munged_away_and_back_needs_no_other_reader() {
     assert_eq!(recorded.last("ticks_late"), late + 1.0);
 }
 
-/// libslurm never comes back from a munged that is frozen: only killing the reader helps.
+/// libslurm never returns from a call to a frozen munged: only killing the reader helps.
 #[test]
 fn munged_frozen_costs_readers_and_never_a_tick() {
     let (folder, mut slurm) = controller();
@@ -161,7 +161,7 @@ fn a_slurm_conf_that_comes_late_is_waited_for() {
     well_ended(daemon, "slurm.conf", took);
 }
 
-/// libslurm reads slurm.conf once and would ask at the old port for ever.
+/// libslurm reads slurm.conf only once, and would use the old port for ever.
 #[test]
 fn a_slurmctld_that_moved_is_followed() {
     let (folder, mut slurm) = controller();
@@ -170,7 +170,7 @@ fn a_slurmctld_that_moved_is_followed() {
     let moved = now();
     let skipped = daemon.recorded().unwrap().last("ticks_skipped");
     slurm.slurmctld.stop().unwrap();
-    // A call is under way: it continues trying the old port for some seconds.
+    // A call is under way: it keeps trying the old port for a few seconds.
     daemon
         .until("a skipped tick", SOON, |recorded| (recorded.last("ticks_skipped") > skipped).then_some(()))
         .unwrap();
@@ -184,11 +184,11 @@ fn a_slurmctld_that_moved_is_followed() {
     let took = daemon.recovery(now(), 0.0).unwrap();
     assert_eq!(daemon.news(moved).unwrap(), [DOWN, CHANGED, &started, UP]);
 
-    // One that is ready at once costs no tick.
+    // A reader that is ready at once costs no tick.
     daemon.ticks(1).unwrap();
     let (reader, touched) = (daemon.reader().unwrap(), now());
     fs::write(slurm.conf(), fs::read_to_string(slurm.conf()).unwrap() + "# touched\n").unwrap();
-    // While readings come it is looked at every half a minute.
+    // While readings succeed, slurm.conf is checked every half minute.
     daemon.said(touched, CHANGED, Duration::from_secs(35)).unwrap();
     daemon.ticks(2).unwrap();
     assert_eq!(daemon.news(touched).unwrap(), [CHANGED, &started]);
@@ -199,7 +199,7 @@ fn a_slurmctld_that_moved_is_followed() {
     assert_eq!(recorded.last("reader_restarts"), 2.0);
 }
 
-/// munged and slurmctld: nothing here runs a job.
+/// Starts munged and slurmctld only, because no job runs here.
 fn controller() -> (Folder, Slurm) {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
@@ -208,7 +208,7 @@ fn controller() -> (Folder, Slurm) {
     (folder, slurm)
 }
 
-/// A daemon that has had its first readings.
+/// A daemon after its first readings.
 fn daemon(folder: &Folder, slurm: &Slurm, timeout: &str) -> Daemon {
     let mut daemon = start(folder, slurm.conf(), timeout);
     daemon.tick_with(true, 0.0, SOON).unwrap();
@@ -220,12 +220,12 @@ fn start(folder: &Folder, conf: &std::path::Path, timeout: &str) -> Daemon {
     Daemon::start(folder, &format!("conf = \"{}\"\ntimeout = \"{timeout}\"", conf.display())).unwrap()
 }
 
-/// `22.05` of 22.05.8.
+/// The release of a version, such as `22.05` for 22.05.8.
 fn release(slurm: &Slurm) -> String {
     slurm.release().unwrap().split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
-/// The end of a test: some more ticks, all of them as they must be.
+/// The end of a test: a few more ticks, all of them correct.
 fn well_ended(mut daemon: Daemon, what: &str, took: f64) -> Recorded {
     daemon.ticks(2).unwrap();
     daemon.check_ticks().unwrap();

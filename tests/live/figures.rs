@@ -1,7 +1,7 @@
-//! whisper has what sdiag printed, digit for digit, at every tick, for one RPC per tick.
+//! whisper contains what sdiag printed, digit for digit, at every tick, with one RPC for each tick.
 
-// libtest begins with what comes first by name: a minute's wait, and two minutes of busy cores, next to which the rest that
-// looks at clocks would take longer.
+// libtest runs modules in alphabetical order: this one waits for a minute and then keeps the cores busy for two
+// minutes, during which tests that depend on time would take longer.
 mod after_work;
 mod clock;
 mod interval;
@@ -22,18 +22,18 @@ use self::observation::{Observation, observe, path};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// sdiag says "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
+/// sdiag prints "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
 const LONG_ENOUGH: Duration = Duration::from_secs(120);
 
-/// They change within a tick and change back, so that two outputs of sdiag need not tell what was between them.
+/// They change within a tick and change back, so two runs of sdiag may both miss what was between them.
 const MOMENTARY: [&str; 5] =
     ["server_thread_count", "agent_queue_size", "agent_count", "agent_thread_count", "dbd_agent_queue_size"];
 
-/// Measured again for every caller.
+/// It is measured again for every caller.
 const LATENCY: &str = "gettimeofday_latency";
 
-/// What these jobs cannot surely move: there is no slurmdbd, no het job and no message that waits for an agent, slurmctld
-/// counts as failed only what slurmd could not run, and a mean of less than one is 0.
+/// Figures that these jobs may not change: there is no slurmdbd, no het job and no message that waits for an agent,
+/// slurmctld counts as failed only what slurmd could not run, and a mean of less than one is 0.
 const MAYBE_ZERO: [&str; 5] = [
     "agent_queue_size",
     "dbd_agent_queue_size",
@@ -42,7 +42,7 @@ const MAYBE_ZERO: [&str; 5] = [
     "main_mean_depth_cycle",
 ];
 
-/// Figures that sdiag leaves out where there is nothing to divide by.
+/// Figures that sdiag omits if there is nothing to divide by.
 const CONDITIONAL: [&str; 8] = [
     "main_mean_cycle",
     "main_mean_depth_cycle",
@@ -67,9 +67,9 @@ fn every_figure_in_whisper_is_the_one_that_sdiag_printed() {
         assert!(start.elapsed() < LONG_ENOUGH, "never stood still between two sdiags: {:?}", missing(&seen));
         seen.push(observe(&sandbox).unwrap());
     }
-    // By now with its line "Cycles per minute".
+    // By now sdiag prints its line "Cycles per minute".
     stats::compare(&sandbox);
-    // Messages to a frozen slurmd keep their agent for MessageTimeout.
+    // Messages to a frozen slurmd keep their agent busy for MessageTimeout.
     sandbox.slurm.slurmd.freeze().unwrap();
     sandbox.slurm.run("scancel", &["--name=stays"]).unwrap();
     let agents = || sandbox.slurm.sdiag().unwrap().get(section::TOP, "Agent count");
@@ -95,7 +95,7 @@ fn without_cycles(sandbox: &Sandbox) -> Result<Vec<Observation>> {
     Ok(seen)
 }
 
-/// Jobs that complete, fail, are cancelled, come as an array, run, wait, and start by backfill.
+/// Jobs that complete, fail, are cancelled, form an array, run, wait, and start by backfill.
 fn run_jobs(slurm: &Slurm) -> Result<()> {
     slurm.submit(&["--wrap", "true"])?;
     slurm.submit(&["--array=1-3", "--wrap", "true"])?;
@@ -106,18 +106,18 @@ fn run_jobs(slurm: &Slurm) -> Result<()> {
     let cancelled = slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"])?;
     slurm.run("scancel", &[&cancelled.to_string()])?;
     ended(slurm, "Jobs canceled", 1)?;
-    // Behind the one that waits, but over before it could start.
+    // After the one that waits in the queue, but over before that could start.
     slurm.submit(&["--ntasks=1", "--time=1", "--wrap", "true"])?;
     ended(slurm, "Jobs completed", 6)
 }
 
-/// Waits until sdiag has counted so many jobs.
+/// Waits until sdiag has counted this many jobs.
 fn ended(slurm: &Slurm, label: &str, count: i64) -> Result<()> {
     let counted = || slurm.sdiag().is_ok_and(|sdiag| sdiag.get(section::TOP, label) == Some(count));
     wait::until(label, SOON, counted).map(drop)
 }
 
-/// The figures that have not stood still yet; those that can must also have moved from 0.
+/// The figures on which no two runs have agreed yet; those that can must also have changed from 0.
 fn missing(seen: &[Observation]) -> Vec<&'static str> {
     let constant =
         FIGURES.iter().map(|f| f.leaf).filter(|leaf| !MOMENTARY.contains(leaf) && *leaf != LATENCY);

@@ -1,4 +1,4 @@
-//! Each finished job is counted once, whatever ends or hangs: slurmdbd, MariaDB or the daemon itself.
+//! Each finished job is counted once, whichever program ends or hangs: slurmdbd, MariaDB or the daemon itself.
 //!
 //! The expected values come from sacct and from GROUP BY in the database, after array tasks have been expanded here.
 
@@ -19,16 +19,16 @@ use self::truth::Truth;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A cluster with accounting, a daemon that counts, and what it sends.
+/// A cluster with accounting, a daemon that counts, and what it has sent.
 struct Stage {
     daemon: Process,
     sink: Sink,
     accounting: Accounting,
-    /// Where it is. Last, so that it is dropped last.
+    /// The folder of all of it. It is the last field, so that it is dropped last.
     _folder: Folder,
 }
 
-/// The collector's table of the configuration, and the queue that it needs.
+/// The collector's table in the configuration, and the queue that it needs.
 fn collector(folder: &Folder) -> String {
     format!(
         "[queue]\ndir = \"{}\"\n[collectors.finished]\nenabled = true\ninterval = \"1s\"\naccounts = 5\nqos = 5\nusers = 5\n",
@@ -50,7 +50,7 @@ impl Stage {
         Self::start_with("", "")
     }
 
-    /// With these settings of the collector too, and lines of slurm.conf.
+    /// Starts it with these additional settings of the collector and lines of slurm.conf.
     fn start_with(settings: &str, slurm_conf: &str) -> Result<Self> {
         let folder = Folder::new()?;
         let accounting = Accounting::start_with(&folder, slurm_conf, "")?;
@@ -66,7 +66,7 @@ impl Stage {
         Sent::read(&self.sink.bytes())
     }
 
-    /// Jobs that end while no daemon runs: its first round counts them all, and has the percentiles of them all.
+    /// Jobs that end while no daemon runs: its first round counts all of them, and their percentiles are correct.
     fn check_percentiles(&mut self, cast: &mut Cast, random: &mut fastrand::Rng) -> Result<usize> {
         let (before, slot) = (ended(&self.accounting)?, self.sent()?.last_slot());
         self.daemon.kill()?;
@@ -90,7 +90,7 @@ impl Stage {
         Ok(compared)
     }
 
-    /// Waits until slurmdbd knows the end of all jobs, and the daemon of as many as it does.
+    /// Waits until slurmdbd knows the end of all jobs, and the daemon has counted as many.
     fn settle(&self) -> Result<(Truth, Sent)> {
         let truth = ended(&self.accounting)?;
         let all = truth.jobs["total"].values().sum::<u64>();
@@ -98,7 +98,7 @@ impl Stage {
             self.sent().is_ok_and(|sent| sent.last("total.work.gauge-jobs_total") == Some(all))
         })
         .with_context(|| format!("{all} jobs; {:?}", self.sent().map(|sent| sent.totals())))?;
-        // Nothing is counted afterwards.
+        // Nothing more is counted afterwards.
         let rounds = self.sent()?.rounds();
         wait::until("two more rounds", MINUTE, || self.sent().is_ok_and(|sent| sent.rounds() > rounds + 2))?;
         Ok((truth, self.sent()?))
@@ -127,11 +127,11 @@ impl Stage {
 
 /// Waits until slurmdbd knows the end of all jobs.
 fn ended(accounting: &Accounting) -> Result<Truth> {
-    // A job that was queued again starts after two minutes, and may then run until its time limit.
+    // A requeued job starts again after two minutes, and may then run until its time limit.
     wait::until("the end of all jobs", MINUTE * 6, || {
         let left = accounting.slurm.run("squeue", &["-h", "-a", "-t", "all", "-o", "%T %r %A"]);
         left.is_ok_and(|left| {
-            // slurmctld may hold what was queued again while it was about to start.
+            // slurmctld may hold a job that was requeued just when it was about to start.
             for held in left.lines().filter_map(|line| line.strip_prefix("PENDING JobHeldAdmin ")) {
                 let _cancelled_meanwhile = accounting.slurm.run("scancel", &[held]);
             }
@@ -150,12 +150,12 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
     Ok(truth)
 }
 
-/// How much of it all.
+/// How large the test is.
 #[derive(Clone, Copy)]
 struct Size {
     jobs: usize,
     faults: usize,
-    /// With jobs that take minutes, and percentiles.
+    /// Whether it has jobs that take minutes, and percentiles.
     is_long: bool,
 }
 
@@ -168,8 +168,8 @@ fn counted_once(seed: u64, size: Size) -> Result<()> {
     let (mut cast, start) = (Cast { is_long: size.is_long, ..Cast::default() }, Instant::now());
     let mut faults: Vec<usize> = (0..size.faults).collect();
     random.shuffle(&mut faults);
-    // The tasks of a cancelled array count half a minute after slurmdbd knows of them. Of few faults those that only end the daemon come
-    // last, so that much of this goes by meanwhile.
+    // The tasks of a cancelled array are counted half a minute after slurmdbd knows them. If there are few faults,
+    // those that only end the daemon come last, so that much of this time passes meanwhile.
     let is_short = size.faults == FAULTS;
     let only_ends_the_daemon = |fault: &usize| is_short && fault % FAULTS < 3;
     faults.sort_by_key(only_ends_the_daemon);
@@ -200,12 +200,12 @@ fn counted_once(seed: u64, size: Size) -> Result<()> {
 }
 
 impl Stage {
-    /// slurmdbd of 22.05 may end when it loses its database.
+    /// slurmdbd 22.05 may end when it loses its database.
     fn revive(&mut self) -> Result<()> {
         if self.accounting.slurmdbd.pid().is_none() { self.accounting.slurmdbd.start() } else { Ok(()) }
     }
 
-    /// One fault, with jobs that end during it.
+    /// Causes one fault, with jobs that end during it.
     fn strike(
         &mut self,
         fault: usize,
@@ -236,7 +236,7 @@ impl Stage {
                 cast.submit(&self.accounting, random, jobs)?;
                 wait::pause(some);
                 self.accounting.mariadbd.start()?;
-                // It ends with its next question to the database, if at all, and not in the middle of the next fault.
+                // slurmdbd may end at its next query to the database: here, and not in the middle of the next fault.
                 let Accounting { slurm, slurmdbd, .. } = &mut self.accounting;
                 let answers = || slurm.run("sacctmgr", &["-n", "show", "cluster"]).is_ok();
                 wait::until("slurmdbd, or its end", MINUTE, || answers() || slurmdbd.pid().is_none())?;
@@ -261,7 +261,7 @@ impl Stage {
     }
 }
 
-/// For a person who runs this alone, with --nocapture.
+/// For a person who runs this test alone with --nocapture.
 fn report(text: &str) -> Result<()> {
     use std::io::Write as _;
 
@@ -280,8 +280,8 @@ fn every_job_is_counted_once_while_slurmdbd_mariadb_and_the_daemon_end_or_hang()
         .unwrap();
 }
 
-/// Twelve times the daemon is killed, and four times each slurmdbd and MariaDB are killed, stopped and frozen. `make finished-long`
-/// runs it; with `SOAK_SEED=` it repeats one.
+/// The daemon is killed twelve times, and slurmdbd and MariaDB are each killed, stopped and frozen four times. `make
+/// finished-long` runs it; `SOAK_SEED=` repeats a run.
 #[test]
 #[ignore = "takes some minutes: make finished-long"]
 fn five_hundred_jobs_are_counted_once() {
@@ -360,7 +360,7 @@ fn without_a_folder_for_what_was_counted_nothing_is_counted() {
     assert!(finished.stderr.contains("collectors.finished: needs [queue] dir"), "{}", finished.stderr);
 }
 
-/// An ordinary user sees only the own jobs then: a part must not look like the whole.
+/// An ordinary user then sees only their own jobs, and a part must not look like the whole.
 #[test]
 fn what_private_data_hides_is_not_counted_until_the_daemons_user_is_an_operator() {
     if !rustix::process::getuid().is_root() {
@@ -387,7 +387,8 @@ fn what_private_data_hides_is_not_counted_until_the_daemons_user_is_an_operator(
     assert_eq!((jobs.len(), visibility.may_hide("jobs")), (1, false), "operators do too");
     let [job] = jobs.as_slice() else { panic!("{jobs:?}") };
     assert_eq!((job.state, job.tasks, job.cpus, job.nodes), (3, 1, 1, 1));
-    // Without a cluster slurmdbd would tell the other one's too, whose numbers are the same.
+    // Without a cluster in the condition, slurmdbd would return the other cluster's jobs too, which have the same
+    // numbers.
     let copy = "insert into slurm_acct_db.other_job_table select * from slurm_acct_db.sandbox_job_table";
     accounting.sql(copy).unwrap();
     assert_eq!(ask(None).0.len(), 1, "the other cluster's jobs are none of ours");

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
                           [collectors.controllers]\nenabled = true\ninterval = \"2s\"\n";
 
-/// Two slurmctlds with a daemon each; nothing is started but munged. `None` where host names of one's own are not allowed.
+/// Two slurmctlds with a daemon each; only munged is started. `None` if separate host names are not allowed.
 fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
     let Some(mut pair) = Pair::new(folder)? else {
         println!("SKIPPED: two controllers on one host need a host name each: root, or user namespaces");
@@ -31,7 +31,7 @@ fn hosts(folder: &Folder) -> Result<Option<(Pair, [FollowingDaemon; 2])>> {
     Ok(Some((pair, daemons)))
 }
 
-/// Slots of both, and those that had to be somebody's: each is near a hand-over, one for each.
+/// Slots that both daemons published. Each must be near a hand-over, at most one for each.
 fn written_twice(daemons: &mut [FollowingDaemon; 2]) -> BTreeSet<u64> {
     let [one, other] = daemons;
     let twice: BTreeSet<u64> = one.slots().intersection(&other.slots()).copied().collect();
@@ -63,7 +63,7 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
 
     let said = FollowingDaemon::doctor(&folder, "ctl2").unwrap();
     assert!(said.contains("✓ follow: this host is ctl2; ctl1 comes before it in SlurmctldHost"), "{said}");
-    // Its kernel takes pings, and none is answered.
+    // Its kernel accepts pings, but none is answered.
     let frozen = now();
     pair.primary.freeze().unwrap();
     pair.backup.line("Running as primary controller", LIMIT).unwrap();
@@ -71,7 +71,7 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     let first_slot = daemons[1].is(true, 3, frozen, LIMIT).unwrap();
     let first = first_slot as f64;
     println!("taken over {:.1} s after the end, published {:.1} s later", over - frozen, first - over);
-    // Surveys follow: the primary, which libslurm would ask first, answers none.
+    // Surveys follow too: the primary, which libslurm would ask first, answers none of them.
     for daemon in &mut daemons {
         let surveyed = || !daemon.recorded().below("cluster.slurm_nodes.").is_empty();
         wait::until("a survey", LIMIT, surveyed).unwrap();
@@ -88,7 +88,7 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
 
     for daemon in &mut daemons {
         daemon.check().unwrap();
-        // The doctor's own point comes as often as it takes.
+        // The test point of `check` comes as often as `check` runs.
         let twice = daemon.recorded().twice().iter().filter(|line| !line.contains(".gauge-check "));
         assert_eq!(twice.collect::<Vec<_>>(), [""; 0]);
     }
@@ -97,7 +97,7 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     println!("{} and {} slots, {} of both", one.slots().len(), other.slots().len(), twice.len());
     assert_eq!(other.handovers(), [first_slot].into());
     assert!(one.handovers().contains(&again_slot), "{:?}", one.handovers());
-    // Slurm's own gaps, and an interval, and what a busy machine takes.
+    // Slurm's own gap, one interval, and a margin for a busy machine.
     let slack = 1.0 + 2.0;
     assert!(first <= over + slack, "{:.1} s after the takeover", first - over);
     assert!(again <= up + slack, "{:.1} s after the return", again - up);
@@ -109,7 +109,7 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
         let is_slurms = (frozen - 1.0..first).contains(&at) || (back - 1.0..again).contains(&at);
         assert!(is_slurms, "{at}: frozen {frozen}, first {first}, back {back}, again {again}");
     }
-    // A ping that hangs delays no tick of the one that waits for it.
+    // A ping that hangs delays no tick of the daemon that waits for it.
     let ticks = other.recorded().own("standby");
     let (start, end) = (*ticks.keys().next().unwrap(), *ticks.keys().next_back().unwrap());
     assert_eq!(ticks.len() as u64, end - start + 1, "{:?}", ticks.keys());
@@ -120,14 +120,14 @@ fn a_primary_that_hangs_and_returns_leaves_no_slot_to_both_and_no_gap_but_slurms
     pair.backup.stop().unwrap();
 }
 
-/// systemd does not start it again (RestartPreventExitStatus=78).
+/// systemd does not restart it (RestartPreventExitStatus=78).
 #[test]
 fn a_host_that_is_none_of_slurmctldhost_ends_with_78_and_what_to_write() {
     let folder = Folder::new().unwrap();
     let Some((pair, [mut daemon, _])) = hosts(&folder).unwrap() else { return };
     for (hosts, words) in [
         ("SlurmctldHost=login1(127.0.0.1)\nSlurmctldHost=login2(127.0.0.2)\n", "(login1, login2)"),
-        // One address that moves: which host has it, its cluster manager knows.
+        // One address that moves: only the cluster manager knows which host has it.
         ("SlurmctldHost=ctl1,ctl2(127.0.0.1)\n", "what moves it must start and stop this daemon"),
     ] {
         let text = fs::read_to_string(pair.slurm.conf()).unwrap();

@@ -1,5 +1,5 @@
-//! `make install` puts everything where the unit looks for it, and never overwrites a configuration. The manual pages
-//! and completions that it installs work.
+//! `make install` puts everything where the unit expects it, and never overwrites a configuration. The manual pages and
+//! completions that it installs work.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -39,7 +39,7 @@ fn under_a_prefix_of_its_own() {
         let found = fs::metadata(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(found.permissions().mode() & 0o777, mode, "{file}");
     }
-    // Nothing lies outside the prefix.
+    // Nothing is outside the prefix.
     assert_eq!(names(&root), ["opt"]);
     assert_eq!(names(&root.join("opt")), ["graphite"]);
     named_paths_exist(&root, "/opt/graphite").unwrap();
@@ -63,7 +63,7 @@ fn as_a_package_does() {
     let root = install(&folder, "/usr").unwrap();
     assert_eq!(names(&root), ["etc", "usr"]);
     named_paths_exist(&root, "/usr").unwrap();
-    // Where documents are installed, others are next to them than in the source.
+    // Installed documents have other neighbours than those in the source tree.
     let folder = root.join("usr/share/doc/slurm-graphite");
     let mut links = 0;
     for name in names(&folder).into_iter().filter(|name| name.ends_with(".md")) {
@@ -93,12 +93,12 @@ fn an_edited_configuration_stays() {
 fn what_is_removed_is_everything_but_an_edited_configuration() {
     let folder = Folder::new().unwrap();
     let root = install(&folder, "/usr").unwrap();
-    // Cargo's lists of dependencies are no programs.
+    // Cargo's dependency files are not programs.
     fs::write(folder.path().join("built/slurm-graphite-reader.d"), "").unwrap();
     let installed = files(&root).unwrap();
     let named = script(&folder, &["--prefix", "/usr", "--dry-run"]).unwrap();
     let mut named: Vec<PathBuf> = named.lines().map(PathBuf::from).collect();
-    // The configuration is there already, and stays.
+    // The configuration already exists, and is kept.
     named.push(root.join("etc/slurm-graphite/slurm-graphite.toml"));
     named.sort();
     assert_eq!(named, installed);
@@ -114,7 +114,7 @@ fn what_is_removed_is_everything_but_an_edited_configuration() {
     assert!(error.contains("--prefx=/usr is no option"), "{error}");
 }
 
-/// As lintian does it.
+/// The check that lintian makes.
 #[test]
 fn manual_pages_render_without_a_warning() {
     let folder = Folder::new().unwrap();
@@ -129,7 +129,7 @@ fn manual_pages_render_without_a_warning() {
         assert_eq!((code, stderr.as_str()), (Some(0), ""), "{page}");
         assert!(stdout.len() > 5000, "{page}: {stdout}");
     }
-    // That it would say something.
+    // And the check works: it would report something.
     let wrong = folder.path().join("wrong.1");
     fs::write(&wrong, ".TH wrong 1\n.SH NAME\nwrong \\- \\*[undefined]\n").unwrap();
     assert!(render(&wrong).stderr.contains("undefined"));
@@ -152,7 +152,7 @@ fn bash_completes_commands_and_their_options() {
     };
     assert_eq!(complete("ch", "ch"), "check");
     assert_eq!(complete("check --conn", "--conn"), "--connect");
-    // What packages alone need is offered to nobody.
+    // What only packages need is not offered.
     assert_eq!(complete("manu", "manu"), "");
 }
 
@@ -163,7 +163,7 @@ fn nothing_built_is_said() {
     assert!(error.contains("make build"), "{error}");
 }
 
-/// Compiling takes minutes.
+/// Compiling takes minutes, so missing programs must be reported first.
 #[test]
 fn what_is_missing_is_said_before_anything_is_compiled() {
     let folder = Folder::new().unwrap();
@@ -172,7 +172,7 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
     for program in ["sh", "cat"] {
         std::os::unix::fs::symlink(find_program(program).unwrap(), bin.join(program)).unwrap();
     }
-    // A Debian with nothing but Rust, and not root's.
+    // A Debian with nothing but Rust, for a user other than root.
     let compiled = folder.path().join("compiled");
     for (program, script) in [
         ("dpkg-query", "exit 1".to_owned()),
@@ -186,7 +186,7 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
         ("build", "gcc libc6-dev libclang-dev libslurm-dev\n"),
         ("deb", "gcc libc6-dev libclang-dev libslurm-dev debhelper pkgconf systemd\n"),
         ("rpm", "gcc libc6-dev libclang-dev libslurm-dev rpm\n"),
-        // Slurm's headers are fetched, and the programs run where there is no Slurm.
+        // Slurm's headers are downloaded, and the programs run without Slurm.
         ("dist", "gcc libc6-dev libclang-dev debhelper pkgconf systemd rpm python3-venv\n"),
     ] {
         let mut command = sandbox::command(folder.path(), &find_program("make").unwrap());
@@ -201,7 +201,7 @@ fn what_is_missing_is_said_before_anything_is_compiled() {
     }
 }
 
-/// The manual pages and completions, as `make man` writes them.
+/// The manual pages and completions, as written by `make man`.
 fn manual(folder: &Folder) -> Result<PathBuf> {
     let pages = folder.path().join("built/manual");
     let finished = Invocation::new(folder, &["manual", &pages.display().to_string()])?.finish()?;
@@ -209,7 +209,7 @@ fn manual(folder: &Folder) -> Result<PathBuf> {
     Ok(pages)
 }
 
-/// Installs stand-ins for the programs: what they do does not matter here.
+/// Installs stand-ins for the programs, whose behaviour does not matter here.
 fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
     let (built, root) = (folder.path().join("built"), folder.path().join("root"));
     fs::create_dir_all(&built)?;
@@ -227,7 +227,7 @@ fn install(folder: &Folder, prefix: &str) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// The installer as the tarball has it, on what [`install`] has made.
+/// Runs the tarball's installer on what [`install`] has made.
 fn script(folder: &Folder, args: &[&str]) -> Result<String> {
     let mut command = sandbox::command(folder.path(), &find_program("sh")?);
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/install.sh")).args(args);
@@ -246,8 +246,8 @@ fn make(folder: &Folder, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Every path of ours that the units name must be one that was installed; also what the template must not find under the name of
-/// an instance, and finds under that of the unit.
+/// Every path of ours in the units must have been installed. For an instance of the template, some paths must not exist
+/// under the instance's name but must exist under the unit's.
 fn named_paths_exist(root: &Path, prefix: &str) -> Result<()> {
     for name in ["slurm-graphite.service", "slurm-graphite@.service"] {
         let units = root.join(prefix.trim_start_matches('/')).join("lib/systemd/system");

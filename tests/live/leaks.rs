@@ -1,4 +1,4 @@
-//! The reader's memory: valgrind over 1,000 real requests of every kind.
+//! The reader's memory: valgrind with 1,000 real requests of every kind.
 
 use std::fs::{self, File};
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! The live tests: the program against a real slurmctld and a real Carbon, each test in a sandbox of its own.
+//! The live tests: the program against a real slurmctld and a real Carbon, each test in a separate sandbox.
 //!
 //! They spend most of their time waiting, so `make test` runs many at once. Tests that measure time or keep the cores
 //! busy run alone afterwards (tests/stages.sh lists them).

@@ -26,12 +26,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// A name, and what returns its figures.
+/// A name, and a function that returns the figures to report.
 type Scenario = (&'static str, fn() -> Result<String>);
 
 const SKIPPED: &str = "skipped: this user may not make namespaces";
 
-/// Runs all of them at once; fails with every failure.
+/// Runs all of them at once, and reports every failure.
 fn side_by_side(scenarios: &[Scenario]) {
     let run = |&(name, scenario): &Scenario| {
         let start = Instant::now();

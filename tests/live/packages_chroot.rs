@@ -1,5 +1,5 @@
-//! The packages in a clean Debian: installed, started, upgraded, removed, purged. `make packages-test` starts it, as
-//! root, once `make deb` and `make rpm` have made them.
+//! The packages in a clean Debian: installed, started, upgraded, removed, purged. `make packages-test` runs it as root,
+//! after `make deb` and `make rpm`.
 //!
 //! systemd does not run in a chroot, so `systemctl` lines are not tested here. The unit's command is started by hand as
 //! the unit's user.
@@ -23,7 +23,7 @@ use self::chroot::{Chroot, host};
 const CONFIGURATION: &str = "/etc/slurm-graphite/slurm-graphite.toml";
 const STATE: &str = "/var/lib/slurm-graphite";
 const FIGURE: &str = "cluster.slurm_sched_stats.gauge-server_thread_count";
-/// Of the shipped configuration.
+/// The interval in the shipped configuration.
 const INTERVAL: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(30);
 
@@ -40,7 +40,7 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     user_and_state_exist(&chroot).unwrap();
     systemd_likes_the_unit(&chroot).unwrap();
 
-    // The host has these: it is part of a cluster. Then the schema and the two lines.
+    // A host of a cluster has these files. After that come the schema and the two edited lines.
     chroot.write("/etc/slurm/slurm.conf", &fs::read_to_string(slurm.conf()).unwrap()).unwrap();
     let carbon = carbon(&folder, &chroot).unwrap();
     chroot
@@ -55,7 +55,7 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     install(&chroot, &next, "").unwrap();
     assert!(version(&chroot).unwrap().ends_with("-2"));
     assert_eq!(chroot.read(CONFIGURATION).unwrap(), edited);
-    // A new release documents a new key: whoever has edited the file is asked, and may keep it.
+    // A new release documents a new key: an administrator who has edited the file is asked, and may keep it.
     let next = repacked(&folder, &packages, "3", "# a new key\n").unwrap();
     install(&chroot, &next, "-o Dpkg::Options::=--force-confold").unwrap();
     assert!(version(&chroot).unwrap().ends_with("-3"));
@@ -72,7 +72,7 @@ fn from_nothing_to_the_first_point_and_back_to_nothing() {
     for gone in ["/etc/slurm-graphite", STATE] {
         assert!(!chroot.path(gone).exists(), "{gone}");
     }
-    // A number that is given out again would own what was forgotten somewhere.
+    // If the number were assigned again, its new user would own files that were left behind.
     chroot.run("getent passwd slurm-graphite").unwrap();
 }
 
@@ -89,13 +89,13 @@ fn lintian_has_nothing_to_say() {
     }
 }
 
-/// Where cargo and `make` put what they build.
+/// The folder into which cargo and `make` build.
 fn target() -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     here.ancestors().nth(3).map(Path::to_owned).context("no target directory")
 }
 
-/// The packages of a kind: the daemon's first, then the readers', that of slurmrestd last.
+/// The packages of one kind: the daemon's first, then the readers', with slurmrestd's last.
 fn packages(kind: &str) -> Result<Vec<PathBuf>> {
     let folder = target()?.join(kind);
     let entries =
@@ -114,7 +114,7 @@ fn packages(kind: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// As the documentation says it: `apt install ./…deb ./…deb`.
+/// Installs them with the command from the documentation: `apt install ./…deb ./…deb`.
 fn install(chroot: &Chroot<'_>, packages: &[PathBuf], options: &str) -> Result<()> {
     let files: Vec<String> = packages.iter().map(|file| chroot.take(file)).collect::<Result<_>>()?;
     chroot.apt(&format!("install {options} {}", files.join(" ")))?;
@@ -128,7 +128,7 @@ fn version(chroot: &Chroot<'_>) -> Result<String> {
     chroot.run("dpkg-query -W -f '${Version}' slurm-graphite")
 }
 
-/// The same packages under a higher number, with something more in the configuration.
+/// The same packages with a higher version, and with `more` added to the configuration.
 fn repacked(folder: &Folder, packages: &[PathBuf], revision: &str, more: &str) -> Result<Vec<PathBuf>> {
     let repack = |package: &PathBuf| {
         let name = package
@@ -162,19 +162,19 @@ fn user_and_state_exist(chroot: &Chroot<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The manual pages that it names are looked for too.
+/// systemd also checks that the manual pages in it exist.
 fn systemd_likes_the_unit(chroot: &Chroot<'_>) -> Result<()> {
     chroot.apt("install --no-install-recommends man-db systemd")?;
     for unit in ["slurm-graphite.service", "slurm-graphite@beta.service"] {
         let said = chroot.run(&format!("systemd-analyze verify {unit}"))?;
         ensure!(said.is_empty(), "{said}");
     }
-    // In tenths: an exposure of 2.0 at most.
+    // The threshold is in tenths: an exposure of 2.0 at most.
     chroot.run("systemd-analyze security --no-pager --offline=yes --threshold=20 slurm-graphite.service")?;
     Ok(())
 }
 
-/// With the rules that the package has for it.
+/// A Carbon with the rules from the package.
 fn carbon(folder: &Folder, chroot: &Chroot<'_>) -> Result<Carbon> {
     let rules = |name: &str| chroot.read(&format!("/usr/share/slurm-graphite/carbon/{name}.conf"));
     let options = Options {
@@ -186,7 +186,7 @@ fn carbon(folder: &Folder, chroot: &Chroot<'_>) -> Result<Carbon> {
     Carbon::start(folder, "carbon", &options)
 }
 
-/// What systemd would start, as the user that it would start it as.
+/// Runs the command that systemd would start, as the same user.
 fn the_unit_s_command_sends(folder: &Folder, chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     let unit = chroot.read("/usr/lib/systemd/system/slurm-graphite.service")?;
     let value = |key: &str| {
@@ -210,7 +210,7 @@ fn the_unit_s_command_sends(folder: &Folder, chroot: &Chroot<'_>, carbon: &Carbo
     Ok(())
 }
 
-/// From our file, with the user and the paths in it.
+/// supervisord with our file, with the user and the paths in it.
 fn supervisord_runs_it_too(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     chroot.apt("install --no-install-recommends supervisor")?;
     chroot.run("cp /usr/share/slurm-graphite/supervisor/slurm-graphite.conf /etc/supervisor/conf.d/")?;

@@ -1,5 +1,5 @@
 //! Tests that need readers of several releases: `make releases` builds them and runs these tests on this machine. Tests
-//! of one release are in `figures`, which it runs in each release's chroot.
+//! for a single release are in `figures`, which `make releases` runs in each release's chroot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,12 +59,13 @@ fn with_readers_for_other_libraries_alone_it_says_which_package_is_missing() {
     assert!(unfit.contains("finds no libslurm.so.45, 42, 36"), "{unfit}");
 }
 
-/// A struct of one release read with another gives shifted numbers, no error: nothing may be read at all.
+/// If a struct of one release is read with another's layout, the numbers are shifted and there is no error. So nothing
+/// may be read at all.
 #[test]
 #[ignore = "make releases builds the readers that it wants"]
 fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
     let mut refused = 0;
-    // An older reader in a newer Debian, whose libc has all that it needs.
+    // An older reader in a newer Debian, whose libc has everything that the reader needs.
     for (older, (root, library)) in
         (0..ROOTS.len()).flat_map(|n| ROOTS[..n].iter().map(move |o| (o.1, ROOTS[n])))
     {
@@ -99,7 +100,7 @@ fn a_reader_with_the_library_of_another_release_under_its_own_name_refuses() {
     assert!(refused >= 3, "{refused} refusals of our own");
 }
 
-/// Slurm's own rule, here 22.05 with 24.11: the answer cannot be unpacked.
+/// Slurm's own rule, here 22.05 with 24.11: the reply cannot be unpacked.
 #[test]
 #[ignore = "make releases builds the readers that it wants"]
 fn a_reader_too_old_for_its_controller_reads_nothing_and_says_what_to_do() {

@@ -14,19 +14,19 @@ use sandbox::{Folder, Slurm, Slurmdbd, Slurmrestd, Way};
 const SOON: Duration = Duration::from_secs(15);
 const DOWN: &str = "no reading; trying at every tick";
 
-/// A cluster that makes tokens, and slurmrestd in front of it, with a token for so many seconds.
+/// A cluster that creates tokens, and its slurmrestd, with a token for this many seconds.
 fn cluster(way: Way, seconds: u32) -> (Folder, Slurm, Slurmrestd) {
     cluster_with(way, seconds, "")
 }
 
-/// The same with more in slurm.conf.
+/// The same with more lines in slurm.conf.
 fn cluster_with(way: Way, seconds: u32, conf: &str) -> (Folder, Slurm, Slurmrestd) {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
     Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
     let text = std::fs::read_to_string(slurm.conf()).unwrap();
     std::fs::write(slurm.conf(), text + conf).unwrap();
-    // That of 23.02 answers only while slurmdbd does.
+    // slurmrestd 23.02 answers only while slurmdbd does.
     let needs_slurmdbd = slurm.release().unwrap().starts_with("23.02");
     let slurmdbd = needs_slurmdbd.then(|| Slurmdbd::start(&folder, &mut slurm).unwrap());
     if slurmdbd.is_none() {

@@ -45,7 +45,7 @@ fn all_is_on_the_loopback_address() {
     let sockets: Vec<_> = sandbox.folder.processes().into_iter().flat_map(bound_sockets).collect();
     assert!(sockets.len() >= 5, "slurmctld, slurmd and three of carbon: {sockets:?}");
     for (pid, address) in sockets {
-        // 127.0.0.1 as the kernel's tables have it.
+        // 127.0.0.1 in the format of the kernel's tables.
         assert!(address.starts_with("0100007F:"), "process {pid} has a socket on {address}");
     }
 }
@@ -87,7 +87,7 @@ fn nothing_is_left_after_a_panic() {
     nothing_is_left(&folder, &processes).unwrap();
 }
 
-/// The owner is this very test in a process of its own, which gets no chance to clean up.
+/// The owner is this same test in another process, which gets no chance to clean up.
 #[test]
 fn nothing_is_left_after_sigkill() {
     let note = std::env::temp_dir().join(format!("slurm-graphite-note-{}", std::process::id()));
@@ -139,7 +139,7 @@ fn every_program_comes_back() {
     slurm.munged.kill().unwrap();
     slurm.munged.start().unwrap();
     slurm.sdiag().unwrap();
-    // Not killed: with the socket still there every command tries for 49 s.
+    // Stopped, not killed: if the socket were still there, every command would try for 49 s.
     slurm.munged.stop().unwrap();
     assert!(slurm.sdiag().is_err(), "nothing works without munged");
     slurm.munged.start().unwrap();
@@ -164,8 +164,8 @@ fn every_program_comes_back() {
     assert!(carbon.signal(Signal::TERM).unwrap_err().to_string().contains("does not run"));
 }
 
-/// sacct asks slurmdbd, which asks MariaDB: each of them ends, hangs and comes back by itself, and what slurmctld has to tell
-/// arrives afterwards.
+/// sacct asks slurmdbd, which asks MariaDB. Each of them ends, hangs and comes back on its own, and what slurmctld has
+/// to report arrives afterwards.
 #[test]
 fn accounting_counts_a_job_also_after_its_programs_came_back() {
     let folder = Folder::new().unwrap();
@@ -236,7 +236,7 @@ fn whisper_is_read_as_python_reads_it() {
     let mut carbon = Carbon::start(&folder, "carbon", &options).unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 2 * 2;
     let mut stream = TcpStream::connect(("127.0.0.1", carbon.line_port)).unwrap();
-    // With holes, with two points in one slot, and with points that lie in the coarse archive only.
+    // With holes, with two points in one slot, and with points that are only in the coarse archive.
     for (age, value) in [(60, 1.5), (13, 9.0), (12, -2.25), (8, 1e18), (7, 1e-18), (4, 7.0), (3, 8.0)] {
         writeln!(stream, "a.b.c {value} {}", now - age).unwrap();
     }
@@ -283,7 +283,7 @@ fn a_sink_does_what_it_is_told() {
     let silent = Sink::on(port, Manner::Silent).unwrap();
     let mut stream = TcpStream::connect(silent.address()).unwrap();
     stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-    // Less than a sender's own buffer and the usual receive buffer would hold together.
+    // Smaller than a sender's own buffer and the usual receive buffer together.
     let error = stream.write_all(&vec![0; 8 << 20]).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
 }
@@ -293,7 +293,7 @@ fn this_program() -> Result<Command> {
     Ok(Command::new(std::env::current_exe()?))
 }
 
-/// `from step value…` of the finest archive, by Debian's own whisper.
+/// `from step value…` of the finest archive, as read by Debian's whisper.
 fn python(folder: &Folder, file: &Path, now: u64) -> Result<String> {
     let script = format!(
         "import whisper\n(f, u, s), v = whisper.fetch('{}', {now} - 19, {now} + 1, {now})\nprint(f, s, *v)",

@@ -1,4 +1,4 @@
-//! The daemon as a service: what it tells systemd, what a signal does, what it logs, and the units that start it.
+//! The daemon as a service: what it reports to systemd, what a signal does, what it logs, and the units that start it.
 
 mod logs;
 mod notifications;

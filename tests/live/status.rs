@@ -11,16 +11,18 @@ use sandbox::{
 };
 use serde_json::Value;
 
+use super::commands::Terminal;
+
 const SOON: Duration = Duration::from_secs(20);
 /// sysexits.h: EX_UNAVAILABLE
 const NO_DAEMON: Option<i32> = Some(69);
 
-/// The folder that systemd would make.
+/// The folder that systemd would create.
 fn runtime(folder: &Folder) -> PathBuf {
     folder.path().join("run")
 }
 
-/// A daemon that ticks every second, with this configuration besides, and where `status` finds it.
+/// A daemon that ticks every second, with this additional configuration, at the place where `status` looks for it.
 fn daemon(folder: &Folder, toml: &str) -> Result<Process> {
     daemon_every("1s", folder, toml)
 }
@@ -44,13 +46,13 @@ fn status(folder: &Folder, args: &[&str]) -> Result<Finished> {
     Invocation::new(folder, &all)?.env("RUNTIME_DIRECTORY", &runtime).finish()
 }
 
-/// The document of `--json`.
+/// The JSON document of `--json`.
 fn document(folder: &Folder, args: &[&str]) -> Result<Value> {
     let finished = status(folder, &[&["--json"], args].concat())?;
     serde_json::from_str(&finished.stdout).with_context(|| finished.stderr)
 }
 
-/// Waits until the document is as `condition` says.
+/// Waits until `condition` is true for the document.
 fn until(folder: &Folder, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
     let probe = || document(folder, &[]).ok().filter(&condition);
     wait::until_some(what, SOON * 2, probe).unwrap()
@@ -62,7 +64,7 @@ fn to_main(sandbox: &Sandbox, more: &str) -> String {
     format!("{more}[slurm]\nconf = \"{conf}\"\n[[carbon]]\nname = \"main\"\naddress = \"{address}\"\n")
 }
 
-/// The line about a subject, without its mark, and its mark.
+/// The mark at the beginning of the line about a subject, and the rest of the line.
 fn line(said: &str, subject: &str) -> (char, String) {
     let found = said.lines().find(|line| line.chars().skip(2).collect::<String>().starts_with(subject));
     let found = found.unwrap_or_else(|| panic!("no {subject} in {said}"));
@@ -111,12 +113,18 @@ fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
     assert!(line(&said.stdout, "main").1.starts_with("connected since 20"), "{}", said.stdout);
     assert!(line(&said.stdout, "last tick").1.contains("one every 1 s"), "{}", said.stdout);
     assert!(said.stdout.lines().all(|line| line.starts_with('✓')), "{}", said.stdout);
-    // Every text begins in the same column.
+    // All texts begin in the same column.
     let column = said.stdout.lines().next().unwrap().find("0.").unwrap();
     for line in said.stdout.lines() {
         let (before, text) = line.split_at(column);
         assert!(before.ends_with("  ") && !text.starts_with(' '), "{}", said.stdout);
     }
+    // On a terminal the marks are green, and nothing else differs.
+    let mut command = sandbox::command(sandbox.folder.path(), &slurm_graphite().unwrap());
+    command.arg("status").env("RUNTIME_DIRECTORY", runtime(&sandbox.folder));
+    let shown = Terminal::open().unwrap().output(command).unwrap();
+    assert!(shown.lines().all(|line| line.starts_with("\x1b[32m✓\x1b[m ")), "{shown:?}");
+    assert_eq!(shown.matches('\x1b').count(), 2 * shown.lines().count(), "{shown:?}");
     daemon.stop().unwrap();
     assert_eq!(status(&sandbox.folder, &[]).unwrap().code, NO_DAEMON);
 }
@@ -159,7 +167,7 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     let since = main["since"].as_i64().unwrap();
     assert!((now - 60..=now).contains(&since), "{told}");
     assert!(main["oldest_due"].as_i64().unwrap() <= now - 4, "{told}");
-    // Of the defaults, over a hundred points each.
+    // The default collectors have over a hundred points.
     assert!(main["points_due"].as_u64() > Some(500), "{told}");
     let said = status(&sandbox.folder, &["--max-age", "2s"]).unwrap();
     let (mark, text) = line(&said.stdout, "main");
@@ -176,7 +184,7 @@ fn a_carbon_that_is_away_is_told_with_what_is_kept_for_it_and_since_when() {
     assert!(told["destinations"][0]["since"].as_i64().unwrap() > since, "{told}");
 }
 
-/// A health check that hangs with what it looks at is none.
+/// A health check is useless if it hangs together with the daemon.
 #[test]
 fn a_daemon_that_is_stopped_is_told_within_seconds_and_is_found_again_when_it_goes_on() {
     let folder = Folder::new().unwrap();
@@ -197,7 +205,7 @@ fn a_daemon_that_is_stopped_is_told_within_seconds_and_is_found_again_when_it_go
     assert!(daemon.stop().unwrap().status.success());
 }
 
-/// An interval that is far longer than --max-age looks like a daemon that ticks no more.
+/// With an interval much longer than --max-age, a daemon would seem to have stopped ticking.
 #[test]
 fn ticks_that_have_ended_are_a_problem_although_the_daemon_answers() {
     let folder = Folder::new().unwrap();
@@ -250,7 +258,7 @@ fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemo
     daemon.start().unwrap();
     let pid = daemon.pid().unwrap();
     until(&folder, "the next daemon", |told| told["pid"] == pid);
-    // And without the folder the daemon runs all the same.
+    // The daemon runs even without the folder.
     daemon.stop().unwrap();
     fs::remove_dir_all(runtime(&folder)).unwrap();
     daemon.start().unwrap();
@@ -258,7 +266,7 @@ fn the_socket_of_a_daemon_that_was_killed_says_that_none_runs_and_the_next_daemo
     assert!(daemon.stop().unwrap().status.success());
 }
 
-/// Two daemons of one host, such as for two clusters: a memory queue has no lock that would keep them apart.
+/// Two daemons on one host, for example for two clusters: a memory queue has no lock that would prevent that.
 #[test]
 fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
     let folder = Folder::new().unwrap();
@@ -277,7 +285,7 @@ fn a_second_daemon_in_the_same_folder_leaves_the_socket_to_the_first() {
     first.stop().unwrap();
 }
 
-/// Anyone who monitors a host is seldom root, and the unit's UMask would shut him out.
+/// A user who monitors a host is seldom root, and the unit's UMask would deny access.
 #[test]
 fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
     let folder = Folder::new().unwrap();
@@ -286,7 +294,7 @@ fn every_user_of_the_host_may_ask_and_the_socket_s_mode_says_so() {
     let socket = runtime(&folder).join("status.sock");
     assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o666);
     let socket = socket.display().to_string();
-    // Only root can be somebody else.
+    // Only root can act as another user.
     if !rustix::process::getuid().is_root() {
         return;
     }

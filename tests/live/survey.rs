@@ -1,5 +1,5 @@
-//! The expensive replies, from imitated readers: slow, overloaded and secretive slurmctlds. Whatever happens, the
-//! statistics have a point in every second ([`Daemon::check_ticks`]).
+//! The expensive replies, from imitated readers: slurmctlds that are slow, overloaded or hide something. Whatever
+//! happens, the statistics have a point in every second ([`Daemon::check_ticks`]).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ const JOBS: &str = "cluster.slurm_jobs.";
 const EVERY_2_S: &str = "[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n";
 const NO_CAP: &str =
     "[collectors]\nmax_duty = \"100%\"\n[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n";
-/// The patience with a busy machine: no promise, and nothing waits for it.
+/// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
 const SOON: Duration = Duration::from_secs(20);
 
 fn queue() -> Reading {
@@ -32,7 +32,7 @@ fn daemon(folder: &Folder, collectors: &str, jobs: &str) -> Daemon {
     Daemon::start_surveying(folder, &reader.toml(), collectors).unwrap()
 }
 
-/// A queue in which nothing changes, and that notes what it is asked.
+/// A job queue in which nothing changes; the reader records what it is asked.
 fn logging(log: &Path) -> Result<String> {
     let unchanged = Reading { reply: Some(Reply::Unchanged), ..queue() };
     Ok(format!(
@@ -53,7 +53,7 @@ fn a_job_dump_that_takes_long_costs_the_statistics_no_slot_and_comes_seldom() {
     daemon.check_ticks().unwrap();
     let recorded = daemon.recorded().unwrap();
     assert!(recorded.own("slurmctld_up").values().all(|&up| up > 0.5));
-    // 3 s at 5 % come once a minute, and the answer came after its slot.
+    // 3 s at 5 % means once a minute, and the answer came after its slot.
     let last = |leaf: &str| recorded.reply("jobs", leaf).last_key_value().map(|(_, &value)| value);
     assert_eq!(last("readings_ok"), Some(1.0));
     assert_eq!(last("readings_late"), Some(1.0));
@@ -62,7 +62,7 @@ fn a_job_dump_that_takes_long_costs_the_statistics_no_slot_and_comes_seldom() {
     daemon.stop().unwrap();
 }
 
-/// slurmctld may still be at work on the dump that nobody waits for any more.
+/// slurmctld may still be working on the dump that nobody waits for any more.
 #[test]
 fn a_reader_that_is_killed_over_the_job_dump_has_cost_slurmctld_its_time() {
     let folder = Folder::new().unwrap();
@@ -150,7 +150,7 @@ fn a_reader_that_dies_of_the_job_dump_takes_nothing_else_with_it() {
     daemon.stop().unwrap();
 }
 
-/// Whether a controller lives is of interest just when slurmctld answers nothing.
+/// Whether a controller is up matters most when slurmctld does not answer.
 #[test]
 fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
     let folder = Folder::new().unwrap();
@@ -173,7 +173,7 @@ fn controllers_are_asked_also_while_slurmctld_is_busy_or_away() {
     daemon.stop().unwrap();
 }
 
-/// A ping waits for MessageTimeout, longer than a slot here.
+/// A ping waits for MessageTimeout, which is longer than a slot here.
 #[test]
 fn a_backup_that_hangs_holds_up_nothing_else() {
     let folder = Folder::new().unwrap();
@@ -209,7 +209,7 @@ fn another_clusters_queue_is_not_published_under_this_ones_name() {
     daemon.stop().unwrap();
 }
 
-/// Each by itself would be half of a job dump thrown away.
+/// With separate requests, half of each job dump would be thrown away.
 #[test]
 fn a_reply_is_asked_for_with_all_that_any_collector_wants_and_held_against_the_last() {
     let folder = Folder::new().unwrap();
@@ -263,7 +263,7 @@ fn a_reading_that_a_reload_cuts_short_is_not_called_failed() {
     let reader = Imitation::new(&folder, "reader", body).unwrap();
     let mut daemon = Daemon::start(&folder, &reader.toml()).unwrap();
     daemon.ticks(3).unwrap();
-    // In the middle of a reading, which begins with a second and takes 0.6 s.
+    // In the middle of a reading, which begins at a full second and takes 0.6 s.
     wait::until("a reading under way", SOON, || (0.1..0.3).contains(&now().fract())).unwrap();
     reload(&folder, &mut daemon, |text| text.replace("[slurm]\n", "[slurm]\ntimeout = \"29s\"\n"));
     daemon.ticks(3).unwrap();
@@ -276,7 +276,7 @@ fn a_reading_that_a_reload_cuts_short_is_not_called_failed() {
     daemon.stop().unwrap();
 }
 
-/// A FIFO gives nothing until somebody writes to it.
+/// A FIFO returns nothing until somebody writes to it.
 #[test]
 fn a_memory_whose_disk_hangs_costs_no_tick() {
     let folder = Folder::new().unwrap();
@@ -299,7 +299,7 @@ fn a_memory_whose_disk_hangs_costs_no_tick() {
     daemon.stop().unwrap();
 }
 
-/// Changes the configuration, and waits until that is in use.
+/// Changes the configuration, and waits until the change is in use.
 fn reload(folder: &Folder, daemon: &mut Daemon, change: impl Fn(String) -> String) {
     let file = folder.path().join("daemon.toml");
     let text = std::fs::read_to_string(&file).unwrap();

@@ -1,5 +1,5 @@
-//! Every point under its path in one Carbon, and under its name with tags in another and in VictoriaMetrics: the same points, and the
-//! names that docs/metrics.md gives them.
+//! Every point is stored under its path in one Carbon, and under its name with tags in another Carbon and in
+//! VictoriaMetrics. All three have the same points, with the names from docs/metrics.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
         let files = sandbox.carbon.paths().into_keys();
         files.map(|path| Ok((names.of(&path)?, sandbox.carbon.series(&path)?.points))).collect()
     };
-    // A daemon that has ended, with every tick read: what its receivers have not stored yet they soon will.
+    // The daemon has ended and every tick was read; the receivers will soon have stored what they have not stored yet.
     let mut seen = (BTreeMap::new(), BTreeMap::new());
     let is_same = || {
         seen = (expected().unwrap(), rendered(&web));
@@ -82,7 +82,8 @@ fn each_point_is_under_its_path_and_under_its_name_with_tags() {
     assert_eq!(selected("'name=slurm_partitions.state.nodes','partition=~.*','state=idle'"), 1);
 }
 
-/// Some ticks, until graphite-web knows all series, and the daemon's end, at which it says that each of the three has read everything.
+/// Runs for a few ticks, until graphite-web knows all series. When the daemon ends, it must report that each of the
+/// three has read everything.
 fn collect(
     sandbox: &Sandbox,
     carbon: &Carbon,
@@ -116,7 +117,7 @@ fn collect(
     Ok(())
 }
 
-/// Our own rules, with less to keep: a series that none of them fits gets Carbon's default, a point a minute.
+/// Our own rules with shorter retention. A series that matches none of them gets Carbon's default, one point a minute.
 fn schemas(folder: &Folder) -> Result<String> {
     let printed =
         Invocation::new(folder, &["storage-schemas", "--prefix", "cluster.{cluster}"])?.finish()?.stdout;
@@ -138,7 +139,7 @@ fn rendered(web: &GraphiteWeb) -> BTreeMap<String, Points> {
         .collect()
 }
 
-/// JSON may change a number's last digit, and VictoriaMetrics keeps about twelve.
+/// JSON may change a number's last digit, and VictoriaMetrics keeps about twelve digits.
 fn is_equal(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Points>) -> bool {
     expected.keys().eq(found.keys())
         && expected.values().zip(found.values()).all(|(one, other)| are_equal(one, other))
@@ -162,7 +163,7 @@ fn difference(expected: &BTreeMap<String, Points>, found: &BTreeMap<String, Poin
     )
 }
 
-/// Paths and names as docs/metrics.md has them, with what varies in angle brackets.
+/// Paths and names as in docs/metrics.md, with placeholders in angle brackets.
 struct Names(Vec<(Vec<String>, String)>);
 
 impl Names {

@@ -1,7 +1,8 @@
 //! A Slurm cluster with accounting: slurmdbd, a MariaDB that listens only on a socket in the folder, accounts, users,
 //! and a second node.
 //!
-//! slurmdbd knows a second cluster, [`OTHER`], of which no program runs: a test fills its tables with [`Accounting::sql`].
+//! slurmdbd knows a second cluster, [`OTHER`], which has no running programs: a test fills its tables with
+//! [`Accounting::sql`].
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -15,30 +16,31 @@ use crate::{CPUS, Folder, Process, Slurm, find_program, free_port, proc, program
 /// The cluster of slurm.conf.
 pub const CLUSTER: &str = "sandbox";
 
-/// The other cluster that slurmdbd serves.
+/// The other cluster in slurmdbd.
 pub const OTHER: &str = "other";
 
-/// The accounts; each user may use each of them, and uses the first one unless a job says otherwise.
+/// The accounts. Every user may use both; a job that names none uses the first.
 pub const ACCOUNTS: [&str; 2] = ["physics", "chemistry"];
 
-/// A QOS next to `normal`, which every user may use.
+/// A QOS in addition to `normal`; every user may use it.
 pub const QOS: &str = "urgent";
 
-/// Users of Debian's own, with their ids, who may submit jobs where the sandbox runs as root ([`Slurm::run_as`]). The user who
-/// runs the sandbox may too.
+/// Users of every Debian, with their ids, who may submit jobs if the sandbox runs as root ([`Slurm::run_as`]). The user
+/// who runs the sandbox may too.
 pub const USERS: [(&str, u32); 2] = [("games", 5), ("mail", 8)];
 
 /// The nodes. Each has [`crate::CPUS`] CPUs and two GPUs.
 pub const NODES: [&str; 2] = ["c1", "c2"];
 
-/// The cluster, its slurmdbd and its database. Each program can be stopped, killed, frozen and started again by itself.
+/// The cluster, its slurmdbd and its database. Each program can be stopped, killed, frozen and started again on its
+/// own.
 #[derive(Debug)]
 pub struct Accounting {
     /// munged, slurmctld and the slurmd of the first node.
     pub slurm: Slurm,
     /// The slurmd of the second node.
     pub second_slurmd: Process,
-    /// Answers sacct and sacctmgr, and takes what slurmctld tells.
+    /// Answers sacct and sacctmgr, and stores what slurmctld sends.
     pub slurmdbd: Process,
     /// slurmdbd's database.
     pub mariadbd: Process,
@@ -46,18 +48,18 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// Starts everything and waits until both nodes can take jobs.
+    /// Starts everything and waits until both nodes can run jobs.
     ///
     /// # Errors
-    /// A program is missing, or does not come up.
+    /// A program is missing or does not start.
     pub fn start(folder: &Folder) -> Result<Self> {
         Self::start_with(folder, "", "")
     }
 
-    /// The same with further lines in slurm.conf and in slurmdbd.conf.
+    /// The same with additional lines in slurm.conf and in slurmdbd.conf.
     ///
     /// # Errors
-    /// As [`Accounting::start`].
+    /// As for [`Accounting::start`].
     pub fn start_with(folder: &Folder, slurm_conf: &str, slurmdbd_conf: &str) -> Result<Self> {
         let mut slurm = Slurm::new(folder)?;
         let path = folder.path();
@@ -85,7 +87,7 @@ impl Accounting {
         self.second_slurmd.wait_ready()
     }
 
-    /// Clusters, accounts and users, before slurmctld registers its own.
+    /// Adds clusters, accounts and users, before slurmctld registers its own.
     fn fill(&self) -> Result<()> {
         let me = self.slurm.run("id", &["-un"])?;
         let mut users = vec![me.trim()];
@@ -105,11 +107,11 @@ impl Accounting {
         Ok(())
     }
 
-    /// What MariaDB answers to these statements, as root of the database: a line for each row, columns separated by tabs, no
-    /// heading. slurmdbd's tables are in `slurm_acct_db`.
+    /// Executes these statements in MariaDB as the database's root. Returns a line for each row, with columns separated
+    /// by tabs and no heading. slurmdbd's tables are in `slurm_acct_db`.
     ///
     /// # Errors
-    /// MariaDB does not run, or refuses: with its message.
+    /// MariaDB does not run, or refuses; the error has its message.
     pub fn sql(&self, statements: &str) -> Result<String> {
         sql(&self.folder, statements)
     }
@@ -125,9 +127,9 @@ pub(crate) fn sql(folder: &Path, statements: &str) -> Result<String> {
     programs::output(command, ["--no-defaults", "--user=root", &socket, "-N", "-B", "-e", statements])
 }
 
-/// slurmdbd on this port, not started.
+/// slurmdbd on this port, not started yet.
 pub(crate) fn slurmdbd(folder: &Folder, slurm: &Slurm, port: u16, conf: &str) -> Result<Process> {
-    // slurmdbd takes no number for its user.
+    // slurmdbd.conf needs the user's name, not the number.
     let user = slurm.run("id", &["-un"])?;
     write_slurmdbd_conf(folder.path(), port, &format!("SlurmUser={user}{conf}"))?;
     let answers = slurm.question("sacctmgr", &["-n", "show", "cluster"]);
@@ -142,8 +144,8 @@ fn socket(folder: &Path) -> PathBuf {
     folder.join("db/sock")
 }
 
-/// Nothing is synced: what is committed survives a SIGKILL of MariaDB, and nobody cuts the power. Without it the start takes ten times as
-/// long.
+/// Nothing is synced to disk: commits survive a SIGKILL of MariaDB, and nobody cuts the power. Otherwise the start
+/// would take ten times as long.
 const SMALL: [&str; 5] = [
     "--innodb-flush-method=nosync",
     "--innodb-doublewrite=0",
@@ -152,7 +154,7 @@ const SMALL: [&str; 5] = [
     "--innodb-undo-tablespaces=0",
 ];
 
-/// A MariaDB of this machine, whatever Slurm the sandbox runs.
+/// This machine's MariaDB, whichever Slurm the sandbox runs.
 pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
     let path = folder.path().join("db");
     fs::create_dir(&path)?;
@@ -172,7 +174,7 @@ pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
         format!("--pid-file={}", path.join("pid").display()),
         "--skip-networking".to_owned(),
         "--innodb-buffer-pool-size=64M".to_owned(),
-        // To the kernel with each commit, to the disk once a second.
+        // Written to the kernel at each commit, and to the disk once a second.
         "--innodb-flush-log-at-trx-commit=2".to_owned(),
     ];
     let mut mariadbd =
@@ -183,7 +185,7 @@ pub(crate) fn mariadbd(folder: &Folder) -> Result<Process> {
     Ok(mariadbd.ready(move || std::os::unix::net::UnixStream::connect(&at).is_ok()))
 }
 
-/// Changes the sandbox's slurm.conf.
+/// Adds accounting and the nodes to the sandbox's slurm.conf.
 fn configure(folder: &Path, conf: &Path, dbd_port: u16, node_ports: [u16; 2], more: &str) -> Result<()> {
     let path = folder.display();
     let kept = fs::read_to_string(conf)?;

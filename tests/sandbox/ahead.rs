@@ -1,4 +1,4 @@
-//! A daemon whose wall clock can be set without changing the host's, by a preloaded library.
+//! A daemon whose wall clock a preloaded library can set without changing the host's.
 //!
 //! Neither a time namespace nor a process without privileges can set CLOCK_REALTIME.
 
@@ -34,18 +34,18 @@ impl Ahead {
         Ok(Self { library, file })
     }
 
-    /// The process, not started yet, under this clock.
+    /// Puts the process, which is not started yet, under this clock.
     #[must_use]
     pub fn over(&self, process: Process) -> Process {
         process.env("LD_PRELOAD", path(&self.library)).env("CLOCK_AHEAD", path(&self.file))
     }
 
-    /// Sets it ahead of the host's by so many seconds.
+    /// Sets it this many seconds ahead of the host's.
     ///
     /// # Errors
     /// The folder cannot be written to.
     pub fn set(&self, seconds: u64) -> Result<()> {
-        // Never seen half written.
+        // So that it is never seen half written.
         let fresh = self.file.with_extension("new");
         fs::write(&fresh, format!("{seconds}\n"))?;
         Ok(fs::rename(fresh, &self.file)?)

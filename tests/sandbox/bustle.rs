@@ -1,5 +1,5 @@
 //! A small cluster's working day in minutes: waves of jobs, some that fail, some that are cancelled, wide ones for
-//! backfill, and users who run squeue too often. It makes every curve move.
+//! backfill, and users who run squeue too often. Every curve moves.
 
 use std::f64::consts::TAU;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::{CPUS, Slurm};
 
-/// What was submitted and may still be cancelled.
+/// Jobs that were submitted and may still be cancelled.
 #[derive(Debug, Default)]
 pub struct Bustle {
     wide: Vec<u32>,
@@ -18,7 +18,7 @@ pub struct Bustle {
 const WAVE: f64 = 75.0;
 
 impl Bustle {
-    /// Does what belongs to a second, counted from the beginning.
+    /// Does the work of one second, counted from the beginning.
     ///
     /// # Errors
     /// One of Slurm's commands failed.
@@ -38,7 +38,7 @@ impl Bustle {
             }
             7 => drop(slurm.submit(&["--wrap", "exit 3"])?),
             13 => {
-                // It may have started or ended by now, which is all the same.
+                // It may have started or ended by now, which does not matter.
                 let _gone = self.wide.pop().map(|job| slurm.run("scancel", &[&job.to_string()]));
             }
             _ => {}
@@ -55,7 +55,7 @@ impl Bustle {
     }
 }
 
-/// Where root may lend them its hands, several users ask.
+/// If the sandbox runs as root, several users ask.
 fn ask(slurm: &Slurm, who: u32, command: &str) -> Result<()> {
     const USERS: [&str; 4] = ["games", "news", "backup", "nobody"];
     let user = USERS.iter().cycle().nth(usize::try_from(who)?).copied().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! carbon-cache with a whisper tree of its own.
+//! carbon-cache with its own whisper tree.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,14 +17,14 @@ pub enum Limits {
     AsShipped,
     /// A cache of 100 points, written at 10 series a second, with flow control.
     Tight,
-    /// One series a second: what comes stays in memory.
+    /// One series a second: points stay in memory.
     Slow,
-    /// A cache of 30,000 points, written at 4 series a second, with flow control: it stops reading before it must throw away
-    /// what it has read.
+    /// A cache of 30,000 points, written at 4 series a second, with flow control: it stops reading before it would have
+    /// to discard points.
     Full,
 }
 
-/// What a Carbon can be told.
+/// Options of a Carbon.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The text of storage-schemas.conf.
@@ -33,12 +33,12 @@ pub struct Options {
     pub aggregation: String,
     /// How much it does at a time.
     pub limits: Limits,
-    /// The port of the graphite-web that it announces series with tags to.
+    /// The port of the graphite-web to which it announces series with tags.
     pub graphite_web: Option<u16>,
 }
 
 impl Default for Options {
-    /// A point a second, kept for an hour.
+    /// One point a second, kept for an hour.
     fn default() -> Self {
         Self {
             schemas: "[everything]\npattern = .*\nretentions = 1s:1h\n".to_owned(),
@@ -49,7 +49,7 @@ impl Default for Options {
     }
 }
 
-/// A carbon-cache; a folder may have several under different names.
+/// A carbon-cache; a folder may have several with different names.
 #[derive(Debug)]
 pub struct Carbon {
     /// The daemon itself.
@@ -58,21 +58,21 @@ pub struct Carbon {
     pub line_port: u16,
     /// The port of the pickle protocol.
     pub pickle_port: u16,
-    /// The port that graphite-web asks.
+    /// The port for graphite-web's queries.
     pub query_port: u16,
-    /// The port of the graphite-web that it announces series with tags to.
+    /// The port of the graphite-web to which it announces series with tags.
     pub(crate) graphite_web: Option<u16>,
     whisper: PathBuf,
 }
 
-/// Where carbon-cache is started from.
+/// Starts carbon-cache, here or in a namespace.
 type Start<'a> = &'a dyn Fn(&Path) -> Result<Process>;
 
 impl Carbon {
     /// Starts a Carbon and waits until it listens.
     ///
     /// # Errors
-    /// It is not installed or does not come up.
+    /// It is not installed or does not start.
     pub fn start(folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let mut carbon = Self::spawn(folder, name, options)?;
         carbon.process.wait_ready()?;
@@ -89,7 +89,7 @@ impl Carbon {
         Ok(carbon)
     }
 
-    /// Writes the configuration and starts nothing; the ports are known.
+    /// Writes the configuration and chooses the ports, but starts nothing.
     ///
     /// # Errors
     /// It is not installed.
@@ -99,10 +99,10 @@ impl Carbon {
         Self::from(folder, name, options, &start, ports, proc::listening)
     }
 
-    /// The same, in a network of its own, on Carbon's usual ports.
+    /// The same in a separate network, on Carbon's usual ports.
     ///
     /// # Errors
-    /// As [`Carbon::new`].
+    /// As for [`Carbon::new`].
     pub fn within(space: &Space, folder: &Folder, name: &str, options: &Options) -> Result<Self> {
         let start = |program: &Path| space.process(folder, name, program, true);
         Self::from(folder, name, options, &start, [2003, 2004, 7002], space.listening())
@@ -135,7 +135,7 @@ impl Carbon {
         Ok(Self { process, line_port, pickle_port, query_port, graphite_web, whisper })
     }
 
-    /// Other limits from its next start on.
+    /// Changes the limits, from its next start on.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -145,7 +145,7 @@ impl Carbon {
         Ok(fs::write(home.join("carbon.conf"), carbon_conf(home, ports, limits, self.graphite_web))?)
     }
 
-    /// Removes all that it has stored, as a new disk would.
+    /// Removes everything it has stored, as a new disk would.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -160,10 +160,10 @@ impl Carbon {
         format!("127.0.0.1:{}", self.pickle_port)
     }
 
-    /// What whisper holds of one metric path, in its finest archive.
+    /// The points of one metric path in whisper's finest archive.
     ///
     /// # Errors
-    /// There is no such file, or it is not whisper's.
+    /// There is no such file, or it is not a whisper file.
     pub fn series(&self, path: &str) -> Result<Series> {
         Series::read(&self.file(path))
     }
@@ -174,13 +174,13 @@ impl Carbon {
         &self.whisper
     }
 
-    /// The file of a metric path, there or not.
+    /// The file of a metric path, whether or not it exists.
     #[must_use]
     pub fn file(&self, path: &str) -> PathBuf {
         self.whisper.join(format!("{}.wsp", path.replace('.', "/")))
     }
 
-    /// All metric paths that have a file, with the file, in order.
+    /// All metric paths that have a file, with the file, sorted.
     #[must_use]
     pub fn paths(&self) -> BTreeMap<String, PathBuf> {
         let mut found = BTreeMap::new();
@@ -216,12 +216,12 @@ fn carbon_conf(
     let home = home.display();
     let tags = graphite_web.map_or_else(
         || "ENABLE_TAGS = False".to_owned(),
-        // A request that takes longer than 5 s is given up, and its series are announced again with a later point.
+        // After 5 s it gives a request up and announces the series again with a later point.
         |port| {
             format!("ENABLE_TAGS = True\nGRAPHITE_URL = http://127.0.0.1:{port}\nTAG_BATCH_SIZE = 20\nTAG_UPDATE_INTERVAL = 11")
         },
     );
-    // Its own metrics would lie among those of a test; tags would be sent to a graphite-web on port 80.
+    // Otherwise its own metrics would be among those of a test, and tags would be sent to a graphite-web on port 80.
     format!(
         "\
 [cache]

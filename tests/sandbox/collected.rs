@@ -1,8 +1,8 @@
 //! What a daemon collected according to its own record, compared with whisper.
 //!
-//! The record is the daemon's log at level trace, in JSON: "tick collected" with all its points before they enter the
-//! queue, "tick kept" when they are safe there. A datapoint counts only when both lines are there, because a SIGKILL
-//! between them may lose it. It knows nothing about how the queue works.
+//! The record is the daemon's log at level trace, in JSON: "tick collected" with all points of a tick before they enter
+//! the queue, and "tick kept" when they are safe there. A datapoint counts only if both lines are there, because a
+//! SIGKILL between them may lose it. Nothing here knows how the queue works.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,12 +24,12 @@ pub struct Collected {
     log: PathBuf,
     offset: u64,
     ticks: BTreeMap<u64, Tick>,
-    /// The timestamp that was collected last; the clock may have been set back since the highest.
+    /// The timestamp that was collected last. It may not be the highest, because the clock may have been set back.
     newest: Option<u64>,
     entries: Vec<Entry>,
 }
 
-/// One timestamp: a tick, and the surveys that were asked for with it, each a batch.
+/// One timestamp: a tick, and the surveys that it began, with a batch each.
 #[derive(Debug, Default)]
 struct Tick {
     points: Points,
@@ -44,11 +44,11 @@ pub struct Findings {
     pub ticks: usize,
     /// The first and the last of them.
     pub span: Option<(u64, u64)>,
-    /// Datapoints that were looked for.
+    /// Datapoints that were checked.
     pub checked: u64,
-    /// Datapoints that are not there: by timestamp, the paths.
+    /// Datapoints that are missing: paths by timestamp.
     pub lost: BTreeMap<u64, Vec<String>>,
-    /// Slots with a value that was never collected for them, in words.
+    /// Slots with a value that was never collected for them, as text.
     pub wrong: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl Collected {
         Self { log: log.to_owned(), offset: 0, ticks: BTreeMap::new(), newest: None, entries: Vec::new() }
     }
 
-    /// Reads what has been added.
+    /// Reads what has been added to the log.
     ///
     /// # Errors
     /// The log cannot be read, or one timestamp was collected twice.
@@ -87,9 +87,9 @@ impl Collected {
             }
             return Ok(());
         }
-        // Cut short by a SIGKILL: it says nothing.
+        // Cut off by a SIGKILL, so it says nothing.
         let Ok(value) = serde_json::from_str::<Value>(line) else { return Ok(()) };
-        // The entry has two of them: its moment, and, last, the tick's.
+        // The entry has two timestamps: its own and, last, the tick's.
         let timestamp =
             value.get("timestamp").and_then(Value::as_u64).context("a tick without its timestamp")?;
         if kept {
@@ -113,7 +113,7 @@ impl Collected {
         counted.map(|(&at, tick)| (at, &tick.points))
     }
 
-    /// Whether exactly this was collected, whether or not it counts.
+    /// Whether exactly this value was collected, whether or not its tick counts.
     #[must_use]
     pub fn is_collected(&self, timestamp: u64, path: &str, value: f64) -> bool {
         let collected = self.ticks.get(&timestamp).and_then(|tick| tick.points.get(path));
@@ -126,37 +126,38 @@ impl Collected {
         self.counted().last().map(|(at, _)| at)
     }
 
-    /// The newest collected value of the one path that ends so.
+    /// The newest collected value of the only path that ends like this.
     #[must_use]
     pub fn last(&self, end: &str) -> Option<f64> {
         let tick = self.ticks.get(&self.newest?)?;
         tick.points.iter().find(|(path, _)| path.ends_with(end)).map(|(_, &value)| value)
     }
 
-    /// The log's other entries, from debug upwards.
+    /// The log's other entries, from level debug upwards.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Whether the log has said these words after `since`.
+    /// Whether the log contains these words after `since`.
     #[must_use]
     pub fn said(&self, since: f64, words: &str) -> bool {
         self.entries.iter().any(|entry| entry.at > since && entry.line.contains(words))
     }
 
-    /// Compares all that was collected with what these Carbons have together. The daemon may live on meanwhile: what is
-    /// looked for is what the record had before the files were read, and what is found must be in it afterwards.
+    /// Compares everything that was collected with what these Carbons have together. The daemon may keep running: every
+    /// point that the record had before the files were read must be in them, and every point in the files must be in
+    /// the record afterwards.
     ///
     /// # Errors
-    /// As [`Collected::look`].
+    /// As for [`Collected::look`].
     pub fn compare(&mut self, carbons: &[&Carbon]) -> Result<Findings> {
         let due: Vec<u64> = self.counted().map(|(at, _)| at).collect();
         let span = due.first().copied().zip(due.last().copied());
         let mut findings = Findings { span, ..Findings::default() };
         let mut stored = BTreeMap::new();
         for (path, file) in carbons.iter().flat_map(|carbon| carbon.paths()) {
-            // One that is just being made has no header yet.
+            // A file that is just being created has no header yet.
             let Ok(series) = Series::read(&file) else { continue };
             if stored.insert(path.clone(), series).is_some() {
                 findings.wrong.push(format!("{path} is in two places"));
@@ -191,10 +192,10 @@ impl Findings {
         self.lost.values().map(Vec::len).sum()
     }
 
-    /// Itself, where nothing is lost or wrong.
+    /// Returns itself if nothing is lost or wrong.
     ///
     /// # Errors
-    /// Something is.
+    /// Something is lost or wrong.
     pub fn clean(self) -> Result<Self> {
         ensure!(self.missing() == 0 && self.wrong.is_empty() && self.checked > 0, "{self}");
         Ok(self)
@@ -216,7 +217,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// `path value timestamp`, without the timestamp.
+/// The path and value of `path value timestamp`.
 fn point(line: &str) -> Option<(String, f64)> {
     let mut words = line.split(' ');
     Some((words.next()?.to_owned(), words.next()?.parse().ok()?))

@@ -1,7 +1,7 @@
-//! A daemon under observation: one tick a second, everything that it sends is recorded, and its log is read entry by
-//! entry.
+//! A daemon under observation: it ticks once a second, everything that it sends is recorded, and its log is read entry
+//! by entry.
 //!
-//! What must hold whatever happens to the daemon's surroundings is checked here: [`Daemon::check_ticks`].
+//! [`Daemon::check_ticks`] checks what must be true whatever happens around the daemon.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{Entry, Folder, Manner, Process, Recorded, Sink, log, proc, slurm_graphite, wait};
 
-/// The time that a loaded machine may take for what takes none.
+/// Time that a loaded machine may need for something that normally takes none.
 const SLACK: f64 = 0.5;
 
 /// Unix time, in seconds.
@@ -23,14 +23,14 @@ pub fn now() -> f64 {
 /// Starts `slurm-graphite run` at one tick a second with this configuration, and with a log for [`log::entries`].
 ///
 /// # Errors
-/// There is no `slurm-graphite`.
+/// `slurm-graphite` is not built.
 pub fn spawn_daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
     let mut process = daemon(folder, name, toml)?;
     process.spawn()?;
     Ok(process)
 }
 
-/// The same, not started.
+/// The same, but not started.
 fn daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {
     let file = folder.path().join(format!("{name}.toml"));
     fs::write(&file, toml)?;
@@ -48,7 +48,7 @@ pub struct Daemon {
     sink: Sink,
     recorded: Recorded,
     looked: Option<Instant>,
-    /// How many readers it may have: a second one for expensive replies.
+    /// The most readers it may have: a second one is for expensive replies.
     most_readers: usize,
 }
 
@@ -56,16 +56,16 @@ impl Daemon {
     /// Starts one; `slurm` is the `[slurm]` table of its configuration.
     ///
     /// # Errors
-    /// There is no `slurm-graphite`.
+    /// `slurm-graphite` is not built.
     pub fn start(folder: &Folder, slurm: &str) -> Result<Self> {
         Self::start_with(folder, slurm, "", 1)
     }
 
-    /// One that collects more; `collectors` are the `[collectors]` tables of its configuration, for which it has a
-    /// second reader.
+    /// Starts one that collects more: `collectors` are the `[collectors]` tables of its configuration, for which it has
+    /// a second reader.
     ///
     /// # Errors
-    /// There is no `slurm-graphite`.
+    /// `slurm-graphite` is not built.
     pub fn start_surveying(folder: &Folder, slurm: &str, collectors: &str) -> Result<Self> {
         Self::start_with(folder, slurm, collectors, 2)
     }
@@ -81,7 +81,7 @@ impl Daemon {
     /// Everything sent so far.
     ///
     /// # Errors
-    /// The daemon has ended, or has more than one reader or a reader with more than one call under way.
+    /// The daemon has ended, has too many readers, or has a reader with more than one call under way.
     pub fn recorded(&mut self) -> Result<&Recorded> {
         let Some(pid) = self.process.pid() else { bail!("the daemon has ended") };
         if self.looked.is_none_or(|looked| looked.elapsed() > Duration::from_millis(100)) {
@@ -92,7 +92,7 @@ impl Daemon {
                 readers.len() <= most || self::readers(pid).len() <= most,
                 "too many readers: {readers:?}"
             );
-            // So may a connection that another has just replaced.
+            // So may a connection that was just replaced.
             let connections = || readers.iter().copied().map(proc::connections).max().unwrap_or(0);
             ensure!(connections() < 2 || connections() < 2, "two calls of one reader are under way at once");
             self.looked = Some(Instant::now());
@@ -101,10 +101,10 @@ impl Daemon {
         Ok(&self.recorded)
     }
 
-    /// Waits for something in what is sent.
+    /// Waits until `look` finds something in what was sent.
     ///
     /// # Errors
-    /// As [`Daemon::recorded`], or it does not come within `limit`.
+    /// As for [`Daemon::recorded`], or it does not come within `limit`.
     pub fn until<T>(
         &mut self,
         what: &str,
@@ -121,7 +121,7 @@ impl Daemon {
     /// Waits until `count` more ticks have been sent.
     ///
     /// # Errors
-    /// As [`Daemon::until`].
+    /// As for [`Daemon::until`].
     pub fn ticks(&mut self, count: usize) -> Result<()> {
         let before = self.recorded()?.own("ticks_run").len();
         let limit = Duration::from_secs(count as u64 + 5);
@@ -134,7 +134,7 @@ impl Daemon {
     /// returns its timestamp.
     ///
     /// # Errors
-    /// As [`Daemon::until`].
+    /// As for [`Daemon::until`].
     pub fn tick_with(&mut self, up: bool, since: f64, limit: Duration) -> Result<u64> {
         self.until(&format!("a tick with slurmctld_up {up}"), limit, |recorded| {
             let mut ticks = recorded.own("slurmctld_up").into_iter();
@@ -142,12 +142,12 @@ impl Daemon {
         })
     }
 
-    /// Waits for the first reading after `back`, when whatever was broken is whole again. It must come within an
-    /// interval and `backoff` seconds, counted from when the call that was then under way ended. Returns the
+    /// Waits for the first reading after `back`, the time when the fault was repaired. It must come within an interval
+    /// plus `backoff` seconds, counted from the end of the call that was under way at that time. Returns how many
     /// seconds it took.
     ///
     /// # Errors
-    /// As [`Daemon::until`], or it took longer.
+    /// As for [`Daemon::until`], or it took longer.
     pub fn recovery(&mut self, back: f64, backoff: f64) -> Result<f64> {
         let up = self.tick_with(true, back, wait::LIMIT)?;
         let mut entries =
@@ -158,7 +158,7 @@ impl Daemon {
         Ok(took)
     }
 
-    /// Its living readers: one, or none.
+    /// Its living readers.
     pub fn readers(&mut self) -> Vec<u32> {
         self.process.pid().map(readers).unwrap_or_default()
     }
@@ -166,7 +166,7 @@ impl Daemon {
     /// Waits for its reader.
     ///
     /// # Errors
-    /// There is none within some seconds.
+    /// There is none within a few seconds.
     pub fn reader(&mut self) -> Result<u32> {
         wait::until_some("a reader", wait::LIMIT, || self.readers().first().copied())
     }
@@ -180,16 +180,16 @@ impl Daemon {
     /// Waits for the first entry after `since` with these words.
     ///
     /// # Errors
-    /// None comes within `limit`.
+    /// None is written within `limit`.
     pub fn said(&self, since: f64, words: &str, limit: Duration) -> Result<Entry> {
         log::said(&self.process, since, words, limit)
     }
 
-    /// What the log says after `since` for a person to read, in order, without how long an outage was; libslurm's own words are
-    /// left out.
+    /// The log lines after `since` that a person sees by default, in order, without the duration of outages and without
+    /// libslurm's own lines.
     ///
     /// # Errors
-    /// libslurm's words are there twice.
+    /// A line of libslurm's is there twice.
     pub fn news(&self, since: f64) -> Result<Vec<String>> {
         let entries = self.entries().into_iter().filter(|entry| entry.at > since && entry.is_news());
         let (libslurm, own): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.target == "libslurm");
@@ -201,13 +201,14 @@ impl Daemon {
         Ok(own.into_iter().map(|entry| what(&entry.message)).collect())
     }
 
-    /// Checks every second from the first tick to the newest: each has its points, once; a tick has statistics if
-    /// and only if its reading succeeded; and every tick asked once, or was skipped because a call was under way.
+    /// Checks every second from the first tick to the newest: each has its points exactly once, a tick has statistics
+    /// if and only if its reading succeeded, and every tick either made one request or was skipped because a call was
+    /// under way.
     ///
     /// # Errors
-    /// It is not so.
+    /// One of these is not true.
     pub fn check_ticks(&mut self) -> Result<()> {
-        // Of two ticks that are made at once, the newer one is sent first.
+        // If two ticks are made at once, the newer one is sent first.
         let ticks = self.until("ticks without a hole", Duration::from_secs(5), |recorded| {
             let ticks = recorded.own("ticks_run");
             let span = ticks.keys().last()?.abs_diff(*ticks.keys().next()?);
@@ -230,16 +231,16 @@ impl Daemon {
         Ok(())
     }
 
-    /// SIGTERM; the daemon and its reader must be gone within two seconds.
+    /// Sends SIGTERM. The daemon and its reader must be gone within two seconds.
     ///
     /// # Errors
-    /// They were not, or it did not end with success.
+    /// They were not, or the daemon did not exit successfully.
     pub fn stop(mut self) -> Result<Recorded> {
         let readers = self.readers();
         let ended = self.process.stop()?;
         ensure!(ended.after < Duration::from_secs(2), "the end took {:?}", ended.after);
         ensure!(ended.status.success(), "it ended with {}", ended.status);
-        // A killed process takes a moment to go.
+        // A killed process takes a moment to disappear.
         let gone = || !readers.iter().any(|&reader| proc::alive(reader));
         wait::until("the end of its reader", Duration::from_millis(500), gone)?;
         self.recorded.take(&self.sink.bytes());

@@ -1,9 +1,10 @@
 //! The temporary folder of one sandbox, and the guard that ends every process which belongs to it.
 //!
-//! Every process is started with an environment variable that names the folder, and its children inherit it, also those
-//! with sessions of their own (slurmstepd, jobs). The guard, a small shell script, waits for the end of its input and
-//! then ends by id what carries the mark. So dropping the folder and the sudden death of its owner work the same way.
-//! `PR_SET_PDEATHSIG` would not do: it fires when a *thread* ends, and slurmstepd does not inherit it.
+//! Every process is started with an environment variable that names the folder. Its children inherit the variable,
+//! including those in other sessions (slurmstepd, jobs). The guard, a small shell script, waits for the end of its
+//! input and then ends every process with this mark, by process id. So dropping the folder and the sudden death of its
+//! owner have the same effect. `PR_SET_PDEATHSIG` would not do: it fires when a *thread* ends, and slurmstepd does not
+//! inherit it.
 
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -19,8 +20,8 @@ use crate::proc;
 /// The environment variable that marks every process of a sandbox; its value is the folder.
 pub(crate) const MARK: &str = "SLURM_GRAPHITE_SANDBOX";
 
-/// A folder, and the life of everything started in it. With `SANDBOX_KEEP` in the environment the folder, with all
-/// its logs, stays.
+/// A temporary folder, and the owner of every process started in it. If `SANDBOX_KEEP` is set in the environment, the
+/// folder and its logs are kept.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -28,16 +29,16 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes a new folder below the system's temporary folder and starts its guard.
+    /// Creates a new folder below the system's temporary folder and starts its guard.
     ///
     /// # Errors
-    /// The folder or the guard could not be made.
+    /// The folder or the guard could not be created.
     pub fn new() -> Result<Self> {
         let path = std::env::temp_dir().join(format!("slurm-graphite-{:08x}", fastrand::u32(..)));
         for folder in ["", "log"] {
             let folder = path.join(folder);
             fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
-            // A umask of 077 would hide munged's socket from jobs of other users.
+            // With a umask of 077, jobs of other users could not reach munged's socket.
             fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
         }
         let mut guard = start_guard()?;
@@ -53,7 +54,7 @@ impl Folder {
         &self.path
     }
 
-    /// The ids of all processes that belong to the sandbox, the jobs too.
+    /// The ids of all processes that belong to the sandbox, including jobs.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         let mark = format!("{MARK}={}", self.path.display());
@@ -69,7 +70,7 @@ impl Drop for Folder {
     }
 }
 
-/// In a process group of its own, so that Ctrl-C on the terminal does not end the guard before its work.
+/// The guard has its own process group, so that Ctrl-C on the terminal does not end it before its work is done.
 #[expect(clippy::disallowed_methods, reason = "the guard must not carry the mark that it looks for")]
 fn start_guard() -> Result<Child> {
     Command::new(crate::find_program("sh")?)

@@ -1,4 +1,4 @@
-//! A daemon on the host of each of two controllers, with one tick a second, and everything that each sends.
+//! A daemon on the host of each of two controllers, with one tick a second; everything that each sends is recorded.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,18 +19,19 @@ pub struct FollowingDaemon {
 }
 
 impl FollowingDaemon {
-    /// That on the host of the controller `index`, not started. `more` goes behind the configuration.
+    /// The daemon on the host of the controller `index`, not started yet. `more` is appended to the configuration.
     ///
     /// # Errors
-    /// There is no `slurm-graphite`.
+    /// `slurm-graphite` is not built.
     pub fn new(folder: &Folder, index: usize, more: &str) -> Result<Self> {
         Self::on(folder, NAMES.get(index).copied().unwrap_or_default(), "slurm.conf", more)
     }
 
-    /// That on the host of this name, by another slurm.conf of the folder, which has its `hosts` and a folder `run`.
+    /// The daemon on the host with this name, with another slurm.conf in the folder, which has its own `hosts` and a
+    /// folder `run`.
     ///
     /// # Errors
-    /// There is no `slurm-graphite`.
+    /// `slurm-graphite` is not built.
     pub fn on(folder: &Folder, host: &str, conf: &str, more: &str) -> Result<Self> {
         let sink = Sink::start(Manner::Record)?;
         let name = format!("daemon-{host}");
@@ -48,7 +49,7 @@ impl FollowingDaemon {
         Ok(Self { process, sink, recorded: Recorded::default() })
     }
 
-    /// What `check --connect` says on the host of this name, by the configuration of its daemon.
+    /// What `check --connect` says on the host with this name, with the configuration of its daemon.
     ///
     /// # Errors
     /// It does not end.
@@ -67,8 +68,8 @@ impl FollowingDaemon {
         &self.recorded
     }
 
-    /// Waits for `ticks` of its own ticks after the moment `since` in which it was the one that publishes, or was not; returns the
-    /// timestamp of the first.
+    /// Waits for `ticks` of its own ticks after `since` in which it was, or was not, the daemon that publishes. Returns
+    /// the timestamp of the first.
     ///
     /// # Errors
     /// They do not come within `limit`.
@@ -87,7 +88,7 @@ impl FollowingDaemon {
         self.recorded().statistics("jobs_submitted").into_keys().collect()
     }
 
-    /// Slots in which it became the one that publishes.
+    /// Slots in which it became the daemon that publishes.
     pub fn handovers(&mut self) -> BTreeSet<u64> {
         self.recorded()
             .own("handover")
@@ -97,14 +98,14 @@ impl FollowingDaemon {
             .collect()
     }
 
-    /// That figures of the cluster are in slots that it says are its own, and in no others.
+    /// Checks that figures of the cluster are in the slots that it reports as its own, and in no others.
     ///
     /// # Errors
-    /// It is not so.
+    /// They are not.
     pub fn check(&mut self) -> Result<()> {
         let recorded = self.recorded();
         let standby = recorded.own("standby");
-        // A tick has two batches, of which the later one may come first.
+        // A tick has two batches, and the second one may arrive first.
         let newest = standby.last_key_value().map_or(0, |(at, _)| *at);
         for (path, values) in recorded.slurm() {
             for at in values.range(..newest).map(|(at, _)| at) {

@@ -1,4 +1,4 @@
-//! A port that forwards to another, and stops forwarding or breaks its connections on command.
+//! A port that forwards to another port, and stops forwarding or breaks its connections on command.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -12,7 +12,7 @@ use anyhow::Result;
 use crate::server::{Connections, Server, listen};
 use crate::wait;
 
-/// A forwarding listener on 127.0.0.1; dropping it breaks everything.
+/// A forwarding listener on 127.0.0.1. Dropping it breaks all connections.
 #[derive(Debug)]
 pub struct Forwarder {
     /// Where it listens.
@@ -33,12 +33,12 @@ impl Forwarder {
     /// The same, listening on this port.
     ///
     /// # Errors
-    /// Another listens there.
+    /// The port is in use.
     pub fn on(port: u16, to: u16) -> Result<Self> {
         let holds = Arc::<AtomicBool>::default();
         let held = Arc::clone(&holds);
         let server = Server::start(listen(port)?, move |near, connections| {
-            // Refused there is closed here.
+            // A connection that is refused there is closed here.
             if let Ok(far) = TcpStream::connect((Ipv4Addr::LOCALHOST, to)) {
                 let _started = join(near, far, &held, connections);
             }
@@ -52,12 +52,12 @@ impl Forwarder {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Forwards nothing any more, with all connections left open, or continues.
+    /// Stops forwarding, with all connections left open, or continues.
     pub fn hold(&self, holds: bool) {
         self.holds.store(holds, Ordering::Relaxed);
     }
 
-    /// Breaks every connection, with what is in it.
+    /// Breaks every connection and discards what is in it.
     pub fn break_connections(&self) {
         self.server.break_connections();
     }
@@ -96,6 +96,6 @@ fn pump(mut from: TcpStream, mut to: TcpStream, holds: &AtomicBool, connections:
             Err(_) => break,
         }
     }
-    // Half a connection may continue: the other pump ends it.
+    // The other direction may continue: the other pump ends it.
     let _closed = to.shutdown(Shutdown::Write);
 }

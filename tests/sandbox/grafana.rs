@@ -1,7 +1,9 @@
-//! A dashboard as Grafana reads it: panels, those in closed rows too, and targets with their variables replaced.
+//! A dashboard as Grafana reads it: panels, including those in collapsed rows, and targets with their variables
+//! replaced.
 //!
-//! Grafana itself is not here. What it does with a variable is done after its documentation: a query variable is what /metrics/find
-//! returns, "All" is the variable's `allValue` or every value of it as `{a,b}`, and `$name`, `${name}` and `[[name]]` are replaced wherever they stand.
+//! Grafana itself does not run here. Variables are handled as its documentation says: the values of a query variable
+//! are what /metrics/find returns; "All" is the variable's `allValue`, or all its values as `{a,b}`; and `$name`,
+//! `${name}` and `[[name]]` are replaced everywhere.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +17,11 @@ use serde_json::Value;
 pub struct Dashboard {
     /// Its file's name without `.json`.
     pub name: String,
-    /// All of it.
+    /// The whole JSON.
     pub json: Value,
 }
 
-/// A panel that is no row.
+/// A panel that is not a row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
     /// Its title.
@@ -28,15 +30,15 @@ pub struct Panel {
     pub kind: String,
     /// Its targets, with variables.
     pub targets: Vec<String>,
-    /// All of it.
+    /// Its JSON.
     pub json: Value,
 }
 
-/// Variables and what they stand for.
+/// Variables and their values.
 pub type Variables = BTreeMap<String, String>;
 
 impl Dashboard {
-    /// Every dashboard of a folder, by name.
+    /// Every dashboard of a folder, sorted by name.
     ///
     /// # Errors
     /// There is none, or one is not JSON.
@@ -57,7 +59,7 @@ impl Dashboard {
         Ok(all)
     }
 
-    /// All panels, in reading order, without the rows that they are in.
+    /// All panels in reading order, without the rows that contain them.
     #[must_use]
     pub fn panels(&self) -> Vec<Panel> {
         let mut panels = Vec::new();
@@ -79,10 +81,10 @@ impl Dashboard {
         all.into_iter().flatten().filter_map(target).collect()
     }
 
-    /// What its variables stand for when it is opened, except for those in `given`. `find` is /metrics/find.
+    /// The values of its variables when it is opened, except for those in `given`. `find` is /metrics/find.
     ///
     /// # Errors
-    /// `find` fails, a variable is of a kind that is not known here, or it names an unknown one.
+    /// `find` fails, or a variable has an unknown type or names an unknown variable.
     pub fn variables(
         &self,
         given: &Variables,
@@ -134,7 +136,7 @@ impl Panel {
 /// A target or query with its variables replaced.
 ///
 /// # Errors
-/// It names one that there is not.
+/// It names an unknown variable.
 pub fn replaced(target: &str, variables: &Variables) -> Result<String> {
     let mut result = target.to_owned();
     for (name, value) in variables {

@@ -1,6 +1,6 @@
-//! graphite-web over a [`Carbon`]'s whisper files and cache: what Grafana asks, and what draws pictures.
+//! graphite-web for a [`Carbon`]'s whisper files and cache: it answers Grafana, and draws pictures.
 //!
-//! Debian's package, run by the system's python3 under Python's own small web server.
+//! It is Debian's package, run by the system's python3 with Python's own small web server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,17 +22,17 @@ pub struct GraphiteWeb {
     pub port: u16,
 }
 
-/// A series as /render gives it.
+/// A series in a reply of /render.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rendered {
-    /// Its name, the alias if it has one.
+    /// Its name, or its alias if it has one.
     pub name: String,
     /// Timestamp and value, oldest first.
     pub points: Vec<(u64, Option<f64>)>,
 }
 
 impl Rendered {
-    /// The values that are there.
+    /// The values that are not empty.
     pub fn values(&self) -> impl DoubleEndedIterator<Item = f64> {
         self.points.iter().filter_map(|(_, value)| *value)
     }
@@ -47,10 +47,10 @@ impl GraphiteWeb {
         Self::spawn_named(folder, "graphite-web", carbon)
     }
 
-    /// The same, where a folder has several.
+    /// The same with a name, for a folder with several.
     ///
     /// # Errors
-    /// As [`GraphiteWeb::spawn`].
+    /// As for [`GraphiteWeb::spawn`].
     pub fn spawn_named(folder: &Folder, name: &str, carbon: &Carbon) -> Result<Self> {
         let port = carbon.graphite_web.map_or_else(free_port, Ok)?;
         let reads = format!(
@@ -61,10 +61,10 @@ impl GraphiteWeb {
         Self::reading(folder, name, port, &reads)
     }
 
-    /// One that has no files and asks others (CLUSTER_SERVERS).
+    /// Starts one that has no files and asks others (CLUSTER_SERVERS).
     ///
     /// # Errors
-    /// As [`GraphiteWeb::spawn`].
+    /// As for [`GraphiteWeb::spawn`].
     pub fn over(folder: &Folder, name: &str, others: &[&Self]) -> Result<Self> {
         let others: Vec<String> = others.iter().map(|other| format!("'127.0.0.1:{}'", other.port)).collect();
         let reads =
@@ -90,7 +90,7 @@ impl GraphiteWeb {
         Ok(Self { process, port })
     }
 
-    /// The names below a pattern, as a query variable of Grafana gets them.
+    /// The names that match a pattern, as a query variable of Grafana gets them.
     ///
     /// # Errors
     /// It does not answer, or not with 200.
@@ -107,10 +107,10 @@ impl GraphiteWeb {
         Ok(serde_json::from_value(http::json(self.port, "GET", &query, "")?)?)
     }
 
-    /// The series of a target, asked for as Grafana does: from `seconds` ago until now, or with graphite-web's own words for times.
+    /// The series of a target, requested as Grafana does: `from` is in graphite-web's format for times.
     ///
     /// # Errors
-    /// It does not answer, or not with 200: the message has its words.
+    /// It does not answer, or not with 200; the error has its message.
     pub fn render(&self, target: &str, from: &str) -> Result<Vec<Rendered>> {
         render(self.port, target, &format!("from={}&until=now&maxDataPoints=1000", encoded(from)))
     }
@@ -128,10 +128,10 @@ impl GraphiteWeb {
     }
 }
 
-/// The series of a target from whatever has Graphite's /render on this port; `more` is the rest of the query.
+/// The series of a target from any server with Graphite's /render on this port; `more` is the rest of the query.
 ///
 /// # Errors
-/// As [`GraphiteWeb::render`].
+/// As for [`GraphiteWeb::render`].
 pub fn render(port: u16, target: &str, more: &str) -> Result<Vec<Rendered>> {
     let body = format!("target={}&format=json&{more}", encoded(target));
     let found = http::json(port, "POST", "/render", &body)?;
@@ -147,17 +147,17 @@ pub fn render(port: u16, target: &str, more: &str) -> Result<Vec<Rendered>> {
     found.map(|one| series(one).with_context(|| format!("not a series: {one}"))).collect()
 }
 
-/// The names below a pattern, from whatever has Graphite's /metrics/find on this port.
+/// The names that match a pattern, from any server with Graphite's /metrics/find on this port.
 ///
 /// # Errors
-/// As [`GraphiteWeb::find`].
+/// As for [`GraphiteWeb::find`].
 pub fn find(port: u16, query: &str) -> Result<Vec<String>> {
     let found = http::json(port, "GET", &format!("/metrics/find?query={}", encoded(query)), "")?;
     let found = found.as_array().context("no list")?.iter();
     found.map(|node| Ok(node.get("text").and_then(Value::as_str).context("no text")?.to_owned())).collect()
 }
 
-/// Events, which nobody sends here, would only cost time.
+/// Without events, which nobody sends here and which would only cost time.
 fn settings(home: &Path, reads: &str) -> String {
     let home = home.display();
     format!(

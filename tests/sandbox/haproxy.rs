@@ -1,4 +1,4 @@
-//! haproxy in front of a Carbon, with timers of its own.
+//! haproxy in front of a Carbon, with its own time-outs.
 
 use std::fs;
 
@@ -16,11 +16,11 @@ pub struct Haproxy {
 }
 
 impl Haproxy {
-    /// Started, forwarding to the port `to`. A connection without a byte for `idle` is closed, and one that a side has closed
-    /// half after `half`, whatever the other side does; both in haproxy's words, such as `5s`.
+    /// Starts haproxy, which forwards to the port `to`. It closes a connection after `idle` without a byte, and a
+    /// half-closed one after `half`, whatever the other side does. Both are in haproxy's format, such as `5s`.
     ///
     /// # Errors
-    /// It is not installed, or does not come up.
+    /// It is not installed or does not start.
     pub fn start(folder: &Folder, to: u16, idle: &str, half: &str) -> Result<Self> {
         let port = free_port()?;
         let file = folder.path().join("haproxy.cfg");

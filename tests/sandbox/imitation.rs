@@ -1,4 +1,4 @@
-//! Imitated readers: shell scripts that speak the reader's lines, and misbehave on command.
+//! Imitated readers: shell scripts that speak the reader's line format, and misbehave on command.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -9,19 +9,19 @@ use slurm_snapshot::{Answer, Hello, PROTOCOL, Reading, Release, Statistics};
 
 use crate::Folder;
 
-/// Stands for the request's number, which the script fills in.
+/// A placeholder that the script replaces with the request's id.
 const ID: u32 = 1_111_111_111;
 
-/// A script, and the note that it leaves at each start.
+/// A script, and the file in which it records each start.
 #[derive(Debug)]
 pub struct Imitation {
     script: PathBuf,
 }
 
 impl Imitation {
-    /// Writes a script. `body` is shell: `hello` says hello, `ask` waits for a request (`$line`), `answer` answers it (its
-    /// number is `$id`, and also the `jobs_submitted` of the answer), `serve` does both for ever, and `$start` is
-    /// 1 at the first start, then 2 and so on.
+    /// Writes a script. `body` is shell: `hello` sends the hello, `ask` waits for a request (`$line`), and `answer`
+    /// answers it (its id is `$id`, and also the `jobs_submitted` of the answer). `serve` does both for ever. `$start`
+    /// is 1 at the first start, then 2 and so on.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -51,7 +51,7 @@ serve() {{ while ask; do answer; done; }}
         Ok(Self { script })
     }
 
-    /// A reading of nothing.
+    /// An empty reading.
     #[must_use]
     pub fn reading() -> Reading {
         Reading {
@@ -69,19 +69,19 @@ serve() {{ while ask; do answer; done; }}
         }
     }
 
-    /// The shell command that answers with `reading`, under the request's number.
+    /// The shell command that answers with `reading`, with the request's id.
     ///
     /// # Errors
-    /// It cannot be put into JSON.
+    /// It cannot be encoded as JSON.
     pub fn answer(reading: Reading) -> Result<String> {
         let line = serde_json::to_string(&Answer::Reading(Box::new(reading)))?;
         Ok(format!("echo '{}'", line.replace(&ID.to_string(), "'\"$id\"'")))
     }
 
-    /// One that does everything right.
+    /// A reader that does everything right.
     ///
     /// # Errors
-    /// As [`Imitation::new`].
+    /// As for [`Imitation::new`].
     pub fn good(folder: &Folder) -> Result<Self> {
         Self::new(folder, "reader", "hello; serve")
     }

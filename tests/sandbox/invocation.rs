@@ -1,4 +1,4 @@
-//! A program that is run to its end: its exit code, its output and its duration.
+//! A program that runs to its end: its exit code, its output and its duration.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::{Folder, find_program, slurm_graphite};
 
-/// A command that is not started yet. It is ended after 60 s.
+/// A command that is not started yet. It is killed after 60 s.
 #[derive(Debug)]
 pub struct Invocation(Command);
 
@@ -29,7 +29,7 @@ impl Invocation {
     /// `slurm-graphite` with these arguments.
     ///
     /// # Errors
-    /// It was not built.
+    /// It is not built.
     pub fn new(folder: &Folder, args: &[&str]) -> Result<Self> {
         Self::of(folder, &slurm_graphite()?, args)
     }
@@ -51,7 +51,7 @@ impl Invocation {
         self
     }
 
-    /// Runs it with a stdout that nobody reads any more.
+    /// Runs it with a stdout that nobody reads.
     ///
     /// # Errors
     /// It could not be started.

@@ -1,9 +1,9 @@
 //! A throw-away Slurm cluster and Carbon in a temporary folder, for the live tests, the demo and the benchmarks.
 //!
-//! Everything listens on 127.0.0.1 on ports that were free a moment before, writes only below its [`Folder`], and
-//! runs as root or as an ordinary user alike. Nothing outlives the folder: see there for how that is made sure of.
+//! Everything listens on 127.0.0.1 on ports that were free a moment before, writes only below its [`Folder`], and runs
+//! as root or as an ordinary user. Nothing outlives the folder; [`Folder`] says how.
 //!
-//! Of `slurm-graphite` it knows how to start it, and which line of sdiag each of its metrics equals.
+//! About `slurm-graphite` it knows only how to start it, and which line of sdiag each of its metrics equals.
 
 #![forbid(unsafe_code)]
 
@@ -85,45 +85,45 @@ pub use tls::TlsProxy;
 pub use victoria_metrics::{VictoriaMetrics, Vmagent};
 pub use whisper::Series;
 
-/// A cluster of one node, a Carbon, and the folder they live in. Dropping it ends and removes everything.
+/// A cluster of one node, a Carbon, and the folder they use. Dropping it ends and removes everything.
 #[derive(Debug)]
 pub struct Sandbox {
     /// munged, slurmctld and slurmd.
     pub slurm: Slurm,
     /// carbon-cache.
     pub carbon: Carbon,
-    /// Where all of it is. Last, so that it is dropped last.
+    /// The folder of all of it. It is the last field, so that it is dropped last.
     pub folder: Folder,
 }
 
 impl Sandbox {
-    /// Starts everything, with one point a second for an hour in Carbon, and returns when all of it answers.
+    /// Starts everything, with one point a second for an hour in Carbon, and returns when all programs answer.
     ///
     /// # Errors
-    /// A program that is missing (with the package that has it), or one that does not come up (with its log).
+    /// A program is missing (the error names its package) or does not start (the error has its log).
     pub fn start() -> Result<Self> {
         Self::with(&carbon::Options::default())
     }
 
-    /// The same, with a Carbon of one's own choosing.
+    /// The same with these options for Carbon.
     ///
     /// # Errors
-    /// As [`Sandbox::start`].
+    /// As for [`Sandbox::start`].
     pub fn with(options: &carbon::Options) -> Result<Self> {
         let folder = Folder::new()?;
-        // Python takes longest to start: it goes first and is waited for last.
+        // Python takes longest to start, so Carbon is started first and waited for last.
         let mut carbon = Carbon::spawn(&folder, "carbon", options)?;
         let slurm = Slurm::start(&folder)?;
         carbon.process.wait_ready()?;
         Ok(Self { slurm, carbon, folder })
     }
 
-    /// Starts `slurm-graphite run` against this cluster and this Carbon; `more` are further flags.
+    /// Starts `slurm-graphite run` against this cluster and this Carbon; `more` are additional flags.
     ///
-    /// It is not waited for: use [`Process::line`].
+    /// This does not wait for it: use [`Process::line`].
     ///
     /// # Errors
-    /// There is no `slurm-graphite` next to the program that runs.
+    /// `slurm-graphite` is not built.
     pub fn collector(&self, more: &[&str]) -> Result<Process> {
         let address = self.carbon.address();
         let conf = self.slurm.conf().display().to_string();
@@ -135,7 +135,7 @@ impl Sandbox {
     /// Starts `slurm-graphite` with exactly these arguments; `name` names its log.
     ///
     /// # Errors
-    /// As [`Sandbox::collector`].
+    /// As for [`Sandbox::collector`].
     pub fn slurm_graphite(&self, name: &str, args: &[&str]) -> Result<Process> {
         let mut process = Process::new(&self.folder, name, slurm_graphite()?).args(args);
         process.spawn()?;
@@ -145,7 +145,7 @@ impl Sandbox {
     /// Waits until Carbon has written `path`'s value for the second `timestamp` to disk, and returns it.
     ///
     /// # Errors
-    /// It has not within `limit`.
+    /// It does not within `limit`.
     pub fn value_at(&self, path: &str, timestamp: u64, limit: Duration) -> Result<f64> {
         let what = format!("{path} at {timestamp} in whisper");
         wait::until_some(&what, limit, || self.carbon.series(path).ok()?.at(timestamp))

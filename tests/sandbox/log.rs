@@ -1,4 +1,4 @@
-//! Reading the daemon's log, where it was started with `--log-format json`.
+//! Reads the daemon's log, if it was started with `--log-format json`.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::{Process, wait};
 
-/// One event.
+/// One entry of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// Unix time, in seconds.
     pub at: f64,
     /// `ERROR` … `TRACE`.
     pub level: String,
-    /// The part of the program; `libslurm` for what libslurm said.
+    /// The part of the program; `libslurm` for libslurm's own lines.
     pub target: String,
     /// Its words.
     pub message: String,
@@ -47,7 +47,7 @@ pub fn entries(process: &Process) -> Vec<Entry> {
 /// Waits for the first entry after `since` whose line has these words.
 ///
 /// # Errors
-/// None comes within `limit`.
+/// None is written within `limit`.
 pub fn said(process: &Process, since: f64, words: &str, limit: Duration) -> Result<Entry> {
     wait::until_some(&format!("{words:?} in the log"), limit, || {
         entries(process).into_iter().find(|entry| entry.at > since && entry.line.contains(words))

@@ -12,9 +12,9 @@ pub struct Figure {
     pub section: &'static str,
     /// The label in it.
     pub label: &'static str,
-    /// Whether it is one of the names that are on people's dashboards already.
+    /// Whether it is one of the names that people's dashboards already use.
     pub seed: bool,
-    /// Whether it is a time, for which 0 means none.
+    /// Whether it is a time, which is missing if it is 0.
     pub time: bool,
 }
 
@@ -30,7 +30,7 @@ const fn time(leaf: &'static str, section: &'static str, label: &'static str) ->
     Figure { leaf, section, label, seed: false, time: true }
 }
 
-/// Every figure that sdiag shows, in its order.
+/// Every figure that sdiag shows, in sdiag's order.
 pub const FIGURES: [Figure; 38] = [
     time("req_time_start", TOP, "Data since"),
     seed("server_thread_count", TOP, "Server thread count"),
@@ -73,7 +73,7 @@ pub const FIGURES: [Figure; 38] = [
 ];
 
 impl Figure {
-    /// Its value in sdiag's text; `None` where sdiag prints no such line, and the metric must have no point.
+    /// Its value in sdiag's text; `None` if sdiag prints no such line, so that the metric must have no point.
     #[must_use]
     pub fn in_sdiag(&self, sdiag: &Sdiag) -> Option<i64> {
         sdiag.get(self.section, self.label).filter(|&value| !(self.time && value == 0))

@@ -1,4 +1,4 @@
-//! systemd's end of `NOTIFY_SOCKET`: a service's messages with their times.
+//! systemd's end of `NOTIFY_SOCKET`: a service's messages, with the times at which they came.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ impl Notify {
     /// Listens in the folder.
     ///
     /// # Errors
-    /// It listens there already.
+    /// It already listens there.
     pub fn listen(folder: &Folder) -> Result<Self> {
         let path = folder.path().join("notify");
         let socket = UnixDatagram::bind(&path).with_context(|| path.display().to_string())?;
@@ -29,7 +29,7 @@ impl Notify {
         Ok(Self { path, socket, messages: Vec::new() })
     }
 
-    /// Everything that has come so far, with the time at which it was looked for.
+    /// Everything that has come so far, with the time at which it was read.
     pub fn messages(&mut self) -> &[(Instant, String)] {
         let mut buffer = [0; 4096];
         while let Ok(length) = self.socket.recv(&mut buffer) {
@@ -42,7 +42,7 @@ impl Notify {
     /// Waits for a message that contains `needle`, leaving out the first `skip`.
     ///
     /// # Errors
-    /// None came within `limit`: with what came.
+    /// None came within `limit`; the error has those that came.
     pub fn message_after(&mut self, skip: usize, needle: &str, limit: Duration) -> Result<String> {
         wait::until_some(&format!("{needle:?} as a notification"), limit, || {
             let messages = self.messages().iter().skip(skip);
@@ -54,7 +54,7 @@ impl Notify {
     /// Waits for a message that contains `needle`.
     ///
     /// # Errors
-    /// As [`Notify::message_after`].
+    /// As for [`Notify::message_after`].
     pub fn message(&mut self, needle: &str, limit: Duration) -> Result<String> {
         self.message_after(0, needle, limit)
     }

@@ -1,18 +1,18 @@
-//! A cluster with two controllers on one host: each slurmctld has a host name and a run folder of its own, and they share
-//! the state. No node: jobs wait.
+//! A cluster with two controllers on one host. Each slurmctld has its own host name and run folder, and they share the
+//! state. There is no node, so jobs wait.
 
 use anyhow::Result;
 use std::fs;
 
 use crate::{Folder, Invocation, Process, Slurm, find_program};
 
-/// Seconds until the backup takes over: the least with which it does not do so over a short pause.
+/// Seconds until the backup takes over: the smallest value with which it does not take over in a short pause.
 pub const SLURMCTLD_TIMEOUT: u64 = 10;
 
 /// The hosts of the primary and of the backup.
 pub const NAMES: [&str; 2] = ["ctl1", "ctl2"];
 
-/// unshare(1) for a host name and mounts of one's own; the first flag is for those who are not root.
+/// unshare(1) with a separate host name and separate mounts; the first flag is for users other than root.
 const OWN_NAME: &[&str] = &["--map-root-user", "--uts", "--mount", "--propagation", "private"];
 
 /// munged and two slurmctlds.
@@ -20,14 +20,14 @@ const OWN_NAME: &[&str] = &["--map-root-user", "--uts", "--mount", "--propagatio
 pub struct Pair {
     /// The controller.
     pub primary: Process,
-    /// The one that waits.
+    /// The backup controller.
     pub backup: Process,
-    /// munged; its own slurmctld and slurmd are not for use.
+    /// Only munged is used, not its slurmctld or slurmd.
     pub slurm: Slurm,
 }
 
 impl Pair {
-    /// Writes the configuration and starts nothing. `None` where host names of one's own are not allowed.
+    /// Writes the configuration but starts nothing. `None` if separate host names are not allowed.
     ///
     /// # Errors
     /// A program is missing, or the folder cannot be written to.
@@ -45,11 +45,11 @@ impl Pair {
         let pid = path.join("slurmctld.pid").display().to_string();
         let text = fs::read_to_string(slurm.conf())?
             .replace(single, double)
-            // One that starts ends the one whose id is in the file.
+            // A slurmctld that starts ends the one whose id is in the file.
             .replace(&pid, &run.join("slurmctld.pid").display().to_string());
         fs::write(slurm.conf(), format!("{text}SlurmctldTimeout={SLURMCTLD_TIMEOUT}\n"))?;
         for (name, line) in NAMES.iter().zip(double.lines()) {
-            // With one second libslurm does not try again.
+            // With one second libslurm does not retry.
             let alone = text.replace(double, &format!("{line}\nMessageTimeout=1\n"));
             fs::write(path.join(format!("{name}.conf")), alone)?;
         }
@@ -58,7 +58,7 @@ impl Pair {
         Ok(Some(Self { primary, backup, slurm }))
     }
 
-    /// Whether the slurmctld of this host, asked alone, gives its statistics.
+    /// Whether the slurmctld of this host returns statistics when it is asked alone.
     #[must_use]
     pub fn is_active(&self, index: usize) -> bool {
         let name = NAMES.get(index).copied().unwrap_or_default();
@@ -67,7 +67,7 @@ impl Pair {
     }
 }
 
-/// Whether host names of one's own are allowed.
+/// Whether separate host names are allowed.
 ///
 /// # Errors
 /// There is no unshare(1).
@@ -104,7 +104,7 @@ fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
-/// Who had to become root for a host name of one's own is not root for slurmctld.
+/// A user who had to become root in the namespace is not root for slurmctld.
 fn as_oneself() -> Vec<String> {
     let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let words =

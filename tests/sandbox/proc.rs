@@ -1,4 +1,4 @@
-//! What /proc tells about processes and ports, and signals by process id.
+//! Processes and ports according to /proc, and signals by process id.
 
 use std::fs;
 use std::path::Path;
@@ -26,11 +26,11 @@ pub fn alive(pid: u32) -> bool {
 #[must_use]
 pub fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name is in parentheses and may hold parentheses.
+    // The program's name is in parentheses and may contain parentheses.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// The ids of a process's children, for instance the readers of a daemon.
+/// The ids of a process's children, such as a daemon's readers.
 #[must_use]
 pub fn children(pid: u32) -> Vec<u32> {
     all().filter(|&child| parent(child) == Some(pid)).collect()
@@ -73,7 +73,7 @@ pub fn connections(pid: u32) -> usize {
     tcp_table().filter_map(|line| inode(&line)).filter(|socket| sockets.contains(socket)).count()
 }
 
-/// Whether something listens on this TCP port. Asking the kernel leaves no trace in the program's log.
+/// Whether something listens on this TCP port. It is read from the kernel, so the program's log shows nothing.
 #[must_use]
 pub fn listening(port: u16) -> bool {
     sockets().any(|(local, state)| local == port && state == "0A")

@@ -1,4 +1,4 @@
-//! One program of the sandbox: started, stopped, killed, frozen and thawed by its id, its output in a log.
+//! One program of the sandbox: it is started, stopped, killed, frozen and thawed by its id, and its output is in a log.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -49,7 +49,7 @@ impl Process {
         Self { name: name.to_owned(), command, log, ready: Ready(Box::new(|| true)), child: None }
     }
 
-    /// The same, of words that start it: the program first.
+    /// The same from the words of a command line; the first is the program.
     pub(crate) fn of(folder: &Folder, name: &str, words: Vec<OsString>) -> Self {
         let mut words = words.into_iter();
         Self::new(folder, name, words.next().unwrap_or_default().into()).args(words)
@@ -69,7 +69,7 @@ impl Process {
         self
     }
 
-    /// Says when the program is ready for use.
+    /// Sets the condition under which the program is ready for use.
     #[must_use]
     pub fn ready(mut self, condition: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         self.ready = Ready(Box::new(condition));
@@ -79,16 +79,16 @@ impl Process {
     /// Starts the program, or starts it again, and waits until it is ready.
     ///
     /// # Errors
-    /// As [`Process::spawn`] and [`Process::wait_ready`].
+    /// As for [`Process::spawn`] and [`Process::wait_ready`].
     pub fn start(&mut self) -> Result<()> {
         self.spawn()?;
         self.wait_ready()
     }
 
-    /// Starts the program without waiting for it. The log is continued.
+    /// Starts the program without waiting for it. Its output is appended to the log.
     ///
     /// # Errors
-    /// It runs already, or cannot be started.
+    /// It is already running, or cannot be started.
     pub fn spawn(&mut self) -> Result<()> {
         ensure!(self.pid().is_none(), "{} runs already", self.name);
         let log = File::options().create(true).append(true).open(&self.log)?;
@@ -100,7 +100,7 @@ impl Process {
     /// Waits until the program is ready.
     ///
     /// # Errors
-    /// It ended, or was not ready within 30 s: with the end of its log.
+    /// It ended, or was not ready within 30 s; the error has the end of its log.
     pub fn wait_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + wait::LIMIT;
         while !(self.ready.0)() {
@@ -126,7 +126,7 @@ impl Process {
     /// Ends it with SIGTERM.
     ///
     /// # Errors
-    /// It does not run, or still runs after 30 s (it is killed then).
+    /// It is not running, or is still running after 30 s (then it is killed).
     pub fn stop(&mut self) -> Result<Ended> {
         self.end(Signal::TERM)
     }
@@ -134,15 +134,15 @@ impl Process {
     /// Ends it with SIGKILL, frozen or not.
     ///
     /// # Errors
-    /// It does not run.
+    /// It is not running.
     pub fn kill(&mut self) -> Result<Ended> {
         self.end(Signal::KILL)
     }
 
-    /// Stops it where it is (SIGSTOP).
+    /// Freezes it (SIGSTOP).
     ///
     /// # Errors
-    /// It does not run.
+    /// It is not running.
     pub fn freeze(&mut self) -> Result<()> {
         self.signal(Signal::STOP)?;
         let pid = self.child.as_ref().map_or(0, Child::id);
@@ -152,7 +152,7 @@ impl Process {
     /// Lets it continue (SIGCONT).
     ///
     /// # Errors
-    /// It does not run.
+    /// It is not running.
     pub fn thaw(&mut self) -> Result<()> {
         self.signal(Signal::CONT)
     }
@@ -160,16 +160,16 @@ impl Process {
     /// Sends it any signal.
     ///
     /// # Errors
-    /// It does not run.
+    /// It is not running.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         let pid = self.pid().with_context(|| format!("{} does not run:\n{}", self.name, self.log_end()))?;
         proc::signal(pid, signal)
     }
 
-    /// Waits for an end that nobody asked for, for instance at a bad configuration.
+    /// Waits for it to end by itself, for instance over a bad configuration.
     ///
     /// # Errors
-    /// It still runs after `limit`.
+    /// It is still running after `limit`.
     pub fn wait(&mut self, limit: Duration) -> Result<Ended> {
         let start = Instant::now();
         let what = format!("the end of {}", self.name);
@@ -191,7 +191,7 @@ impl Process {
         &self.log
     }
 
-    /// All lines it has written so far, those of earlier starts too.
+    /// All lines it has written so far, including those of earlier starts.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let text = fs::read(&self.log).unwrap_or_default();
@@ -201,16 +201,16 @@ impl Process {
     /// Waits for a line that contains `needle`.
     ///
     /// # Errors
-    /// None came within `limit`: with the end of the log.
+    /// None came within `limit`; the error has the end of the log.
     pub fn line(&self, needle: &str, limit: Duration) -> Result<String> {
         self.line_after(0, needle, limit)
     }
 
-    /// Waits for a line that contains `needle`, leaving out the first `skip` lines: those of [`Process::lines`] before
-    /// an event.
+    /// Waits for a line that contains `needle`, ignoring the first `skip` lines: the number of [`Process::lines`]
+    /// before an event.
     ///
     /// # Errors
-    /// As [`Process::line`].
+    /// As for [`Process::line`].
     pub fn line_after(&self, skip: usize, needle: &str, limit: Duration) -> Result<String> {
         let what = format!("{needle:?} in the log of {}", self.name);
         wait::until_some(&what, limit, || {
@@ -236,7 +236,7 @@ impl Process {
         tail.map(|line| format!("  {}: {line}\n", self.name)).collect()
     }
 
-    /// A failed test shows what its programs said last: the folder is gone when a person looks.
+    /// A failed test shows what its programs wrote last, because the folder is gone when a person looks.
     #[expect(clippy::print_stderr, reason = "the test harness captures it")]
     fn show_log(&self) {
         eprint!("{}", self.log_end());
@@ -249,7 +249,7 @@ impl Drop for Process {
             self.show_log();
         }
         if let Some(child) = &mut self.child {
-            // Both fail only for a process that is gone already.
+            // Both fail only if the process is already gone.
             let _gone = child.kill();
             let _reaped = child.wait();
         }

@@ -1,4 +1,4 @@
-//! Finding the programs that the sandbox runs, and starting them with a clean environment.
+//! Finds the programs that the sandbox runs, and starts them with a clean environment.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use crate::folder::MARK;
 
 pub(crate) const SEARCH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// slurmstepd and slurmscriptd write their title over the first 2 KiB of their environment, where the mark of the
-/// sandbox would be. Variables are passed in alphabetical order, so this one takes the blow.
+/// slurmstepd and slurmscriptd write their title over the first 2 KiB of their environment, where the sandbox's mark
+/// would be. Variables are passed in alphabetical order, so this one is overwritten instead.
 const SHIELD: (&str, usize) = ("A_SHIELD", 4096);
 
-/// Names the file that `slurm-graphite` reads without --config.
+/// The variable that names the file `slurm-graphite` reads without --config.
 const DEFAULT_FILE: &str = "SLURM_GRAPHITE_CONFIG";
 
 const PACKAGES: [(&str, &str); 36] = [
@@ -59,12 +59,12 @@ const PACKAGES: [(&str, &str); 36] = [
 /// The path of a program; an ordinary user's `PATH` often lacks `/usr/sbin`, where slurmctld is.
 ///
 /// # Errors
-/// It is not installed: the message names Debian's package.
+/// It is not installed; the error names Debian's package.
 pub fn find_program(name: &str) -> Result<PathBuf> {
     let package =
         PACKAGES.iter().find(|(program, _)| *program == name).map_or("slurm-client", |found| found.1);
     std::env::split_paths(SEARCH)
-        // Sites install Slurm under prefixes of their own, which only PATH tells.
+        // Sites install Slurm under other prefixes, which only PATH tells.
         .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()))
         .map(|folder| folder.join(name))
         .find(|path| path.is_file())
@@ -73,7 +73,8 @@ pub fn find_program(name: &str) -> Result<PathBuf> {
         })
 }
 
-/// A command that runs in the folder of a sandbox, with an environment that depends on nobody's shell and carries the folder's mark.
+/// A command that runs in the folder of a sandbox. Its environment does not depend on the caller's shell and has the
+/// folder's mark.
 #[expect(clippy::disallowed_methods, reason = "a sandbox is made of programs")]
 pub fn command(folder: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
@@ -91,11 +92,11 @@ pub fn command(folder: &Path, program: &Path) -> Command {
     command
 }
 
-/// Copies a program to where anybody may run it. Another process copies it: what this one has open for writing, a child that
-/// another thread forks at that moment has open too, and then nobody can run it.
+/// Copies a program to a place where every user may run it. Another process does the copying: if this process had the
+/// file open for writing, a child forked by another thread would have it open too, and then nobody could run it.
 ///
 /// # Errors
-/// It is not there.
+/// It does not exist.
 pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
     let folder = to.parent().context("a program is in a folder")?;
     let install = command(folder, &find_program("install")?);

@@ -14,7 +14,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Reads on in all of what was recorded; a last line without its end waits for it.
+    /// Continues reading everything that was recorded; an incomplete last line is read later.
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         let fresh = bytes.get(self.read..).unwrap_or_default();
         let end = fresh.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -38,7 +38,7 @@ impl Recorded {
         self.series.get(path).cloned().unwrap_or_default()
     }
 
-    /// A figure of the daemon's own.
+    /// One of the daemon's own figures.
     #[must_use]
     pub fn own(&self, leaf: &str) -> Values {
         let is_it = |path: &str| {
@@ -50,7 +50,7 @@ impl Recorded {
         found.map(|(_, values)| values.clone()).unwrap_or_default()
     }
 
-    /// A figure of how one kind of expensive reply is doing.
+    /// A figure about one kind of survey's replies.
     #[must_use]
     pub fn reply(&self, reply: &str, leaf: &str) -> Values {
         let end = format!(".reply.{reply}.gauge-{leaf}");
@@ -58,13 +58,13 @@ impl Recorded {
         found.map(|(_, values)| values.clone()).unwrap_or_default()
     }
 
-    /// The newest value of a figure of the daemon's own; 0 where there is none.
+    /// The newest value of one of the daemon's own figures; 0 if there is none.
     #[must_use]
     pub fn last(&self, leaf: &str) -> f64 {
         self.own(leaf).last_key_value().map_or(0.0, |(_, &value)| value)
     }
 
-    /// A figure of slurmctld's.
+    /// One of slurmctld's figures.
     #[must_use]
     pub fn statistics(&self, leaf: &str) -> Values {
         self.series(&format!("cluster.slurm_sched_stats.gauge-{leaf}"))
@@ -76,7 +76,7 @@ impl Recorded {
         self.series.keys().map(String::as_str).filter(|path| path.starts_with(prefix)).collect()
     }
 
-    /// All of slurmctld's figures, whatever their family, by path.
+    /// All of slurmctld's figures by path, from every collector.
     pub fn slurm(&self) -> impl Iterator<Item = (&str, &Values)> {
         let own = "cluster.slurm_graphite.";
         self.series
@@ -85,7 +85,7 @@ impl Recorded {
             .filter(move |(path, _)| !path.starts_with(own))
     }
 
-    /// Lines with a point that had been sent before, and lines that are none.
+    /// Lines with a point that had been sent before, and lines that cannot be read.
     #[must_use]
     pub fn twice(&self) -> &[String] {
         &self.twice

@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use crate::{Carbon, Folder, Process, find_program, free_port, proc};
 
-/// Points that a relay keeps for each cache: by default far fewer than a large tick has.
+/// Points that a relay keeps for each cache; its default is far below the size of a large tick.
 const QUEUE: u32 = 1_000_000;
 
-/// A relay; it takes pickle if it is carbon-relay, and lines if it is carbon-c-relay.
+/// A relay: carbon-relay reads pickle, carbon-c-relay reads lines.
 #[derive(Debug)]
 pub struct Relay {
     /// The program.
@@ -19,10 +19,10 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// carbon-relay, started.
+    /// Starts carbon-relay.
     ///
     /// # Errors
-    /// It is not installed, or does not come up.
+    /// It is not installed or does not start.
     pub fn carbon(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
         let home = folder.path().join("relay");
         fs::create_dir_all(&home)?;
@@ -64,18 +64,18 @@ MAX_QUEUE_SIZE = {QUEUE}
         Ok(Self { process, port })
     }
 
-    /// carbon-c-relay, started.
+    /// Starts carbon-c-relay.
     ///
     /// # Errors
-    /// As [`Relay::carbon`].
+    /// As for [`Relay::carbon`].
     pub fn c(folder: &Folder, caches: &[&Carbon]) -> Result<Self> {
         Self::c_over(folder, caches, "")
     }
 
-    /// carbon-c-relay, started; `transport` is what its configuration says about how lines come.
+    /// Starts carbon-c-relay; `transport` is the transport in its configuration.
     ///
     /// # Errors
-    /// As [`Relay::carbon`].
+    /// As for [`Relay::carbon`].
     pub fn c_over(folder: &Folder, caches: &[&Carbon], transport: &str) -> Result<Self> {
         let port = free_port()?;
         let to: Vec<String> = caches

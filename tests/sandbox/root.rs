@@ -10,19 +10,19 @@ use crate::programs::SEARCH;
 
 const ENTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../releases/enter.sh");
 
-/// Where munged's and Slurm's programs come from.
+/// Where munged and Slurm's programs come from.
 #[derive(Debug, Clone)]
 pub(crate) enum Root {
     /// This machine.
     Here,
-    /// A Debian, munged included.
+    /// A Debian in a chroot, including its munged.
     Chroot(PathBuf),
-    /// A Slurm that was built; munged is this machine's.
+    /// A Slurm that was built from source; munged is this machine's.
     Prefix(PathBuf),
 }
 
 impl Root {
-    /// The chroot that `SANDBOX_ROOT` names or the prefix that `SANDBOX_PREFIX` does, as `make releases` sets them, or this
+    /// The chroot in `SANDBOX_ROOT` or the prefix in `SANDBOX_PREFIX`, as set by `make releases`; otherwise this
     /// machine.
     pub(crate) fn wanted() -> Self {
         let of = |variable| std::env::var_os(variable).map(PathBuf::from);
@@ -30,7 +30,7 @@ impl Root {
         of("SANDBOX_ROOT").map(Self::Chroot).or(prefix).unwrap_or(Self::Here)
     }
 
-    /// The words that start `program`, which sees `folder` under its own name.
+    /// The command line that starts `program`, which sees `folder` under the same name.
     ///
     /// # Errors
     /// It is not installed here.
@@ -43,8 +43,8 @@ impl Root {
                 Ok(words.into_iter().chain(["--", program].map(OsString::from)).collect())
             }
             Self::Prefix(prefix) => {
-                // What a program starts is of the same Slurm. The mount marks what belongs to the sandbox: slurmstepd of 25.11
-                // leaves nothing of its environment.
+                // Programs that it starts come from the same Slurm. The mount marks what belongs to the sandbox,
+                // because slurmstepd 25.11 clears its whole environment.
                 let enter =
                     "mount --rbind \"$1\" \"$1\"; cd \"$1\"; export PATH=\"$2\"; shift 2; exec \"$@\"";
                 let path = format!("{0}/sbin:{0}/bin:{SEARCH}", prefix.display());

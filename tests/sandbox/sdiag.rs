@@ -1,12 +1,12 @@
-//! sdiag's output, parsed, for comparison in the live tests.
+//! Parses sdiag's output, for comparison in the live tests.
 
 use std::collections::BTreeMap;
 
 /// The figures of one run of sdiag.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sdiag {
-    /// Figures by section and label, in sdiag's words without their units and colons; the lines above the first section
-    /// have the section "". A time is in seconds since the epoch.
+    /// Figures by section and label, in sdiag's words without units and colons. Lines above the first section have the
+    /// section "". A time is in seconds since the epoch.
     pub figures: BTreeMap<(String, String), i64>,
     /// "Remote Procedure Call statistics by message type".
     pub by_type: Vec<RpcRow>,
@@ -27,7 +27,7 @@ pub struct RpcRow {
     pub average: u64,
     /// `total_time:`
     pub total: u64,
-    /// `queued:`, `cycle_last:`, `cycle_max:` and `dropped:`, where RPCs are queued (24.05 and later).
+    /// `queued:`, `cycle_last:`, `cycle_max:` and `dropped:`, if RPCs are queued (24.05 and later).
     pub queue: Option<[u64; 4]>,
 }
 
@@ -48,7 +48,7 @@ pub mod section {
 }
 
 impl Sdiag {
-    /// Reads sdiag's text; lines it does not know are left out.
+    /// Parses sdiag's text; unknown lines are ignored.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut found = Self::default();
@@ -58,7 +58,7 @@ impl Sdiag {
                 let by_user = section.ends_with("by user");
                 if by_user { &mut found.by_user } else { &mut found.by_type }.push(row);
             } else if let Some((label, value)) = figure(line) {
-                // "Latency …" stands below the sections and belongs to none.
+                // "Latency …" comes after the sections and belongs to none.
                 let here = if line.starts_with('\t') { section.clone() } else { String::new() };
                 found.figures.insert((here, label.to_owned()), value);
             } else if !line.starts_with('\t') && !line.is_empty() {
@@ -69,7 +69,7 @@ impl Sdiag {
         found
     }
 
-    /// A figure; `None` where sdiag prints no such line.
+    /// A figure; `None` if sdiag prints no such line.
     #[must_use]
     pub fn get(&self, section: &str, label: &str) -> Option<i64> {
         self.figures.get(&(section.to_owned(), label.to_owned())).copied()

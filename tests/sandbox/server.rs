@@ -1,4 +1,4 @@
-//! A listener on 127.0.0.1 with a thread of its own, and the connections that it has accepted.
+//! A listener on 127.0.0.1 with its own thread, and the connections that it has accepted.
 
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::wait;
 
-/// Dropping it closes everything.
+/// A listener; dropping it closes everything.
 #[derive(Debug)]
 pub(crate) struct Server {
     port: u16,
@@ -18,7 +18,7 @@ pub(crate) struct Server {
     accepting: Option<JoinHandle<()>>,
 }
 
-/// What stays open until it is broken.
+/// Connections that stay open until they are broken.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     ends: AtomicBool,
@@ -28,9 +28,9 @@ pub(crate) struct Connections {
 /// Listens on this port, for instance a stopped Carbon's.
 ///
 /// # Errors
-/// Another listens there.
+/// The port is in use.
 pub(crate) fn listen(port: u16) -> Result<TcpListener> {
-    // A child that is just being forked can hold the socket of an earlier listener for a moment.
+    // A child that is just being forked may hold the socket of an earlier listener for a moment.
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
     wait::until_some(&format!("port {port}"), Duration::from_secs(1), bind)
 }
@@ -59,7 +59,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.connections.ends.store(true, Ordering::Relaxed);
-        // A last connection wakes accept().
+        // One last connection wakes accept().
         let _woken = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         self.connections.break_all();
         if let Some(accepting) = self.accepting.take() {
@@ -69,12 +69,12 @@ impl Drop for Server {
 }
 
 impl Connections {
-    /// Whether threads that serve one should end.
+    /// Whether threads that serve a connection should end.
     pub(crate) fn is_ending(&self) -> bool {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// Keeps them open.
+    /// Keeps these connections open.
     pub(crate) fn keep(&self, streams: impl IntoIterator<Item = TcpStream>) {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).extend(streams);
     }

@@ -1,4 +1,4 @@
-//! A substitute for Carbon that closes at once, never reads, or only records.
+//! A substitute for Carbon that closes connections at once, never reads, or only records.
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::server::{Connections, Server, listen};
 
-/// What a [`Sink`] does with a new connection. For a port that refuses there is [`crate::free_port`].
+/// What a [`Sink`] does with a new connection. For a port that refuses connections, use [`crate::free_port`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// Accepts and closes.
@@ -22,7 +22,7 @@ pub enum Manner {
     Record,
 }
 
-/// A listener on 127.0.0.1 with a thread of its own; dropping it closes everything.
+/// A listener on 127.0.0.1 with its own thread; dropping it closes everything.
 #[derive(Debug)]
 pub struct Sink {
     /// Where it listens.
@@ -50,11 +50,11 @@ impl Sink {
     /// Listens on this port, for instance a stopped Carbon's.
     ///
     /// # Errors
-    /// Another listens there.
+    /// The port is in use.
     pub fn on(port: u16, manner: Manner) -> Result<Self> {
         let listener = listen(port)?;
         if manner == Manner::Silent {
-            // Connections inherit it. The kernel rounds up to its minimum.
+            // Connections inherit it. The kernel rounds it up to its minimum.
             rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 1)?;
         }
         let shared = Arc::new(Shared {
@@ -73,7 +73,7 @@ impl Sink {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Treats later connections in another way.
+    /// Changes how later connections are treated.
     pub fn behave(&self, manner: Manner) {
         *lock(&self.shared.manner) = manner;
     }
@@ -89,13 +89,13 @@ impl Sink {
         look(&lock(&self.shared.bytes))
     }
 
-    /// Everything recorded so far, of all connections one after the other.
+    /// Everything recorded so far, one connection after the other.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         lock(&self.shared.bytes).clone()
     }
 
-    /// Closes the open connections and continues listening.
+    /// Closes the open connections, but continues to listen.
     pub fn hang_up(&self) {
         self.server.break_connections();
     }
@@ -117,7 +117,7 @@ impl Shared {
     }
 
     fn record(&self, mut stream: TcpStream, connections: &Connections) {
-        // A time-out lets the thread see the end of the sink.
+        // With a time-out the thread notices the end of the sink.
         let _set = stream.set_read_timeout(Some(Duration::from_millis(100)));
         let mut buffer = [0; 64 * 1024];
         while !connections.is_ending() {
@@ -128,7 +128,7 @@ impl Shared {
                 Err(_) => break,
             }
         }
-        // A peer that half-closes waits for our end.
+        // A peer that half-closes waits for us to close our end.
         let _closed = stream.shutdown(Shutdown::Both);
     }
 }

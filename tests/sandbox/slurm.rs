@@ -15,14 +15,14 @@ use crate::{Folder, Process, Sdiag, find_program, free_port, proc, programs, slu
 /// The CPUs that slurmd claims to have: enough for some jobs to run and some to wait.
 pub const CPUS: u32 = 8;
 
-/// munged, slurmctld and slurmd. Each can be stopped, killed, frozen and started again by itself.
+/// munged, slurmctld and slurmd. Each can be stopped, killed, frozen and started again on its own.
 #[derive(Debug)]
 pub struct Slurm {
     /// Runs the jobs.
     pub slurmd: Process,
     /// The controller.
     pub slurmctld: Process,
-    /// Without it slurmctld can be asked nothing.
+    /// munged; without it slurmctld answers nobody.
     pub munged: Process,
     /// The port of slurmctld on 127.0.0.1.
     pub slurmctld_port: u16,
@@ -30,7 +30,7 @@ pub struct Slurm {
     client: Client,
 }
 
-/// What it takes to run one of Slurm's commands, also from the readiness checks.
+/// What is needed to run one of Slurm's commands, also in readiness checks.
 #[derive(Debug, Clone)]
 struct Client {
     folder: PathBuf,
@@ -39,27 +39,27 @@ struct Client {
 }
 
 impl Slurm {
-    /// Starts the three and waits until the node can take jobs.
+    /// Starts the three programs and waits until the node can run jobs.
     ///
     /// # Errors
-    /// A program is missing, or does not come up.
+    /// A program is missing or does not start.
     pub fn start(folder: &Folder) -> Result<Self> {
         let mut slurm = Self::new(folder)?;
         slurm.start_all()?;
         Ok(slurm)
     }
 
-    /// Starts the three and waits until the node can take jobs.
+    /// Starts the three programs and waits until the node can run jobs.
     ///
     /// # Errors
-    /// One of them does not come up.
+    /// One of them does not start.
     pub fn start_all(&mut self) -> Result<()> {
         self.munged.start()?;
         self.slurmctld.start()?;
         self.slurmd.start()
     }
 
-    /// Writes the configuration and starts nothing.
+    /// Writes the configuration but starts nothing.
     ///
     /// # Errors
     /// A program is missing, or the folder cannot be written to.
@@ -67,10 +67,10 @@ impl Slurm {
         Self::of(folder, Root::wanted())
     }
 
-    /// The same of the Slurm in the Debian at `root`.
+    /// The same with the Slurm in the Debian at `root`.
     ///
     /// # Errors
-    /// As [`Slurm::new`].
+    /// As for [`Slurm::new`].
     pub fn in_chroot(folder: &Folder, root: &Path) -> Result<Self> {
         Self::of(folder, Root::Chroot(root.to_owned()))
     }
@@ -86,7 +86,7 @@ impl Slurm {
         fs::write(&conf, slurm_conf(path, slurmctld_port, slurmd_port))?;
         let munged = munged(folder, &root)?;
         let client = Client { folder: path.to_owned(), conf: conf.clone(), root };
-        // Otherwise slurmd needs a cgroup of its own.
+        // Otherwise slurmd needs its own cgroup.
         let plugin = match client.release()?.as_str() {
             release if release >= "24.05" => Some("disabled"),
             release if release >= "23.11" => Some("cgroup/v1"),
@@ -101,7 +101,7 @@ impl Slurm {
             .args(["-D", "-f"])
             .args([&conf])
             .env("SLURM_CONF", &conf)
-            // A client that finds the port closed tries again for 10 s: look first, ask then.
+            // A client that finds the port closed retries for 10 s, so the port is checked first.
             .ready(move || proc::listening(slurmctld_port) && asked.run("scontrol", &["ping"]).is_ok());
         let asked = client.clone();
         let slurmd = client
@@ -116,7 +116,7 @@ impl Slurm {
         &self.conf
     }
 
-    /// Starts the slurmd of a further node in slurm.conf, which is not waited for.
+    /// Starts the slurmd of another node in slurm.conf, without waiting for it.
     ///
     /// # Errors
     /// It is not installed.
@@ -126,7 +126,7 @@ impl Slurm {
         Ok(slurmd)
     }
 
-    /// The slurmd of a further node, not started; it is ready when its node can take jobs.
+    /// The slurmd of another node, not started yet; it is ready when its node can run jobs.
     pub(crate) fn slurmd_of(&self, folder: &Folder, node: &'static str) -> Result<Process> {
         let client = self.client.clone();
         Ok(self.client.slurmd(folder, node, node)?.ready(move || client.is_usable(node)))
@@ -135,26 +135,27 @@ impl Slurm {
     /// Runs one of Slurm's commands against this cluster and returns its stdout. It is ended after 60 s.
     ///
     /// # Errors
-    /// It is not installed or did not succeed: with its stderr.
+    /// It is not installed or fails; the error has its stderr.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String> {
         self.client.run(program, args)
     }
 
-    /// The same as another user, which only root can.
+    /// The same as another user; only root can do this.
     ///
     /// # Errors
-    /// As [`Slurm::run`].
+    /// As for [`Slurm::run`].
     pub fn run_as(&self, user: u32, program: &str, args: &[&str]) -> Result<String> {
         let [setpriv, flags @ ..] = as_user(user);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         self.run(&setpriv, &[&flags[..], &[program], args].concat())
     }
 
-    /// The reader for this Slurm's libslurm, as any user; `SLURM_GRAPHITE_READER` names another than the one next to
-    /// `slurm-graphite`. It is copied into the folder: where it was built may be closed to others, or be out of sight.
+    /// The reader for this Slurm's libslurm, as any user. `SLURM_GRAPHITE_READER` names one to use instead of the one
+    /// next to `slurm-graphite`. It is copied into the folder, because other users or a chroot may have no access to
+    /// where it was built.
     ///
     /// # Errors
-    /// It was not built.
+    /// It is not built.
     pub fn reader(&self, user: Option<u32>) -> Result<Command> {
         let copy = self.client.folder.join("reader");
         if !copy.exists() {
@@ -172,12 +173,12 @@ impl Slurm {
         Ok(command)
     }
 
-    /// The words that start a program of this Slurm.
+    /// The command line that starts a program of this Slurm.
     pub(crate) fn words(&self, program: &str) -> Result<Vec<OsString>> {
         self.client.root.start(&self.client.folder, program)
     }
 
-    /// One of Slurm's commands, to be run from a readiness check.
+    /// One of Slurm's commands, to be run in a readiness check.
     pub(crate) fn question(
         &self,
         program: &'static str,
@@ -198,7 +199,7 @@ impl Slurm {
         id.trim().parse().with_context(|| format!("sbatch said {id:?}"))
     }
 
-    /// What sdiag shows now.
+    /// The current output of sdiag.
     ///
     /// # Errors
     /// sdiag failed.
@@ -206,7 +207,7 @@ impl Slurm {
         Ok(Sdiag::parse(&self.run("sdiag", &[])?))
     }
 
-    /// Slurm's release, as slurmctld tells it.
+    /// Slurm's release, as slurmctld reports it.
     ///
     /// # Errors
     /// slurmctld cannot be run.
@@ -227,22 +228,22 @@ impl Client {
         Ok(text.split_whitespace().last().unwrap_or_default().to_owned())
     }
 
-    /// Whether this node can take jobs.
+    /// Whether this node can run jobs.
     fn is_usable(&self, node: &str) -> bool {
         let usable = |state: &str| ["idle", "mixed", "allocated"].contains(&state);
-        // A line for each state of a partition's nodes.
+        // One line for each state of a partition's nodes.
         let states = self.run("sinfo", &["-h", "-n", node, "-o", "%T"]).unwrap_or_default();
         !states.is_empty() && states.lines().all(usable)
     }
 
-    /// A node's slurmd, not started.
+    /// A node's slurmd, not started yet.
     fn slurmd(&self, folder: &Folder, name: &str, node: &str) -> Result<Process> {
         fs::create_dir_all(self.folder.join("spool").join(node))?;
         let slurmd = Process::of(folder, name, self.root.start(&self.folder, "slurmd")?);
         Ok(slurmd.args(["-D", "-N", node, "-f"]).args([&self.conf]).env("SLURM_CONF", &self.conf))
     }
 
-    /// A frozen munged holds a client for ever, hence `timeout`.
+    /// A frozen munged blocks a client for ever, hence `timeout`.
     fn command(&self) -> Result<Command> {
         let mut command = crate::command(&self.folder, &find_program("timeout")?);
         command.args(["--kill-after=1", "60"]).env("SLURM_CONF", &self.conf);
@@ -250,7 +251,7 @@ impl Client {
     }
 }
 
-/// The words before a program that another user is to run.
+/// The command line to put in front of a program that another user runs.
 fn as_user(user: u32) -> [String; 4] {
     let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
     ["setpriv".to_owned(), user, group, "--clear-groups".to_owned()]
@@ -277,7 +278,8 @@ fn munged(folder: &Folder, root: &Root) -> Result<Process> {
         .ready(move || std::os::unix::net::UnixStream::connect(&socket).is_ok()))
 }
 
-/// The same text serves every Slurm from 20.11 to 26.05. Cycles come every two seconds so that figures move.
+/// The same text works for every Slurm from 20.11 to 26.05. Scheduling cycles run every two seconds so that figures
+/// change.
 fn slurm_conf(path: &Path, slurmctld_port: u16, slurmd_port: u16) -> String {
     let user = rustix::process::getuid().as_raw();
     let path = path.display();

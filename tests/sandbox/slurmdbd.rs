@@ -1,4 +1,5 @@
-//! A slurmdbd next to a cluster that enforces nothing of it: slurmrestd of 23.02 opens a connection to one with each request.
+//! A slurmdbd for a cluster that enforces none of its limits: slurmrestd 23.02 opens a connection to it with each
+//! request.
 
 use std::fs;
 
@@ -16,10 +17,10 @@ pub struct Slurmdbd {
 }
 
 impl Slurmdbd {
-    /// Starts it, and munged, and tells slurm.conf of it; before slurmctld is started.
+    /// Starts it and munged, and adds it to slurm.conf. Call this before slurmctld is started.
     ///
     /// # Errors
-    /// A program is missing, or does not come up.
+    /// A program is missing or does not start.
     pub fn start(folder: &Folder, slurm: &mut Slurm) -> Result<Self> {
         let port = free_port()?;
         let conf = fs::read_to_string(slurm.conf())?;
@@ -29,7 +30,7 @@ impl Slurmdbd {
             folder.path().display()
         );
         fs::write(slurm.conf(), conf.replace("AccountingStorageType=accounting_storage/none", &storage))?;
-        // Whoever comes to slurmrestd with a token comes with it to slurmdbd too.
+        // A user who authenticates to slurmrestd with a token uses it for slurmdbd too.
         let tokens: String =
             conf.lines().filter(|line| line.starts_with("AuthAlt")).map(|line| format!("\n{line}")).collect();
         let (mut slurmdbd, mut mariadbd) = (slurmdbd(folder, slurm, port, &tokens)?, mariadbd(folder)?);

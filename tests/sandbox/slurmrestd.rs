@@ -1,4 +1,4 @@
-//! slurmrestd in front of a sandbox's slurmctld, by its socket or by a port with tokens.
+//! slurmrestd for a sandbox's slurmctld, on a socket, or on a port with tokens.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -11,34 +11,34 @@ use anyhow::{Context, Result};
 use crate::root::Root;
 use crate::{Folder, Process, Slurm, Slurmdbd, find_program, free_port, proc};
 
-/// slurmrestd refuses to be root.
+/// slurmrestd refuses to run as root.
 const NOBODY: u32 = 65534;
 
-/// How slurmrestd lets anybody in.
+/// How slurmrestd authenticates users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// On a socket: root and its own user.
+    /// On a socket: it admits root and its own user.
     Socket,
     /// On a port, with a token.
     Token,
 }
 
-/// slurmrestd, started and stopped by itself.
+/// slurmrestd, which is started and stopped on its own.
 #[derive(Debug)]
 pub struct Slurmrestd {
     /// The program.
     pub process: Process,
-    /// Its port; 0 where it has a socket.
+    /// Its port; 0 if it uses a socket.
     pub port: u16,
     /// Where it listens.
     pub url: String,
     token: PathBuf,
-    /// Where slurmrestd needs one.
+    /// Present if slurmrestd needs one.
     pub slurmdbd: Option<Slurmdbd>,
 }
 
 impl Slurmrestd {
-    /// Lets slurmctld make tokens, and accept them; before it is started.
+    /// Lets slurmctld create and accept tokens. Call this before it is started.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -52,7 +52,7 @@ impl Slurmrestd {
         Ok(())
     }
 
-    /// Of this cluster's Slurm, not started.
+    /// slurmrestd of this cluster's Slurm, not started yet.
     ///
     /// # Errors
     /// It is not installed.
@@ -60,19 +60,19 @@ impl Slurmrestd {
         Self::on(folder, slurm, way, free_port()?)
     }
 
-    /// Of the release in the Debian at `root`, on this port with tokens, in front of this cluster's slurmctld.
+    /// slurmrestd of the release in the Debian at `root`, on this port with tokens, for this cluster's slurmctld.
     ///
     /// # Errors
-    /// As [`Slurmrestd::new`].
+    /// As for [`Slurmrestd::new`].
     pub fn of_release(folder: &Folder, slurm: &Slurm, root: &Path, release: &str, port: u16) -> Result<Self> {
         let root = Root::Chroot(root.to_owned());
         Self::build(folder, slurm, Way::Token, port, release, &|program| root.start(folder.path(), program))
     }
 
-    /// On this port, if it is on a port.
+    /// The same, on this port if it uses one.
     ///
     /// # Errors
-    /// As [`Slurmrestd::new`].
+    /// As for [`Slurmrestd::new`].
     pub fn on(folder: &Folder, slurm: &Slurm, way: Way, port: u16) -> Result<Self> {
         Self::build(folder, slurm, way, port, &slurm.release()?, &|program| slurm.words(program))
     }
@@ -93,7 +93,7 @@ impl Slurmrestd {
         }
         let program = match Root::wanted() {
             Root::Chroot(_) => "/usr/sbin/slurmrestd".to_owned(),
-            // The first in the PATH that it is started with.
+            // The first one in the PATH that it is started with.
             Root::Prefix(_) => "slurmrestd".to_owned(),
             Root::Here => find_program("slurmrestd")?.display().to_string(),
         };
@@ -131,29 +131,29 @@ impl Slurmrestd {
                 Way::Socket => std::os::unix::net::UnixStream::connect(&socket).is_ok(),
                 Way::Token => proc::listening(port),
             });
-        // Without it slurmrestd would speak for itself.
+        // Without it slurmrestd would use its own identity.
         let process = if way == Way::Token { process.env("SLURM_JWT", "daemon") } else { process };
         let port = if way == Way::Token { port } else { 0 };
         Ok(Self { process, port, url, token: folder.path().join("token"), slurmdbd: None })
     }
 
-    /// The keys of `[slurm]` with which the daemon asks it.
+    /// The keys of `[slurm]` for this slurmrestd.
     #[must_use]
     pub fn toml(&self) -> String {
         let token = if self.port == 0 { String::new() } else { self.token_toml() };
         format!("rest = \"{}\"\n{token}", self.url)
     }
 
-    /// Where the token is.
+    /// The key that names the token's file.
     #[must_use]
     pub fn token_toml(&self) -> String {
         format!("token_file = \"{}\"\n", self.token.display())
     }
 
-    /// Has slurmctld make a token for so many seconds, and puts it in the place of the last one.
+    /// Lets slurmctld create a token for this many seconds, and replaces the last one with it.
     ///
     /// # Errors
-    /// slurmctld does not make one.
+    /// slurmctld does not create one.
     pub fn renew(&self, slurm: &Slurm, seconds: u32) -> Result<()> {
         let text = slurm.run("scontrol", &["token", &format!("lifespan={seconds}")])?;
         let new = self.token.with_extension("new");

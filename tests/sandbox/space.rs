@@ -1,5 +1,5 @@
 //! Separate namespaces, held by a sleeping process, in which other processes are started: a network that can be cut, a
-//! small disk, another /etc/hosts. They need no root if the kernel allows user namespaces for everybody.
+//! small disk, another /etc/hosts. Root is not needed if the kernel allows user namespaces for everybody.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{Folder, Invocation, Process, find_program};
 
-/// The holder.
+/// The process that holds the namespaces.
 #[derive(Debug)]
 pub struct Space {
     pid: u32,
-    /// Root of the host, with a mount namespace only.
+    /// Whether it is the host's root, with only a mount namespace.
     real: bool,
     folder: PathBuf,
     _holder: Process,
 }
 
 impl Space {
-    /// Makes them, and runs `script` in them. `None` where that is not allowed.
+    /// Creates the namespaces and runs `script` in them. `None` if that is not allowed.
     ///
     /// # Errors
     /// The script fails.
@@ -27,12 +27,12 @@ impl Space {
         if !is_allowed(folder, "-rnm", "true")? {
             return Ok(None);
         }
-        // Joining a network of one's own is asked for at each start.
+        // Whether a separate network can be joined is checked at each start.
         Self::hold(folder, "-rnm", &format!("ip link set lo up && {script}")).map(Some)
     }
 
-    /// Only the mounts are of its own, made by `script`, of devices too, which the host's root alone may. `None` where that
-    /// is not allowed, or there are no loop devices.
+    /// Creates only a mount namespace, in which `script` makes mounts, including those of devices, which only the
+    /// host's root may do. `None` if that is not allowed or there are no loop devices.
     ///
     /// # Errors
     /// The script fails.
@@ -58,7 +58,7 @@ impl Space {
         Ok(Self { pid, real: flags == "-m", folder: folder.path().to_owned(), _holder: holder })
     }
 
-    /// A program that will run in the mount namespace, and in the network where `net`.
+    /// A program that will run in the mount namespace and, if `net`, in the network namespace.
     ///
     /// # Errors
     /// There is no nsenter(1).
@@ -96,7 +96,7 @@ impl Space {
         }
     }
 
-    /// A file below the folder as it is in the mount namespace.
+    /// A file below the folder, as seen in the mount namespace.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         let inside = self.folder.strip_prefix("/").unwrap_or(&self.folder);

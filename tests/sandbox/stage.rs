@@ -12,10 +12,10 @@ use crate::{
     slurm_graphite, wait,
 };
 
-/// Longer than anything should take on a machine with other work.
+/// Longer than anything should take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the daemon says about a destination at its end where nothing is left.
+/// What the daemon logs about a destination when it ends and nothing is left.
 pub const ALL_READ: &str = "every tick was read by the receiver";
 
 /// The daemon's configuration.
@@ -23,46 +23,46 @@ pub const ALL_READ: &str = "every tick was read by the receiver";
 pub struct Plan {
     /// Keys before the first table, and tables of collectors.
     pub top: String,
-    /// The `[slurm]` table's keys; without them, an imitated reader that does everything right.
+    /// The `[slurm]` table's keys; `None`: an imitated reader that does everything right.
     pub slurm: Option<String>,
-    /// Of `[queue]`; the folder is there already.
+    /// Additional keys of `[queue]`; the folder is already set.
     pub queue: String,
     /// The `[[carbon]]` tables.
     pub destinations: String,
 }
 
 impl Plan {
-    /// One destination, with a short time-out.
+    /// A plan with one destination and a short time-out.
     #[must_use]
     pub fn to(address: &str) -> Self {
         Self { destinations: destination("carbon", address), ..Self::default() }
     }
 }
 
-/// A `[[carbon]]` table; further keys may follow.
+/// A `[[carbon]]` table; more keys may follow.
 #[must_use]
 pub fn destination(name: &str, address: &str) -> String {
     format!("[[carbon]]\nname = \"{name}\"\naddress = \"{address}\"\nstall_timeout = \"3s\"\n")
 }
 
-/// The two, and the record.
+/// The daemon, the Carbon, and the record of what was collected.
 #[derive(Debug)]
 pub struct Stage {
-    /// `slurm-graphite run` at a tick a second where nothing else is said, with an imitated reader.
+    /// `slurm-graphite run` with an imitated reader, one tick a second unless `every` changes it.
     pub daemon: Process,
     /// What it has collected.
     pub collected: Collected,
-    /// Where the points belong.
+    /// The Carbon that the points are sent to.
     pub carbon: Carbon,
-    /// All Carbons next to that one.
+    /// More Carbons, if several receive the points.
     pub more: Vec<Carbon>,
     interval: String,
-    /// Last, so that it is dropped last.
+    /// The last field, so that it is dropped last.
     pub folder: Folder,
 }
 
 impl Stage {
-    /// A running Carbon, and a daemon that is not started yet and would send there.
+    /// A running Carbon, and a daemon for it that is not started yet.
     ///
     /// # Errors
     /// Something is not installed.
@@ -73,10 +73,10 @@ impl Stage {
         Self::with(folder, carbon)
     }
 
-    /// The same with wide limits, and both started; returns when points have arrived.
+    /// The same with wide limits, and with the daemon started; returns when points have arrived.
     ///
     /// # Errors
-    /// They do not come up.
+    /// They do not start.
     pub fn running() -> Result<Self> {
         let mut stage = Self::new(&carbon::Options::default())?;
         stage.daemon.spawn()?;
@@ -84,10 +84,10 @@ impl Stage {
         Ok(stage)
     }
 
-    /// With a Carbon of one's own.
+    /// The same with this Carbon.
     ///
     /// # Errors
-    /// There is no `slurm-graphite`.
+    /// `slurm-graphite` is not built.
     pub fn with(folder: Folder, carbon: Carbon) -> Result<Self> {
         let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder, "1s"));
         let collected = Collected::new(daemon.log());
@@ -99,17 +99,17 @@ impl Stage {
     /// Puts the daemon, which must not have been started, into namespaces.
     ///
     /// # Errors
-    /// There is no `slurm-graphite`.
+    /// `slurm-graphite` is not built.
     pub fn move_into(&mut self, space: &Space, net: bool) -> Result<()> {
         let flags = flags(&self.folder, &self.interval);
         self.daemon = space.process(&self.folder, "daemon", &slurm_graphite()?, net)?.args(flags);
         Ok(())
     }
 
-    /// Another interval for the daemon, which must not have been started.
+    /// Sets another interval for the daemon, which must not have been started.
     ///
     /// # Errors
-    /// There is no `slurm-graphite`.
+    /// `slurm-graphite` is not built.
     pub fn every(&mut self, interval: &str) -> Result<()> {
         self.interval = interval.to_owned();
         let flags = flags(&self.folder, interval);
@@ -117,10 +117,10 @@ impl Stage {
         Ok(())
     }
 
-    /// Another clock for the daemon, which must not have been started.
+    /// Sets another clock for the daemon, which must not have been started.
     ///
     /// # Errors
-    /// There is no `slurm-graphite`.
+    /// `slurm-graphite` is not built.
     pub fn under(&mut self, clock: &Ahead) -> Result<()> {
         let flags = flags(&self.folder, &self.interval);
         self.daemon = clock.over(Process::new(&self.folder, "daemon", slurm_graphite()?).args(flags));
@@ -147,11 +147,11 @@ impl Stage {
         self.folder.path().join("queue")
     }
 
-    /// Waits until Carbon has points of every series of three ticks on disk. One that is killed while it makes a file leaves
-    /// it broken for ever, and one with its limits as shipped makes few new ones: both would be taken for our losses.
+    /// Waits until Carbon has three ticks of every series on disk. A Carbon that is killed while it creates a file
+    /// leaves it broken for ever, and one with the shipped limits creates few files: both would look like our losses.
     ///
     /// # Errors
-    /// It has not in time.
+    /// It does not in time.
     pub fn steady(&mut self) -> Result<()> {
         self.ticks(3)?;
         let ticks = self.collected.counted();
@@ -187,7 +187,7 @@ impl Stage {
     /// Waits for the first entry of the daemon's log after `since` with these words.
     ///
     /// # Errors
-    /// It is not said.
+    /// There is none in time.
     pub fn said(&mut self, since: f64, words: &str) -> Result<Entry> {
         let collected = &mut self.collected;
         wait::until_some(&format!("{words:?} in the log"), PATIENCE, || {
@@ -204,7 +204,7 @@ impl Stage {
         self.said(since, "\"connected").map(drop)
     }
 
-    /// SIGTERM to a daemon that can send everything, which it must then say; then what Carbon has.
+    /// Sends SIGTERM to a daemon that can send everything, and requires that it says so. Returns what Carbon has.
     ///
     /// # Errors
     /// It does not end, or says that something is left.
@@ -222,7 +222,7 @@ impl Stage {
         self.settled()
     }
 
-    /// What Carbon has once nothing is added any more: for some seconds no point came, and Carbon had nothing to do.
+    /// What Carbon has when nothing more is added: for a few seconds no point came and Carbon was idle.
     ///
     /// # Errors
     /// The daemon's log cannot be read.
@@ -234,14 +234,14 @@ impl Stage {
             let carbons: Vec<&Carbon> = std::iter::once(&self.carbon).chain(&self.more).collect();
             let findings = self.collected.compare(&carbons)?;
             let state = (findings.missing(), self.carbons_work());
-            // Half a second of its CPU time is more than an idle Carbon takes in that time.
+            // Half a second of CPU time is more than an idle Carbon uses in that time.
             if state.0 != before.0 || state.1 > before.1 + 50 {
                 (since, before) = (Instant::now(), state);
             }
             if before.0 == 0 || since.elapsed() > Duration::from_secs(8) || start.elapsed() > 5 * PATIENCE {
                 return Ok(findings);
             }
-            // To look into thousands of files again and again would keep Carbon from writing them.
+            // Looking into thousands of files again and again would keep Carbon from writing them.
             wait::pause(looked.elapsed().max(Duration::from_millis(200)));
         }
     }
@@ -252,7 +252,7 @@ impl Stage {
         carbons.filter_map(|carbon| proc::cpu_ticks(carbon.process.pid()?)).sum()
     }
 
-    /// Waits until the newest tick says this of a figure of the daemon's own.
+    /// Waits until `is` is true for one of the daemon's own figures in the newest tick.
     ///
     /// # Errors
     /// It does not in time.
@@ -265,7 +265,7 @@ impl Stage {
         found.with_context(|| format!("it is {:?}", self.collected.last(end)))
     }
 
-    /// All points that the newest tick counts as lost, whatever the reason.
+    /// All points that the newest tick counts as lost, for any reason.
     #[must_use]
     pub fn counted_as_lost(&self) -> f64 {
         const COUNTERS: [&str; 5] = [
@@ -278,7 +278,7 @@ impl Stage {
         COUNTERS.iter().filter_map(|counter| self.collected.last(&format!(".gauge-{counter}"))).sum()
     }
 
-    /// The newest collected value of a counter, which starts at zero with each start of the daemon.
+    /// The newest collected value of a counter, which starts at zero each time the daemon starts.
     ///
     /// # Errors
     /// There is no such counter.

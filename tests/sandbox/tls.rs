@@ -1,4 +1,4 @@
-//! Certificates of an authority that the openssl command makes, and stunnel in front of a port.
+//! An authority whose certificates the openssl command makes, and stunnel in front of a port.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::{Folder, Invocation, Process, find_program, free_port, proc};
 
 const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
 
-/// A certificate authority of its own.
+/// A certificate authority.
 #[derive(Debug, Clone)]
 pub struct Authority {
     /// Its certificate.
@@ -20,14 +20,14 @@ pub struct Authority {
 /// A certificate and its private key.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// In PEM.
+    /// A PEM file.
     pub certificate: PathBuf,
-    /// In PEM.
+    /// A PEM file.
     pub key: PathBuf,
 }
 
 impl Authority {
-    /// A new one; `name` names its files.
+    /// Creates an authority; `name` names its files.
     ///
     /// # Errors
     /// openssl is not installed.
@@ -38,7 +38,7 @@ impl Authority {
         Ok(Self { ca: path("pem"), key: path("key") })
     }
 
-    /// A certificate for a subject's name, such as `DNS:localhost`; one that is not good has expired in 2020.
+    /// Issues a certificate for a subject's name, such as `DNS:localhost`; one that is not `good` expired in 2020.
     ///
     /// # Errors
     /// openssl refuses.
@@ -81,7 +81,7 @@ impl Authority {
 }
 
 impl Identity {
-    /// Both in one file, as some servers want it.
+    /// Both in one file, as some servers need it.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -94,7 +94,7 @@ impl Identity {
     }
 }
 
-/// stunnel: TLS in front of a port, with an authority of its own.
+/// stunnel, TLS in front of a port, with its own authority.
 #[derive(Debug)]
 pub struct TlsProxy {
     /// The program.
@@ -103,12 +103,12 @@ pub struct TlsProxy {
     pub port: u16,
     /// The certificate of the authority.
     pub ca: PathBuf,
-    /// That of another.
+    /// The certificate of another authority.
     pub other_ca: PathBuf,
 }
 
 impl TlsProxy {
-    /// Not started; its certificate is for `localhost` alone.
+    /// stunnel, not started yet; its certificate is only for `localhost`.
     ///
     /// # Errors
     /// stunnel or openssl is not installed.
@@ -120,7 +120,7 @@ impl TlsProxy {
     }
 }
 
-/// stunnel in front of the port `to`, not started, and its port; `more` are further lines of its service.
+/// stunnel in front of the port `to`, not started yet, and its port; `more` are additional lines for its service.
 ///
 /// # Errors
 /// It is not installed.

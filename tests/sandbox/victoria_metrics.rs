@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::http::{self, encoded};
 use crate::{Folder, Process, find_program, free_port, proc};
 
-/// One of Debian's.
+/// A VictoriaMetrics process.
 #[derive(Debug)]
 pub struct VictoriaMetrics {
     /// The program.
@@ -24,7 +24,7 @@ pub struct VictoriaMetrics {
 type PointsBySecond = BTreeMap<u64, f64>;
 
 impl VictoriaMetrics {
-    /// Starts Debian's without waiting for it.
+    /// Starts Debian's VictoriaMetrics without waiting for it.
     ///
     /// # Errors
     /// It is not installed.
@@ -32,7 +32,7 @@ impl VictoriaMetrics {
         Self::of(folder, name, &find_program("victoria-metrics")?, &[])
     }
 
-    /// The same, of this program, with further flags.
+    /// The same with this program and additional flags.
     ///
     /// # Errors
     /// It cannot be started.
@@ -58,12 +58,13 @@ impl VictoriaMetrics {
         format!("127.0.0.1:{}", self.line_port)
     }
 
-    /// What it has of the series that this selects, as Graphite writes their names, with tags in alphabetical order.
+    /// The points of the series that `selector` selects. Names are in Graphite's format, with tags in alphabetical
+    /// order.
     ///
     /// # Errors
     /// It does not answer.
     pub fn export(&self, selector: &str) -> Result<BTreeMap<String, PointsBySecond>> {
-        // What was read a moment ago is not yet seen by a query.
+        // Queries do not see what was received just now.
         http::ask(self.http_port, "GET", "/internal/force_flush", "")?;
         let lines =
             http::ask(self.http_port, "GET", &format!("/api/v1/export?match[]={}", encoded(selector)), "")?;
@@ -78,7 +79,7 @@ impl VictoriaMetrics {
     }
 }
 
-/// vmagent, sharding what it gets by Graphite's plaintext protocol over several [`VictoriaMetrics`].
+/// vmagent, which distributes what it receives by Graphite's plaintext protocol over several [`VictoriaMetrics`].
 #[derive(Debug)]
 pub struct Vmagent {
     /// The program.
@@ -88,10 +89,10 @@ pub struct Vmagent {
 }
 
 impl Vmagent {
-    /// Started, with a queue for each store in the folder.
+    /// Starts vmagent, with a queue in the folder for each store.
     ///
     /// # Errors
-    /// It is not installed, or does not come up.
+    /// It is not installed or does not start.
     pub fn start(folder: &Folder, program: &Path, stores: &[VictoriaMetrics]) -> Result<Self> {
         let (line_port, http_port) = (free_port()?, free_port()?);
         let urls = stores

@@ -1,18 +1,18 @@
-//! Waiting for a condition, with a limit: the only place that sleeps.
+//! Waiting for a condition with a time limit: the only code that sleeps.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long anything of the sandbox may take to come up or to end.
+/// How long any program of the sandbox may take to start or to end.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
 const POLL: Duration = Duration::from_millis(20);
 
-/// Waits until `condition` holds and says how long that took.
+/// Waits until `condition` is true and returns how long that took.
 ///
 /// # Errors
-/// It did not hold within `limit`.
+/// It did not become true within `limit`.
 pub fn until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) -> Result<Duration> {
     let start = Instant::now();
     until_some(what, limit, || condition().then_some(()))?;
@@ -36,7 +36,7 @@ pub fn until_some<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Opt
     }
 }
 
-/// Sleeps. For a test whose subject is the passing of time; everything else waits for a condition.
+/// Sleeps. Only for tests about the passing of time; everything else waits for a condition.
 #[expect(clippy::disallowed_methods, reason = "no tick loop runs in this process")]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);

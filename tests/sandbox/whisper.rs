@@ -1,8 +1,8 @@
-//! Reading whisper's files: the finest archive only, which is where fresh points are.
+//! Reads whisper's files: only the finest archive, which has the newest points.
 //!
-//! A file is, big-endian: aggregation type u32, longest retention u32, xFilesFactor f32, number of archives u32; for each
-//! archive offset u32, seconds a point u32, points u32; then the archives, rings of points (timestamp u32, value f64)
-//! in which an unused or outdated slot keeps timestamp 0 or that of an earlier lap.
+//! A file is, big-endian: aggregation type u32, longest retention u32, xFilesFactor f32, number of archives u32; for
+//! each archive offset u32, seconds a point u32, points u32; then the archives, rings of points (timestamp u32, value
+//! f64) in which an unused or outdated slot still has timestamp 0 or that of an earlier round.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 /// The points of one metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Seconds a slot.
+    /// Seconds per slot.
     pub step: u64,
     /// Value by timestamp.
     pub points: BTreeMap<u64, f64>,
@@ -66,7 +66,7 @@ impl Series {
         self.points.first_key_value().map(|(&timestamp, &value)| (timestamp, value))
     }
 
-    /// Every slot from `from` to `until`, both included, filled or not.
+    /// Every slot from `from` to `until` inclusive, filled or not.
     #[must_use]
     pub fn slots(&self, from: u64, until: u64) -> Vec<(u64, Option<f64>)> {
         let mut slot = from.next_multiple_of(self.step);

@@ -7,7 +7,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_secs(30);
 
-/// Delays between 0 and a ceiling, which is 0.5 s and doubles with every failure, up to 30 s.
+/// Delays between 0 and a ceiling, which starts at 0.5 s and doubles with every failure, up to 30 s.
 #[derive(Clone, Debug, Default)]
 pub struct Backoff {
     failures: u32,

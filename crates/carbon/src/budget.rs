@@ -11,7 +11,8 @@ use std::time::Duration;
 
 /// An answer that took at most this share of `stall_timeout` is quick.
 const QUICK: u32 = 10;
-/// Quick answers after which a peer that hung is like any other: with half as many the simulation writes ticks a third time.
+/// After so many quick answers, a peer that hung is treated like any other. With half as many, the simulation writes
+/// some ticks a third time.
 const PATIENCE: u32 = 40;
 
 /// Ticks of the backlog for each round.
@@ -21,9 +22,9 @@ pub(crate) struct Budget {
     round: u32,
     /// Ticks that may still be written in this round.
     left: u32,
-    /// This round is left out.
+    /// Whether this round is skipped.
     rests: bool,
-    /// So many quick answers until it is forgotten that the peer once did not answer in time.
+    /// Quick answers still needed before the budget forgets that the peer once did not answer in time.
     patience: u32,
     /// How long the last answer took.
     last: Duration,
@@ -60,10 +61,11 @@ impl Budget {
         self.left = self.left.max(1);
     }
 
-    /// The peer answered in time, `after` our half-close.
+    /// The peer answered in time; `after` is the time since our half-close.
     pub(crate) fn answered(&mut self, after: Duration, stall_timeout: Duration) {
         let before = std::mem::replace(&mut self.last, after);
-        // Where resting makes the answers no quicker, the delay is the network's, and not that of bytes that wait to be read.
+        // If skipping rounds makes the answers no quicker, the delay comes from the network and not from bytes that
+        // wait to be read.
         let is_own_delay = self.rests && after.saturating_mul(20) >= before.saturating_mul(19);
         if after > stall_timeout / QUICK && !is_own_delay {
             (self.round, self.left, self.rests) = ((self.round / 2).max(1), 0, true);
@@ -97,7 +99,7 @@ mod tests {
             budget.is_patient()
         });
         assert_eq!(answers.count(), 39);
-        // And no round is left out.
+        // And no round is skipped.
         for _ in 0..3 {
             while budget.allows() {
                 budget.spend();

@@ -1,7 +1,7 @@
 //! One TCP connection to Carbon: connecting, writing, watching for its end, and what that end proves.
 //!
 //! Carbon never sends anything except an end of file or an error. After a write that was cut short, the stream is out
-//! of step: it is reset and never used again, so that no receiver takes half a line for a whole one.
+//! of step: it is reset and never used again, because a receiver could take half a line for a whole one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,21 +18,21 @@ use tokio::time::timeout;
 use crate::connection_error::{ConnectionError, Result};
 use crate::destination::{Destination, Timeouts};
 
-/// Little may hide in our own kernel: what is there is lost with the connection.
+/// Small, because what is still in our own kernel is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
 
-/// A connection to a receiver: [`Connection`], or one that a test imitates.
+/// A connection to a receiver: [`Connection`], or a simulated one in tests.
 pub trait Stream: Sized + Send + Sync + 'static {
     /// Looks the name up and tries every address it has, in the resolver's order.
     ///
     /// # Errors
-    /// The name cannot be looked up, or no address takes the connection.
+    /// The name cannot be looked up, or no address accepts the connection.
     fn open(to: &Destination) -> impl Future<Output = Result<Self>> + Send;
 
     /// Another connection to the same IP address and port.
     ///
     /// # Errors
-    /// It takes none.
+    /// The connection is not accepted.
     fn open_again(&self) -> impl Future<Output = Result<Self>> + Send + use<Self>;
 
     /// The peer's IP address and port.
@@ -50,9 +50,9 @@ pub trait Stream: Sized + Send + Sync + 'static {
     /// The socket's.
     fn half_close(&self) -> Result;
 
-    /// Waits for the end of the connection, which is the only thing that Carbon ever says. It is [`ConnectionError::Closed`] where
-    /// the peer has read every byte: an end of file, no error behind it (there is one where bytes were left unread), and
-    /// everything acknowledged, our own end among it.
+    /// Waits for the end of the connection, which is the only thing that Carbon ever says. The result is
+    /// [`ConnectionError::Closed`] if the peer has read every byte: an end of file came, no error followed it (unread
+    /// bytes would cause one), and everything was acknowledged, including our own end.
     fn ended(&self) -> impl Future<Output = ConnectionError> + Send;
 
     /// The end of the connection, if it has come.
@@ -76,14 +76,15 @@ pub struct Connection {
     stream: TcpStream,
     peer: SocketAddr,
     timeouts: Timeouts,
-    /// A frame has been begun, and is not written as a whole.
+    /// Whether a frame was begun and is not yet completely written.
     unfinished: AtomicBool,
 }
 
-/// What the first address of the name gives that gives anything, in the resolver's order.
+/// Calls `open` for each address of the name, in the resolver's order, until one succeeds.
 ///
 /// # Errors
-/// The name cannot be looked up, or no address gives anything: what one said that takes connections, or the last.
+/// The name cannot be looked up, or no address succeeds. An address that accepted the connection and then failed gives
+/// the error; otherwise the last one does.
 pub(crate) async fn open_first<C, F: Future<Output = Result<C>>>(
     to: &Destination,
     open: impl Fn(SocketAddr) -> F,
@@ -106,7 +107,7 @@ async fn first_of<C, F: Future<Output = Result<C>>>(
     for peer in addresses {
         match open(peer).await {
             Ok(connection) => return Some(Ok(connection)),
-            // It says more than that nothing listens at another.
+            // That error is more useful than a refused connection at another address.
             Err(_) if told.as_ref().is_some_and(|told| !matches!(told, ConnectionError::Connect(..))) => {}
             Err(error) => told = Some(error),
         }
@@ -142,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// The meaning of an end of file, if `own` bytes need not be acknowledged.
+    /// What an end of file means, if `own` bytes need not be acknowledged.
     pub(crate) fn end(&self, own: u64) -> ConnectionError {
         match (self.unacked(), self.stream.take_error()) {
             (Err(error), _) => error,
@@ -241,8 +242,8 @@ impl Stream for Connection {
     #[expect(unsafe_code, reason = "no crate that is kept asks for SIOCOUTQ; docs/code-structure.md")]
     fn unacked(&self) -> Result<u64> {
         let mut bytes: libc::c_int = 0;
-        // SAFETY: the descriptor is open while it is borrowed, and of a connected socket SIOCOUTQ, which tcp(7) has as TIOCOUTQ,
-        // writes one int.
+        // SAFETY: the descriptor is open while it is borrowed. For a connected socket SIOCOUTQ, which tcp(7) documents
+        // as TIOCOUTQ, writes one int.
         let failed =
             unsafe { libc::ioctl(self.stream.as_fd().as_raw_fd(), libc::TIOCOUTQ, from_mut(&mut bytes)) };
         if failed == 0 { Ok(bytes.unsigned_abs().into()) } else { Err(io::Error::last_os_error().into()) }

@@ -4,35 +4,36 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Why there is no connection (any more).
+/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The name has no address, or the resolver did not answer.
     #[error("looking up {0}: {reason}", reason = reason(.1))]
     Lookup(String, #[source] io::Error),
-    /// No address of the name took the connection: the last one, and its reason.
+    /// No address of the name accepted the connection: the last address, and its reason.
     #[error("connecting to {0}: {1}")]
     Connect(SocketAddr, #[source] io::Error),
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
-    /// Nothing showed for the pause time-out that the peer reads.
+    /// For `pause_timeout` there was no sign that the peer reads.
     #[error("no sign for {} s that the peer reads", .0.as_secs_f64())]
     Unread(Duration),
     /// The name has another address now.
     #[error("the name now has another address")]
     Moved,
-    /// TLS did not come about, or has failed; with what to look at.
+    /// TLS was refused or has failed; the text says what to check.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The peer took the connection and was silent, or closed it, before TLS was agreed on; with what to look at.
+    /// The peer accepted the connection, and then was silent or closed it before TLS was agreed on; the text says what
+    /// to check.
     #[error("TLS: {0}")]
     NoHandshake(String),
-    /// The peer's end of the connection came without TLS's own, which proves nothing.
+    /// The peer closed the connection without TLS's close_notify, which proves nothing.
     #[error("the peer closed the connection without TLS's close_notify")]
     Truncated,
-    /// No second connection could be made for a long time: this one was closed to make the next.
+    /// No second connection could be made for a long time, so this one was closed to make room for the next.
     #[error("no second connection could be made: {0}")]
     Alone(String),
     /// Another error of the socket.

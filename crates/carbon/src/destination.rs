@@ -9,9 +9,9 @@ use crate::wire::{MetricNames, Protocol};
 /// Where batches go, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// Its name in logs and metrics, and the key of its place in the queue.
+    /// Its name in logs and metrics, and its key in the queue.
     pub name: String,
-    /// Looked up when a connection is lost or cannot be made.
+    /// The name in it is looked up when a connection is lost or cannot be made.
     pub address: Address,
     /// What the peer reads.
     pub protocol: Protocol,
@@ -23,12 +23,12 @@ pub struct Destination {
     pub tls: Option<Tls>,
     /// Points a second that resends and backlog may take; `None`: the larger of 5,000 and ten times the live rate.
     pub replay_rate: Option<u32>,
-    /// The name is looked up again at this age, for load balancers; `None`: only after a failed connection.
+    /// After this time the name is looked up again, for load balancers; `None`: only after a failed connection.
     pub reconnect_every: Option<Duration>,
 }
 
 impl Destination {
-    /// One that speaks pickle over TCP, with everything else as it is by default.
+    /// A destination that reads pickle over TCP, with defaults for everything else.
     #[must_use]
     pub fn new(name: impl Into<String>, address: Address) -> Self {
         Self {
@@ -51,7 +51,7 @@ pub struct Timeouts {
     pub connect: Duration,
     /// How soon the peer must answer a half-close.
     pub stall: Duration,
-    /// How long a peer may read nothing, or not answer a half-close, before its connection is closed.
+    /// After how long without a sign of reading, or without an answer to a half-close, a connection is closed.
     pub pause: Duration,
 }
 

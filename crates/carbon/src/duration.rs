@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Such as "3 min 12 s".
+/// `duration` as text, such as "3 min 12 s".
 #[must_use]
 pub fn in_words(duration: Duration) -> String {
     let seconds = duration.as_secs();

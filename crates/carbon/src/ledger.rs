@@ -5,7 +5,7 @@
 //! **loss** makes every tick due that is not done. Connections are numbered in the order in which they were opened.
 //!
 //! If `resend_window` is zero, a tick is done when its last frame is written, and nothing is written twice. Points that
-//! were written but not proved read before a loss are counted as unproved.
+//! were written, but not proved to be read before a loss, are counted as unproved.
 //!
 //! This module knows neither the network, the disk, a tick's points nor a clock. Moments are arguments.
 
@@ -17,11 +17,11 @@ use tokio::time::Instant;
 /// The outcome of a tick so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DeliveryStage {
-    /// Not written, or to be written again.
+    /// Not written yet, or to be written again.
     Due,
     /// Written as a whole, on the connection of this number.
     Written(u64),
-    /// The connection of its last write answered at this moment.
+    /// The connection of its last write answered at this time.
     Read(Instant),
 }
 
@@ -30,13 +30,13 @@ struct LedgerEntry {
     timestamp: i64,
     points: u64,
     stage: DeliveryStage,
-    /// Collected by this run of the daemon and never written: it goes before the backlog.
+    /// Collected by this run of the daemon and never written: it is sent before the backlog.
     fresh: bool,
     /// Whether the whole tick was ever written.
     sent: bool,
-    /// Frames of a due tick that need not be written again, with a window of zero.
+    /// With a window of zero: how many frames of a due tick are already written and are not written again.
     frames: usize,
-    /// It left the queue after it was written: only its points can still be counted.
+    /// It left the queue after it was written, so its points can only be counted.
     evicted: bool,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct Ledger {
     /// How long after a tick was read the receiver must be seen to read again.
     pub(crate) resend_window: Duration,
     entries: BTreeMap<u64, LedgerEntry>,
-    /// Never written as a whole, or to be written again: those go later.
+    /// Ticks never written as a whole, and (after those) ticks to be written again.
     due: BTreeSet<(bool, u64)>,
-    /// Ticks that need nothing more, until somebody takes them.
+    /// Ticks that are done and have not yet been collected by the caller.
     done: Vec<u64>,
     /// With a window of zero: points written on each connection that has not answered.
     handed_over: BTreeMap<u64, u64>,
@@ -58,11 +58,11 @@ pub(crate) struct Ledger {
 /// A tick that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Removed {
-    /// It was written and not done: it is counted as unproved if a loss comes before it would be done.
+    /// It was written and is not done: it is counted as unproved if a loss comes before it would have been done.
     Written,
-    /// It was written, and due again after a loss: it has been counted as unproved.
+    /// It was written and became due again after a loss; it is already counted as unproved.
     Counted,
-    /// It was never written as a whole; so many of its points were not.
+    /// It was never written as a whole; the number is that of its unwritten points.
     Unwritten(u64),
 }
 
@@ -71,8 +71,8 @@ impl Ledger {
         Self { resend_window, ..Self::default() }
     }
 
-    /// Inserts a tick that was just collected, or, if not `fresh`, one of an earlier run of the daemon, which may have
-    /// been written already.
+    /// Inserts a tick. `fresh`: it was just collected; otherwise it is from an earlier run of the daemon, which may
+    /// have written it already.
     pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
         self.due.insert((false, batch));
         let (stage, sent) = (DeliveryStage::Due, false);
@@ -80,8 +80,8 @@ impl Ledger {
         self.entries.insert(batch, entry);
     }
 
-    /// The tick to write next, with whether it belongs to the backlog: the newest if it was never written, else the oldest that
-    /// was never written, else the oldest that is due again.
+    /// The tick to write next, and whether it belongs to the backlog. The newest tick comes first if it was never
+    /// written, then the oldest that was never written, then the oldest that is due again.
     pub(crate) fn next(&self) -> Option<(u64, bool)> {
         let newest = self.entries.last_key_value().filter(|(_, entry)| entry.fresh && !entry.sent);
         if let Some((&batch, _)) = newest {
@@ -90,7 +90,7 @@ impl Ledger {
         self.due.first().map(|&(_, batch)| (batch, true))
     }
 
-    /// How many frames of a due tick need not be written, because with a window of zero nothing is written twice.
+    /// How many frames of a due tick are already written: with a window of zero nothing is written twice.
     pub(crate) fn frames_written(&self, batch: u64) -> usize {
         self.entries.get(&batch).map_or(0, |entry| entry.frames)
     }
@@ -106,7 +106,7 @@ impl Ledger {
         }
     }
 
-    /// The last frame of `batch` has been written. Returns whether it had been before.
+    /// The last frame of `batch` has been written. Returns whether it had been written before.
     pub(crate) fn written(&mut self, batch: u64, connection: u64) -> bool {
         let Some(entry) = self.entries.get_mut(&batch) else { return false };
         self.due.remove(&(entry.sent, batch));
@@ -119,7 +119,7 @@ impl Ledger {
         again
     }
 
-    /// `connection` answers, `now`, `after` our half-close; `last_write`: when the last bytes were written on it.
+    /// `connection` answered at `now`, `after` our half-close. `last_write` is when the last bytes were written on it.
     pub(crate) fn answered(
         &mut self,
         connection: u64,
@@ -136,40 +136,41 @@ impl Ledger {
         for entry in self.entries.values_mut() {
             match &mut entry.stage {
                 DeliveryStage::Written(on) if *on == connection => entry.stage = DeliveryStage::Read(now),
-                // Perhaps it did nothing at all until it answered: that time counts for no window.
+                // The receiver may have done nothing until it answered, so that time does not count towards the window.
                 DeliveryStage::Read(read) => *read += after,
                 _ => {}
             }
         }
     }
 
-    /// `connection` has ended too late to prove anything, and nothing was lost that is known: what it carried is due again, or
-    /// done where it cannot be written again.
+    /// `connection` ended too late to prove anything, and no loss is known. What it carried is due again, or done if it
+    /// cannot be written again.
     pub(crate) fn answered_too_late(&mut self, connection: u64) {
         let handed_over = self.handed_over.remove(&connection);
         self.count_unproved(handed_over.unwrap_or(0));
         self.unprove(|stage| stage == DeliveryStage::Written(connection));
     }
 
-    /// The program did not read for a while, until `now`. That time counts for no window.
+    /// The program did not read for a while, until `now`. That time does not count towards the window.
     pub(crate) fn doubt_ended(&mut self, now: Instant) {
         for entry in self.entries.values_mut().filter(|entry| matches!(entry.stage, DeliveryStage::Read(_))) {
             entry.stage = DeliveryStage::Read(now);
         }
     }
 
-    /// A loss: everything that is not done becomes due again. With a window of zero nothing does, because it is done.
+    /// A loss: every tick that is not done becomes due again. With a window of zero every tick is done, so none becomes
+    /// due.
     pub(crate) fn lost(&mut self) {
         let handed_over: u64 = std::mem::take(&mut self.handed_over).into_values().sum();
         self.count_unproved(handed_over);
         self.unprove(|stage| stage != DeliveryStage::Due);
     }
 
-    /// What is at one of these stages is due again; what cannot be written again is done, and counted.
+    /// Ticks at one of these stages become due again; those that cannot be written again are done, and counted.
     fn unprove(&mut self, which: impl Fn(DeliveryStage) -> bool) {
         let once = self.resend_window.is_zero();
         let gone = |entry: &LedgerEntry| which(entry.stage) && (entry.evicted || once);
-        // With a window of zero what was read is done.
+        // With a window of zero, a tick that was read is proved.
         let counted =
             |entry: &&LedgerEntry| gone(entry) && !(once && matches!(entry.stage, DeliveryStage::Read(_)));
         let points: u64 = self.entries.values().filter(counted).map(|entry| entry.points).sum();
@@ -207,17 +208,17 @@ impl Ledger {
         self.due.iter().filter_map(|(_, batch)| self.entries.get(batch)).map(|entry| entry.points).sum()
     }
 
-    /// Points that were written can no longer be proved read, nor be written again.
+    /// Counts points that were written, can no longer be proved to be read, and cannot be written again.
     pub(crate) const fn count_unproved(&mut self, points: u64) {
         self.unproved += points;
     }
 
-    /// Points that were written, could not be proved read, and cannot be written again.
+    /// Points that were written, could not be proved to be read, and cannot be written again.
     pub(crate) const fn unproved(&self) -> u64 {
         self.unproved
     }
 
-    /// Whether ticks left the queue that would be due after a loss.
+    /// Whether ticks have left the queue that would be due after a loss.
     pub(crate) fn is_window_short(&self) -> bool {
         self.entries.values().any(|entry| entry.evicted)
     }
@@ -238,7 +239,7 @@ impl Ledger {
         self.entries.values().filter(|entry| !entry.evicted).count()
     }
 
-    /// Ticks held that were written, and not read as far as is known; with a window of zero, connections with such ticks.
+    /// Ticks that were written and, as far as is known, not read; with a window of zero, connections with such ticks.
     pub(crate) fn unread(&self) -> usize {
         let unread =
             |entry: &&LedgerEntry| !entry.evicted && matches!(entry.stage, DeliveryStage::Written(_));
@@ -270,7 +271,7 @@ mod tests {
         ledger
     }
 
-    /// Writes everything that is due, in the order it goes out.
+    /// Writes everything that is due, and returns the order.
     fn write_all(ledger: &mut Ledger, connection: u64) -> Vec<u64> {
         std::iter::from_fn(|| {
             let (batch, _) = ledger.next()?;
@@ -310,7 +311,7 @@ mod tests {
             ledger.answered(connection, Some(start + seconds(written)), Duration::ZERO, start + seconds(now));
             ledger.take_done()
         };
-        // However long ago it was written: it is only read now.
+        // It counts from when the tick was read, however long ago it was written.
         assert_eq!(answered(&mut ledger, 1, 5000, 6000), [0; 0]);
         assert_eq!(answered(&mut ledger, 2, 6599, 9000), [0; 0], "what it carried was too early");
         ledger.answered(3, None, Duration::ZERO, start + seconds(9000));
@@ -335,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_loss_makes_everything_due_that_is_not_done_also_what_was_read() {
-        // A restart, and Carbon killed 3 s later: what it had read was in its memory only.
+        // A restart, and 3 s later Carbon is killed: what it had read was only in its memory.
         let (mut ledger, start) = (ledger([1, 2]), Instant::now());
         write_all(&mut ledger, 1);
         ledger.answered(1, Some(start), Duration::ZERO, start);
@@ -397,7 +398,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a receiver chokes on, live ticks continue.
+        /// Whatever tick a receiver fails on, live ticks continue.
         #[test]
         fn the_newest_tick_goes_first_whatever_happened_to_those_before(
             happenings in proptest::collection::vec((0..4_u8, 0..40_u64), 0..100),

@@ -1,7 +1,7 @@
 //! Sends datapoints to Carbon without loss: legal paths, batches of points, frames, the queue, the sender.
 //!
-//! Carbon acknowledges nothing. The only sign that its program gives is to close a connection after reading everything
-//! on it. The rule that follows from this is in ledger.rs. Nothing here knows Slurm.
+//! Carbon acknowledges nothing. The only sign of life from its program is that it closes a connection after it has read
+//! everything on it. The rule that follows from this is in ledger.rs. Nothing here knows Slurm.
 
 #![deny(unsafe_code)]
 

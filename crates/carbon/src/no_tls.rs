@@ -1,5 +1,5 @@
-//! In the place of tls.rs, in a build without it.
+//! Replaces tls.rs in a build without TLS.
 
-/// This build speaks no TLS: there is no value of it.
+/// An empty type, because this build has no TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {}

@@ -15,7 +15,7 @@ pub const MAX_PATH: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// No component at all, or two dots side by side, or a dot at an end.
+    /// No component, two dots in a row, or a dot at either end.
     #[error("a component is empty")]
     Empty,
     /// A character outside `[A-Za-z0-9_-]`.
@@ -74,7 +74,7 @@ const KINDS: [u8; 256] = {
     kinds
 };
 
-/// What almost every path is, found without a branch for each byte: a close look took half of a tick's instructions.
+/// Accepts almost every path without a branch for each byte: the full check took half of a tick's instructions.
 fn is_short_and_legal(path: &[u8]) -> bool {
     let step = |(problems, before), byte: u8| {
         let kind = KINDS.get(usize::from(byte)).copied().unwrap_or(UNSAFE);
@@ -90,15 +90,15 @@ fn is_short_and_legal(path: &[u8]) -> bool {
 
 /// `name` as one legal component, so that distinct names stay distinct.
 ///
-/// A name that had to be changed gets `-` and six hexadecimal digits of its own hash; so does a legal one that
-/// ends like that already, or it could be taken for another's. What a name becomes depends on nothing else.
+/// A name that had to be changed gets `-` and six hexadecimal digits of its hash. So does a legal name that already
+/// ends like that, because it could be the component of another name. The result depends only on the name.
 #[must_use]
 pub fn component(name: &str) -> Cow<'_, str> {
     let legal = !name.is_empty() && name.len() <= MAX_COMPONENT && name.chars().all(is_safe);
     if legal && !ends_like_a_hash(name) { Cow::Borrowed(name) } else { Cow::Owned(marked(name)) }
 }
 
-/// `name` as [`component`] has it when it had to be changed, for a legal name that would be taken for something else.
+/// `name` with the hash suffix of [`component`], for a legal name that would otherwise be mistaken for something else.
 #[must_use]
 pub fn marked(name: &str) -> String {
     let kept: String =
@@ -107,7 +107,7 @@ pub fn marked(name: &str) -> String {
     format!("{kept}-{:06x}", hash(name) & 0x00ff_ffff)
 }
 
-/// `text`, or of one over `most` bytes what there is room for, with `-` and six hexadecimal digits of its own hash.
+/// `text`, shortened to `most` bytes if it is longer: its beginning, `-` and six hexadecimal digits of its hash.
 #[must_use]
 pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
@@ -132,7 +132,7 @@ fn ends_like_a_hash(name: &str) -> bool {
     })
 }
 
-/// FNV-1a: published paths depend on it, so that it may never change with a library's version.
+/// FNV-1a. Published paths depend on this hash, so it must not change with a library's version.
 fn fnv1a(name: &str) -> u64 {
     let hash = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     name.bytes().fold(0xcbf2_9ce4_8422_2325, hash)
@@ -174,7 +174,7 @@ mod tests {
         let changed = component("john.doe");
         assert!(changed.starts_with("john_doe-"), "{changed}");
         assert_ne!(component("john@doe"), changed);
-        // A user who is really called what another one became.
+        // A user whose real name is what another user's name became.
         assert_ne!(component(&changed), changed);
     }
 

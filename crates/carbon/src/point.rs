@@ -30,7 +30,7 @@ impl<'a> Point<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     timestamp: i64,
-    /// All paths, one after the other: an allocation for each would cost more than the path.
+    /// All paths in one string: an allocation for each would cost more than the path itself.
     paths: String,
     /// Where each path ends, and its value.
     points: Vec<(usize, f64)>,
@@ -50,7 +50,7 @@ impl Batch {
         self.push_joined(&[&path], value);
     }
 
-    /// The same with a path in several parts, which need not be joined first.
+    /// The same, with a path in several parts that need not be joined first.
     pub fn push_joined(&mut self, path: &[&str], value: f64) {
         let start = self.paths.len();
         path.iter().for_each(|part| self.paths.push_str(part));

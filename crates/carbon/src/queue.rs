@@ -1,10 +1,10 @@
 //! The queue between the ticks and Carbon: every batch enters it before anything is sent, and stays until every
 //! destination is done with it.
 //!
-//! With a folder, the batches outlive this process. A batch is given to the senders when it is committed, or after a
-//! second without a commit; then it is sent from memory and counted as undurable. Without a folder it is the same queue
-//! in memory. What a destination still needs is in its ledger, batches and counts are in state.rs, and the store owns
-//! the file.
+//! With a folder, the batches outlive this process. A batch is given to the senders when it is committed. If it is not
+//! committed within a second, it is sent from memory and counted as undurable. Without a folder the queue is the same,
+//! but only in memory. What a destination still needs is in its ledger, batches and counts are in state.rs, and the
+//! store owns the file.
 
 mod clock;
 mod leaving;
@@ -31,21 +31,22 @@ use crate::wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
 const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a lock is waited for: somewhat longer than its thread tries.
+/// How long to wait for the folder's lock: a little longer than the store's thread tries.
 const LOCK_PATIENCE: Duration = Duration::from_secs(6);
 /// How long the disk may take for the last commit.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The least `max_bytes` that is useful with a folder. An eighth of it stays free for the next commit, and another goes at once
-/// when it is full; what is left holds 4 hours of ticks of 6 KB at 30 s. A single tick of 80,000 points would break the bound.
+/// The smallest useful `max_bytes` with a folder. An eighth of it stays free for the next commit, and another eighth is
+/// removed when it is full. The rest holds 4 hours of ticks of 6 KB at 30 s. A single tick of 80,000 points would
+/// exceed this bound.
 pub const LEAST_FILE_BYTES: u64 = 4 << 20;
 
 /// The bounds of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of the file, or of memory if there is no file; the oldest batch is removed first.
+    /// Size of the file in bytes, or of memory if there is no file; beyond it the oldest batch is removed.
     pub max_bytes: u64,
-    /// Age of a batch; older ones would overwrite what Carbon has already rolled up.
+    /// Maximum age of a batch. An older one would overwrite what Carbon has already rolled up.
     pub max_age: Duration,
     /// How long after a batch was read the receiver must be seen to read again; zero: writing is enough.
     pub resend_window: Duration,
@@ -67,13 +68,13 @@ pub struct Dropped {
 pub struct QueueStatus {
     /// Whether batches are being kept on disk.
     pub durable: bool,
-    /// Since when that is so, Unix seconds; `None`: since the start.
+    /// Since when `durable` has its value, Unix seconds; `None`: since the start.
     pub durable_since: Option<i64>,
     /// Batches that were given to the senders without being on disk, since the start.
     pub undurable: u64,
     /// Points that were never sent to destinations which are no longer configured.
     pub dropped_removed: u64,
-    /// Whether `max_bytes` recently removed ticks within the resend window.
+    /// Whether `max_bytes` recently removed ticks that were still within the resend window.
     pub window_short: bool,
     /// Bytes of the file.
     pub file_bytes: u64,
@@ -81,7 +82,7 @@ pub struct QueueStatus {
     pub memory_bytes: usize,
 }
 
-/// The queue's folder is used by another process.
+/// Another process uses the queue's folder.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct QueueLocked(StoreError);
@@ -101,8 +102,8 @@ struct SharedQueue {
 }
 
 impl Queue {
-    /// Opens the queue for these destinations, in `dir` if there is one. It is ready at once; what an earlier run kept
-    /// is added when the file has been read.
+    /// Opens the queue for these destinations, in `dir` if there is one. It can be used at once; the batches of an
+    /// earlier run are added when the file has been read.
     ///
     /// Must be called within a tokio runtime.
     #[must_use]
@@ -121,7 +122,7 @@ impl Queue {
         Self { shared }
     }
 
-    /// Waits until only this process uses the folder. It does not wait for a disk that does not answer.
+    /// Waits until only this process uses the folder. Returns without waiting if the disk does not answer.
     ///
     /// # Errors
     /// Another process has used it for 5 s.
@@ -139,8 +140,8 @@ impl Queue {
         self.push_with(batch, []);
     }
 
-    /// The same, with bytes by name that reach the disk together with the batch, never before it. The newest bytes of
-    /// each name are kept.
+    /// The same, and stores bytes by name with the batch: they reach the disk together with it, never before it. The
+    /// newest bytes of each name are kept.
     pub fn push_with(&self, batch: &Batch, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) {
         let states: BTreeMap<_, _> = states.into_iter().collect();
         if !states.is_empty() {
@@ -192,8 +193,8 @@ impl Queue {
         state.trim();
     }
 
-    /// Stores bytes by name without a batch. [`Queue::kept`] says when they are on disk. If the disk refuses them, the
-    /// next commit tries again.
+    /// Stores bytes by name without a batch. Returns a ticket: [`Queue::kept`] waits with it until they are on disk. If
+    /// the disk refuses them, the next commit tries again.
     pub fn keep(&self, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) -> u64 {
         let states: BTreeMap<_, _> = states.into_iter().collect();
         let mut state = self.shared.state();
@@ -213,30 +214,30 @@ impl Queue {
     /// Waits until the states of this ticket, or newer ones with the same names, are on disk. Safe to cancel.
     pub async fn kept(&self, ticket: u64) {
         let mut kept = self.shared.state().kept.subscribe();
-        // The queue, which this handle is of, has the other end.
+        // The other end belongs to the queue, and this handle keeps the queue alive.
         let _ = kept.wait_for(|kept| *kept >= ticket).await;
     }
 
-    /// What was stored by name; `None` until the file has been read.
+    /// The stored bytes by name; `None` until the file has been read.
     #[must_use]
     pub fn states(&self) -> Option<BTreeMap<String, Arc<[u8]>>> {
         let state = self.shared.state();
         (state.restored || self.shared.store.is_none()).then(|| state.states.clone())
     }
 
-    /// Its status.
+    /// The queue's status.
     #[must_use]
     pub fn status(&self) -> QueueStatus {
         self.shared.state().status
     }
 
-    /// Other bounds and other destinations from now on. A new one starts now; a removed one's batches wait for it until
-    /// `max_age`, and one that has only moved keeps them. Returns the one that has moved: its old name, which was its address,
-    /// and its new one.
+    /// Applies new bounds and destinations. A new destination gets batches from now on. The batches of a removed one
+    /// are kept for it until `max_age`. A destination that has only moved keeps its batches. Returns the one that has
+    /// moved: its old name, which was its address, and its new one.
     pub fn reconfigure(&self, limits: Limits, destinations: &[String]) -> Option<(String, String)> {
         let names: Vec<Arc<str>> = destinations.iter().map(|name| Arc::from(name.as_str())).collect();
         let mut state = self.shared.state();
-        // The commits under way name the destinations of until now.
+        // The commits under way name the old destinations.
         state.publish_all();
         let moved = moved(&state.configured(), &names, |name| state.destinations.contains_key(name));
         let resend_window = limits.resend_window;
@@ -263,13 +264,13 @@ impl Queue {
         moved.map(|(from, to)| (from.to_string(), to.to_string()))
     }
 
-    /// Gives batches that wait for their commit to the senders, so that these drain them too.
+    /// Gives batches that wait for their commit to the senders, so that a drain includes them.
     pub fn publish(&self) {
         self.shared.state().publish_all();
     }
 
-    /// Puts on disk what is not there yet, makes the last changes and closes the file, unless the disk takes too long. Returns
-    /// how many batches are known to be kept in it.
+    /// Writes everything that is not on disk yet, and closes the file. Gives up if the disk takes too long. Returns how
+    /// many batches are known to be in the file.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
         let changes = std::mem::take(&mut self.shared.state().told);
@@ -304,12 +305,12 @@ impl Queue {
 
 impl SharedQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        // Every change under this lock is made whole before anything in it could fail.
+        // No change under this lock can fail half-way, so a poisoned lock still guards a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Follows what the file's thread says.
+/// Applies the events of the file's thread.
 async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Event>) {
     loop {
         let patience = shared.state().unpublished().next().map(|(_, until)| until);

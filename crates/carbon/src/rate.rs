@@ -1,15 +1,16 @@
-//! How fast the backlog is sent. A flood after an outage has brought Carbons down. Pure: moments are arguments.
+//! How fast the backlog is sent. A flood of resent points after an outage has brought Carbon servers down. Pure:
+//! moments are arguments.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Points a second where nothing else is configured, at least.
+/// Points a second if nothing is configured: at least this many,
 const LEAST: f64 = 5000.0;
-/// And where more than that is collected, this many times the live rate.
+/// or this many times the live rate if that is more.
 const TIMES_LIVE: f64 = 10.0;
-/// The live rate is that of the last minute, or of the last gap where that is longer.
+/// The live rate is that of the last minute, or of the last gap between batches if that is longer.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// `replay_rate`, and how much of it is used.
@@ -22,7 +23,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// `configured` points a second; `None`: the larger of 5,000 and ten times the live rate.
+    /// `configured` is in points a second; `None`: the larger of 5,000 and ten times the live rate.
     pub(crate) const fn new(configured: Option<u32>) -> Self {
         Self { configured, live: VecDeque::new(), free_at: None }
     }
@@ -43,7 +44,7 @@ impl Rate {
     /// Counts points of the backlog that are being sent.
     pub(crate) fn spend(&mut self, points: u64, now: Instant) {
         let seconds = to_float(points) / self.points_a_second();
-        // What was not used is not saved up.
+        // Unused time is not saved up.
         let from = self.free_at.filter(|&free| free > now).unwrap_or(now);
         self.free_at = Some(from + Duration::try_from_secs_f64(seconds).unwrap_or(MINUTE));
     }

@@ -1,6 +1,6 @@
 //! One destination: its settings, the handle of its task, and the task's status.
 //!
-//! A destination never delays another, because it has its own place in the queue. The task is in task.rs, its
+//! A destination never delays another, because each has its own handle on the queue. The task is in task.rs, its
 //! connections are in renewal.rs.
 
 mod renewal;
@@ -23,31 +23,32 @@ use crate::rate::Rate;
 #[cfg(feature = "tls")]
 use crate::tls_connection::TlsConnection;
 
-/// The task: one destination and what is known of it.
+/// The state of one destination's task.
 struct SenderTask {
     to: Destination,
     place: Place,
     drain: Arc<Notify>,
-    /// It ends when everything was read, or the connection is lost.
+    /// Ends the task when everything was read, or the connection is lost.
     draining: bool,
     rate: Rate,
     budget: Budget,
     backoff: Backoff,
     connections: u64,
     away_since: Option<Instant>,
-    /// Points lost before that.
+    /// Points that were lost before `away_since`.
     lost_before: u64,
     doubt_since: Option<Instant>,
-    /// After how long the peer closes what is idle, where it has done so.
+    /// After how long the peer closes an idle connection, if it has done so.
     closes_idle_after: Option<Duration>,
     closed_at_once: u32,
     /// Half-closed connections in a row that ended without TLS's own end.
     truncated: u32,
-    /// When a connection was last given up to make the next one.
+    /// When a connection was last closed to make room for the next one.
     gave_way: Option<Instant>,
-    /// Until when the disk is not asked for the backlog: each live tick would wait for its answer.
+    /// Until when the backlog is not read from disk: otherwise each live tick would wait for a disk that does not
+    /// answer.
     load_again: Option<Instant>,
-    /// Since when the disk has given nothing.
+    /// Since when the disk has returned nothing.
     refused_since: Option<Instant>,
 }
 
@@ -60,7 +61,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the task, which connects at once and keeps connecting for ever.
+    /// Starts the task, which connects at once and reconnects for ever.
     #[must_use]
     pub fn start(destination: Destination, queue: &Queue) -> Self {
         match &destination.tls {
@@ -110,7 +111,7 @@ impl Sender {
     }
 
     /// Writes what is due, asks whether the receiver has read it, and ends: within `deadline`, or sooner if the
-    /// destination cannot be reached. What was read stays in the queue, and the next run sends it again.
+    /// destination cannot be reached. Batches that were not read stay in the queue, and the next run sends them again.
     pub async fn drain(mut self, deadline: Duration) -> Status {
         self.draining.notify_one();
         let _ = timeout(deadline, &mut self.task).await;
@@ -118,7 +119,7 @@ impl Sender {
         self.status()
     }
 
-    /// Ends at once. Its place in the queue stays, and everything that is not done is due again.
+    /// Ends at once. Its batches stay in the queue, and everything that is not done is due again.
     pub fn stop(self) {
         self.task.abort();
         self.place.ledger(Ledger::lost);

@@ -1,16 +1,15 @@
-//! The queue's file: batches that outlive this process, in a log of segments with a thread of its own.
+//! The queue's file: batches that outlive this process, in a log of segments with a separate thread.
 //!
-//! The thread carries out its orders in sequence and reports the results. Nobody waits for it without need. If the disk
-//! is full or gone, the batches stay in memory. store/record.rs has the format of the log. Its promises are:
+//! The thread executes commands in sequence and reports the results. Other threads wait for it only when they must. If
+//! the disk is full or gone, the batches stay in memory. store/record.rs has the format of the log. Its promises are:
 //!
 //! 1. Only the newest segment is written. A commit costs one write and one sync of the data; a new segment's name is synced
 //!    before its first record counts.
-//! 2. After an error nothing is written to that segment again; what it lacks goes to a new one, from memory.
+//! 2. After an error nothing more is written to that segment; what it lacks is written to a new one, from memory.
 //! 3. Each record is independent: damage costs only the damaged record, and is counted by the numbers and totals of the
 //!    others.
 //! 4. Segments are removed whole, from the front: when nothing in them is due, or at `max_bytes` even if something is.
-//! 5. Before a segment is removed, the newest state of each name in it, and what was evicted, is written to the newest
-//!    segment.
+//! 5. Before a segment is removed, its newest states and its list of evicted batches are copied to the newest segment.
 //! 6. Not promised: damage to the very last record, and files that are removed or cut while no daemon runs, look like a power
 //!    cut if no later record shows otherwise.
 
@@ -32,10 +31,10 @@ use self::keeper::Keeper;
 pub(crate) use self::log::segment_bytes;
 use crate::wire::Frame;
 
-/// Commands to a disk that does not answer; what else there is to tell waits in the queue.
+/// The most commands that wait for a disk that does not answer; further changes wait in the queue.
 const MOST_UNANSWERED: usize = 64;
 
-/// A batch as it is kept: its number, its timestamp, its frames.
+/// A batch as it is stored: its number, its timestamp, its frames.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) id: u64,
@@ -43,32 +42,32 @@ pub(crate) struct Kept {
     /// When it was pushed, by CLOCK_BOOTTIME.
     pub(crate) pushed: Duration,
     pub(crate) frames: Arc<[Frame]>,
-    /// The destinations that have not had it.
+    /// The destinations that have not received it.
     pub(crate) due: Vec<Arc<str>>,
 }
 
-/// One commit's worth of changes.
+/// The changes of one commit.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// The destinations, and `max_bytes`, from now on.
+    /// The new destinations and `max_bytes`.
     pub(crate) configured: Option<(Vec<Arc<str>>, u64)>,
-    /// Destinations that have another name in what was told before.
+    /// Destinations that have another name in earlier changes: old name, new name.
     pub(crate) moved: Vec<(Arc<str>, Arc<str>)>,
     pub(crate) append: Vec<Kept>,
     /// (destination, batch): done.
     pub(crate) done: Vec<(Arc<str>, u64)>,
     /// Batches that nobody needs any more.
     pub(crate) forget: Vec<u64>,
-    /// (destination, batch, points): gone before it was proved that the destination has read them.
+    /// (destination, batch, points): removed before it was proved that the destination has read them.
     pub(crate) evicted: Vec<(Arc<str>, u64, u64)>,
-    /// Other bytes to be kept, by name; the newest of each.
+    /// Other bytes to store, by name; only the newest of each.
     pub(crate) states: BTreeMap<String, Arc<[u8]>>,
-    /// The number of the last ones of these that somebody waits for; 0: nobody.
+    /// The ticket of the newest states that somebody waits for; 0: none.
     pub(crate) ticket: u64,
 }
 
 impl Changes {
-    /// A destination has another name.
+    /// Changes the name of a destination.
     pub(crate) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
         let names = self.done.iter_mut().map(|(name, _)| name);
         let names = names.chain(self.evicted.iter_mut().map(|(name, ..)| name));
@@ -76,9 +75,10 @@ impl Changes {
         names.filter(|name| *name == from).for_each(|name| *name = Arc::clone(to));
     }
 
-    /// These as commits that fit into a segment each, or have one batch: a segment goes whole. Names go with the first one, what
-    /// became of batches with the last one. States have one of their own behind that of the batches: of a commit that is torn any
-    /// record may be missing, and a state may say that a batch is there.
+    /// Splits the changes into commits that each fit into a segment, or have one batch, because a segment is removed as
+    /// a whole. Names are in the first commit, the outcomes of batches in the last. States are in a commit of their own
+    /// after that of the batches: any record of a torn commit may be missing, and a state may say that a batch is
+    /// there.
     fn pieces(mut self, max_bytes: u64) -> Vec<Self> {
         let most = usize::try_from(segment_bytes(max_bytes)).unwrap_or(usize::MAX);
         let first = Self {
@@ -104,7 +104,7 @@ impl Changes {
         pieces
     }
 
-    /// These, which no commit has taken, and those that came later.
+    /// These changes, which are not committed yet, together with later ones.
     fn and(mut self, later: Self) -> Self {
         later.moved.iter().for_each(|(from, to)| self.rename(from, to));
         self.configured = later.configured.or(self.configured);
@@ -126,26 +126,27 @@ impl Changes {
 
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The log is open; this is what an earlier run had kept.
+    /// The log is open, with what an earlier run had stored.
     Opened(Restored),
-    /// The batches are on disk, and the states up to the ticket. `dropped` had to make room for them.
+    /// The batches are on disk, and the states up to the ticket. The batches in `dropped` were removed to make room.
     Committed { appended: Vec<u64>, ticket: u64, dropped: Vec<u64>, file_bytes: u64 },
-    /// The log cannot be used now, and the batches are not on disk; they go with the next commit.
+    /// The log cannot be used now, and the batches are not on disk. The next commit includes them.
     Failed { appended: Vec<u64>, error: StoreError },
 }
 
-/// What an earlier run had kept.
+/// What an earlier run had stored.
 #[derive(Debug, Default)]
 pub(crate) struct Restored {
     /// Each batch without its frames.
     pub(crate) batches: BTreeMap<u64, Summary>,
-    /// (destination, batch), also of destinations that are no longer configured.
+    /// (destination, batch), including destinations that are no longer configured.
     pub(crate) due: Vec<(Arc<str>, u64)>,
-    /// Points of each destination that are damaged or gone.
+    /// Points of each destination that are damaged or missing.
     pub(crate) lost: BTreeMap<Arc<str>, u64>,
-    /// How many records are damaged or gone.
+    /// How many records are damaged or missing.
     pub(crate) damaged: u64,
-    /// Points of each destination that went before it was proved that it has read them, and nobody will know now.
+    /// Points of each destination that were removed before it was proved that it had read them; it can no longer be
+    /// proved.
     pub(crate) unproved: BTreeMap<Arc<str>, u64>,
     /// A destination that has another name now.
     pub(crate) moved: Option<(Arc<str>, Arc<str>)>,
@@ -156,14 +157,14 @@ pub(crate) struct Restored {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
     pub(crate) timestamp: i64,
-    /// When it was pushed, by CLOCK_BOOTTIME; `None` before the host's last start.
+    /// When it was pushed, by CLOCK_BOOTTIME; `None`: before the host's last boot.
     pub(crate) pushed: Option<Duration>,
     pub(crate) points: u64,
     pub(crate) bytes: usize,
 }
 
-/// The destination that has moved, from its old name to its new: exactly one is gone, exactly one has come, and the one that is
-/// gone had no name but its address.
+/// The destination that has moved, as its old name and its new one: exactly one was removed, exactly one was added, and
+/// the removed one had no name but its address.
 pub(crate) fn moved(
     before: &[Arc<str>],
     now: &[Arc<str>],
@@ -179,11 +180,11 @@ pub(crate) fn moved(
     }
 }
 
-/// Why the log did not do what it should.
+/// Why an operation on the log failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum StoreError {
-    /// Another process has its folder.
+    /// Another process uses its folder.
     #[error(
         "{}: process {} uses this directory; stop it, or give each daemon a queue.dir of its own", .dir.display(),
         .pid.map_or_else(|| "?".to_owned(), |pid| pid.to_string())
@@ -195,13 +196,13 @@ pub(crate) enum StoreError {
          queue-*.log files out of the directory to begin without them", .path.display()
     )]
     Newer { path: PathBuf, version: u8 },
-    /// It is not what was written.
+    /// The contents are not what was written.
     #[error("{}: damaged", .path.display())]
     Damaged { path: PathBuf },
-    /// A full disk, an input or output error.
+    /// A full disk, or an input or output error.
     #[error("{}: {source}", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    /// The thread has ended, or has no log now.
+    /// The thread has ended, or has no open log now.
     #[error("the queue's file is not open")]
     Gone,
 }
@@ -212,17 +213,17 @@ enum StoreCommand {
     Close { changes: Changes, closed: oneshot::Sender<Option<Vec<u64>>> },
 }
 
-/// Says, once, whether another process has the folder.
+/// Receives, once, whether another process uses the folder.
 pub(crate) type Lock = oneshot::Receiver<Result<(), StoreError>>;
 
-/// The way to the thread.
+/// The handle of the thread.
 #[derive(Debug)]
 pub(crate) struct Store {
     commands: SyncSender<StoreCommand>,
 }
 
 impl Store {
-    /// Starts the thread, which locks `dir` and opens the log in it at once; what it says comes from the receivers.
+    /// Starts the thread, which immediately locks `dir` and opens the log in it. Its results come from the receivers.
     pub(crate) fn start(
         dir: PathBuf,
         max_bytes: u64,
@@ -240,7 +241,8 @@ impl Store {
         (Self { commands }, lock, events)
     }
 
-    /// Hands changes over; an event comes for them. Returns what a disk that does not answer cannot be told now.
+    /// Hands changes over; an event reports the result. Returns the changes that cannot be handed over because the disk
+    /// does not answer.
     pub(crate) fn apply(&self, changes: Changes) -> Changes {
         match self.commands.try_send(StoreCommand::Apply(changes)) {
             Err(TrySendError::Full(StoreCommand::Apply(changes))) => changes,
@@ -249,15 +251,15 @@ impl Store {
         }
     }
 
-    /// The frames of a batch that are what was written.
+    /// The frames of a batch that are undamaged.
     pub(crate) async fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let (reply, frames) = oneshot::channel();
         let _ = self.commands.try_send(StoreCommand::Load { id, reply });
         frames.await.unwrap_or(Err(StoreError::Gone))
     }
 
-    /// Makes the last changes and closes the file. Returns the batches that had to make room; `None` where the changes are not
-    /// on disk.
+    /// Makes the last changes and closes the file. Returns the batches that were removed to make room; `None` if the
+    /// changes are not on disk.
     pub(crate) async fn close(&self, changes: Changes) -> Option<Vec<u64>> {
         let (closed, done) = oneshot::channel();
         let mut command = StoreCommand::Close { changes, closed };

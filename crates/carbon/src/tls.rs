@@ -1,7 +1,7 @@
-//! TLS to a destination: its settings, and what the files hold that they name. A file that changes is read again before the
-//! next connection; one that cannot be used leaves the last good ones in use.
+//! TLS to a destination: its settings, and the contents of the files that they name. A file that changes is read again
+//! before the next connection. If it cannot be used, the last good files stay in use.
 //!
-//! Knows nothing of ticks. Files are read in a thread of their own: a file system that hangs holds up no tick.
+//! Knows nothing of ticks. Files are read in a separate thread, so that a file system that hangs delays no tick.
 
 pub(crate) mod certificate;
 pub(crate) mod explain;
@@ -27,24 +27,24 @@ pub use self::probe::speaks_tls;
 use crate::address::Address;
 use crate::connection_error::{ConnectionError, Result};
 
-/// Sessions that can be resumed: one server gives two or more at a time.
+/// Sessions that can be resumed. A server offers two or more for each connection.
 const SESSIONS: usize = 8;
 const STUCK: &str = "the files of its certificates have not been read yet; does their file system hang?";
 
-/// How a destination is spoken to by TLS.
+/// The TLS settings of a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The certificate authorities that are trusted; `None`: the system's.
+    /// The trusted certificate authorities; `None`: the system's.
     pub ca_file: Option<PathBuf>,
-    /// The client's certificate with those between it and its authority, and its key.
+    /// The files of the client's certificate chain and of its key.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name that the server's certificate must have; `None`: the address's.
+    /// The name that the server's certificate must have; `None`: the host of the address.
     pub server_name: Option<String>,
-    /// Whether only TLS's own end of a connection counts as an answer, and not that of TCP alone.
+    /// Whether only TLS's close_notify counts as an answer, and the end of the TCP connection alone does not.
     pub close_notify: bool,
 }
 
-/// TLS with these settings; clones share what was read of the files.
+/// TLS with these settings. Clones share the contents of the files.
 #[derive(Clone)]
 pub struct Tls(Arc<SharedTls>);
 
@@ -52,26 +52,26 @@ struct SharedTls {
     settings: TlsSettings,
     name: ServerName<'static>,
     files: Mutex<Files>,
-    /// A handshake has failed since the files were read: they are read again although they look the same.
+    /// A handshake has failed since the files were read, so they are read again even if they look unchanged.
     is_doubted: AtomicBool,
 }
 
-/// What was read.
+/// The contents of the files.
 #[derive(Default)]
 struct Files {
     client: Option<Arc<ClientConfig>>,
-    /// Of each file, when it was last read.
+    /// Each file as it was when it was last read.
     seen: Vec<Option<Stamp>>,
 }
 
-/// By what a file that has changed is known: inode, bytes, and when that or its permissions changed.
+/// Inode, size, and when the contents or permissions changed: a file that has changed differs in one of them.
 type Stamp = (u64, u64, i64, i64);
 
 impl Tls {
     /// TLS to `address`.
     ///
     /// # Errors
-    /// The name is none that a certificate can have.
+    /// No certificate can have this name.
     pub fn new(settings: TlsSettings, address: &Address) -> Result<Self, TlsNameError> {
         let name = settings.server_name.as_ref().unwrap_or(&address.host);
         let name = ServerName::try_from(name.clone()).map_err(|_| TlsNameError(name.clone()))?;
@@ -83,13 +83,13 @@ impl Tls {
         })))
     }
 
-    /// What it was made of.
+    /// The settings it was made with.
     #[must_use]
     pub fn settings(&self) -> &TlsSettings {
         &self.0.settings
     }
 
-    /// Whether the client's certificate and its key can be used, where there is one.
+    /// Checks that the client's certificate and key can be used, if they are configured.
     ///
     /// # Errors
     /// What is wrong with one of them.
@@ -97,12 +97,12 @@ impl Tls {
         self.0.settings.client(RootCertStore::empty()).map(drop)
     }
 
-    /// What the receiver's certificate must have.
+    /// The name that the receiver's certificate must have.
     pub(crate) fn name(&self) -> ServerName<'static> {
         self.0.name.clone()
     }
 
-    /// What the next connection needs.
+    /// The client's settings for the next connection.
     pub(crate) async fn client(&self, patience: Duration) -> Result<Arc<ClientConfig>> {
         let shared = Arc::clone(&self.0);
         let read = timeout(patience, tokio::task::spawn_blocking(move || shared.read())).await;
@@ -113,7 +113,7 @@ impl Tls {
         read.map_err(ConnectionError::Tls)
     }
 
-    /// A handshake failed: perhaps something is new that no file shows.
+    /// A handshake failed: something may have changed without any file looking different.
     pub(crate) fn doubt(&self) {
         self.0.is_doubted.store(true, Ordering::Relaxed);
     }
@@ -121,7 +121,7 @@ impl Tls {
 
 impl SharedTls {
     fn read(&self) -> Result<Arc<ClientConfig>, String> {
-        // Whoever waited here would be one more thread that is stuck.
+        // If this waited, it would be one more stuck thread.
         let mut files = match self.files.try_lock() {
             Ok(files) => files,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -133,7 +133,7 @@ impl SharedTls {
         if let (Some(client), false, false) = (&files.client, is_new, is_doubted) {
             return Ok(Arc::clone(client));
         }
-        // Taken before: what changes meanwhile is read again.
+        // Recorded before the files are read, so that a change in the meantime is noticed.
         files.seen = seen;
         let loaded = self.settings.roots().and_then(|roots| self.settings.client(roots));
         match (loaded, &files.client) {
@@ -211,7 +211,7 @@ fn builder(roots: RootCertStore) -> Result<Builder, String> {
     Ok(builder.with_root_certificates(roots))
 }
 
-/// Every certificate of a file in PEM.
+/// Every certificate in a PEM file.
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let found: Vec<_> = read.map_err(|error| in_file(path, &error))?;

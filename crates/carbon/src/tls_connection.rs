@@ -1,8 +1,8 @@
 //! A TLS connection to Carbon: rustls over [`Connection`], whose errors, time-outs and reset it keeps.
 //!
-//! Our end is TLS's close_notify and a half-close behind it. The answer is the peer's close_notify, and then its end of the
-//! connection. An end without close_notify is [`ConnectionError::Truncated`]: a proxy whose timer fires makes one, and a kernel
-//! whose program has died.
+//! We end a connection with TLS's close_notify and then a half-close. The answer is the peer's close_notify, followed
+//! by the end of the connection. An end without close_notify is [`ConnectionError::Truncated`]: it comes from a proxy
+//! whose timer fires, or from the kernel after its program has died.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -20,8 +20,8 @@ use crate::connection_error::{ConnectionError, Result};
 use crate::destination::{Destination, Timeouts};
 use crate::tls::{Certificate, Tls, certificate, explain};
 
-/// With TLS 1.3 a server that refuses our certificate, or that we have none, says so behind our handshake. Most send
-/// something there where they accept it.
+/// With TLS 1.3, a server that refuses our certificate, or requires one that we do not have, says so only after our
+/// handshake. Most servers send something then if they accept it.
 const REFUSES_WITHIN: Duration = Duration::from_millis(100);
 
 /// A TLS connection.
@@ -34,15 +34,15 @@ pub struct TlsConnection {
 struct Session {
     rustls: ClientConnection,
     end: OwnEnd,
-    /// The peer's close_notify has come.
+    /// Whether the peer's close_notify has come.
     notified: bool,
 }
 
-/// How far our end of the connection is closed.
+/// How far we have closed our end of the connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OwnEnd {
     Open,
-    /// close_notify is written, or waits in rustls for our kernel.
+    /// close_notify is written, or waits in rustls until our kernel accepts it.
     Notified,
     HalfClosed,
 }
@@ -91,7 +91,7 @@ impl TlsConnection {
         timeout(REFUSES_WITHIN, refusal).await.unwrap_or(Ok(()))
     }
 
-    /// Such as "TLS 1.3".
+    /// The TLS version, such as "TLS 1.3".
     #[must_use]
     pub fn version(&self) -> &'static str {
         match self.session().rustls.protocol_version() {
@@ -101,7 +101,7 @@ impl TlsConnection {
         }
     }
 
-    /// The server's certificate, and those that it sent with it.
+    /// The server's certificate and the others that it sent with it.
     #[must_use]
     pub fn certificates(&self) -> Vec<Certificate> {
         let session = self.session();
@@ -118,7 +118,7 @@ impl TlsConnection {
         if waits { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE }
     }
 
-    /// Hands our kernel what it takes of what rustls has; true: nothing is left.
+    /// Hands rustls's bytes to our kernel, as far as it accepts them. True: nothing is left.
     fn flush(&self, session: &mut Session) -> Result<bool> {
         while session.rustls.wants_write() {
             match session.rustls.write_tls(&mut Kernel(self.tcp.stream())) {
@@ -138,7 +138,7 @@ impl TlsConnection {
         self.read_some().map(drop)
     }
 
-    /// Reads what is there and throws it away; whether something was.
+    /// Reads what is there and discards it. Returns whether there was anything.
     fn read_some(&self) -> Result<bool> {
         let mut session = self.session();
         if !session.notified {
@@ -154,7 +154,7 @@ impl TlsConnection {
                 Err(error) => return Err(error.into()),
             }
             let processed = session.rustls.process_new_packets();
-            // An alert is worth sending also where all is over.
+            // An alert is worth sending even when the connection is over.
             let flushed = self.flush(&mut session);
             session.notified =
                 processed.map_err(|error| explain::error(&error, &self.tls))?.peer_has_closed();
@@ -164,14 +164,14 @@ impl TlsConnection {
         }
         match (session.notified, session.end) {
             (false, _) => Ok(true),
-            // Not asked for.
+            // The peer closed it without being asked.
             (true, OwnEnd::Open) => Err(ConnectionError::Closed),
-            // Our own end may still be on its way: it carries nothing.
+            // Our own end may still be unacknowledged; it carries no data.
             (true, _) => self.tcp.try_read_behind(1).map(|()| true),
         }
     }
 
-    /// The end of the connection without TLS's.
+    /// What the end of the connection means without close_notify.
     fn bare_end(&self) -> ConnectionError {
         match self.tcp.end(0) {
             ConnectionError::Closed if self.tls.settings().close_notify => ConnectionError::Truncated,
@@ -210,7 +210,7 @@ impl Stream for TlsConnection {
     }
 
     fn half_close(&self) -> Result {
-        // What the peer has closed before can be no answer.
+        // An end that came before our half-close is not an answer to it.
         while self.read_some()? {}
         let mut session = self.session();
         session.rustls.send_close_notify();
@@ -241,18 +241,18 @@ impl Stream for TlsConnection {
 }
 
 impl Drop for TlsConnection {
-    /// A proxy passes a connection without TLS's end on as a reset, and bytes before it may be lost with it.
+    /// A proxy passes on a connection without TLS's end as a reset, and bytes before it may be lost with it.
     fn drop(&mut self) {
         let mut session = self.session();
         if session.end == OwnEnd::Open && !self.tcp.is_within_a_frame() && !session.rustls.is_handshaking() {
             session.rustls.send_close_notify();
-            // It is over either way.
+            // The connection is over either way.
             let _ = self.flush(&mut session);
         }
     }
 }
 
-/// Our kernel's end of the connection, as rustls wants it.
+/// Our kernel's end of the connection, as rustls needs it.
 struct Kernel<'a>(&'a TcpStream);
 
 impl Read for Kernel<'_> {

@@ -11,23 +11,24 @@ use serde_pickle::{DeOptions, SerOptions};
 
 use crate::point::{Batch, Point};
 
-/// Most points in a frame.
+/// The most points in a frame.
 pub const MAX_FRAME_POINTS: usize = 500;
-/// Most bytes in a frame; Carbon closes the connection in silence over 1 MiB.
+/// The most bytes in a frame. Carbon silently closes the connection over a frame of more than 1 MiB.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024;
 
-/// How a destination is spoken to.
+/// The format that a destination reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// Carbon's pickle receiver, port 2004.
     #[default]
     Pickle,
-    /// `path value timestamp` lines, port 2003; what carbon-c-relay, `VictoriaMetrics` and others take.
+    /// `path value timestamp` lines, port 2003, as carbon-c-relay, `VictoriaMetrics` and others read them.
     Plaintext,
 }
 
 impl Protocol {
-    /// What to say of a `port` that by custom reads the other protocol: not every receiver closes over the wrong one.
+    /// A warning for a `port` that usually reads the other protocol: not every receiver closes the connection over the
+    /// wrong one.
     #[must_use]
     pub fn unusual_port(self, port: u16) -> Option<&'static str> {
         match (self, port) {
@@ -44,13 +45,13 @@ pub enum MetricNames {
     /// By their paths.
     #[default]
     Paths,
-    /// As this makes of a path: a name with tags, `name;tag=value`.
+    /// By names with tags, `name;tag=value`, which this function makes from paths.
     Tagged(fn(&str) -> String),
 }
 
 impl PartialEq for MetricNames {
     fn eq(&self, other: &Self) -> bool {
-        // A program has one way to make tags of a path.
+        // A program has only one function for this.
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
@@ -71,14 +72,14 @@ pub struct Frame {
     pub body: Vec<u8>,
 }
 
-/// Pickle's bytes for one point besides its path, and for the list around them with the length before it.
+/// Pickle's bytes for one point in addition to its path, and for the list around the points with the length in front.
 const POINT_OVERHEAD: usize = 23;
 const LIST_OVERHEAD: usize = 10;
 
-/// `batch` as whole frames, each within [`MAX_FRAME_POINTS`] and [`MAX_FRAME_BYTES`].
+/// `batch` as frames, each within [`MAX_FRAME_POINTS`] and [`MAX_FRAME_BYTES`].
 ///
 /// # Errors
-/// The pickle encoder failed, which a [`Batch`] gives no reason for.
+/// The pickle encoder failed, which no [`Batch`] should cause.
 pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
     let mut points = batch.points();
     let frame = || {
@@ -91,7 +92,7 @@ pub fn frames(batch: &Batch) -> Result<Vec<Frame>, WireError> {
     std::iter::from_fn(frame).collect()
 }
 
-/// How many points are in all of them.
+/// How many points the frames have together.
 pub(crate) fn points(frames: &[Frame]) -> u64 {
     frames.iter().map(|frame| u64::from(frame.points)).sum()
 }
@@ -113,7 +114,7 @@ impl Frame {
         let mut body = Vec::with_capacity(size + LIST_OVERHEAD);
         body.extend([0; 4]);
         serde_pickle::to_writer(&mut body, &list, SerOptions::new().proto_v2())?;
-        // A frame is at most 256 KiB and 500 points, far below what their numbers can say.
+        // A frame is at most 256 KiB and 500 points, far below the limits of these types.
         let length = u32::try_from(body.len() - 4).unwrap_or(u32::MAX);
         if let Some(field) = body.first_chunk_mut() {
             *field = length.to_be_bytes();
@@ -126,11 +127,11 @@ impl Frame {
         Ok(serde_pickle::from_slice(self.body.get(4..).unwrap_or_default(), DeOptions::new())?)
     }
 
-    /// What goes to a destination that reads `protocol`, and calls points so. Tags may take a pickle over [`MAX_FRAME_BYTES`], by
-    /// what their names take; Carbon's own bound is four times that.
+    /// The bytes for a destination that reads `protocol` and uses `names`. Because tagged names are longer, a pickle
+    /// may exceed [`MAX_FRAME_BYTES`]; Carbon's own bound is four times that.
     ///
     /// # Errors
-    /// The frame cannot be read back: it is not one of [`frames`].
+    /// The frame cannot be read back, because [`frames`] did not make it.
     pub fn bytes(&self, protocol: Protocol, names: MetricNames) -> Result<Cow<'_, [u8]>, WireError> {
         if (protocol, names) == (Protocol::Pickle, MetricNames::Paths) {
             return Ok(Cow::Borrowed(&self.body));
@@ -158,7 +159,7 @@ fn push_line(lines: &mut String, path: &str, value: f64, timestamp: i64) {
     let _ = writeln!(lines, "{path} {value} {timestamp}");
 }
 
-/// How many of the next points a frame can have.
+/// How many of the next points fit into a frame.
 fn fitting<'a>(points: impl Iterator<Item = Point<'a>>) -> usize {
     let mut bytes = LIST_OVERHEAD;
     points

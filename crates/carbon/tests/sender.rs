@@ -1,4 +1,4 @@
-//! The sender's contract, against peers that a real Carbon cannot be made to be.
+//! The sender's contract, against peers that do what a real Carbon cannot be made to do.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn memory() -> Queue {
     Queue::open(None, limits(), &["test".to_owned()])
 }
 
-/// A sender with its queue, and where it connects to.
+/// A sender with its queue, and the listener that it connects to.
 async fn started() -> (Queue, TcpListener, Sender) {
     let (queue, (listener, destination)) = (memory(), listener().await);
     let sender = Sender::start(destination, &queue);
@@ -131,7 +131,8 @@ async fn a_port_that_accepts_and_closes_at_once_is_not_called_at_full_speed() {
         }
         connections
     };
-    // Ceilings 0.5, 1, 2, 4 s: a dozen connections in 4 s is very bad luck, and full speed is thousands.
+    // Ceilings of 0.5, 1, 2 and 4 s: a dozen connections in 4 s is very bad luck; at full speed there would be
+    // thousands.
     let connections = tokio::select! { () = pusher => 0, connections = acceptor => connections };
     assert!((2..=30).contains(&connections), "{connections}");
     assert_eq!(sender.status().dropped, carbon::Dropped::default());
@@ -192,7 +193,7 @@ async fn a_peer_that_dies_while_it_is_asked_has_proved_nothing() {
     assert_eq!(drained.await.unwrap().unread + queue_due(&queue), 1);
 }
 
-/// What a sender that is started on the queue would have to send.
+/// How many batches a sender that starts on this queue would have to send.
 fn queue_due(queue: &Queue) -> usize {
     Sender::start(destination("127.0.0.1:1"), queue).status().due
 }
@@ -262,7 +263,7 @@ async fn one_dead_destination_holds_up_nobody() {
     assert_eq!((dead.status().due, dead.status().oldest_due), (3, Some(1)));
 }
 
-/// The lines of every connection, as they come; each connection is closed after its end.
+/// The lines of every connection, as they arrive. Each connection is closed after its end.
 fn lines(listener: TcpListener) -> tokio::sync::mpsc::UnboundedReceiver<String> {
     let (said, lines) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {

@@ -1,8 +1,8 @@
-//! The reader of slurmdbd, or where there is none of slurmctld's own records, and its rounds: when finished jobs are read, and from when to when.
+//! The rounds in which finished jobs are read, from slurmdbd or, without one, from slurmctld's own records.
 //!
-//! A round reads the last `window` of end times, and, where something may have been missed, everything since the ledger's floor: a
-//! piece after the other, the newest first. What has been read by its end, or until slurmdbd failed, is one commit; there is no other
-//! round before that is on disk. slurmdbd may block for minutes: nothing else waits for it.
+//! A round reads the jobs that ended in the last `window`, or, if some may have been missed, since the ledger's floor: one piece after
+//! the other, the newest first. What was read when it ends, or when slurmdbd fails, is one commit, and no other round begins before
+//! that is on disk. slurmdbd may block for minutes: nothing else waits for it.
 
 mod plan;
 mod steps;
@@ -19,20 +19,20 @@ pub(crate) use self::plan::{ID_BYTES, Plan, Sparing};
 use self::steps::Measuring;
 use crate::derive::{exact_f64, seconds_since};
 use crate::finished::{FinishedLedger, FinishedRound, HOUR, Next, RememberedSpan};
-use crate::replies::ReplyCounters;
+use crate::replies::{ReplyCounters, one_more};
 use crate::source::{Outcome, Source};
-use crate::survey::{HIDDEN_REMEDY, one_more};
+use crate::survey::HIDDEN_REMEDY;
 
 /// slurmctld's clock may be ahead of ours.
 const AHEAD: i64 = 300;
 
-/// So many jobs at once keep the reader below 12 MB.
+/// The most jobs that are read at once, so that the reader stays below 12 MB.
 const MOST_JOBS: usize = 4000;
 
 /// The shortest time that is read at once.
 const LEAST_PIECE: i64 = 60;
 
-/// Records by name, for the queue's log.
+/// Records for the queue's log, by name.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
 /// The reader of slurmdbd, what it has told, and what has been counted of that.
@@ -43,7 +43,7 @@ pub(crate) struct Accounting {
     /// `None` until the queue's log has been read.
     ledger: Option<FinishedLedger>,
     work: Option<RoundUnderWay>,
-    /// A request is on its way.
+    /// A request is under way.
     asked: bool,
     /// What waits for the disk.
     next: Option<Next>,
@@ -51,13 +51,13 @@ pub(crate) struct Accounting {
     ticket: Option<u64>,
     /// Whether everything since the floor is to be read.
     catch_up: bool,
-    /// When that was done last, Unix seconds.
+    /// When that was last done, Unix seconds.
     caught_up: i64,
     /// What is read until then is another daemon's: it is marked as seen, and not published.
     rebuilds: bool,
-    /// slurmctld had records for slurmdbd that it could not tell.
+    /// slurmctld had records that it could not send to slurmdbd.
     had_backlog: bool,
-    /// When it had some for the last time, Unix seconds.
+    /// When it last had some, Unix seconds.
     busy: i64,
     /// Seconds of end times that are read at once.
     piece: i64,
@@ -70,7 +70,6 @@ pub(crate) struct Accounting {
     is_behind: bool,
 }
 
-/// A round under way.
 #[derive(Debug)]
 struct RoundUnderWay {
     round: FinishedRound,
@@ -92,7 +91,7 @@ enum LoggedAccounting {
 }
 
 impl Accounting {
-    /// One that has not begun; `source` is its reader. `rebuilds`: what another daemon may have counted is marked as seen first.
+    /// `rebuilds`: what another daemon may have counted is first marked as seen.
     pub(crate) fn new(source: Source, plan: Plan, rebuilds: bool) -> Self {
         Self {
             source,
@@ -117,7 +116,7 @@ impl Accounting {
         }
     }
 
-    /// Another plan, and another reader where `source` is one. What has been counted stays, and so does what waits for the disk.
+    /// Sets another plan, and another reader if there is a `source`. What was counted stays, and so does what waits for the disk.
     pub(crate) fn reconfigure(&mut self, source: Option<Source>, plan: Plan) {
         if self.plan != plan || source.is_some() {
             // What was read for another plan is read again.
@@ -130,8 +129,8 @@ impl Accounting {
         }
     }
 
-    /// What has been counted, when the queue's log is read: `true` where the queue may lack the batch of the last counts. Those of a
-    /// collector that was off for a moment may still be on their way to the disk: their batch waits for that.
+    /// Reads what was counted from the queue's log. `true` if the queue may lack the batch of the last counts. If the collector was
+    /// off only for a moment, they may not be on disk yet, and their batch waits for that.
     pub(crate) fn open(
         &mut self,
         cluster: &str,
@@ -162,7 +161,7 @@ impl Accounting {
         is_missing
     }
 
-    /// How many records slurmctld could not tell slurmdbd: when there are none any more, jobs come late.
+    /// Takes the number of records that slurmctld could not send to slurmdbd. Jobs come late once there are none left.
     pub(crate) const fn note_backlog(&mut self, records: u64, now: i64) {
         self.catch_up |= self.had_backlog && records == 0;
         self.had_backlog = records > 0;
@@ -171,7 +170,7 @@ impl Accounting {
         }
     }
 
-    /// A tick at `now`, Unix seconds: a round, where one is due. Where it does not count, jobs are only marked as seen.
+    /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as seen.
     pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool, sparing: Sparing) {
         let Some(ledger) = &mut self.ledger else { return };
         if timestamp.rem_euclid(self.plan.every.max(1)) != 0 {
@@ -227,7 +226,7 @@ impl Accounting {
         }
     }
 
-    /// Asks for the next piece; `false` where there is none.
+    /// Requests the next piece; `false` if there is none.
     fn ask(&mut self) -> bool {
         let Some(work) = self.work.as_ref().filter(|work| work.to >= work.from) else { return false };
         let since = work.from.max(self.piece_from(work));
@@ -241,12 +240,12 @@ impl Accounting {
         work.to.saturating_sub(self.piece).saturating_sub(ahead)
     }
 
-    /// The outcome of the request on its way. Safe to cancel.
+    /// The outcome of the request under way. Safe to cancel.
     pub(crate) async fn outcome(&mut self) -> Outcome {
         self.source.outcome().await
     }
 
-    /// slurmdbd has answered, or has not. Returns what must be on disk before the round counts, once the round is over.
+    /// Takes the outcome of the request. When the round is over, returns what must be on disk before it counts.
     pub(crate) fn answered(&mut self, outcome: Outcome, now: i64) -> Option<Records> {
         self.asked = false;
         // The round was given up meanwhile.
@@ -327,7 +326,7 @@ impl Accounting {
         if self.ask() { None } else { self.end(true, now) }
     }
 
-    /// The round is over, with all that it was for where `is_whole`.
+    /// Ends the round; `is_whole` if everything was read.
     fn end(&mut self, is_whole: bool, now: i64) -> Option<Records> {
         let RoundUnderWay { mut round, catch_up, has_answer, .. } = self.work.take()?;
         self.catch_up |= !is_whole;
@@ -353,17 +352,16 @@ impl Accounting {
         Some(records)
     }
 
-    /// The queue has what [`Accounting::answered`] gave, or had it before, and will say when this ticket's is on disk.
+    /// The queue has what [`Accounting::answered`] returned, and will report this ticket when that is on disk.
     pub(crate) const fn wait_for(&mut self, ticket: u64) {
         self.ticket = Some(ticket);
     }
 
-    /// The ticket that is waited for.
     pub(crate) const fn ticket(&self) -> Option<u64> {
         self.ticket
     }
 
-    /// It is on disk: what was read counts. Whether its batch may be sent.
+    /// It is on disk, so what was read counts. Returns whether its batch may be sent.
     pub(crate) fn kept(&mut self) -> bool {
         self.ticket = None;
         let Some(ledger) = &mut self.ledger else { return false };
@@ -374,9 +372,9 @@ impl Accounting {
         is_published
     }
 
-    /// Another host's daemon may have counted what has ended: everything since the floor is marked as seen first.
+    /// Another host's daemon may have counted jobs: everything since the floor is first marked as seen.
     pub(crate) fn rebuild(&mut self) {
-        // A round under way does not know of it, and would end it.
+        // The round under way was begun without this, and would end it.
         (self.work, self.rebuilds, self.catch_up) = (None, true, true);
     }
 
@@ -387,27 +385,23 @@ impl Accounting {
         }
     }
 
-    /// What has been counted.
     pub(crate) const fn ledger(&self) -> Option<&FinishedLedger> {
         self.ledger.as_ref()
     }
 
-    /// How the reading goes.
     pub(crate) const fn counters(&self) -> (ReplyKind, ReplyCounters) {
         (ReplyKind::Finished, self.counters)
     }
 
-    /// Its reader.
     pub(crate) const fn source(&self) -> &Source {
         &self.source
     }
 }
 
-/// What a reading is worth.
+/// What a reading can be used for.
 enum Told {
     Jobs(Finished),
     Hidden,
-    /// Another cluster's.
     OfAnother,
 }
 
@@ -420,7 +414,7 @@ fn of(reading: Reading, cluster: &str) -> Told {
     }
 }
 
-/// How much is read at once after so many seconds have had so many jobs.
+/// The seconds of end times to read at once, after the last `seconds` had so many `jobs`.
 fn next_piece(piece: i64, seconds: i64, jobs: usize) -> i64 {
     if jobs > MOST_JOBS {
         return (seconds / 2).clamp(LEAST_PIECE, HOUR);

@@ -12,17 +12,15 @@ use crate::replies::Needs;
 use crate::survey::RoundResult;
 use crate::tagged::undeclared;
 
-/// The collectors of a configuration.
 #[derive(Default)]
 pub(crate) struct Collecting {
     ticks: Vec<Running<TickCollector>>,
     surveys: Vec<Running<SurveyCollector>>,
 }
 
-/// A collector at work.
 struct Running<C: ?Sized> {
     name: &'static str,
-    /// Whose replies it is made of.
+    /// Which reader asks for its replies.
     role: Role,
     replies: BTreeSet<ReplyKind>,
     /// Seconds between two rounds.
@@ -31,7 +29,7 @@ struct Running<C: ?Sized> {
 }
 
 impl Collecting {
-    /// Starts the enabled collectors; `memory` gives what each had remembered.
+    /// Starts the enabled collectors; `memory` returns what each one remembered.
     pub(crate) fn start(
         interval: u32,
         collectors: &Collectors,
@@ -76,12 +74,11 @@ impl Collecting {
         self.ticks.iter().fold(ReplyOptions::default(), |all, it| all | it.collector.options())
     }
 
-    /// The points of a tick.
+    /// Adds the points of a tick.
     pub(crate) fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, prefix: &str, batch: &mut Batch) {
         let mut points = Points::new(prefix, batch);
         self.ticks.iter_mut().for_each(|it| it.collector.collect(timestamp, outcome, &mut points));
-        debug_assert_eq!(repeated(batch), None, "{TWICE}");
-        debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
+        debug_check(batch);
     }
 
     /// The points of a survey's round, of the collectors that it was for and whose slot is not over at `now`, Unix seconds:
@@ -103,8 +100,7 @@ impl Collecting {
                 running.collector.collect(*timestamp, replies, &mut points);
             }
         }
-        debug_assert_eq!(repeated(batch), None, "{TWICE}");
-        debug_assert_eq!(undeclared(batch), None, "{UNDECLARED}");
+        debug_check(batch);
     }
 
     /// What a survey of this role must request, with its collectors and the number of seconds after which each is due.
@@ -122,7 +118,6 @@ impl Collecting {
         self.surveys.iter().filter(move |running| running.role == role)
     }
 
-    /// The memories that have changed, by the collector's name.
     pub(crate) fn changed_memories(&mut self) -> impl Iterator<Item = (&'static str, String)> + '_ {
         let ticks = self.ticks.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
         let surveys = self.surveys.iter_mut().map(|it| (it.name, it.collector.changed_memory()));
@@ -136,7 +131,6 @@ impl Running<SurveyCollector> {
     }
 }
 
-/// Those that stay, by name.
 fn staying_by_name<C: ?Sized>(
     running: Vec<Running<C>>,
     stays: impl Fn(&'static str) -> bool,
@@ -144,11 +138,15 @@ fn staying_by_name<C: ?Sized>(
     running.into_iter().filter(|running| stays(running.name)).map(|running| (running.name, running)).collect()
 }
 
-const TWICE: &str = "a path that is twice in one batch: Carbon keeps the last value";
+fn debug_check(batch: &Batch) {
+    debug_assert_eq!(repeated(batch), None, "a path is twice in one batch: Carbon keeps the last value");
+    debug_assert_eq!(
+        undeclared(batch),
+        None,
+        "no collector declares this path: its variable parts are no tags"
+    );
+}
 
-const UNDECLARED: &str = "a path that its collector does not declare: its variable parts would not be tags";
-
-/// A path that is in the batch more than once.
 fn repeated(batch: &Batch) -> Option<&str> {
     let mut seen = HashSet::new();
     batch.points().map(|point| point.path()).find(|path| !seen.insert(*path))
@@ -159,7 +157,6 @@ fn repeated(batch: &Batch) -> Option<&str> {
 pub(crate) enum DueCollectors {
     /// Those whose interval divides this tick, Unix seconds.
     At(i64),
-    /// All that take part in surveys.
     All,
 }
 

@@ -16,10 +16,9 @@ use tracing::warn;
 /// The longest memory that is read; a collector's has some tens of KB.
 const MOST: u64 = 4 << 20;
 
-/// How long a disk may take to give them.
+/// How long the disk may take to read them.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where memories are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Memories {
     dir: Option<PathBuf>,
@@ -32,9 +31,9 @@ struct KeptMemories {
     latest: HashMap<&'static str, String>,
     /// What is not on disk yet.
     unwritten: BTreeSet<&'static str>,
-    /// Whether a thread is at it.
+    /// Whether a thread is writing.
     writing: bool,
-    /// Whether the log knows that they cannot be written.
+    /// Whether the log says that they cannot be written.
     said: bool,
 }
 
@@ -66,13 +65,13 @@ impl Memories {
         }
     }
 
-    /// What the collector `name` had remembered, as far as it has been read or stored.
+    /// What the collector `name` remembered, if it has been read or saved.
     pub(crate) fn recall(&self, name: &str) -> Option<String> {
         lock(&self.kept).latest.get(name).cloned()
     }
 
-    /// Keeps these memories, and tries again to write those that could not be written; by a thread of its own: a disk that
-    /// hangs must not hold up ticks. There is never more than one, so that what came later is what stays.
+    /// Saves these memories, and those that could not be written before, in a thread of its own, so that a disk that hangs
+    /// does not delay ticks. There is only one such thread at a time, so that the newest memory stays.
     pub(crate) fn save(&self, memories: impl IntoIterator<Item = (&'static str, String)>) {
         let mut kept = lock(&self.kept);
         for (name, memory) in memories {
@@ -87,7 +86,7 @@ impl Memories {
     }
 }
 
-/// Writes what is not written yet; what cannot be is left for the next time.
+/// Writes what is not written yet; what fails is tried again the next time.
 fn write(dir: &Path, kept: &Mutex<KeptMemories>) {
     let mut failed = BTreeSet::new();
     while let Some((name, memory)) = next(kept, &mut failed) {
@@ -101,7 +100,7 @@ fn write(dir: &Path, kept: &Mutex<KeptMemories>) {
     }
 }
 
-/// What is to be written now; without such a thing the thread is done.
+/// The next memory to write; without one the thread ends.
 fn next(kept: &Mutex<KeptMemories>, failed: &mut BTreeSet<&'static str>) -> Option<(&'static str, String)> {
     let mut kept = lock(kept);
     let name = kept.unwritten.pop_first();

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role};
+use slurm_snapshot::{Reading, ReplyKind, ReplyOptions, Role, Statistics};
 
 use crate::metric::{Leaves, Points};
 use crate::replies::SurveyReplies;
@@ -33,7 +33,6 @@ pub(crate) use self::finished::{FinishedSettings, batch as finished_batch, paths
 pub(crate) struct Collector {
     /// Its file, and its table in the configuration, `[collectors.NAME]`.
     pub(crate) name: &'static str,
-    /// Its comment in the shipped configuration.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
     pub(crate) comment: &'static str,
     /// The keys of its table beyond `enabled`, and a survey collector's `interval`.
@@ -42,31 +41,30 @@ pub(crate) struct Collector {
     pub(crate) paths: &'static [Paths],
     /// Its input: the statistics of every tick, or replies of surveys.
     pub(crate) replies: &'static [ReplyKind],
-    /// One that begins.
     pub(crate) start: Start,
 }
 
-/// How a collector begins.
+/// How a collector is started.
 pub(crate) enum Start {
-    /// One that takes part in every tick: on by default.
+    /// It takes part in every tick: on by default.
     Tick(fn(&Begin<'_>) -> Box<TickCollector>),
-    /// One that takes part in surveys: off by default.
+    /// It takes part in surveys: off by default.
     Survey(fn(&Begin<'_>) -> Box<SurveyCollector>),
     /// Finished jobs, which have rounds and a memory of their own: off by default.
     Finished,
 }
 
-/// What a collector begins with.
+/// What a collector is started with.
 pub(crate) struct Begin<'a> {
     /// Seconds between two ticks.
     pub(crate) interval: u32,
     pub(crate) settings: &'a Settings,
-    /// What this collector had remembered when the daemon last ended.
+    /// What this collector remembered when the daemon last ended.
     pub(crate) memory: Option<&'a str>,
 }
 
 impl Collector {
-    /// Whether it has its own rounds instead of taking part in every tick.
+    /// Whether it has rounds of its own instead of taking part in every tick.
     pub(crate) fn is_survey(&self) -> bool {
         !matches!(self.start, Start::Tick(_))
     }
@@ -76,7 +74,7 @@ impl Collector {
         self.replies.first().map_or(Role::Statistics, |reply| reply.row().role)
     }
 
-    /// Behind `slurm_`, what its paths begin with: its name, except for finished jobs.
+    /// What follows `slurm_` in its paths: its name, except for finished jobs.
     pub(crate) fn family(&self) -> &'static str {
         let first = self.paths.first().and_then(|paths| paths.below.split('.').next());
         first.and_then(|family| family.strip_prefix("slurm_")).unwrap_or(self.name)
@@ -98,13 +96,13 @@ pub(crate) struct Paths {
     pub(crate) leaves: &'static (dyn Leaves + Sync),
 }
 
-/// What a tick's request has come to.
+/// The outcome of a tick's request.
 #[derive(Clone, Debug)]
 pub(crate) enum TickOutcome {
     Reading(Arc<Reading>),
     /// It failed, or took too long.
     Failed,
-    /// A reload has cut it short: whether slurmctld answers is not known.
+    /// A reload cut it short, so it is not known whether slurmctld answers.
     GivenUp,
     /// This host's slurmctld is a backup that waits. No collector ever sees it.
     Standby,
@@ -116,6 +114,12 @@ impl TickOutcome {
             Self::Reading(reading) => Some(reading),
             Self::Failed | Self::GivenUp | Self::Standby => None,
         }
+    }
+
+    /// The reading with its statistics, which a reset's does not have.
+    fn statistics(&self) -> Option<(&Arc<Reading>, &Statistics)> {
+        let reading = self.reading()?;
+        Some((reading, reading.statistics.as_ref()?))
     }
 }
 
@@ -129,16 +133,14 @@ pub(crate) trait Collect<Input>: Send {
     /// The points of the tick planned for `timestamp`, Unix seconds, or of the survey that it began.
     fn collect(&mut self, timestamp: i64, input: &Input, points: &mut Points<'_>);
 
-    /// What it must know again after the daemon's next start, where that has changed since it was last asked for.
+    /// What it must know again after a restart of the daemon, if that has changed since the last call.
     fn changed_memory(&mut self) -> Option<String> {
         None
     }
 }
 
-/// One that takes part in every tick.
 pub(crate) type TickCollector = dyn Collect<TickOutcome>;
 
-/// One that takes part in surveys.
 pub(crate) type SurveyCollector = dyn Collect<SurveyReplies>;
 
 /// All collectors, in the documentation's order.
@@ -159,7 +161,7 @@ pub(crate) const COLLECTORS: &[Collector] = &[
     slurmdbd::COLLECTOR,
 ];
 
-/// Whether `level`, which is behind the prefix, is one of the `documented`: what varies fits anything.
+/// Whether `level`, the part of a path after the prefix, fits the `documented` one, whose variable parts fit anything.
 pub(crate) fn fits(documented: &str, level: &str) -> bool {
     let (mut given, mut documented) = (level.split('.'), documented.split('.'));
     loop {
@@ -171,29 +173,38 @@ pub(crate) fn fits(documented: &str, level: &str) -> bool {
     }
 }
 
-/// The points that a running collector makes of a survey's round, for its tests.
-#[cfg(test)]
-fn surveyed(collector: &mut SurveyCollector, timestamp: i64, replies: &SurveyReplies) -> Vec<String> {
-    let mut batch = carbon::Batch::new(timestamp);
-    collector.collect(timestamp, replies, &mut Points::new("c", &mut batch));
-    assert_eq!(batch.refused(), 0);
-    batch.points().map(|point| format!("{} {}", point.path(), point.value())).collect()
-}
-
-/// A survey collector that begins with these settings, the others as they are by default, for its tests.
-#[cfg(test)]
-fn started(collector: &Collector, values: &[(&'static str, crate::settings::Value)]) -> Box<SurveyCollector> {
-    let mut settings = Settings::new(true, collector.settings);
-    settings.values.extend(values.iter().copied());
-    match collector.start {
-        Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
-        Start::Tick(_) | Start::Finished => panic!("{} takes part in no survey", collector.name),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Value;
+
+    /// The points that a running collector makes of a survey's round.
+    pub(super) fn surveyed(
+        collector: &mut SurveyCollector,
+        timestamp: i64,
+        replies: &SurveyReplies,
+    ) -> Vec<String> {
+        let mut batch = carbon::Batch::new(timestamp);
+        collector.collect(timestamp, replies, &mut Points::new("c", &mut batch));
+        assert_eq!(batch.refused(), 0);
+        batch.points().map(|point| format!("{} {}", point.path(), point.value())).collect()
+    }
+
+    /// A survey collector that begins with these settings, the others as they are by default.
+    pub(super) fn started(collector: &Collector, values: &[(&'static str, Value)]) -> Box<SurveyCollector> {
+        let mut settings = Settings::new(true, collector.settings);
+        settings.values.extend(values.iter().copied());
+        match collector.start {
+            Start::Survey(start) => start(&Begin { interval: 30, settings: &settings, memory: None }),
+            Start::Tick(_) | Start::Finished => panic!("{} takes part in no survey", collector.name),
+        }
+    }
+
+    pub(super) fn has_all(points: &[String], expected: &[&str]) {
+        for point in expected {
+            assert!(points.iter().any(|its| its == point), "{point} is not in {points:#?}");
+        }
+    }
 
     #[test]
     fn a_collector_is_made_of_statistics_or_of_one_readers_replies() {

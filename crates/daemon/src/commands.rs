@@ -31,7 +31,7 @@ use tracing::level_filters::LevelFilter;
 use crate::cli::{Command, Options};
 use crate::config::{Config, ConfigFile, Problems, SlurmSettings};
 use crate::source::{Source, SourceError};
-use crate::telemetry::Logging;
+use crate::telemetry::{Logging, has_colours};
 
 /// libslurm looks for a configuration for up to a minute; a user at a terminal gets an answer sooner.
 const IMPATIENT: Duration = Duration::from_secs(4);
@@ -110,18 +110,14 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
-/// A mark, in its colour on a terminal unless NO_COLOR is set.
+/// A mark, in its colour on a terminal.
 fn painted(mark: &str) -> String {
     let colour = match mark {
         "✓" => 32,
         "✗" => 31,
         _ => 33,
     };
-    if std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) {
-        format!("\x1b[{colour}m{mark}\x1b[m")
-    } else {
-        mark.to_owned()
-    }
+    if has_colours(&std::io::stdout()) { format!("\x1b[{colour}m{mark}\x1b[m") } else { mark.to_owned() }
 }
 
 /// A line on stderr, for a person.

@@ -13,12 +13,12 @@ pub(crate) use self::growth::{Calls, Tables};
 pub(crate) use self::interval::{Cycles, Interval, JobCounts, exact_f64};
 pub(crate) use self::span::{Reset, reset, seconds_between, span, unbroken};
 
-/// The mean of `sum` over `count`, truncated; `None` when nothing was counted.
+/// `sum / count`, truncated; `None` if nothing was counted.
 pub(crate) fn mean(sum: u64, count: u32) -> Option<u64> {
     sum.checked_div(u64::from(count))
 }
 
-/// The means of sdiag: of the sums where they are known, else what slurmrestd has made of them.
+/// sdiag's means: from the sums, or if those are not known, as slurmrestd reports them.
 pub(crate) fn means(s: &Statistics) -> Means {
     let told = s.means.unwrap_or_default();
     // slurmrestd writes 0 where nothing was counted.
@@ -39,7 +39,7 @@ pub(crate) fn means(s: &Statistics) -> Means {
     }
 }
 
-/// How long ago a moment was, s; 0 where a clock was set back meanwhile.
+/// Seconds since `moment`; 0 if it is in the future, because a clock was set back.
 pub(crate) fn seconds_since(moment: i64, now: i64) -> u64 {
     u64::try_from(now.saturating_sub(moment)).unwrap_or(0)
 }
@@ -53,17 +53,15 @@ pub(crate) fn cycles_per_minute(cycles: u32, req_time: i64, req_time_start: i64)
     u32::try_from(i64::from(cycles) / (window / 60)).ok()
 }
 
-/// Tries of the last backfill cycle by the entries of its queue; `None` while one is running, and of an empty queue.
-///
-/// A job is an entry for each of its partitions; an array is one, though each of its tasks is a try, so that it can be
-/// above 1.
+/// The tries of the last backfill cycle divided by the entries of its queue; `None` while one is running, or if the queue is
+/// empty. It can be above 1: an array is one entry, and each of its tasks is a try.
 pub(crate) fn bf_coverage(statistics: &Statistics) -> Option<f64> {
     let known = statistics.bf_active == 0 && statistics.bf_queue_len > 0;
     let tried = statistics.bf_last_depth_try.filter(|_| known)?;
     Some(f64::from(tried) / f64::from(statistics.bf_queue_len))
 }
 
-/// How much of slurmctld's threads for RPCs is in use; `None` where their limit is not known.
+/// The share of slurmctld's RPC threads that are in use; `None` if their limit is not known.
 ///
 /// Up to 24.05 each connection takes one of 256 threads, and the next one waits (measured on 22.05). From 24.11 on idle
 /// connections take none, and other limits come first (measured on 24.11 and 26.05).

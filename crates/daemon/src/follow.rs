@@ -18,7 +18,7 @@ use crate::survey::START_DEADLINE;
 /// How long a tick waits for a ping: far longer than a slurmctld that is healthy takes.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// What this host's slurmctld was when it was last known.
+/// The last known role of this host's slurmctld.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FollowRole {
     #[default]
@@ -38,7 +38,7 @@ pub(crate) enum FollowStep {
     Wait,
 }
 
-/// What a tick's outcome has changed.
+/// What a tick's outcome changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     /// This host has become the one that publishes.
@@ -51,7 +51,7 @@ pub(crate) struct Change {
 #[derive(Debug)]
 pub(crate) struct Follow {
     source: Source,
-    /// A ping is on its way.
+    /// A ping is under way.
     pinged: bool,
     state: FollowState,
     /// The tick that waits for it, and until when.
@@ -64,12 +64,11 @@ pub(crate) struct Follow {
 struct FollowState {
     ahead: Option<Ahead>,
     role: FollowRole,
-    /// When that was.
     known_at: Option<Instant>,
 }
 
 impl Follow {
-    /// Starts its reader, where the configuration asks for that.
+    /// Starts its reader, if the configuration says so.
     pub(crate) fn start(slurm: &SlurmSettings) -> Option<Self> {
         slurm.follow.then(|| Self {
             source: Source::start(slurm.clone(), START_DEADLINE),
@@ -80,12 +79,11 @@ impl Follow {
         })
     }
 
-    /// The request for pings.
     pub(crate) fn request() -> Request {
         Request::new(ReplyKind::Controllers, ReplyOptions { follow: true, ..ReplyOptions::default() })
     }
 
-    /// A tick: what it does now.
+    /// What the tick of `timestamp` does now.
     pub(crate) fn begin(&mut self, timestamp: i64) -> FollowStep {
         let hangs = self.pinged;
         if !hangs {
@@ -98,27 +96,25 @@ impl Follow {
         FollowStep::Wait
     }
 
-    /// Keeps a tick for later; the one that was kept before, whose slot is over.
+    /// Keeps a tick for later; returns the one that was kept before, whose slot is over.
     pub(crate) const fn defer(&mut self, timestamp: i64) -> Option<i64> {
         self.deferred.replace(timestamp)
     }
 
-    /// The tick that was kept.
     pub(crate) const fn deferred(&mut self) -> Option<i64> {
         self.deferred.take()
     }
 
-    /// The outcome of the ping on its way; waits for ever where there is none. Safe to cancel.
+    /// The outcome of the ping under way; waits for ever if there is none. Safe to cancel.
     pub(crate) async fn outcome(&mut self) -> Outcome {
         self.source.outcome().await
     }
 
-    /// Until when a tick waits.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.waiting.map(|(_, until)| until)
     }
 
-    /// The tick that waited has waited long enough, or is over.
+    /// Returns the tick that waited, which waits no longer.
     pub(crate) fn give_up(&mut self) -> Option<i64> {
         self.waiting.take().map(|(timestamp, _)| timestamp)
     }
@@ -128,7 +124,7 @@ impl Follow {
         self.state.ahead.as_ref().is_some_and(|ahead| ahead.own.is_some())
     }
 
-    /// Takes what a ping has come to; the tick that waited for it, and what it does.
+    /// Takes the result of a ping; returns the tick that waited for it, and what that does.
     pub(crate) fn pinged(&mut self, ahead: Option<Ahead>) -> Option<(i64, FollowStep)> {
         self.pinged = false;
         match (ahead, &mut self.state.ahead) {
@@ -143,20 +139,19 @@ impl Follow {
         self.state.note(became, Instant::now(), interval)
     }
 
-    /// The host of the controller that is before this one and answers.
+    /// The host of the controller before this one that answers.
     pub(crate) fn host_ahead(&self) -> Option<&str> {
         let ahead = self.state.ahead.as_ref()?;
         let index = usize::try_from(ahead.answers?).ok()?;
         ahead.hosts.get(index).map(String::as_str)
     }
 
-    /// Its reader.
     pub(crate) const fn source(&self) -> &Source {
         &self.source
     }
 }
 
-/// The outcome of a tick, as far as it tells who is active.
+/// What the outcome of a tick shows about this host's slurmctld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TickRole {
     Active,
@@ -203,7 +198,7 @@ impl FollowState {
     }
 }
 
-/// What a ping's outcome tells.
+/// The controllers before this one and the cluster, from the outcome of a ping.
 pub(crate) fn ahead_of(outcome: Outcome) -> Option<(Ahead, Option<String>)> {
     let reading = outcome.ok()?;
     match reading.reply {
@@ -219,6 +214,11 @@ mod tests {
     fn state(answers: Option<u32>, role: FollowRole) -> FollowState {
         let ahead = Some(Ahead { answers, timeout: 10, ..Ahead::default() });
         FollowState { ahead, role, known_at: None }
+    }
+
+    fn noted(state: &mut FollowState, role: TickRole, now: Instant) -> (bool, bool) {
+        let Change { handover, is_return } = state.note(role, now, Duration::from_secs(1));
+        (handover, is_return)
     }
 
     #[test]
@@ -237,11 +237,7 @@ mod tests {
     #[test]
     fn a_handover_is_marked_once_and_a_slurmctld_that_was_away_for_less_than_its_timeout_is_none() {
         let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
-        let mut note = |role, after| {
-            let Change { handover, is_return } =
-                state.note(role, start + Duration::from_secs(after), Duration::from_secs(1));
-            (handover, is_return)
-        };
+        let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
         assert_eq!(note(TickRole::Active, 0), (true, true), "it may have been another before");
         assert_eq!(note(TickRole::Active, 1), (false, false));
         assert_eq!(note(TickRole::Down, 2), (false, false));
@@ -258,11 +254,7 @@ mod tests {
     #[test]
     fn a_daemon_that_was_itself_frozen_does_not_know_what_others_published() {
         let (mut state, start) = (state(None, FollowRole::Unknown), Instant::now());
-        let mut note = |role, after| {
-            let Change { handover, is_return } =
-                state.note(role, start + Duration::from_secs(after), Duration::from_secs(1));
-            (handover, is_return)
-        };
+        let mut note = |role, after| noted(&mut state, role, start + Duration::from_secs(after));
         assert_eq!(note(TickRole::Active, 0), (true, true));
         assert_eq!(note(TickRole::Active, 10), (false, false), "for too short a time for a backup");
         assert_eq!(note(TickRole::Active, 21), (true, true));

@@ -5,14 +5,12 @@
 
 use std::time::Duration;
 
-/// The ticks so far.
 #[derive(Debug)]
 pub(crate) struct Grid {
     interval: i64,
     last: i64,
 }
 
-/// A tick that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick {
     /// Its planned moment, Unix seconds: the timestamp of everything it makes.
@@ -24,14 +22,14 @@ pub(crate) struct Tick {
 }
 
 impl Grid {
-    /// Begins at `now`: the slot that `now` is in is left to whoever wrote it before, and the next is the first.
+    /// The first tick is the next slot: an earlier run may have written the one that `now` is in.
     pub(crate) fn new(interval: u32, now: Duration) -> Self {
         let interval = i64::from(interval.max(1));
         Self { interval, last: slot(interval, now) }
     }
 
-    /// The tick that has come by `now`; `None` while the last one's slot continues. Of several missed ones only the
-    /// latest, the others are counted. A clock that went back a little waits for the grid to come round again.
+    /// The tick at `now`; `None` while the last one's slot continues. If several were missed, only the latest; the others
+    /// are counted. After the clock went back a little, there is none until it has caught up.
     pub(crate) fn tick(&mut self, now: Duration) -> Option<Tick> {
         let timestamp = slot(self.interval, now);
         let steps = (timestamp - self.last) / self.interval;

@@ -8,17 +8,33 @@ use serde::Serialize;
 use crate::derive::exact_f64;
 
 /// One published metric of a `T`.
-pub(crate) struct Metric<T: ?Sized> {
+pub(crate) struct Metric<T> {
     /// The path's last component, behind `gauge-`.
-    pub(crate) leaf: &'static str,
-    /// µs, count and so on.
-    pub(crate) unit: &'static str,
-    /// How Carbon should roll it up.
+    pub(crate) leaf: Text,
+    pub(crate) unit: Text,
     pub(crate) rollup: Rollup,
     /// What it tells an administrator.
-    pub(crate) meaning: &'static str,
+    pub(crate) meaning: Text,
     /// `None` publishes nothing.
-    pub(crate) value: fn(&T) -> Option<f64>,
+    pub(crate) value: Value<T>,
+}
+
+type Text = &'static str;
+type Value<T> = fn(&T) -> Option<f64>;
+
+/// A metric of which a coarser archive keeps the average.
+pub(crate) const fn average<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Average, meaning, value }
+}
+
+/// A counter or a moment, of which a coarser archive keeps the last value.
+pub(crate) const fn last<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Last, meaning, value }
+}
+
+/// A metric of which a coarser archive keeps the greatest value.
+pub(crate) const fn max<T>(leaf: Text, unit: Text, value: Value<T>, meaning: Text) -> Metric<T> {
+    Metric { leaf, unit, rollup: Rollup::Max, meaning, value }
 }
 
 /// What a coarser archive should keep of a metric: Carbon's `aggregationMethod`.
@@ -32,7 +48,7 @@ pub(crate) enum Rollup {
 }
 
 impl Rollup {
-    /// As Carbon writes it.
+    /// Carbon's word for it.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Average => "average",
@@ -42,12 +58,12 @@ impl Rollup {
     }
 }
 
-/// Metrics of whatever type, as the documentation has them.
+/// Metrics of any type, for the documentation.
 pub(crate) trait Leaves {
     fn leaves(&self) -> Vec<Leaf>;
 }
 
-/// What a [`Metric`] says about itself.
+/// A [`Metric`] without its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
     pub(crate) leaf: Cow<'static, str>,
@@ -56,10 +72,10 @@ pub(crate) struct Leaf {
     pub(crate) meaning: Cow<'static, str>,
 }
 
-/// The same metrics as sums since the first start: their leaves end in `_total`.
+/// The same metrics as sums since the first start; their leaves end in `_total`.
 pub(crate) struct MetricTotals<T: 'static>(pub(crate) &'static [Metric<T>]);
 
-/// Where a collector's points go: the tick's batch, below its prefix.
+/// Adds a collector's points to a batch, below the prefix.
 pub(crate) struct Points<'a> {
     prefix: &'a str,
     batch: &'a mut Batch,
@@ -70,8 +86,8 @@ impl Points<'_> {
         Points { prefix, batch }
     }
 
-    /// The metrics of `of` below `below`, which is behind the prefix.
-    pub(crate) fn push<T: ?Sized>(&mut self, below: &str, metrics: &[Metric<T>], of: &T) {
+    /// Adds the metrics of `of`; `below` is the part of their paths between the prefix and the leaf.
+    pub(crate) fn push<T>(&mut self, below: &str, metrics: &[Metric<T>], of: &T) {
         for metric in metrics {
             if let Some(value) = (metric.value)(of) {
                 self.batch.push_joined(&[self.prefix, ".", below, ".gauge-", metric.leaf], value);
@@ -79,7 +95,6 @@ impl Points<'_> {
         }
     }
 
-    /// The same of sums since the first start.
     pub(crate) fn push_totals<T>(&mut self, below: &str, MetricTotals(metrics): MetricTotals<T>, of: &T) {
         for metric in metrics {
             if let Some(value) = (metric.value)(of) {
@@ -90,12 +105,11 @@ impl Points<'_> {
     }
 }
 
-/// What a value is made of. Graphite's values are floats: whole numbers stay exact up to 2^53.
+/// A number that can be published. Graphite's values are floats: whole numbers are exact up to 2^53.
 pub(crate) trait AsNumber {
     fn number(self) -> Option<f64>;
 }
 
-/// A metric's value, as it is published.
 pub(crate) fn number(value: impl AsNumber) -> Option<f64> {
     value.number()
 }
@@ -129,12 +143,12 @@ fn signed(value: i64) -> f64 {
     if value < 0 { -size } else { size }
 }
 
-/// Bytes of what Slurm counts in MiB, as it does all memory.
+/// Bytes of an amount in MiB, in which Slurm counts all memory.
 pub(crate) fn mebibytes(value: u64) -> Option<f64> {
     number(value.saturating_mul(1 << 20))
 }
 
-impl<T: ?Sized> Leaves for &[Metric<T>] {
+impl<T> Leaves for &[Metric<T>] {
     fn leaves(&self) -> Vec<Leaf> {
         let leaf = |metric: &Metric<T>| {
             let &Metric { leaf, unit, rollup, meaning, .. } = metric;

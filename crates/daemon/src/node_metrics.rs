@@ -3,62 +3,40 @@
 
 use slurm_snapshot::{NodeTally, Shares};
 
-use crate::metric::{Metric, Rollup, mebibytes, number};
+use crate::metric::{Metric, average, mebibytes, number};
 
 #[rustfmt::skip]
 pub(crate) const SHARES: &[Metric<NodeTally>] = &[
-    Metric { leaf: "nodes_allocated", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes.allocated),
-        meaning: "nodes that run a job" },
-    Metric { leaf: "nodes_idle", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes.idle),
-        meaning: "nodes free for a job" },
-    Metric { leaf: "nodes_other", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes.other),
-        meaning: "nodes that are down, drained or otherwise not usable" },
-    Metric { leaf: "nodes_total", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes.total),
-        meaning: "all nodes (`sinfo -o %F`)" },
-    Metric { leaf: "cpus_allocated", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.allocated),
-        meaning: "CPUs allocated to jobs" },
-    Metric { leaf: "cpus_idle", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.idle),
-        meaning: "CPUs free for jobs" },
-    Metric { leaf: "cpus_other", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.other),
-        meaning: "CPUs that no job can use, because their node is down or drained" },
-    Metric { leaf: "cpus_total", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.total),
-        meaning: "all CPUs (`sinfo -o %C`)" },
-    Metric { leaf: "gpus_allocated", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus.allocated),
-        meaning: "GPUs allocated to jobs" },
-    Metric { leaf: "gpus_idle", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus.idle),
-        meaning: "GPUs free for jobs" },
-    Metric { leaf: "gpus_other", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus.other),
-        meaning: "GPUs that no job can use, because their node is down or drained" },
-    Metric { leaf: "gpus_total", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus.total),
-        meaning: "all GPUs" },
-    Metric { leaf: "memory_real", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory.real),
-        meaning: "memory (RealMemory)" },
-    Metric { leaf: "memory_allocated", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory.allocated),
-        meaning: "memory allocated to jobs" },
-    Metric { leaf: "memory_free", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory.free),
-        meaning: "free memory as the nodes' kernels report it" },
+    average("nodes_allocated", "count", |t| number(t.nodes.allocated), "nodes that run a job"),
+    average("nodes_idle", "count", |t| number(t.nodes.idle), "nodes free for a job"),
+    average("nodes_other", "count", |t| number(t.nodes.other), "nodes that are down, drained or otherwise not usable"),
+    average("nodes_total", "count", |t| number(t.nodes.total), "all nodes (`sinfo -o %F`)"),
+    average("cpus_allocated", "count", |t| number(t.cpus.allocated), "CPUs allocated to jobs"),
+    average("cpus_idle", "count", |t| number(t.cpus.idle), "CPUs free for jobs"),
+    average("cpus_other", "count", |t| number(t.cpus.other), "CPUs that no job can use, because their node is down or drained"),
+    average("cpus_total", "count", |t| number(t.cpus.total), "all CPUs (`sinfo -o %C`)"),
+    average("gpus_allocated", "count", |t| number(t.gpus.allocated), "GPUs allocated to jobs"),
+    average("gpus_idle", "count", |t| number(t.gpus.idle), "GPUs free for jobs"),
+    average("gpus_other", "count", |t| number(t.gpus.other), "GPUs that no job can use, because their node is down or drained"),
+    average("gpus_total", "count", |t| number(t.gpus.total), "all GPUs"),
+    average("memory_real", "bytes", |t| mebibytes(t.memory.real), "memory (RealMemory)"),
+    average("memory_allocated", "bytes", |t| mebibytes(t.memory.allocated), "memory allocated to jobs"),
+    average("memory_free", "bytes", |t| mebibytes(t.memory.free), "free memory as the nodes' kernels report it"),
 ];
 
 /// Of nodes in one state or with one flag.
 #[rustfmt::skip]
 pub(crate) const TALLY: &[Metric<NodeTally>] = &[
-    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes.total),
-        meaning: "nodes" },
-    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus.total),
-        meaning: "their CPUs" },
-    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus.total),
-        meaning: "their GPUs" },
+    average("nodes", "count", |t| number(t.nodes.total), "nodes"),
+    average("cpus", "count", |t| number(t.cpus.total), "their CPUs"),
+    average("gpus", "count", |t| number(t.gpus.total), "their GPUs"),
 ];
 
 /// Of GPUs of one type.
 #[rustfmt::skip]
 pub(crate) const GPUS: &[Metric<Shares>] = &[
-    Metric { leaf: "allocated", unit: "count", rollup: Rollup::Average, value: |s| number(s.allocated),
-        meaning: "GPUs allocated to jobs" },
-    Metric { leaf: "idle", unit: "count", rollup: Rollup::Average, value: |s| number(s.idle),
-        meaning: "GPUs free for jobs" },
-    Metric { leaf: "other", unit: "count", rollup: Rollup::Average, value: |s| number(s.other),
-        meaning: "GPUs whose node is down or drained" },
-    Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |s| number(s.total),
-        meaning: "all GPUs of this type" },
+    average("allocated", "count", |s| number(s.allocated), "GPUs allocated to jobs"),
+    average("idle", "count", |s| number(s.idle), "GPUs free for jobs"),
+    average("other", "count", |s| number(s.other), "GPUs whose node is down or drained"),
+    average("total", "count", |s| number(s.total), "all GPUs of this type"),
 ];

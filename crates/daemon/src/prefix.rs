@@ -16,7 +16,7 @@ impl Default for Prefix {
 }
 
 impl Prefix {
-    /// The path for this cluster; `None` where it needs the cluster's name, and slurmctld has not told it yet.
+    /// The prefix for this cluster; `None` if it needs the cluster's name, which slurmctld has not reported yet.
     pub(crate) fn expand(&self, cluster: Option<&str>, host: &str) -> Option<String> {
         let filled = self.0.replace("{host}", &path::component(host));
         if !filled.contains("{cluster}") {
@@ -25,7 +25,6 @@ impl Prefix {
         cluster.map(|cluster| filled.replace("{cluster}", &path::component(cluster)))
     }
 
-    /// Whether the cluster's name is in it.
     pub(crate) fn has_cluster(&self) -> bool {
         self.0.contains("{cluster}")
     }

@@ -13,7 +13,6 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// What two need.
     pub(crate) fn and(mut self, other: &Self) -> Self {
         self.replies.extend(&other.replies);
         self.options = self.options | other.options;
@@ -21,10 +20,10 @@ impl Needs {
     }
 }
 
-/// How one kind of reply is doing; counters run since the daemon's start.
+/// Counters of one kind of reply since the daemon's start.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReplyCounters {
-    /// µs of the last reading.
+    /// Of the last reading, µs.
     pub(crate) duration: Option<u64>,
     pub(crate) readings_ok: u64,
     pub(crate) readings_failed: u64,
@@ -34,21 +33,23 @@ pub(crate) struct ReplyCounters {
     pub(crate) skipped_busy: u64,
     pub(crate) skipped_round: u64,
     pub(crate) readings_late: u64,
-    /// Whether slurmctld may keep some of it from us, so that none of it is published.
+    /// Whether slurmctld may hide a part of it from the daemon's user, so that none of it is published.
     pub(crate) hidden: bool,
 }
 
-/// The replies of a survey's round.
+/// Counts one more.
+pub(crate) const fn one_more(counter: &mut u64) {
+    *counter = counter.saturating_add(1);
+}
+
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SurveyReplies(BTreeMap<ReplyKind, Arc<Reading>>);
 
 impl SurveyReplies {
-    /// The reply of this kind, where it has come.
     pub(crate) fn get(&self, kind: ReplyKind) -> Option<&Reply> {
         self.reading(kind).and_then(|reading| reading.reply.as_ref())
     }
 
-    /// The whole reading, where it has come.
     pub(crate) fn reading(&self, kind: ReplyKind) -> Option<&Arc<Reading>> {
         self.0.get(&kind)
     }
@@ -57,12 +58,11 @@ impl SurveyReplies {
         self.0.insert(kind, reading);
     }
 
-    /// Those of another part of the round, too.
     pub(crate) fn extend(&mut self, more: Self) {
         self.0.extend(more.0);
     }
 
-    /// Without those of another cluster than `cluster`: slurm.conf was replaced, which one reader notices before the other.
+    /// Drops replies of other clusters: when slurm.conf was replaced, one reader notices it before the other.
     pub(crate) fn only_of(mut self, cluster: Option<&str>) -> Self {
         self.0.retain(|_, reading| {
             cluster.zip(reading.cluster.as_deref()).is_none_or(|(cluster, its)| cluster == its)

@@ -11,18 +11,18 @@ use std::sync::Arc;
 use slurm_snapshot::{Reading, RpcUser};
 
 use crate::derive::{Calls, Tables};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, last, number};
 use crate::settings::Settings;
 use crate::user_paths::{Candidate, UserPaths};
 
-/// What the tables grew by, and in how long, s.
+/// The growth of the tables, and the seconds that it took.
 pub(crate) struct Growth {
     pub(crate) tables: Tables,
     pub(crate) seconds: f64,
 }
 
 impl Growth {
-    /// Of one of the tables: its rows, and an interval without any of their calls.
+    /// The growth of one table: its rows, and an interval without any calls.
     fn of<'a, K>(
         growth: Option<&'a Self>,
         table: impl Fn(&'a Tables) -> &'a BTreeMap<K, Calls>,
@@ -40,11 +40,10 @@ pub(crate) struct CallsRow {
     interval: Option<RowGrowth>,
 }
 
-/// What a row grew by.
 #[derive(Clone, Copy)]
 struct RowGrowth {
     calls: Calls,
-    /// What the whole table grew by.
+    /// The growth of the whole table.
     all: Calls,
     seconds: f64,
 }
@@ -65,7 +64,7 @@ impl RpcHistory {
         self.user_paths.is_some()
     }
 
-    /// What has grown since the last reading, for which `seconds` gives the time since then, if the counters went on.
+    /// The growth since the last reading; `seconds` returns the time since then, or `None` if the counters were reset.
     pub(crate) fn growth(
         &self,
         tables: &Tables,
@@ -75,7 +74,7 @@ impl RpcHistory {
         Some(Growth { seconds: seconds(reading)?, tables: tables.since(before)? })
     }
 
-    /// A row of each user who has a path, and the sum of the others.
+    /// Adds a row for each user who has a path, and the sum of the others.
     pub(crate) fn push_users(
         &mut self,
         family: &str,
@@ -121,7 +120,6 @@ impl RpcHistory {
         points.push(&below, MEMBERS, &without);
     }
 
-    /// The next reading is compared with this one.
     pub(crate) fn keep(&mut self, reading: &Arc<Reading>, tables: Tables) {
         self.before = Some((Arc::clone(reading), tables));
     }
@@ -131,7 +129,7 @@ impl RpcHistory {
     }
 }
 
-/// A row of each type below `family`, and their sum.
+/// Adds a row for each type below `family`, and their sum.
 pub(crate) fn push_types(
     family: &str,
     name: impl Fn(u32) -> String,
@@ -153,7 +151,7 @@ pub(crate) fn push_types(
     points.push(&format!("{family}.total"), total, &row);
 }
 
-/// By RPC time. Who keeps a thread at work for a tenth of the time is heavy.
+/// Ranks by RPC time. A user who keeps a thread busy for a tenth of the time is heavy.
 fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Candidate<'_> {
     let busy = |grown: Calls| {
         let seconds = seconds.unwrap_or(f64::INFINITY);
@@ -168,38 +166,31 @@ fn candidate(user: &RpcUser, grown: Option<Calls>, seconds: Option<f64>) -> Cand
     }
 }
 
-#[rustfmt::skip]
 const TOTAL_TIME: Metric<CallsRow> =
-    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |r| number(r.calls.time),
-        meaning: "total time of those RPCs" };
+    last("total_time", "µs", |r| number(r.calls.time), "total time of those RPCs");
 
-#[rustfmt::skip]
 const CALLS_PER_MINUTE: Metric<CallsRow> =
-    Metric { leaf: "calls_per_minute", unit: "1/min", rollup: Rollup::Average, value: calls_per_minute,
-        meaning: "RPCs served in the interval, per minute" };
+    average("calls_per_minute", "1/min", calls_per_minute, "RPCs served in the interval, per minute");
 
 #[rustfmt::skip]
 const INTERVAL_MEAN_TIME: Metric<CallsRow> =
-    Metric { leaf: "interval_mean_time", unit: "µs", rollup: Rollup::Average, value: interval_mean_time,
-        meaning: "mean time of an RPC in the interval; no point without an RPC" };
+    average("interval_mean_time", "µs", interval_mean_time, "mean time of an RPC in the interval; no point without an RPC");
 
 const fn served(since: &'static str) -> Metric<CallsRow> {
-    let value = |row: &CallsRow| number(row.calls.count);
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value, meaning: since }
+    last("count", "count", |r| number(r.calls.count), since)
 }
 
 /// The figures of a row; `since` says what the counts begin with, and `whose` time the share is of.
 #[rustfmt::skip]
 pub(crate) const fn calls(since: &'static str, mean: &'static str, whose: &'static str) -> [Metric<CallsRow>; 6] {
+    let mean_time = |r: &CallsRow| number(r.calls.time.checked_div(r.calls.count).unwrap_or(0));
     [
-    served(since),
-    Metric { leaf: "mean_time", unit: "µs", rollup: Rollup::Average, value: |r| number(r.calls.time.checked_div(r.calls.count).unwrap_or(0)),
-        meaning: mean },
-    TOTAL_TIME,
-    CALLS_PER_MINUTE,
-    INTERVAL_MEAN_TIME,
-    Metric { leaf: "time_share", unit: "0-1", rollup: Rollup::Average, value: time_share,
-        meaning: whose },
+        served(since),
+        average("mean_time", "µs", mean_time, mean),
+        TOTAL_TIME,
+        CALLS_PER_MINUTE,
+        INTERVAL_MEAN_TIME,
+        average("time_share", "0-1", time_share, whose),
     ]
 }
 
@@ -207,19 +198,17 @@ pub(crate) const fn calls(since: &'static str, mean: &'static str, whose: &'stat
 #[rustfmt::skip]
 pub(crate) const fn total(since: &'static str) -> [Metric<CallsRow>; 5] {
     [
-    served(since),
-    TOTAL_TIME,
-    CALLS_PER_MINUTE,
-    INTERVAL_MEAN_TIME,
-    Metric { leaf: "busy", unit: "count", rollup: Rollup::Average, value: busy,
-        meaning: "average number of RPCs being served at once: RPC time in the interval divided by its length" },
+        served(since),
+        TOTAL_TIME,
+        CALLS_PER_MINUTE,
+        INTERVAL_MEAN_TIME,
+        average("busy", "count", busy, "average number of RPCs being served at once: RPC time in the interval divided by its length"),
     ]
 }
 
 #[rustfmt::skip]
 pub(crate) const MEMBERS: &[Metric<usize>] = &[
-    Metric { leaf: "members", unit: "count", rollup: Rollup::Average, value: |&users| number(users),
-        meaning: "number of these users" },
+    average("members", "count", |&users| number(users), "number of these users"),
 ];
 
 fn calls_per_minute(row: &CallsRow) -> Option<f64> {

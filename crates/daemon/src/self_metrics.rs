@@ -11,14 +11,13 @@ use tokio::time::Instant;
 
 use crate::collectors::Paths;
 use crate::derive::seconds_since;
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, last, max, number};
 use crate::prefix::OWN_FAMILY;
 use crate::replies::ReplyCounters;
 
-/// What `check --connect` sends, and the daemon never.
+/// Only `check --connect` sends it, never the daemon.
 const CANARY: &str = "check";
 
-/// Every path of these figures.
 pub(crate) const PATHS: &[Paths] = &[
     Paths {
         below: "slurm_graphite.<host>",
@@ -43,10 +42,10 @@ pub(crate) const PATHS: &[Paths] = &[
     },
 ];
 
-/// How often memory is looked at: it costs more than all the rest.
+/// How often memory is measured: that costs more than all the rest.
 const MEMORY_EVERY: Duration = Duration::from_secs(60);
 
-/// What the daemon knows of itself.
+/// What the daemon knows about itself.
 #[derive(Debug, Default)]
 pub(crate) struct SelfMetrics {
     /// Whether the last reading succeeded; `None` when a reload has cut it short.
@@ -79,7 +78,6 @@ struct ResidentMemory {
     second_reader: Option<u64>,
 }
 
-/// One destination, at one moment.
 pub(crate) struct DestinationMetrics {
     pub(crate) status: Status,
     /// Unix seconds of the tick.
@@ -88,121 +86,89 @@ pub(crate) struct DestinationMetrics {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<SelfMetrics>] = &[
-    Metric { leaf: "slurmctld_up", unit: "0 or 1", rollup: Rollup::Average, value: |h| number(h.slurmctld_up),
-        meaning: "whether this tick's reading succeeded; not published if a reload of the configuration cut it short" },
-    Metric { leaf: "reading_duration", unit: "µs", rollup: Rollup::Average, value: |h| number(h.reading_duration),
-        meaning: "how long slurmctld took to answer, measured by the reader; not published if the reading failed" },
-    Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |h| number(h.readings_ok),
-        meaning: "readings that succeeded" },
-    Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |h| number(h.readings_failed),
-        meaning: "readings that failed" },
-    Metric { leaf: "ticks_run", unit: "count", rollup: Rollup::Last, value: |h| number(h.ticks_run),
-        meaning: "ticks for which points were made, with or without a reading" },
-    Metric { leaf: "ticks_skipped", unit: "count", rollup: Rollup::Last, value: |h| number(h.ticks_skipped),
-        meaning: "ticks without a reading, because the previous reading was still running or the host was suspended" },
-    Metric { leaf: "ticks_late", unit: "count", rollup: Rollup::Last, value: |h| number(h.ticks_late),
-        meaning: "readings that arrived after their tick and were discarded" },
-    Metric { leaf: "timelines", unit: "count", rollup: Rollup::Last, value: |h| number(h.timelines),
-        meaning: "number of times that the clock was set back by more than two intervals" },
-    Metric { leaf: "points_refused", unit: "count", rollup: Rollup::Last, value: |h| number(h.points_refused),
-        meaning: "points that no Carbon could have stored: illegal path, NaN, infinity" },
-    Metric { leaf: "reader_restarts", unit: "count", rollup: Rollup::Last, value: |h| number(h.reader_restarts),
-        meaning: "readers started again, because one was killed or crashed, or slurm.conf changed" },
-    Metric { leaf: "reload_refused", unit: "0 or 1", rollup: Rollup::Average, value: |h| number(h.reload_refused),
-        meaning: "whether the last reload was refused, so that the previous configuration is still in use. Alert: 1" },
-    Metric { leaf: "token_expires_in", unit: "s", rollup: Rollup::Average, value: |h| number(h.token_expires_in),
-        meaning: "time until the token for slurmrestd expires, negative after that; no point without `[slurm] rest` or if the token \
-                  never expires. Alert: below 600" },
-    Metric { leaf: "standby", unit: "0 or 1", rollup: Rollup::Average, value: |h| number(h.standby),
-        meaning: "0 if the active slurmctld runs on this host, so that its figures are published here; not published without `[slurm] follow`. Alert: not 0 on exactly one host" },
-    Metric { leaf: "handover", unit: "0 or 1", rollup: Rollup::Max, value: |h| number(h.handover),
-        meaning: "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; not published without `[slurm] follow`" },
-    Metric { leaf: "daemon_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.daemon),
-        meaning: "resident memory of the daemon, measured once a minute" },
-    Metric { leaf: "reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.reader),
-        meaning: "resident memory of the reader, measured once a minute" },
-    Metric { leaf: "second_reader_memory", unit: "bytes", rollup: Rollup::Average, value: |h| number(h.memory.second_reader),
-        meaning: "resident memory of the reader for expensive replies; not published if no collector needs them" },
-    Metric { leaf: CANARY, unit: "Unix s", rollup: Rollup::Last, value: |_| None,
-        meaning: "when `check --connect` last ran here; only that command sends it, to see whether a point arrives" },
+    average("slurmctld_up", "0 or 1", |h| number(h.slurmctld_up),
+        "whether this tick's reading succeeded; not published if a reload of the configuration cut it short"),
+    average("reading_duration", "µs", |h| number(h.reading_duration),
+        "how long slurmctld took to answer, measured by the reader; not published if the reading failed"),
+    last("readings_ok", "count", |h| number(h.readings_ok), "readings that succeeded"),
+    last("readings_failed", "count", |h| number(h.readings_failed), "readings that failed"),
+    last("ticks_run", "count", |h| number(h.ticks_run), "ticks for which points were made, with or without a reading"),
+    last("ticks_skipped", "count", |h| number(h.ticks_skipped),
+        "ticks without a reading, because the previous reading was still running or the host was suspended"),
+    last("ticks_late", "count", |h| number(h.ticks_late), "readings that arrived after their tick and were discarded"),
+    last("timelines", "count", |h| number(h.timelines), "number of times that the clock was set back by more than two intervals"),
+    last("points_refused", "count", |h| number(h.points_refused), "points that no Carbon could have stored: illegal path, NaN, infinity"),
+    last("reader_restarts", "count", |h| number(h.reader_restarts),
+        "readers started again, because one was killed or crashed, or slurm.conf changed"),
+    average("reload_refused", "0 or 1", |h| number(h.reload_refused),
+        "whether the last reload was refused, so that the previous configuration is still in use. Alert: 1"),
+    average("token_expires_in", "s", |h| number(h.token_expires_in),
+        "time until the token for slurmrestd expires, negative after that; no point without `[slurm] rest` or if the token \
+                  never expires. Alert: below 600"),
+    average("standby", "0 or 1", |h| number(h.standby),
+        "0 if the active slurmctld runs on this host, so that its figures are published here; not published without `[slurm] follow`. Alert: not 0 on exactly one host"),
+    max("handover", "0 or 1", |h| number(h.handover),
+        "1 in the slot in which this host became the one that publishes: another may have written this slot too, and jobs of one round of `slurm_jobs_finished` may be missing or counted twice; not published without `[slurm] follow`"),
+    average("daemon_memory", "bytes", |h| number(h.memory.daemon), "resident memory of the daemon, measured once a minute"),
+    average("reader_memory", "bytes", |h| number(h.memory.reader), "resident memory of the reader, measured once a minute"),
+    average("second_reader_memory", "bytes", |h| number(h.memory.second_reader),
+        "resident memory of the reader for expensive replies; not published if no collector needs them"),
+    last(CANARY, "Unix s", |_| None, "when `check --connect` last ran here; only that command sends it, to see whether a point arrives"),
 ];
 
 #[rustfmt::skip]
 const DESTINATION_METRICS: &[Metric<DestinationMetrics>] = &[
-    Metric { leaf: "connected", unit: "0 or 1", rollup: Rollup::Average, value: |d| number(d.status.connected),
-        meaning: "whether there is a connection" },
-    Metric { leaf: "connects", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.connects),
-        meaning: "connections made after there was none" },
-    Metric { leaf: "renewals", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.renewals),
-        meaning: "renewed connections whose end proved that everything on them was read" },
-    Metric { leaf: "points_sent", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.sent),
-        meaning: "points written, each counted once" },
-    Metric { leaf: "points_resent", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.resent),
-        meaning: "points written again after a lost connection" },
-    Metric { leaf: "points_dropped_full", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.dropped.full),
-        meaning: "points lost because the queue was full (queue.max_bytes)" },
-    Metric { leaf: "points_dropped_age", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.dropped.age),
-        meaning: "points lost because they had become too old (queue.max_age)" },
-    Metric { leaf: "points_dropped_damaged", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.dropped.damaged),
-        meaning: "points lost because the queue's file was damaged" },
-    Metric { leaf: "points_unproved", unit: "count", rollup: Rollup::Last, value: |d| number(d.status.unproved),
-        meaning: "points that were sent but may not have been read, and are not sent again" },
-    Metric { leaf: "in_doubt", unit: "0 or 1", rollup: Rollup::Average, value: |d| number(d.status.in_doubt),
-        meaning: "1 if there has been no sign for stall_timeout that the receiver reads" },
-    Metric { leaf: "unacked_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| number(d.status.unacked),
-        meaning: "bytes sent that the other host's kernel had not acknowledged" },
-    Metric { leaf: "last_delivery", unit: "Unix s", rollup: Rollup::Last, value: |d| number(d.status.last_delivery),
-        meaning: "when a whole tick was last sent" },
-    Metric { leaf: "queue_ticks", unit: "count", rollup: Rollup::Average, value: |d| number(d.status.due),
-        meaning: "ticks that wait to be sent, without this one" },
-    Metric { leaf: "queue_held", unit: "count", rollup: Rollup::Average, value: |d| number(d.status.held),
-        meaning: "ticks kept: unsent ones, and those that the receiver read less than queue.resend_window ago or may not have read" },
-    Metric { leaf: "queue_bytes", unit: "bytes", rollup: Rollup::Average, value: |d| number(d.status.bytes),
-        meaning: "size of those ticks, on disk or in memory" },
-    Metric { leaf: "queue_age", unit: "s", rollup: Rollup::Average, value: age,
-        meaning: "age of the oldest unsent tick; 0 if there is none" },
+    average("connected", "0 or 1", |d| number(d.status.connected), "whether there is a connection"),
+    last("connects", "count", |d| number(d.status.connects), "connections made after there was none"),
+    last("renewals", "count", |d| number(d.status.renewals), "renewed connections whose end proved that everything on them was read"),
+    last("points_sent", "count", |d| number(d.status.sent), "points written, each counted once"),
+    last("points_resent", "count", |d| number(d.status.resent), "points written again after a lost connection"),
+    last("points_dropped_full", "count", |d| number(d.status.dropped.full), "points lost because the queue was full (queue.max_bytes)"),
+    last("points_dropped_age", "count", |d| number(d.status.dropped.age), "points lost because they had become too old (queue.max_age)"),
+    last("points_dropped_damaged", "count", |d| number(d.status.dropped.damaged), "points lost because the queue's file was damaged"),
+    last("points_unproved", "count", |d| number(d.status.unproved),
+        "points that were sent but may not have been read, and are not sent again"),
+    average("in_doubt", "0 or 1", |d| number(d.status.in_doubt), "1 if there has been no sign for stall_timeout that the receiver reads"),
+    average("unacked_bytes", "bytes", |d| number(d.status.unacked), "bytes sent that the other host's kernel had not acknowledged"),
+    last("last_delivery", "Unix s", |d| number(d.status.last_delivery), "when a whole tick was last sent"),
+    average("queue_ticks", "count", |d| number(d.status.due), "ticks that wait to be sent, without this one"),
+    average("queue_held", "count", |d| number(d.status.held),
+        "ticks kept: unsent ones, and those that the receiver read less than queue.resend_window ago or may not have read"),
+    average("queue_bytes", "bytes", |d| number(d.status.bytes), "size of those ticks, on disk or in memory"),
+    average("queue_age", "s", age, "age of the oldest unsent tick; 0 if there is none"),
 ];
 
 #[rustfmt::skip]
 const QUEUE_METRICS: &[Metric<QueueStatus>] = &[
-    Metric { leaf: "durable", unit: "0 or 1", rollup: Rollup::Average, value: |q| number(q.durable),
-        meaning: "whether ticks are being written to disk; 0 without queue.dir" },
-    Metric { leaf: "undurable", unit: "count", rollup: Rollup::Last, value: |q| number(q.undurable),
-        meaning: "ticks that were sent before they were on disk, because the disk was full, damaged or did not respond" },
-    Metric { leaf: "points_dropped_removed", unit: "count", rollup: Rollup::Last, value: |q| number(q.dropped_removed),
-        meaning: "points dropped unsent because their destination was removed from the configuration" },
-    Metric { leaf: "window_short", unit: "0 or 1", rollup: Rollup::Average, value: |q| number(q.window_short),
-        meaning: "whether queue.max_bytes is too small to hold all ticks within queue.resend_window" },
-    Metric { leaf: "file_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| number(q.file_bytes),
-        meaning: "size of the queue's files" },
-    Metric { leaf: "memory_bytes", unit: "bytes", rollup: Rollup::Average, value: |q| number(q.memory_bytes),
-        meaning: "memory of the queue" },
+    average("durable", "0 or 1", |q| number(q.durable), "whether ticks are being written to disk; 0 without queue.dir"),
+    last("undurable", "count", |q| number(q.undurable),
+        "ticks that were sent before they were on disk, because the disk was full, damaged or did not respond"),
+    last("points_dropped_removed", "count", |q| number(q.dropped_removed),
+        "points dropped unsent because their destination was removed from the configuration"),
+    average("window_short", "0 or 1", |q| number(q.window_short),
+        "whether queue.max_bytes is too small to hold all ticks within queue.resend_window"),
+    average("file_bytes", "bytes", |q| number(q.file_bytes), "size of the queue's files"),
+    average("memory_bytes", "bytes", |q| number(q.memory_bytes), "memory of the queue"),
 ];
 
 #[rustfmt::skip]
 const REPLY_METRICS: &[Metric<ReplyCounters>] = &[
-    Metric { leaf: "duration", unit: "µs", rollup: Rollup::Average, value: |v| number(v.duration),
-        meaning: "how long the last reading took; not published if it failed" },
-    Metric { leaf: "readings_ok", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_ok),
-        meaning: "readings that succeeded" },
-    Metric { leaf: "readings_failed", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_failed),
-        meaning: "readings that failed" },
-    Metric { leaf: "readings_unchanged", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_unchanged),
-        meaning: "successful readings in which nothing had changed; they cost slurmctld almost nothing" },
-    Metric { leaf: "readings_late", unit: "count", rollup: Rollup::Last, value: |v| number(v.readings_late),
-        meaning: "readings that arrived after their slot and were discarded" },
-    Metric { leaf: "readings_skipped_duty", unit: "count", rollup: Rollup::Last, value: |v| number(v.skipped_duty),
-        meaning: "readings skipped because the last one took too long (`max_duty`)" },
-    Metric { leaf: "readings_skipped_busy", unit: "count", rollup: Rollup::Last, value: |v| number(v.skipped_busy),
-        meaning: "readings skipped because slurmctld was serving more RPCs than `max_threads`, or did not answer" },
-    Metric { leaf: "readings_skipped_round", unit: "count", rollup: Rollup::Last, value: |v| number(v.skipped_round),
-        meaning: "readings skipped because the previous round was still running" },
-    Metric { leaf: "hidden", unit: "0 or 1", rollup: Rollup::Max, value: |v| number(v.hidden),
-        meaning: "whether PrivateData may hide part of the reply from the daemon's user; then none of it is published" },
+    average("duration", "µs", |v| number(v.duration), "how long the last reading took; not published if it failed"),
+    last("readings_ok", "count", |v| number(v.readings_ok), "readings that succeeded"),
+    last("readings_failed", "count", |v| number(v.readings_failed), "readings that failed"),
+    last("readings_unchanged", "count", |v| number(v.readings_unchanged),
+        "successful readings in which nothing had changed; they cost slurmctld almost nothing"),
+    last("readings_late", "count", |v| number(v.readings_late), "readings that arrived after their slot and were discarded"),
+    last("readings_skipped_duty", "count", |v| number(v.skipped_duty), "readings skipped because the last one took too long (`max_duty`)"),
+    last("readings_skipped_busy", "count", |v| number(v.skipped_busy),
+        "readings skipped because slurmctld was serving more RPCs than `max_threads`, or did not answer"),
+    last("readings_skipped_round", "count", |v| number(v.skipped_round), "readings skipped because the previous round was still running"),
+    max("hidden", "0 or 1", |v| number(v.hidden),
+        "whether PrivateData may hide part of the reply from the daemon's user; then none of it is published"),
 ];
 
 impl SelfMetrics {
-    /// Looks at the memory of both processes, where that is due.
+    /// Measures the memory of the processes, if that is due.
     pub(crate) fn look_at_memory(&mut self, reader: Option<u32>, second_reader: Option<u32>) {
         let now = Instant::now();
         if self.memory.looked.is_some_and(|looked| now.duration_since(looked) < MEMORY_EVERY) {
@@ -214,7 +180,7 @@ impl SelfMetrics {
         self.memory = ResidentMemory { looked: Some(now), daemon, reader, second_reader };
     }
 
-    /// Its points below `prefix`, and those of each destination.
+    /// Adds its points, and those of each destination, below `prefix`.
     pub(crate) fn points(
         &self,
         prefix: &str,
@@ -238,7 +204,7 @@ impl SelfMetrics {
     }
 }
 
-/// Every level of these figures, behind the prefix, with what is there.
+/// Every level of these figures, without the prefix, with its metrics.
 pub(crate) fn levels(
     host: &str,
     destinations: &[Destination],

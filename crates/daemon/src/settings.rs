@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 pub(crate) struct Setting {
     pub(crate) key: &'static str,
     pub(crate) default: Value,
-    /// Its comment in the shipped configuration.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the shipped configuration of it"))]
     pub(crate) comment: &'static str,
 }
 
-/// Of jobs: the setting with which slurmrestd may be asked for them.
+/// Of jobs: required if slurmrestd is asked.
 pub(crate) const STATES_ONLY: Setting = Setting {
     key: "states_only",
     default: Value::Flag(false),
@@ -21,7 +20,6 @@ to 2 GB. Their states make it grow by up to 180 MB (24.11; 26.05: 53 MB); each t
 that. accounts, qos and users have no effect then. Needs Slurm 24.05 or newer.",
 };
 
-/// What a setting may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Flag(bool),
@@ -66,7 +64,6 @@ impl Settings {
         })
     }
 
-    /// How many names have paths of their own.
     pub(crate) fn names(&self, setting: &Setting) -> usize {
         match self.values.get(setting.key) {
             Some(Value::Names(names)) => *names,
@@ -74,7 +71,6 @@ impl Settings {
         }
     }
 
-    /// A time, s.
     pub(crate) fn seconds(&self, setting: &Setting) -> u32 {
         match self.values.get(setting.key).unwrap_or(&setting.default) {
             Value::Seconds(seconds) => *seconds,

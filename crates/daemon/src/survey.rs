@@ -19,11 +19,11 @@ use slurm_snapshot::{Cost, ReplyKind, ReplyOptions, Request};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+pub(crate) use self::reply_state::HIDDEN_REMEDY;
 use self::reply_state::ReplyState;
-pub(crate) use self::reply_state::{HIDDEN_REMEDY, one_more};
 use crate::clock;
 use crate::config::SlurmSettings;
-use crate::replies::{Needs, ReplyCounters, SurveyReplies};
+use crate::replies::{Needs, ReplyCounters, SurveyReplies, one_more};
 use crate::source::{Outcome, Source};
 
 /// How much longer than a reading of the statistics an expensive reply may take: slurmctld's locks are held for
@@ -33,7 +33,7 @@ const PATIENCE: u32 = 4;
 /// libslurm may look for its configuration for a minute.
 pub(crate) const START_DEADLINE: Duration = Duration::from_secs(70);
 
-/// What a round is for.
+/// The round under way.
 #[derive(Clone, Debug)]
 struct SurveyRound {
     timestamp: i64,
@@ -43,12 +43,12 @@ struct SurveyRound {
     replies: SurveyReplies,
 }
 
-/// What a round has found out: of one that is over, or all of one in which only the controllers are still asked.
+/// The replies of a round that is over, or in which only the controllers are still asked.
 #[derive(Debug)]
 pub(crate) struct RoundResult {
     /// Its tick, Unix seconds.
     pub(crate) timestamp: i64,
-    /// What replies were asked for with: a reload may have changed since what the next round is for.
+    /// What was requested: a reload may have changed that since for the next round.
     pub(crate) asked: Needs,
     pub(crate) replies: SurveyReplies,
 }
@@ -62,15 +62,15 @@ pub(crate) struct Survey {
     max_duty: f64,
     max_threads: u32,
     states: BTreeMap<ReplyKind, ReplyState>,
-    /// What all collectors together need: replies are asked for with all of it, whoever is due, so that one reply can be
-    /// compared with the next.
+    /// What all collectors together need. Every request asks for all of it, even if only some collectors are due, so that
+    /// one reply can be compared with the next.
     needs: Needs,
     round: Option<SurveyRound>,
     asked: Option<Asked>,
     logged_busy: bool,
 }
 
-/// What is under way.
+/// The request under way.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     kind: ReplyKind,
@@ -79,21 +79,10 @@ struct Asked {
 }
 
 impl Survey {
-    /// Starts its reader.
-    pub(crate) fn start(slurm: &SlurmSettings, max_duty: f64, max_threads: u32) -> Self {
-        Self::with(patient(slurm), max_duty, max_threads)
-    }
-
-    /// The same; where it `follows`, only this host's own slurmctld is asked.
-    pub(crate) fn following(self, follows: bool) -> Self {
-        Self { follows, ..self }
-    }
-
-    /// One whose reader runs already.
-    pub(crate) fn with(source: Source, max_duty: f64, max_threads: u32) -> Self {
+    pub(crate) fn new(source: Source, follows: bool, max_duty: f64, max_threads: u32) -> Self {
         Self {
-            follows: false,
             source,
+            follows,
             max_duty,
             max_threads,
             states: BTreeMap::new(),
@@ -104,8 +93,8 @@ impl Survey {
         }
     }
 
-    /// Other limits, and perhaps other collectors, who must not take what was told to others for news: replies come whole
-    /// again. What is under way continues, and so do the counters.
+    /// Sets other limits. There may be other collectors now, so the next replies are requested whole. The round under way
+    /// and the counters continue.
     pub(crate) fn reconfigure(&mut self, max_duty: f64, max_threads: u32) {
         (self.max_duty, self.max_threads) = (max_duty, max_threads);
         self.states.values_mut().for_each(|state| state.kept = None);
@@ -131,9 +120,7 @@ impl Survey {
         }
         if self.round.is_some() {
             debug!("the previous round is still running; this one is skipped");
-            wanted
-                .into_keys()
-                .for_each(|kind| reply_state::one_more(&mut self.state(kind).counters.skipped_round));
+            wanted.into_keys().for_each(|kind| one_more(&mut self.state(kind).counters.skipped_round));
             return None;
         }
         if *needs != self.needs {
@@ -147,11 +134,11 @@ impl Survey {
             let state = self.state(kind);
             let is_expensive = kind.row().cost != Cost::None;
             if busy && is_expensive {
-                reply_state::one_more(&mut state.counters.skipped_busy);
+                one_more(&mut state.counters.skipped_busy);
             } else if state.duty.allows(now) || !is_expensive {
                 left.push((kind, timestamp.saturating_add(every.into())));
             } else {
-                reply_state::one_more(&mut state.counters.skipped_duty);
+                one_more(&mut state.counters.skipped_duty);
             }
         }
         left.reverse();
@@ -178,7 +165,7 @@ impl Survey {
         state.duty.answered(reply_state::cost(&outcome, at.elapsed()), max_duty);
         let reading = state.take(kind, options, outcome);
         if reading.is_some() && is_over(until, now) {
-            reply_state::one_more(&mut state.counters.readings_late);
+            one_more(&mut state.counters.readings_late);
             debug!(reply = kind.name(), "it arrived after its slot and is discarded");
         } else {
             // One that is thrown away is none that the next can be compared with.
@@ -211,13 +198,12 @@ impl Survey {
         }
     }
 
-    /// How each kind is doing that was ever asked for.
+    /// The counters of each kind of reply that was ever requested.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (ReplyKind, ReplyCounters)> + '_ {
         let known = self.states.iter().filter(|(_, state)| state.is_known());
         known.map(|(kind, state)| (*kind, state.counters))
     }
 
-    /// Its reader.
     pub(crate) const fn source(&self) -> &Source {
         &self.source
     }
@@ -230,7 +216,7 @@ impl Survey {
             let state = self.state(kind);
             if is_over(until, now) {
                 // Its answer could only come too late: slurmctld is spared it.
-                reply_state::one_more(&mut state.counters.skipped_round);
+                one_more(&mut state.counters.skipped_round);
                 continue;
             }
             let asked = ReplyOptions { follow: follows && kind != ReplyKind::Controllers, ..options };
@@ -246,7 +232,6 @@ impl Survey {
         Some(self.done(&mut round))
     }
 
-    /// What `round` has found out by now.
     fn done(&self, round: &mut SurveyRound) -> RoundResult {
         let replies = std::mem::take(&mut round.replies);
         RoundResult { timestamp: round.timestamp, asked: self.needs.clone(), replies }

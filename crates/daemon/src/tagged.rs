@@ -10,21 +10,21 @@ use carbon::path;
 use crate::collectors::{COLLECTORS, Paths, fits};
 use crate::self_metrics;
 
-/// Bytes that a tag's value may take: what graphite-web's database has room for.
+/// The longest value of a tag, bytes: what fits into graphite-web's database.
 const MAX_VALUE: usize = 191;
 
 /// The tag that the prefix becomes, and the default prefix.
 const CLUSTER: &str = "cluster";
-/// The tag that a prefix becomes too where it is neither the default nor below it.
+/// Another tag for a prefix that is neither the default nor below it.
 const PREFIX: &str = "prefix";
 
-/// The name with tags of a path that this program makes, in the form in which Carbon keeps it: tags in alphabetical order.
+/// The name with tags for a path of this program, in Carbon's form: tags in alphabetical order.
 pub(crate) fn tagged(path: &str) -> String {
     let Some((level, leaf)) = path.rsplit_once(".gauge-") else { return path.to_owned() };
     let Split { prefix, below, declared } = split(level);
     let mut name = String::with_capacity(path.len().saturating_add(64));
     let mut tags = cluster_tags(prefix);
-    // A level that is not declared is an older version's.
+    // A level that is not declared comes from an older version.
     for (component, declared) in below.split('.').zip(declared.unwrap_or(below).split('.')) {
         match declared.strip_prefix('<').and_then(|varies| varies.strip_suffix('>')) {
             Some(tag) => tags.push((tag, component)),
@@ -49,12 +49,12 @@ fn cluster_tags(prefix: &str) -> Vec<(&'static str, &str)> {
     }
 }
 
-/// The same for the documentation: of every figure below a declared level.
+/// The same for the documentation, for every figure below a declared level.
 pub(crate) fn documented(paths: &Paths) -> String {
     tagged(&format!("{CLUSTER}.<cluster>.{}.gauge-<leaf>", paths.below))
 }
 
-/// A path's level, taken apart.
+/// The parts of a path's level.
 struct Split<'a> {
     prefix: &'a str,
     below: &'a str,

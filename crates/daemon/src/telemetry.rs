@@ -43,13 +43,18 @@ impl Logging {
 fn layer(log: LogSettings) -> Boxed {
     let base = || tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let json = || base().json().flatten_event(true);
-    let text = || base().with_ansi(std::io::stderr().is_terminal()).with_target(false);
+    let text = || base().with_ansi(has_colours(&std::io::stderr())).with_target(false);
     match (log.format, is_journal()) {
         (LogFormat::Json, false) => json().boxed(),
         (LogFormat::Json, true) => json().map_event_format(Prioritized).boxed(),
         (LogFormat::Text, false) => text().boxed(),
         (LogFormat::Text, true) => text().without_time().map_event_format(Prioritized).boxed(),
     }
+}
+
+/// Whether `stream` is a terminal, and NO_COLOR is not set.
+pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// With the priority that journald reads at the start of each line (sd-daemon(3)).

@@ -14,13 +14,12 @@ use crate::metric::{Metric, Points};
 #[derive(Debug, Default)]
 pub(crate) struct SeenStates {
     seen: BTreeMap<String, BTreeSet<String>>,
-    /// Levels that were spoken of in this round.
+    /// The levels pushed in this round.
     spoken: BTreeSet<String>,
 }
 
 impl SeenStates {
-    /// The metrics of each word below `level`; those of `always`, and those seen before, as nothing where they are
-    /// not there.
+    /// Adds the metrics of each word below `level`; words of `always`, and words seen before, are 0 if they are absent.
     pub(crate) fn push<T: Default>(
         &mut self,
         points: &mut Points<'_>,
@@ -44,8 +43,7 @@ impl SeenStates {
         self.spoken.insert(level.to_owned());
     }
 
-    /// Ends the round: what was seen below levels that nobody spoke of, a partition without a job or a user who
-    /// went home, is nothing too.
+    /// Ends the round: words below levels that were not pushed in it, such as a partition without jobs, are 0 too.
     pub(crate) fn end<T: Default>(&mut self, points: &mut Points<'_>, metrics: &[Metric<T>]) {
         let nothing = T::default();
         for (level, words) in self.seen.iter().filter(|(level, _)| !self.spoken.contains(*level)) {
@@ -56,7 +54,7 @@ impl SeenStates {
         self.spoken.clear();
     }
 
-    /// Ends the round without a word of levels that nobody spoke of: what was below them is somewhere else now.
+    /// Ends the round, and forgets the levels that were not pushed in it: what was below them is counted elsewhere now.
     pub(crate) fn end_silently(&mut self) {
         let spoken = std::mem::take(&mut self.spoken);
         self.seen.retain(|level, _| spoken.contains(level));
@@ -66,15 +64,9 @@ impl SeenStates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::Rollup;
+    use crate::metric::{average, number};
 
-    const METRICS: &[Metric<u32>] = &[Metric {
-        leaf: "jobs",
-        unit: "count",
-        rollup: Rollup::Average,
-        meaning: "",
-        value: |n| Some((*n).into()),
-    }];
+    const METRICS: &[Metric<u32>] = &[average("jobs", "count", |&n| number(n), "")];
 
     fn round(words: &mut SeenStates, levels: &[(&str, &[(&str, u32)])]) -> Vec<(String, f64)> {
         let mut batch = carbon::Batch::new(0);

@@ -17,10 +17,10 @@ pub enum ServeError {
     /// An answer could not be written.
     #[error("writing a response: {0}")]
     Output(#[source] io::Error),
-    /// An answer could not be put into JSON.
+    /// An answer could not be encoded as JSON.
     #[error("encoding a response: {0}")]
     Encoding(#[source] serde_json::Error),
-    /// Nobody can know which request this was.
+    /// The request's id is unknown, so no answer could name it.
     #[error("malformed request: {0}")]
     Request(#[from] LineError),
     /// A line without an end.
@@ -28,7 +28,7 @@ pub enum ServeError {
     TooLong,
 }
 
-/// Both directions, and what of the input was read and not yet used.
+/// Both directions, and the input that was read but not used yet.
 #[derive(Debug)]
 pub struct Conversation<R, W: Write> {
     input: R,
@@ -37,7 +37,7 @@ pub struct Conversation<R, W: Write> {
 }
 
 impl<R: Read, W: Write> Conversation<R, W> {
-    /// Nothing was said yet.
+    /// A conversation in which nothing has been said yet.
     pub fn new(input: R, output: W) -> Self {
         let output = io::BufWriter::with_capacity(16 << 10, output);
         Self { input, bytes: Vec::with_capacity(4096), output }
@@ -46,7 +46,7 @@ impl<R: Read, W: Write> Conversation<R, W> {
     /// The next request; `None` at the end of the input.
     ///
     /// # Errors
-    /// The input cannot be read, or a line of it is no request.
+    /// The input cannot be read, or a line is not a request.
     pub fn request(&mut self) -> Result<Option<Request>, ServeError> {
         loop {
             if let Some(end) = self.bytes.iter().position(|&byte| byte == b'\n') {
@@ -59,7 +59,7 @@ impl<R: Read, W: Write> Conversation<R, W> {
             }
             let mut chunk = [0; 1024];
             match self.input.read(&mut chunk) {
-                // By hand, the last line may lack its newline.
+                // The last line may lack its newline if a person typed it.
                 Ok(0) if self.bytes.is_empty() => return Ok(None),
                 Ok(0) => self.bytes.push(b'\n'),
                 Ok(count) => self.bytes.extend_from_slice(chunk.get(..count).unwrap_or_default()),
@@ -69,7 +69,7 @@ impl<R: Read, W: Write> Conversation<R, W> {
         }
     }
 
-    /// Writes an answer as it is encoded, because one with every node is long.
+    /// Writes an answer while it is encoded, because one with every node is long.
     ///
     /// # Errors
     /// The output cannot be written to.
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives five bytes at a time.
+    /// A reader that returns five bytes at a time.
     struct FiveBytesAtATime<'a>(&'a [u8]);
 
     impl Read for FiveBytesAtATime<'_> {

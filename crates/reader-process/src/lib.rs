@@ -19,11 +19,11 @@ use rustix::process::Signal;
 
 pub use self::conversation::{Conversation, ServeError};
 
-/// The exit status of bad usage.
+/// The exit status for wrong usage.
 pub const USAGE: u8 = 64;
 
-/// The requests' file. A program that started this process takes it along when it ends, even while it is stuck in a call.
-/// `None`: that program has ended already.
+/// The file to read requests from. From now on this process is killed when the program that started it ends, even if it
+/// is stuck in a call. `None`: that program has already ended.
 ///
 /// # Errors
 /// There is no standard input.
@@ -32,28 +32,28 @@ pub fn input() -> io::Result<Option<File>> {
     Ok((!is_started_by_a_program(&input)? || tie_to_parent(&input)?).then_some(input))
 }
 
-/// A person in a terminal, or a file, may go away without the reader.
+/// A terminal or a file as input does not mean that a program started this reader, so it is not tied to its parent.
 fn is_started_by_a_program(input: &File) -> io::Result<bool> {
     let kind = input.metadata()?.file_type();
     Ok(kind.is_fifo() || kind.is_socket())
 }
 
-/// Dies with the parent from here on; false if the parent is gone already.
+/// From now on this process dies with its parent; false if the parent is already gone.
 fn tie_to_parent(input: &File) -> io::Result<bool> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut stdin = [PollFd::new(input, PollFlags::IN)];
     rustix::event::poll(&mut stdin, Some(&Timespec::default()))?;
     let [stdin] = stdin;
-    // With requests still to be read, a closed pipe is how `echo ... | slurm-graphite-reader` looks.
+    // If requests are still to be read, a closed pipe is normal: `echo ... | slurm-graphite-reader`.
     Ok(stdin.revents().contains(PollFlags::IN) || !stdin.revents().contains(PollFlags::HUP))
 }
 
-/// A line for the daemon's log. That nobody reads it is no reason to stop.
+/// Writes a line for the daemon's log. A closed stderr is no reason to stop.
 pub fn log(message: &dyn Display) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 
-/// `--help` and `--version`.
+/// Prints `--help` and `--version`.
 #[must_use]
 pub fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
@@ -62,7 +62,7 @@ pub fn print(text: &str) -> ExitCode {
     }
 }
 
-/// How a reader ends whose conversation ended like this.
+/// The exit code for a conversation that ended with this result.
 #[must_use]
 pub fn end(result: Result<(), Box<dyn std::error::Error>>) -> ExitCode {
     match result {

@@ -37,30 +37,30 @@ const OLDEST: u8 = {
     oldest
 };
 
-/// What can be asked for.
+/// What a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct What {
-    /// Behind `/slurm/v0.0.N/`.
+    /// The path after `/slurm/v0.0.N/`.
     pub(crate) path: &'static str,
-    /// N of the first version that tells all that a reading needs.
+    /// N of the first version that reports everything a reading needs.
     pub(crate) oldest: u8,
-    /// How many bytes an answer may have.
+    /// The most bytes that an answer may have.
     pub(crate) limit: u64,
 }
 
-/// slurmctld is given up by slurmrestd after 9 s and more; a credential is refused at once.
+/// slurmrestd waits at least 9 s for a slurmctld that does not answer, but refuses a credential at once.
 const AT_ONCE: Duration = Duration::from_secs(3);
 
 /// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`
 const AUTHENTICATION: i32 = 1007;
 
-/// `SLURM_ERROR`: what 22.05 says about any failure.
+/// `SLURM_ERROR`: 22.05 gives it for any failure.
 const UNSPECIFIED: i32 = -1;
 
-/// How long a path that no version has is not asked for again.
+/// For how long a path that no version has is not requested again.
 const LACKING: Duration = Duration::from_secs(600);
 
-/// What of a body that is no answer is read.
+/// How much is read of a body that is not an answer.
 const GLANCE: u64 = 64 << 10;
 
 /// One slurmrestd.
@@ -70,11 +70,11 @@ pub(crate) struct Api {
     user: Option<String>,
     is_socket: bool,
     known: Option<KnownApi>,
-    /// The paths that no version had, and when each was asked for last.
+    /// The paths that no version had, and when each was last requested.
     lacking: HashMap<&'static str, Instant>,
 }
 
-/// What answered last.
+/// What is known from the last answer.
 #[derive(Clone, Copy, Debug)]
 struct KnownApi {
     version: u8,
@@ -87,14 +87,14 @@ pub(crate) struct ApiReply<T> {
     pub(crate) payload: T,
     pub(crate) release: Release,
     pub(crate) cluster: Option<String>,
-    /// From the request to the answer's end.
+    /// From the request to the end of the answer.
     pub(crate) elapsed: Duration,
 }
 
-/// What one version of the API said.
+/// The answer of one version of the API.
 enum VersionAnswer<T> {
     Answer(Envelope<T>),
-    /// It has no such version, or this version no such path.
+    /// slurmrestd does not have this version, or this version does not have this path.
     NotFound,
 }
 
@@ -110,7 +110,7 @@ impl Api {
         })
     }
 
-    /// What every answer tells the daemon.
+    /// The part of every answer that describes slurmrestd.
     pub(crate) fn rest(&self) -> Rest {
         Rest {
             version: self.known.map(|known| format!("v0.0.{}", known.version)),
@@ -122,8 +122,7 @@ impl Api {
         }
     }
 
-    /// Asks for `what`; `payload` makes what reads the answer, for a version of the API and the release that it belongs
-    /// to.
+    /// Requests `what`. `payload` makes the decoder of the answer, for a version of the API and its release.
     pub(crate) fn get<T: decode::object::Members>(
         &mut self,
         what: What,
@@ -140,7 +139,7 @@ impl Api {
         let mut retried = false;
         loop {
             match self.try_versions(what, first, deadline, &payload) {
-                // It may have been replaced this very moment.
+                // The token may have been replaced at this moment.
                 Err(problem) if problem.stage == Stage::Token && !retried => {
                     retried = true;
                     first = self.known;
@@ -171,12 +170,12 @@ impl Api {
             let elapsed = begin.elapsed();
             let Envelope { meta: Meta { release: told, cluster, .. }, payload, .. } = envelope;
             let told = told.unwrap_or(release);
-            // Another release may have another version that tells more.
+            // Another release may have another version that reports more.
             let is_another = first.is_some_and(|known| known.release != told);
             self.known = if is_another { None } else { Some(KnownApi { version, release: told }) };
             return Ok(ApiReply { payload, release: told, cluster, elapsed });
         }
-        // One that is older than asked for may still be there.
+        // A version that is too old for this request may still exist.
         self.known = first.filter(|known| known.version < what.oldest);
         if what.oldest > OLDEST {
             self.lacking.insert(what.path, Instant::now());
@@ -199,7 +198,7 @@ impl Api {
                 StatusCode::OK => {
                     let body = Lossy::new(&mut answer.body);
                     match decode::read(std::io::BufReader::with_capacity(8 << 10, body), payload) {
-                        Ok(Envelope { error: Some(refusal), .. }) => Err(explain(Some(&refusal), "")),
+                        Ok(Envelope { error: Some(refusal), .. }) => Err(explain(refusal, "")),
                         Ok(envelope) => Ok(VersionAnswer::Answer(envelope)),
                         Err(error) => Err(answer.body.problem.take().unwrap_or_else(|| {
                             RestProblem::new(
@@ -212,7 +211,7 @@ impl Api {
                 StatusCode::NOT_FOUND => Ok(VersionAnswer::NotFound),
                 status => {
                     let mut text = Vec::new();
-                    // What can be read of it.
+                    // As much as can be read.
                     let _ = std::io::Read::read_to_end(
                         &mut std::io::Read::take(&mut answer.body, GLANCE),
                         &mut text,
@@ -221,14 +220,15 @@ impl Api {
                 }
             }
         };
-        // After an error slurmrestd closes the connection; of what was not read to its end nothing can be used.
+        // slurmrestd closes the connection after an error, and a connection whose answer was not read to its end cannot
+        // be used again.
         if !matches!(result, Ok(VersionAnswer::Answer(_))) {
             self.http.hang_up();
         }
         result
     }
 
-    /// Whose request it is. All releases accept the two together.
+    /// The headers that identify the user. All releases accept the two together.
     fn headers(&self) -> Result<HeaderMap, RestProblem> {
         let mut headers = HeaderMap::new();
         let value = |text: &str| {
@@ -253,7 +253,7 @@ impl Api {
     }
 }
 
-/// No version that could tell it is there.
+/// The message that no version of slurmrestd has this path.
 fn lacking(What { path, oldest, .. }: What) -> String {
     let (name, _) = path.split_once('?').unwrap_or((path, ""));
     let since =
@@ -267,7 +267,7 @@ fn lacking(What { path, oldest, .. }: What) -> String {
     format!("{there_is_none}; this needs Slurm {since} or newer")
 }
 
-/// What another status than 200 and 404 means.
+/// What a status other than 200 and 404 means.
 fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_socket: bool) -> RestProblem {
     let number = status.as_u16();
     let refusal = decode::read(body, Nothing).ok().and_then(|envelope| envelope.error);
@@ -280,7 +280,7 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
         );
         return RestProblem::new(Stage::Http, text);
     }
-    // 22.05 has one answer for a credential that is refused and a slurmctld that is away; only the time differs.
+    // 22.05 gives the same answer for a refused credential and for a slurmctld that is down; only the time differs.
     let is_unclear = number == 500
         && errno.is_none_or(|errno| errno == UNSPECIFIED)
         && took < AT_ONCE
@@ -295,7 +295,7 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
         return RestProblem { stage: Stage::Token, errno: errno.unwrap_or(0), text };
     }
     match refusal {
-        Some(refusal) => explain(Some(&refusal), &format!("{what}: ")),
+        Some(refusal) => explain(refusal, &format!("{what}: ")),
         // slurmrestd's own errors are JSON.
         None if matches!(number, 502..=504) => RestProblem::new(
             Stage::Connect,
@@ -308,12 +308,11 @@ fn refused(status: StatusCode, body: &[u8], took: Duration, has_token: bool, is_
     }
 }
 
-/// Slurm's own error behind an answer.
-fn explain(refusal: Option<&Refusal>, before: &str) -> RestProblem {
-    let (errno, text) =
-        refusal.map_or((0, ""), |refusal| (refusal.errno.unwrap_or(0), refusal.text.as_str()));
+/// Slurm's own error in an answer.
+fn explain(Refusal { errno, text }: Refusal, before: &str) -> RestProblem {
+    let errno = errno.unwrap_or(0);
     let stage = if errno == AUTHENTICATION { Stage::Token } else { Stage::Slurmctld };
-    let text = if text.is_empty() { "an error without a text" } else { text };
+    let text = if text.is_empty() { "an error without a text" } else { text.as_str() };
     RestProblem { stage, errno, text: format!("{before}{text}") }
 }
 
@@ -350,7 +349,7 @@ mod tests {
             assert_eq!((first.stage, asked.load(Ordering::Relaxed)), (Stage::Version, expected));
             let second = api.get(what, |_, _| Nothing).map(|_| ()).unwrap_err();
             assert_eq!(first, second);
-            // The statistics are asked for at every tick, whatever was said.
+            // The statistics are requested at every tick, whatever the last answer was.
             let again = if oldest == OLDEST { expected } else { 0 };
             assert_eq!(asked.load(Ordering::Relaxed), expected + again);
         }

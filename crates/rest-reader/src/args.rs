@@ -23,7 +23,7 @@ Usage: slurm-graphite-rest-reader --rest URL [--token-file FILE]
   --help              this text
 ";
 
-/// What to do.
+/// What the reader was told to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReaderMode {
     Serve(RestArguments),
@@ -31,7 +31,7 @@ pub(crate) enum ReaderMode {
     Help,
 }
 
-/// How slurmrestd is asked.
+/// The arguments for slurmrestd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RestArguments {
     pub(crate) endpoint: Endpoint,
@@ -41,7 +41,7 @@ pub(crate) struct RestArguments {
     pub(crate) timeout: Duration,
 }
 
-/// Arguments that the reader does not take.
+/// Arguments that the reader does not accept.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum UsageError {
@@ -96,7 +96,7 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Rea
     Ok(ReaderMode::Serve(RestArguments { endpoint, token_file, user, ca_file, timeout }))
 }
 
-/// What a header can carry.
+/// Whether a header can contain this text.
 fn is_plain(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

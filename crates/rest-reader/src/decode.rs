@@ -28,7 +28,7 @@ pub(crate) use self::nodes::NodesAnswer;
 use self::object::{Fill, Members, each};
 pub(crate) use self::partitions::joined;
 
-/// What every answer says about itself, and one thing that was asked for.
+/// What every answer has, and the payload that was requested.
 #[derive(Debug, Default)]
 pub(crate) struct Envelope<T> {
     pub(crate) meta: Meta,
@@ -37,7 +37,7 @@ pub(crate) struct Envelope<T> {
     errors: u32,
 }
 
-/// Who answers.
+/// The program that answers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub(crate) release: Option<Release>,
@@ -83,7 +83,7 @@ impl<T: Members> Members for Envelope<T> {
     }
 
     fn end<E: Error>(&mut self) -> Result<(), E> {
-        // What was refused may lack anything.
+        // A refused answer may lack anything.
         if self.error.is_some() { Ok(()) } else { self.payload.end() }
     }
 }
@@ -91,7 +91,7 @@ impl<T: Members> Members for Envelope<T> {
 impl Members for Meta {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
-            // 22.05 writes it with a capital.
+            // 22.05 writes it with a capital letter.
             "slurm" | "Slurm" => map.next_value_seed(Fill(&mut SlurmMeta(self)))?,
             _ => return Ok(false),
         }
@@ -163,7 +163,7 @@ impl Members for Refusal {
     }
 }
 
-/// Of an answer nothing but its errors.
+/// A payload that reads nothing but the answer's errors.
 #[derive(Debug, Default)]
 pub(crate) struct Nothing;
 
@@ -173,13 +173,13 @@ impl Members for Nothing {
     }
 }
 
-/// Serde's complaint without its place, which is of no use in an answer that nobody has.
+/// Serde's message without its position, which is useless because nobody has the answer.
 pub(crate) fn complaint(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
 }
 
-/// An error of this decoder's own.
+/// An error of this decoder itself.
 fn wrong<E: Error>(what: impl fmt::Display) -> E {
     E::custom(what)
 }

@@ -24,13 +24,13 @@ use crate::problem::RestProblem;
 #[cfg(feature = "tls")]
 use crate::tls::RestTls;
 
-/// What is read at once, and the longest head of an answer.
+/// Size of a read, and the longest header of an answer.
 const BUFFER: usize = 16 * 1024;
 
-/// More than any name or comment of Slurm has.
+/// Longer than any name or comment in Slurm.
 const LONGEST_TEXT: usize = 256 * 1024;
 
-/// Most of the time is slurmctld's.
+/// The share of the time for connecting; slurmctld needs most of it.
 const CONNECT_SHARE: u32 = 3;
 
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -45,17 +45,20 @@ pub(crate) struct HttpClient {
     tls: Option<RestTls>,
 }
 
-/// An answer whose body is still to be read.
+/// An answer whose body has not been read yet.
 pub(crate) struct HttpAnswer<'a> {
     pub(crate) status: StatusCode,
     pub(crate) body: HttpBody<'a>,
 }
 
+/// A response, and the connection that it came on.
+type Answered = (Response<Incoming>, SendRequest<String>);
+
 impl HttpClient {
     pub(crate) fn new(settings: RestArguments) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            // For names that are looked up.
+            // For looking up names.
             .max_blocking_threads(1)
             .thread_stack_size(256 << 10)
             .build()?;
@@ -68,12 +71,12 @@ impl HttpClient {
         })
     }
 
-    /// When a request that begins now is given up.
+    /// The deadline of a request that begins now.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.settings.timeout
     }
 
-    /// Asks; on a new connection once more where the one that was kept had been closed.
+    /// Sends a request. If the kept connection was closed, sends it again on a new one.
     pub(crate) fn get(
         &mut self,
         path: &str,
@@ -81,22 +84,19 @@ impl HttpClient {
         limit: u64,
         deadline: Instant,
     ) -> Result<HttpAnswer<'_>, RestProblem> {
+        let request = self.request(path, headers)?;
         let kept = self.connection.take().filter(|connection| !connection.is_closed());
-        let mut response = None;
-        if let Some(mut connection) = kept {
-            let request = self.request(path, headers)?;
-            match within(&self.runtime, deadline, exchange(&mut connection, request)) {
-                Ok(Ok(answer)) => response = Some((answer, connection)),
-                // Closed while nobody looked. A GET changes nothing, so that it may be sent twice.
-                Ok(Err(error)) if is_closed(&error) => {}
-                Ok(Err(error)) => return Err(self.explain(&error)),
-                Err(_) => return Err(self.late("a response")),
+        let answer =
+            kept.map(|connection| self.exchange(connection, request.clone(), deadline)).transpose()?;
+        let answer = match answer {
+            // It was closed while idle. A GET changes nothing, so it may be sent twice.
+            Some(answer) if !answer.as_ref().is_err_and(is_closed) => answer,
+            _ => {
+                let connection = self.connect(deadline)?;
+                self.exchange(connection, request, deadline)?
             }
-        }
-        let (response, connection) = match response {
-            Some(found) => found,
-            None => self.ask_anew(path, headers, deadline)?,
         };
+        let (response, connection) = answer.map_err(|error| self.explain(&error))?;
         self.connection = Some(connection);
         let status = response.status();
         let body = HttpBody {
@@ -113,22 +113,21 @@ impl HttpClient {
         Ok(HttpAnswer { status, body })
     }
 
-    fn ask_anew(
-        &mut self,
-        path: &str,
-        headers: &HeaderMap,
+    fn exchange(
+        &self,
+        mut connection: SendRequest<String>,
+        request: Request<String>,
         deadline: Instant,
-    ) -> Result<(Response<Incoming>, SendRequest<String>), RestProblem> {
-        let mut connection = self.connect(deadline)?;
-        let request = self.request(path, headers)?;
-        match within(&self.runtime, deadline, exchange(&mut connection, request)) {
-            Ok(Ok(response)) => Ok((response, connection)),
-            Ok(Err(error)) => Err(self.explain(&error)),
-            Err(_) => Err(self.late("a response")),
-        }
+    ) -> Result<hyper::Result<Answered>, RestProblem> {
+        let answer = async {
+            connection.ready().await?;
+            connection.send_request(request).await
+        };
+        let response = within(&self.runtime, deadline, answer).map_err(|_| self.late("a response"))?;
+        Ok(response.map(|response| (response, connection)))
     }
 
-    /// Does not use the connection again: what is left in it is not known.
+    /// Closes the connection, because it is not known what is left in it.
     pub(crate) fn hang_up(&mut self) {
         self.connection = None;
     }
@@ -150,7 +149,7 @@ impl HttpClient {
             let (sender, connection) =
                 http1::Builder::new().max_buf_size(BUFFER).handshake::<_, String>(stream).await?;
             tokio::spawn(async move {
-                // How it ended is seen at the next request.
+                // The next request sees how it ended.
                 let _ = connection.await;
             });
             Ok(sender)
@@ -166,7 +165,7 @@ impl HttpClient {
             Endpoint::Tcp { host, port, tls, .. } => (host.as_str(), *port, *tls),
         };
         let stream = TcpStream::connect((host, port)).await.map_err(error)?;
-        // A request is one write.
+        // A request is a single write.
         let _ = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let (true, Some(tls)) = (_is_tls, &self.tls) {
@@ -221,21 +220,13 @@ fn late(endpoint: &dyn std::fmt::Display, what: &str, timeout: Duration) -> Rest
     RestProblem::new(stage, format!("{endpoint}: {what} did not come within {} s", timeout.as_secs_f64()))
 }
 
-/// Runs `future` for so long; a timer needs the runtime around it.
+/// Runs `future` with a time-out, inside the runtime that the timer needs.
 fn within<T>(
     runtime: &Runtime,
     deadline: Instant,
     future: impl Future<Output = T>,
 ) -> Result<T, tokio::time::error::Elapsed> {
     runtime.block_on(async { timeout_at(deadline, future).await })
-}
-
-async fn exchange(
-    connection: &mut SendRequest<String>,
-    request: Request<String>,
-) -> hyper::Result<Response<Incoming>> {
-    connection.ready().await?;
-    connection.send_request(request).await
 }
 
 fn is_closed(error: &hyper::Error) -> bool {
@@ -251,7 +242,7 @@ fn is_closed(error: &hyper::Error) -> bool {
     reset || error.is_incomplete_message() || error.is_canceled() || error.is_closed()
 }
 
-/// A body, as it comes.
+/// A body that is read as it arrives.
 pub(crate) struct HttpBody<'a> {
     runtime: &'a Runtime,
     incoming: Incoming,
@@ -261,7 +252,7 @@ pub(crate) struct HttpBody<'a> {
     deadline: Instant,
     timeout: Duration,
     text: LongTextGuard,
-    /// Why reading failed, which serde would not keep.
+    /// Why reading failed; serde would lose it.
     pub(crate) problem: Option<RestProblem>,
 }
 
@@ -318,7 +309,7 @@ impl Read for HttpBody<'_> {
     }
 }
 
-/// How long the JSON text is that is being read: a parser holds texts whole.
+/// Limits the length of JSON texts, because the parser holds each of them whole.
 #[derive(Default)]
 struct LongTextGuard {
     within: bool,

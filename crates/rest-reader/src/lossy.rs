@@ -3,10 +3,10 @@
 
 use std::io::{self, Read};
 
-/// An incomplete character at the end of what was read so far.
+/// The most bytes of an incomplete character at the end of what was read so far.
 const MOST_HELD: usize = 3;
 
-/// A reader of whose bytes those that are no UTF-8 are replaced, one by one.
+/// A reader that replaces bytes that are not UTF-8, one by one.
 pub(crate) struct Lossy<R> {
     inner: R,
     held: Vec<u8>,
@@ -46,7 +46,8 @@ impl<R: Read> Read for Lossy<R> {
     }
 }
 
-/// Replaces what can be no UTF-8; how many bytes are good now. At most [`MOST_HELD`] behind them may become a character.
+/// Replaces bytes that cannot be UTF-8, and returns how many bytes are valid. At most [`MOST_HELD`] bytes after them
+/// may still become a character.
 fn replace(bytes: &mut [u8]) -> usize {
     let mut good = 0;
     loop {
@@ -68,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives the pieces one by one.
+    /// A reader that returns these pieces one by one.
     struct InPieces(Vec<Vec<u8>>);
 
     impl Read for InPieces {

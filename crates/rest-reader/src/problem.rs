@@ -1,4 +1,4 @@
-//! Why a request to slurmrestd has no reading, and what to do about it.
+//! Why a request to slurmrestd gave no reading, and what to do about it.
 
 use slurm_snapshot::Stage;
 
@@ -10,7 +10,7 @@ const NO_SLURMDBD: i32 = 7000;
 #[error("{text}")]
 pub(crate) struct RestProblem {
     pub(crate) stage: Stage,
-    /// Slurm's own number; 0 where there is none.
+    /// Slurm's own error number; 0 if there is none.
     pub(crate) errno: i32,
     pub(crate) text: String,
 }
@@ -20,7 +20,7 @@ impl RestProblem {
         Self { stage, errno: 0, text: text.into() }
     }
 
-    /// What an administrator would look at first.
+    /// What an administrator should check first.
     pub(crate) const fn advice(&self) -> &'static str {
         match self.stage {
             Stage::Unsupported => "Use libslurm for it: [slurm] conf instead of rest, on a host with Slurm.",

@@ -1,5 +1,5 @@
-//! The conversation: a hello, then for each request line a request to slurmrestd and an answer line, until the input
-//! ends.
+//! The conversation: a hello, and then for each request line a request to slurmrestd and an answer line, until the
+//! input ends.
 
 use std::io::{Read, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,17 +16,17 @@ use crate::decode::diag::Diag;
 use crate::decode::{ListAnswer, Listed, NodesAnswer, joined};
 use crate::problem::RestProblem;
 
-/// Answers that do not grow with the cluster.
+/// The limit for answers that do not grow with the cluster.
 const SHORT: u64 = 16 << 20;
 
-/// Nodes take 3 KB each, and the state of a job 80 bytes.
+/// The limit for the others: a node takes 3 KB, the state of a job 80 bytes.
 const LONG: u64 = 512 << 20;
 
 const DIAG: What = What { path: "diag", oldest: 36, limit: SHORT };
 const PING: What = What { path: "ping", oldest: 36, limit: SHORT };
-/// v0.0.36 has neither CPUs nor flags of nodes, and in v0.0.37 some idle nodes are mixed ones.
+/// v0.0.36 has neither CPUs nor flags of nodes, and v0.0.37 shows some idle nodes as mixed.
 const NODES: What = What { path: "nodes", oldest: 38, limit: LONG };
-/// Otherwise hidden ones come only to who may use them, from 23.11 on.
+/// Without the flag, from 23.11 on, hidden partitions are shown only to users who may use them.
 const PARTITIONS: What = What { path: "partitions?flags=ALL", oldest: 38, limit: LONG };
 const LICENSES: What = What { path: "licenses", oldest: 38, limit: SHORT };
 const RESERVATIONS: What = What { path: "reservations", oldest: 37, limit: SHORT };
@@ -63,7 +63,7 @@ fn answer(api: &mut Api, request: &Request) -> Answer {
     }
 }
 
-/// What was asked for.
+/// The parts of a reading.
 #[derive(Default)]
 struct ReplyParts {
     statistics: Option<Statistics>,
@@ -81,7 +81,7 @@ impl ReplyParts {
     }
 
     fn reading(self, request: &Request, api: &Api) -> Reading {
-        // Right behind each other: the daemon holds them against each other to see that the first was set.
+        // Read one right after the other: the daemon compares them to see whether the clock was set.
         let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
         Reading {
             id: request.id,
@@ -99,7 +99,7 @@ impl ReplyParts {
     }
 }
 
-/// Seconds since this host was started.
+/// Seconds since this host was booted.
 fn uptime() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     std::time::Duration::try_from(now).map_or(0.0, |now| now.as_secs_f64())
@@ -133,10 +133,10 @@ fn statistics(api: &mut Api, rpc: bool, names: bool) -> Result<ReplyParts, RestP
     Ok(ReplyParts { statistics: diag.statistics, ..found })
 }
 
-/// Where PrivateData keeps nodes or partitions from this user, slurmctld refuses the whole of them.
+/// If PrivateData hides nodes or partitions from this user, slurmctld refuses the whole reply.
 const WHOLE: Visibility = Visibility { private: Vec::new(), privileged: None };
 
-/// An answer that is one list.
+/// Requests an answer that is one list.
 fn list<L: ListAnswer>(
     api: &mut Api,
     what: What,
@@ -148,7 +148,7 @@ fn list<L: ListAnswer>(
 
 fn job_states(api: &mut Api) -> Result<ReplyParts, RestProblem> {
     let (found, jobs) = list(api, JOB_STATES, |_| Jobs { states_only: true, ..Jobs::default() })?;
-    // REQUEST_JOB_STATE tells everybody of all jobs, whatever PrivateData says.
+    // REQUEST_JOB_STATE shows all jobs to everybody, whatever PrivateData says.
     Ok(ReplyParts { reply: Some(Reply::Jobs(Box::new(jobs))), visibility: Some(WHOLE), ..found })
 }
 
@@ -170,7 +170,7 @@ fn licenses(api: &mut Api) -> Result<ReplyParts, RestProblem> {
 
 fn reservations(api: &mut Api) -> Result<ReplyParts, RestProblem> {
     let (found, reservations) = list(api, RESERVATIONS, |_| Reservations::default())?;
-    // What PrivateData keeps from this user cannot be known here: the documentation says whose token it must be.
+    // What PrivateData hides from this user cannot be known here. The documentation says whose token is needed.
     Ok(ReplyParts { reply: Some(Reply::Reservations(reservations)), visibility: Some(WHOLE), ..found })
 }
 

@@ -14,7 +14,8 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::problem::RestProblem;
 
-/// What connections have in common. It is made again after a handshake that failed: the file may be another by then.
+/// The settings that connections share. They are made again after a failed handshake, because the file may have been
+/// replaced.
 #[derive(Clone)]
 pub(crate) struct RestTls(Arc<ClientConfig>);
 

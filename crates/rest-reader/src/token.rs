@@ -1,7 +1,7 @@
 //! The token: its file, and what can be read from it without the key.
 //!
-//! The file is read again when it changes, and after each refusal. The token itself is in no log, no answer and no
-//! `Debug`.
+//! The file is read again when it changes, and after each refusal. The token itself never appears in a log, an answer
+//! or `Debug` output.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -14,20 +14,20 @@ use slurm_snapshot::{Stage, Token};
 
 use crate::problem::RestProblem;
 
-/// Far more than any token has.
+/// Much longer than any token.
 const MOST: u64 = 64 * 1024;
 
-/// A token in its file.
+/// The file with the token.
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,
     seen: Option<FileFingerprint>,
     token: Option<Secret>,
-    /// What may be told of it.
+    /// What may be reported about the token.
     pub(crate) told: Token,
 }
 
-/// A file that was replaced has another of these.
+/// A file that was replaced differs in one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileFingerprint {
     inode: u64,
@@ -59,12 +59,12 @@ impl TokenFile {
         self.read().map(drop)
     }
 
-    /// Reads the file; whether it holds another token than before.
+    /// Reads the file. Returns whether the token has changed.
     pub(crate) fn read(&mut self) -> Result<bool, RestProblem> {
         let (text, metadata) = open(&self.path).map_err(|error| self.unreadable(&error))?;
         self.seen = Some(fingerprint(&metadata));
         let text = text.trim();
-        // As `scontrol token` prints it.
+        // The form that `scontrol token` prints.
         let token = text.strip_prefix("SLURM_JWT=").unwrap_or(text);
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             self.token = None;
@@ -113,18 +113,18 @@ fn fingerprint(metadata: &Metadata) -> FileFingerprint {
 #[serde(default)]
 struct Claims {
     exp: Option<serde_json::Number>,
-    /// Slurm's own name for the user's name.
+    /// Slurm's claim for the user name.
     sun: Option<String>,
     username: Option<String>,
 }
 
-/// A moment may have a fraction.
+/// A time may have a fraction.
 fn whole(number: serde_json::Number) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "cut to the range of i64")]
     number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64))
 }
 
-/// Those of a JWT; `None` of any other text.
+/// The claims of a JWT; `None` for any other text.
 fn claims(token: &str) -> Option<Claims> {
     let mut parts = token.split('.');
     let (_, payload, _) = (parts.next()?, parts.next()?, parts.next()?);

@@ -1,13 +1,12 @@
-//! slurmdbd's finished jobs: `slurmdb_jobs_get` on a connection of its own for each request.
+//! slurmdbd's finished jobs: `slurmdb_jobs_get`, with a new connection for each request.
 //!
-//! Always for one cluster and for final states: without a cluster slurmdbd returns the jobs of all clusters, and
-//! without states those that overlap the time, except jobs that were never eligible. Everything here may block for as
-//! long as slurmdbd does, because this is a separate process.
+//! The condition always names one cluster and the final states. Without a cluster slurmdbd returns the jobs of all
+//! clusters; without states it returns those that overlap the time, except jobs that were never eligible. Everything
+//! here may block as long as slurmdbd does, because this is a separate process.
 
 #[cfg(not(slurm_ge_2605))]
 use std::ffi::c_char;
 use std::ffi::{CStr, CString, c_int, c_void};
-use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 use nix::errno::Errno;
@@ -24,17 +23,17 @@ use crate::finished::{DbdJobRow, FinishedFold, GpuTres, Steps};
 use crate::raw::{self, NO_VAL, NoReply, bytes, last_errno, number, text};
 use crate::survey_calls::own_conf;
 
-/// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: times as they are, not as far as they
-/// are within the time asked for.
+/// `JOBCOND_FLAG_DUP`: every run of a job; `JOBCOND_FLAG_NO_STEP`; `JOBCOND_FLAG_NO_TRUNC`: real times, not cut off at
+/// the ends of the requested time.
 const FLAGS: u8 = 1 | 1 << 1 | 1 << 2;
 
-/// The same without `NO_STEP`, and `JOBCOND_FLAG_NO_WHOLE_HETJOB`: a component alone.
+/// The same without `NO_STEP`, and with `JOBCOND_FLAG_NO_WHOLE_HETJOB`: only the requested component of a het job.
 const WITH_STEPS: u8 = 1 | 1 << 2 | 1 << 5;
 
-/// `SLURMDB_JOB_FLAG_NOTSET`: however a job was started.
+/// `SLURMDB_JOB_FLAG_NOTSET`: no condition on how a job was started.
 const ANY_START: u8 = 1;
 
-/// `config_key_pair_t`, which no installed header has: a member of what `slurmdb_config_get` tells.
+/// `config_key_pair_t`, which no installed header declares: an element of `slurmdb_config_get`'s list.
 #[cfg(not(slurm_ge_2605))]
 #[repr(C)]
 struct KeyPair {
@@ -42,18 +41,18 @@ struct KeyPair {
     value: *mut c_char,
 }
 
-/// What libslurm's own configuration says of accounting.
+/// What libslurm's own configuration says about accounting.
 pub(crate) struct OwnConf {
     pub(crate) cluster: CString,
     slurm_user: u32,
 }
 
 impl Client {
-    /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may keep of them from this user. Where
-    /// slurm.conf names no slurmdbd they are slurmctld's, and so is what it keeps.
+    /// The jobs that ended from the request's `since` to its `until`, and what slurmdbd may hide from this user. If
+    /// slurm.conf names no slurmdbd, both come from slurmctld.
     ///
     /// # Errors
-    /// slurmdbd or its database did not answer, or slurmctld.
+    /// slurmdbd, its database or slurmctld did not answer.
     pub fn finished(&mut self, request: &Request) -> Result<(Option<Visibility>, Finished), CallError> {
         if !has_slurmdbd() {
             return Ok((None, self.finished_of_slurmctld(request.options.users)?));
@@ -61,7 +60,7 @@ impl Client {
         let own = accounting_conf()?;
         let connection = DbdConnection::open()?;
         let visibility = connection.visibility(own.slurm_user)?;
-        // Jobs that are hidden are not worth their cost.
+        // If jobs are hidden, the rest is not worth its cost.
         if visibility.may_hide("jobs") {
             return Ok((Some(visibility), Finished::default()));
         }
@@ -76,17 +75,17 @@ impl Client {
     }
 }
 
-/// Whether libslurm's own configuration names one.
+/// Whether libslurm's own configuration names a slurmdbd.
 fn has_slurmdbd() -> bool {
     // SAFETY: a string with its NUL, or NULL, which is "none" from 24.11 on.
     let storage = own_conf(|conf| unsafe { text(conf.accounting_storage_type) });
     storage.is_none_or(|storage| storage.is_some_and(|storage| storage.contains("slurmdbd")))
 }
 
-/// What has failed where slurm.conf names no slurmdbd.
+/// The name of the failed call if slurm.conf names no slurmdbd.
 pub(crate) const ACCOUNTING_CONF: &str = "slurm.conf";
 
-/// What slurm.conf says.
+/// Reads the accounting settings of slurm.conf.
 pub(crate) fn accounting_conf() -> Result<OwnConf, CallError> {
     let read = own_conf(|conf| {
         // SAFETY: a string with its NUL, or NULL.
@@ -113,18 +112,18 @@ pub(crate) struct DbdConnection(NonNull<c_void>);
 impl DbdConnection {
     pub(crate) fn open() -> Result<Self, CallError> {
         Errno::clear();
-        // SAFETY: NULL where nobody asks for the connection's flags.
+        // SAFETY: NULL means that the caller does not need the connection's flags.
         let pointer = unsafe { slurm_sys::slurmdb_connection_get(ptr::null_mut()) };
         let error = || failure("slurmdb_connection_get", &NoReply::Errno(last_errno()));
         NonNull::new(pointer).map(Self).ok_or_else(error)
     }
 
-    /// As libslurm's functions take it: valid as long as `self`.
+    /// The pointer for libslurm's functions, valid as long as `self`.
     pub(crate) const fn pointer(&self) -> *mut c_void {
         self.0.as_ptr()
     }
 
-    /// What slurmdbd.conf's PrivateData keeps from this user: nothing from root, SlurmUser and operators.
+    /// What slurmdbd.conf's PrivateData hides from this user: nothing from root, SlurmUser and operators.
     fn visibility(&self, slurm_user: u32) -> Result<Visibility, CallError> {
         let private = self.private()?;
         let me = Uid::effective().as_raw();
@@ -157,27 +156,27 @@ impl DbdConnection {
         Ok(private)
     }
 
-    /// slurmdbd of 26.05 tells its PrivateData to nobody: then only who sees everything whatever it is can be sure to.
+    /// slurmdbd 26.05 tells nobody its PrivateData. Then only a user who sees everything in any case can be sure to.
     #[cfg(slurm_ge_2605)]
     #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "older releases are asked")]
     fn private(&self) -> Result<Vec<String>, CallError> {
         Ok(vec!["jobs".to_owned()])
     }
 
-    /// Whether slurmdbd tells this user its statistics.
+    /// Whether slurmdbd gives this user its statistics.
     pub(crate) fn is_administrator(&self, own: &OwnConf) -> Result<bool, CallError> {
         let me = Uid::effective().as_raw();
         Ok(me == 0 || me == own.slurm_user || self.admin_level()? >= SLURMDB_ADMIN_SUPER_USER)
     }
 
-    /// What slurmdbd's record of this user makes him. One whom it does not know is nothing.
+    /// The admin level in slurmdbd's record of this user; none if slurmdbd does not know the user.
     fn admin_level(&self) -> Result<u32, CallError> {
         let user = User::from_uid(Uid::effective()).ok().flatten();
         let Some(name) = user.and_then(|user| CString::new(user.name).ok()) else { return Ok(0) };
         let users = Texts::new([name]);
-        let mut names = slurmdb_assoc_cond_t { user_list: users.list.0, ..Default::default() };
+        let mut names = slurmdb_assoc_cond_t { user_list: users.pointer(), ..Default::default() };
         let mut condition = slurmdb_user_cond_t { assoc_cond: &raw mut names, ..Default::default() };
-        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        // SAFETY: the connection is open, and the condition exists during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_users_get(self.0.as_ptr(), &raw mut condition) };
         // SAFETY: slurmdb_users_get leaves NULL or a list that is its caller's.
         let records = unsafe { SlurmList::receive("slurmdb_users_get", call) }?;
@@ -187,12 +186,12 @@ impl DbdConnection {
         Ok(level)
     }
 
-    /// The records of jobs that fit the condition, in the request's time.
+    /// The job records that match the condition, in the requested time.
     fn records(&self, condition: &mut slurmdb_job_cond_t, request: &Request) -> Result<SlurmList, CallError> {
         condition.db_flags = ANY_START.into();
         condition.usage_start = request.since.unwrap_or(0);
         condition.usage_end = request.until.unwrap_or(0);
-        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        // SAFETY: the connection is open, and the condition exists during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), condition) };
         // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
         unsafe { SlurmList::receive("slurmdb_jobs_get", call) }
@@ -201,8 +200,8 @@ impl DbdConnection {
     fn jobs(&self, cluster: &CStr, request: &Request) -> Result<Finished, CallError> {
         let (clusters, states) = (Texts::new([cluster.to_owned()]), Texts::new(states()));
         let mut condition = slurmdb_job_cond_t {
-            cluster_list: clusters.list.0,
-            state_list: states.list.0,
+            cluster_list: clusters.pointer(),
+            state_list: states.pointer(),
             flags: FLAGS.into(),
             ..Default::default()
         };
@@ -220,11 +219,11 @@ impl DbdConnection {
         Ok(fold.finish(&gpus, &qos))
     }
 
-    /// What the jobs that the request names have used. slurmdbd's condition on the time is one on each of their steps too.
+    /// What the jobs named in the request have used. slurmdbd applies the time condition to their steps too.
     fn used(&self, cluster: &CStr, request: &Request) -> Result<Vec<Used>, CallError> {
         let (clusters, jobs) = (Texts::new([cluster.to_owned()]), Selected::new(&request.jobs));
         let mut condition = slurmdb_job_cond_t {
-            cluster_list: clusters.list.0,
+            cluster_list: clusters.pointer(),
             step_list: jobs.list.0,
             flags: WITH_STEPS.into(),
             ..Default::default()
@@ -232,7 +231,7 @@ impl DbdConnection {
         let records = self.records(&mut condition, request)?;
         let mut used = Vec::new();
         let take = |record: &slurmdb_job_rec_t| {
-            // A het job's components are told with it.
+            // A het job's other components come with it.
             if request.jobs.contains(&key(record)) {
                 // SAFETY: the record's steps are NULL or a list of libslurm's records of steps, which lives as long as the record.
                 used.push(unsafe { steps(record.steps) }.used(record.db_index));
@@ -243,12 +242,12 @@ impl DbdConnection {
         Ok(used)
     }
 
-    /// The numbers of TRES that are GPUs: of any type, or all of one type.
+    /// The numbers of the GPU TRES: those for all types together, and those for one type.
     fn gpus(&self) -> Result<Vec<(u32, GpuTres)>, CallError> {
         let mut condition = slurmdb_tres_cond_t { with_deleted: 1, ..Default::default() };
         // SAFETY: takes a condition and sets what is not 0 in it.
         unsafe { slurm_sys::slurmdb_init_tres_cond(&raw mut condition, false) };
-        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        // SAFETY: the connection is open, and the condition exists during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_tres_get(self.0.as_ptr(), &raw mut condition) };
         // SAFETY: slurmdb_tres_get leaves NULL or a list that is its caller's.
         let records = unsafe { SlurmList::receive("slurmdb_tres_get", call) }?;
@@ -267,7 +266,7 @@ impl DbdConnection {
 
     fn qos(&self) -> Result<Vec<(u32, String)>, CallError> {
         let mut condition = slurmdb_qos_cond_t::default();
-        // SAFETY: the connection is open, and the condition is there during the call, which does not keep it.
+        // SAFETY: the connection is open, and the condition exists during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_qos_get(self.0.as_ptr(), &raw mut condition) };
         // SAFETY: slurmdb_qos_get leaves NULL or a list that is its caller's.
         let records = unsafe { SlurmList::receive("slurmdb_qos_get", call) }?;
@@ -285,12 +284,12 @@ impl DbdConnection {
 impl Drop for DbdConnection {
     fn drop(&mut self) {
         let mut pointer = self.0.as_ptr();
-        // SAFETY: opened by slurmdb_connection_get, and no more used.
+        // SAFETY: opened by slurmdb_connection_get, and not used again.
         let _closed: c_int = unsafe { slurm_sys::slurmdb_connection_close(&raw mut pointer) };
     }
 }
 
-/// What of a record counts.
+/// The fields of a record that are counted.
 ///
 /// # Safety
 /// The record's strings are NULL, or end with a NUL and live as long as it.
@@ -320,8 +319,8 @@ unsafe fn row(record: &slurmdb_job_rec_t) -> DbdJobRow<'_> {
     }
 }
 
-/// How a job is asked for: its id and `NO_VAL`, or its array's id and its task. By its id alone, the task that has the array's own
-/// would bring all the others.
+/// The id to request a job by: its job id and `NO_VAL`, or its array's id and its task. By job id alone, the task whose
+/// job id is the array's would bring all others with it.
 const fn key(record: &slurmdb_job_rec_t) -> (u32, u32) {
     match (record.array_job_id, record.array_task_id) {
         (0, _) | (_, NO_VAL..) => (record.jobid, NO_VAL),
@@ -329,32 +328,28 @@ const fn key(record: &slurmdb_job_rec_t) -> (u32, u32) {
     }
 }
 
-/// What all of a job's steps come to.
+/// The sum of all of a job's steps.
 ///
 /// # Safety
-/// The list is NULL, or its elements are libslurm's records of steps, and nobody changes it meanwhile.
+/// The list is NULL, or its elements are libslurm's records of steps, and nobody changes it in the meantime.
 unsafe fn steps(list: slurm_list_pointer) -> Steps {
     let mut steps = Steps::default();
-    if !list.is_null() {
-        // The job's record destroys it.
-        let list = ManuallyDrop::new(SlurmList(list));
-        let take = |step: &slurmdb_step_rec_t| {
-            // SAFETY: NULL or a string, which lives as long as the record.
-            let usage = unsafe { bytes(step.stats.tres_usage_in_tot) };
-            steps.add(wide(step.state), [wide(step.tot_cpu_sec), wide(step.tot_cpu_usec)], usage);
-        };
-        // SAFETY: the caller's promise.
-        unsafe { list.each(take) };
-    }
+    let take = |step: &slurmdb_step_rec_t| {
+        // SAFETY: NULL or a string, which lives as long as the record.
+        let usage = unsafe { bytes(step.stats.tres_usage_in_tot) };
+        steps.add(wide(step.state), [wide(step.tot_cpu_sec), wide(step.tot_cpu_usec)], usage);
+    };
+    // SAFETY: the caller's promise.
+    unsafe { raw::each(list, take) };
     steps
 }
 
-/// Numbers have 32 or 64 bits with the release.
+/// A number that has 32 or 64 bits, depending on the release.
 fn wide(number: impl Into<u64>) -> u64 {
     number.into()
 }
 
-/// Numbers of states as slurmdbd takes them.
+/// Numbers of states, in the form that slurmdbd needs.
 fn states() -> impl Iterator<Item = CString> {
     FINAL_STATES.iter().filter_map(|(number, _)| CString::new(number.to_string()).ok())
 }
@@ -367,7 +362,7 @@ fn words(list: &[u8]) -> Vec<String> {
     words.filter(|word| !word.is_empty() && word != "none").collect()
 }
 
-/// A list of libslurm's, destroyed when it is dropped, with what its elements are if it owns them.
+/// A list of libslurm's. Dropping it destroys it, and also its elements if it owns them.
 struct SlurmList(slurm_list_pointer);
 
 impl SlurmList {
@@ -389,18 +384,9 @@ impl SlurmList {
     ///
     /// # Safety
     /// The list's elements are each a `T`, and `take` keeps none of them.
-    unsafe fn each<T>(&self, mut take: impl FnMut(&T)) {
-        // SAFETY: the list lives as long as `self`.
-        let iterator = unsafe { slurm_sys::slurm_list_iterator_create(self.0) };
-        loop {
-            // SAFETY: the iterator lives until it is destroyed below.
-            let element: *const T = unsafe { slurm_sys::slurm_list_next(iterator) }.cast();
-            // SAFETY: NULL behind the last, or an element, which the caller promises to be a T.
-            let Some(element) = (unsafe { element.as_ref() }) else { break };
-            take(element);
-        }
-        // SAFETY: made above, and no more used.
-        unsafe { slurm_sys::slurm_list_iterator_destroy(iterator) };
+    unsafe fn each<T>(&self, take: impl FnMut(&T)) {
+        // SAFETY: the list lives as long as `self`, and the caller promises what its elements are.
+        unsafe { raw::each(self.0, take) };
     }
 }
 
@@ -411,26 +397,32 @@ impl Drop for SlurmList {
     }
 }
 
-/// A list of texts that this process owns: libslurm reads them and changes nothing.
-struct Texts {
+/// A list of texts that this process owns; libslurm only reads them.
+pub(crate) struct Texts {
     list: SlurmList,
     _texts: Vec<CString>,
 }
 
 impl Texts {
-    fn new(texts: impl IntoIterator<Item = CString>) -> Self {
+    /// As libslurm's functions take it: valid as long as `self`.
+    pub(crate) const fn pointer(&self) -> slurm_list_pointer {
+        self.list.0
+    }
+
+    pub(crate) fn new(texts: impl IntoIterator<Item = CString>) -> Self {
         // SAFETY: makes an empty list, whose elements it will not free.
         let list = SlurmList(unsafe { slurm_sys::slurm_list_create(None) });
         let texts: Vec<CString> = texts.into_iter().collect();
         for text in &texts {
-            // SAFETY: the list is there; it holds the pointer, and the text outlives it: fields are dropped in their order.
+            // SAFETY: the list exists; it holds the pointer, and the text outlives it, because fields are dropped in
+            // order.
             unsafe { slurm_sys::slurm_list_append(list.0, text.as_ptr().cast_mut().cast()) };
         }
         Self { list, _texts: texts }
     }
 }
 
-/// A list of jobs that this process owns: each whole.
+/// A list of whole jobs that this process owns.
 struct Selected {
     list: SlurmList,
     _jobs: Vec<slurm_selected_step_t>,
@@ -444,7 +436,8 @@ impl Selected {
         for (job, &(id, task)) in jobs.iter_mut().zip(ids) {
             (job.array_task_id, job.het_job_offset) = (task, NO_VAL);
             (job.step_id.job_id, job.step_id.step_het_comp, job.step_id.step_id) = (id, NO_VAL, NO_VAL);
-            // SAFETY: the list is there; it holds the pointer, and the job outlives it: fields are dropped in their order.
+            // SAFETY: the list exists; it holds the pointer, and the job outlives it, because fields are dropped in
+            // order.
             unsafe { slurm_sys::slurm_list_append(list.0, ptr::from_mut(job).cast()) };
         }
         Self { list, _jobs: jobs }

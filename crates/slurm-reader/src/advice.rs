@@ -2,7 +2,7 @@
 
 use crate::accounting::ACCOUNTING_CONF;
 
-/// `None` where the number tells nothing. `call` is the function that failed.
+/// The advice for `errno`; `None` if there is none. `call` is the function that failed.
 pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
     if call.starts_with("slurmdb_") {
         return Some(of_slurmdbd(errno));
@@ -19,7 +19,7 @@ pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
         }
         // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
         5004 => "slurmctld accepts connections but does not answer: is it stopped or overloaded?",
-        // SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT: what a munge key of another cluster gives
+        // SLURM_PROTOCOL_SOCKET_ZERO_BYTES_SENT: the result of another cluster's munge key
         5005 => {
             "slurmctld closed the connection, most often because it rejects this host's credential. Are munge.key and the clocks \
              the same on both hosts? See its log, and try `munge -n | ssh CONTROLLER unmunge`."
@@ -28,7 +28,7 @@ pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
         2010 | 2002 => {
             "Only an operator of the cluster may do this: `sacctmgr modify user ... set adminlevel=operator`."
         }
-        // SLURM_ERROR: an answer that libslurm cannot unpack, most often.
+        // SLURM_ERROR: usually a reply that libslurm cannot unpack.
         -1 => {
             "Is slurmctld newer than this host's libslurm by more than two releases (three from 24.11 on)? \
              Then `sdiag` fails here too: install Slurm's client of a newer release, and the reader for it."
@@ -39,7 +39,7 @@ pub(crate) fn advice(call: &str, errno: i32) -> Option<&'static str> {
 
 fn of_slurmdbd(errno: i32) -> &'static str {
     match errno {
-        // ESLURM_ACCESS_DENIED: an operator is refused too.
+        // ESLURM_ACCESS_DENIED: operators are refused too.
         2002 => {
             "slurmdbd gives its statistics only to administrators. Run the daemon as SlurmUser, or make its user one: \
              `sacctmgr modify user NAME set adminlevel=admin`."

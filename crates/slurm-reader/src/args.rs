@@ -15,7 +15,7 @@ Usage: slurm-graphite-reader [--conf FILE]
   --help        this text
 ";
 
-/// What to do.
+/// What the reader was told to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ReaderMode {
     /// Serve requests, with this slurm.conf.
@@ -26,14 +26,14 @@ pub enum ReaderMode {
     Help,
 }
 
-/// Arguments that the reader does not take.
+/// Arguments that the reader does not accept.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsageError {
     /// No such flag.
     #[error("{0:?} is not an argument of the reader: see --help")]
     Unknown(OsString),
-    /// `--conf` stands alone, or before an empty name or one with a NUL.
+    /// `--conf` without a name, or with an empty name or one with a NUL.
     #[error("--conf needs the name of a file")]
     Conf,
 }

@@ -1,6 +1,8 @@
 //! Associations and QOS of `slurm_load_assoc_mgr_info`: shares, usage and limits, one RPC for all of them.
 //!
-//! slurmctld packs two numbers for "none" and "no limit" into each kind of number, floats included; those are `None` here.
+//! In every type of number, floats included, slurmctld uses two values for "none" and "no limit"; both are `None` here.
+
+use std::ptr;
 
 use slurm_snapshot::tres::whole;
 use slurm_snapshot::{Association, AssociationUser, Associations, QosUse, SharesRaw, TresUse, UseAndLimits};
@@ -17,14 +19,15 @@ const MAX_TRES: usize = 1000;
 /// `NO_VAL`.
 const NO_VAL: u32 = 0xffff_fffe;
 
-/// `SLURMDB_FS_USE_PARENT`: it shares as its parent does.
+/// `SLURMDB_FS_USE_PARENT`: it uses the shares of its parent.
 const USE_PARENT: u32 = 0x7fff_ffff;
 
 /// Copies the accounts and QOS of the reply, and with `users` the associations of users.
 ///
 /// # Safety
-/// The lists of `reply` are NULL or libslurm's, of the records that their names say; it has as many names of TRES as it
-/// counts, and each array of a record as many numbers as its usage counts; strings are NULL or end with a NUL.
+/// The lists of `reply` are NULL or libslurm's, with records of the type in their names. `reply` has as many TRES names
+/// as its count says, and each array of a record has as many numbers as the count in its usage. Strings are NULL or end
+/// with a NUL.
 pub(crate) unsafe fn from_reply(reply: &assoc_mgr_info_msg_t, users: bool) -> Associations {
     // SAFETY: the caller promises as many names as the count says.
     let names = unsafe { slice(reply.tres_names, reply.tres_cnt, MAX_TRES) };
@@ -51,14 +54,14 @@ pub(crate) unsafe fn from_reply(reply: &assoc_mgr_info_msg_t, users: bool) -> As
     // SAFETY: the same.
     unsafe { raw::each(reply.qos_list, add) };
     if !is_fair_tree {
-        // Without PriorityFlags' FAIR_TREE, and before the first calculation, it is 0 and means nothing.
+        // Without FAIR_TREE in PriorityFlags, and before the first calculation, it is 0 and means nothing.
         all.associations.iter_mut().for_each(|association| association.level_fs = None);
     }
     all
 }
 
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn association(
     record: &slurmdb_assoc_rec_t,
     usage: &slurmdb_assoc_usage,
@@ -75,16 +78,12 @@ unsafe fn association(
         shares => number(shares).map_or(SharesRaw::None, SharesRaw::Shares),
     };
     let arrays = Arrays {
-        used: usage.grp_used_tres,
+        count: usage.tres_cnt,
+        used: [usage.grp_used_tres, usage.grp_used_tres_run_secs],
         used_secs: usage.usage_tres_raw,
-        run_secs: usage.grp_used_tres_run_secs,
-        grp: record.grp_tres_ctld,
-        grp_mins: record.grp_tres_mins_ctld,
-        grp_run_mins: record.grp_tres_run_mins_ctld,
-        max_per_job: record.max_tres_ctld,
-        max_per_node: record.max_tres_pn_ctld,
-        max_mins_per_job: record.max_tres_mins_ctld,
-        ..Arrays::new(usage.tres_cnt)
+        grp: [record.grp_tres_ctld, record.grp_tres_mins_ctld, record.grp_tres_run_mins_ctld],
+        max: [record.max_tres_ctld, record.max_tres_pn_ctld, record.max_tres_mins_ctld],
+        max_of_qos: [ptr::null(); 2],
     };
     Association {
         account: some(record.acct).unwrap_or_default(),
@@ -118,23 +117,17 @@ unsafe fn association(
 }
 
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn qos(record: &slurmdb_qos_rec_t, names: &[String]) -> Option<QosUse> {
     // SAFETY: the caller promises NULL or libslurm's.
     let usage: &slurmdb_qos_usage_t = unsafe { record.usage.as_ref() }?;
     let arrays = Arrays {
-        used: usage.grp_used_tres,
+        count: usage.tres_cnt,
+        used: [usage.grp_used_tres, usage.grp_used_tres_run_secs],
         used_secs: usage.usage_tres_raw,
-        run_secs: usage.grp_used_tres_run_secs,
-        grp: record.grp_tres_ctld,
-        grp_mins: record.grp_tres_mins_ctld,
-        grp_run_mins: record.grp_tres_run_mins_ctld,
-        max_per_job: record.max_tres_pj_ctld,
-        max_per_node: record.max_tres_pn_ctld,
-        max_mins_per_job: record.max_tres_mins_pj_ctld,
-        max_per_user: record.max_tres_pu_ctld,
-        max_per_account: record.max_tres_pa_ctld,
-        ..Arrays::new(usage.tres_cnt)
+        grp: [record.grp_tres_ctld, record.grp_tres_mins_ctld, record.grp_tres_run_mins_ctld],
+        max: [record.max_tres_pj_ctld, record.max_tres_pn_ctld, record.max_tres_mins_pj_ctld],
+        max_of_qos: [record.max_tres_pu_ctld, record.max_tres_pa_ctld],
     };
     Some(QosUse {
         // SAFETY: the caller promises NULL or a string.
@@ -159,41 +152,21 @@ unsafe fn qos(record: &slurmdb_qos_rec_t, names: &[String]) -> Option<QosUse> {
     })
 }
 
-/// Arrays of one record, each NULL or with a number for each TRES.
+/// The arrays of one record: each is NULL or has a number for each TRES.
 struct Arrays<L> {
     count: u32,
-    used: *const u64,
+    /// Allocated; seconds that running jobs may still use.
+    used: [*const u64; 2],
     used_secs: *const L,
-    run_secs: *const u64,
-    grp: *const u64,
-    grp_mins: *const u64,
-    grp_run_mins: *const u64,
-    max_per_job: *const u64,
-    max_per_node: *const u64,
-    max_mins_per_job: *const u64,
-    max_per_user: *const u64,
-    max_per_account: *const u64,
+    /// At once, minutes, minutes of running jobs.
+    grp: [*const u64; 3],
+    /// Per job, per node, minutes per job.
+    max: [*const u64; 3],
+    /// Per user, per account.
+    max_of_qos: [*const u64; 2],
 }
 
 impl<L: LongDouble> Arrays<L> {
-    const fn new(count: u32) -> Self {
-        let none = std::ptr::null();
-        Self {
-            count,
-            used: none,
-            used_secs: std::ptr::null(),
-            run_secs: none,
-            grp: none,
-            grp_mins: none,
-            grp_run_mins: none,
-            max_per_job: none,
-            max_per_node: none,
-            max_mins_per_job: none,
-            max_per_user: none,
-            max_per_account: none,
-        }
-    }
-
     /// The TRES that are used, were used, or have a limit.
     ///
     /// # Safety
@@ -207,18 +180,23 @@ impl<L: LongDouble> Arrays<L> {
         let used_secs = unsafe { slice(self.used_secs, self.count, MAX_TRES) };
         let tres = |place: usize| {
             let of = |array| numbers(array).get(place).copied().and_then(number64);
+            let [used, run_secs] = self.used.map(|array| of(array).unwrap_or(0));
+            let [grp, grp_mins, grp_run_mins] = self.grp.map(of);
+            let [max_per_job, max_per_node, max_mins_per_job] = self.max.map(of);
+            let [max_per_user, max_per_account] = self.max_of_qos.map(of);
+            let used_secs = used_secs.get(place).map_or(0, |secs| whole(secs.to_f64()));
             TresUse {
-                used: of(self.used).unwrap_or(0),
-                used_secs: used_secs.get(place).map_or(0, |secs| whole(secs.to_f64())),
-                run_secs: of(self.run_secs).unwrap_or(0),
-                grp: of(self.grp),
-                grp_mins: of(self.grp_mins),
-                grp_run_mins: of(self.grp_run_mins),
-                max_per_job: of(self.max_per_job),
-                max_per_node: of(self.max_per_node),
-                max_mins_per_job: of(self.max_mins_per_job),
-                max_per_user: of(self.max_per_user),
-                max_per_account: of(self.max_per_account),
+                used,
+                used_secs,
+                run_secs,
+                grp,
+                grp_mins,
+                grp_run_mins,
+                max_per_job,
+                max_per_node,
+                max_mins_per_job,
+                max_per_user,
+                max_per_account,
             }
         };
         let all = names.iter().enumerate().map(|(place, name)| (name.clone(), tres(place)));
@@ -226,7 +204,7 @@ impl<L: LongDouble> Arrays<L> {
     }
 }
 
-/// A float, unless it is one of the numbers that mean none or no end, or no number at all.
+/// A float; `None` if it is a value that means none or no limit, or not a number.
 fn value(value: f64) -> Option<f64> {
     const NO_VAL64: f64 = 18_446_744_073_709_551_614.0;
     let is_none = value == f64::from(NO_VAL) || value == f64::from(u32::MAX) || value >= NO_VAL64;

@@ -17,7 +17,7 @@ use crate::listed_controllers::OwnHost;
 use crate::raw::{Freed, NoReply, RawReply, SUCCESS, last_errno, text};
 use crate::stats;
 
-/// An initialized libslurm. It has static state, so there is one, in one thread.
+/// An initialized libslurm. It has static state, so there is only one, in one thread.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) own: OwnHost,
@@ -30,7 +30,8 @@ pub struct Client {
 pub struct CallError {
     /// libslurm's function.
     pub call: &'static str,
-    /// `errno` right after it: Slurm's own above 1000; 0 where libslurm gave none, or slurmctld sent no reply.
+    /// `errno` right after the call: Slurm's own errors are above 1000; 0 if libslurm gave none, or slurmctld sent no
+    /// reply.
     pub errno: i32,
     /// `slurm_strerror(errno)`.
     pub text: String,
@@ -48,9 +49,9 @@ pub fn api_version() -> u32 {
 }
 
 impl Client {
-    /// Reads `conf`, or else what SLURM_CONF names, or else libslurm's own slurm.conf.
+    /// Reads `conf`, or else the file in SLURM_CONF, or else libslurm's default slurm.conf.
     ///
-    /// libslurm ends the process with status 1 when it cannot, after retrying for up to a minute.
+    /// If libslurm cannot read it, libslurm ends the process with status 1, after retrying for up to a minute.
     #[must_use]
     pub fn init(conf: Option<&CStr>) -> Self {
         let conf = conf.map_or(ptr::null(), CStr::as_ptr);
@@ -64,7 +65,7 @@ impl Client {
     /// # Errors
     /// slurmctld did not answer, or not with statistics.
     pub fn statistics(&mut self, rpc: bool) -> Result<Statistics, CallError> {
-        // A request of zeroes is a reset: the command is always said.
+        // A request with all bytes zero would be a reset, so the command is always set.
         let mut request = stats_info_request_msg_t { command_id: GET };
         let call = |out: &mut *mut stats_info_response_msg_t| {
             // SAFETY: both pointers are valid during the call, and it keeps neither.
@@ -92,7 +93,7 @@ impl Client {
         Err(failure("slurm_reset_statistics", &NoReply::Errno(last_errno())))
     }
 
-    /// `slurm_load_ctl_conf`; `None` where it is unchanged since then.
+    /// `slurm_load_ctl_conf`; `None` if it has not changed since `since`.
     ///
     /// # Errors
     /// slurmctld did not answer, or not with its configuration.
@@ -107,7 +108,7 @@ impl Client {
         Ok(reply.map(|reply| unsafe { conf::from_reply(reply.get()) }))
     }
 
-    /// Whether slurmdbd's records make this process' user an operator; `None` where slurmctld does not say.
+    /// Whether slurmdbd's records make this process's user an operator; `None` if slurmctld does not say.
     pub fn operator(&mut self) -> Option<bool> {
         let user = User::from_uid(Uid::effective()).ok().flatten()?;
         let name = CString::new(user.name).ok()?;
@@ -130,10 +131,11 @@ impl Freed for slurm_conf_t {
     const FREE: unsafe extern "C" fn(*mut Self) = slurm_sys::slurm_free_conf;
 }
 
-/// Makes a call; no reply where nothing has changed since then. 0 is no moment: to that "unchanged" is no answer.
+/// Makes a call. The reply is `None` if nothing has changed since `since`. If `since` is 0, "unchanged" is not a valid
+/// answer.
 ///
 /// # Safety
-/// As of [`RawReply::receive`].
+/// As for [`RawReply::receive`].
 pub(crate) unsafe fn receive<T: Freed>(
     name: &'static str,
     since: i64,
@@ -149,7 +151,7 @@ pub(crate) unsafe fn receive<T: Freed>(
 
 pub(crate) fn failure(call: &'static str, error: &NoReply) -> CallError {
     match *error {
-        // A controller's name that does not resolve: libslurm has printed why.
+        // For example, a controller's name cannot be resolved: libslurm has printed why.
         NoReply::Errno(0) => CallError { call, errno: 0, text: "libslurm gave no reason".to_owned() },
         NoReply::Errno(errno) => CallError { call, errno, text: strerror(errno) },
         NoReply::Nothing => CallError { call, errno: 0, text: "slurmctld sent no reply".to_owned() },
@@ -179,7 +181,7 @@ mod tests {
 
     unsafe extern "C" fn free(stand_in: *mut StandIn) {
         FREED.set(FREED.get() + 1);
-        // SAFETY: made by Box in the test below; that it is freed once is what that test is for.
+        // SAFETY: made by Box in the test below, which tests that it is freed once.
         drop(unsafe { Box::from_raw(stand_in) });
     }
 

@@ -15,23 +15,23 @@ const PRIVATE: [&str; 9] =
 /// More controllers than any release allows.
 const MAX_CONTROLLERS: usize = 64;
 
-/// What of slurmctld's configuration matters here.
+/// The parts of slurmctld's configuration that are needed here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conf {
     /// When slurmctld wrote the reply: Unix seconds on its clock. The `since` of the next request.
     pub last_update: i64,
     /// ClusterName.
     pub cluster: Option<String>,
-    /// What this process' user may not see. `privileged` is `None` where slurmdbd decides.
+    /// What this process's user may not see. `privileged` is `None` if slurmdbd decides.
     pub visibility: Visibility,
-    /// Whether this user may be an operator by slurmdbd's records.
+    /// Whether slurmdbd's records may make this user an operator.
     pub operators: bool,
-    /// AccountingStorageType is slurmdbd: there are associations.
+    /// Whether AccountingStorageType is slurmdbd, so that there are associations.
     pub slurmdbd: bool,
 }
 
 impl Conf {
-    /// Whether slurmdbd decides what this user may see: it may do so again at any time.
+    /// Whether slurmdbd decides what this user may see: its decision may change at any time.
     pub(crate) fn depends_on_slurmdbd(&self) -> bool {
         self.operators && !self.visibility.private.is_empty()
     }
@@ -59,7 +59,7 @@ pub(crate) unsafe fn from_reply(reply: &slurm_conf_t) -> Conf {
 /// The hosts of SlurmctldHost, the primary first.
 ///
 /// # Safety
-/// As of [`from_reply`].
+/// As for [`from_reply`].
 pub(crate) unsafe fn controllers(conf: &slurm_conf_t) -> Vec<String> {
     // SAFETY: the caller promises as many strings as the count says.
     unsafe { texts(conf.control_machine, conf.control_cnt) }
@@ -68,14 +68,14 @@ pub(crate) unsafe fn controllers(conf: &slurm_conf_t) -> Vec<String> {
 /// Their addresses.
 ///
 /// # Safety
-/// As of [`from_reply`].
+/// As for [`from_reply`].
 pub(crate) unsafe fn addresses(conf: &slurm_conf_t) -> Vec<String> {
     // SAFETY: the caller promises as many strings as the count says.
     unsafe { texts(conf.control_addr, conf.control_cnt) }
 }
 
 /// # Safety
-/// As of [`slice`]; each is NULL or a string.
+/// As for [`slice`]; each element is NULL or a string.
 unsafe fn texts(array: *const *mut c_char, count: u32) -> Vec<String> {
     // SAFETY: the caller promises it.
     let strings = unsafe { slice(array, count, MAX_CONTROLLERS) };
@@ -92,7 +92,7 @@ fn private(bits: u16) -> Vec<String> {
     .collect()
 }
 
-/// root and SlurmUser see everything. Operators are made in slurmdbd: without it there are none, and with it
+/// root and SlurmUser see everything. Operators are defined in slurmdbd: without it there are none, and with it
 /// [`crate::client::Client::operator`] asks.
 fn privileged(me: u32, slurm_user: u32, accounting: Option<&str>) -> Option<bool> {
     if me == 0 || me == slurm_user {

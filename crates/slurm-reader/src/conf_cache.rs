@@ -1,8 +1,9 @@
 //! slurmctld's configuration as last reported, and when it is requested again.
 //!
-//! PrivateData may be set at any moment, and a reduced reply must not be taken for a complete one. So every reply that
-//! it may reduce is requested right after the configuration, whose answer is only a return code if nothing has changed.
-//! A failed attempt is remembered, so that not every request of a round asks slurmctld whether it is back.
+//! PrivateData may be set at any time, and a reduced reply must not be mistaken for a complete one. So every reply that
+//! PrivateData may reduce is requested right after the configuration. If the configuration has not changed, the answer
+//! is only a return code. A failed attempt is remembered, so that not every request of a round asks slurmctld whether
+//! it is back.
 
 use std::time::{Duration, Instant};
 
@@ -12,16 +13,16 @@ use crate::client::CallError;
 use crate::conf::Conf;
 use crate::rpcs::Rpcs;
 
-/// How old the configuration may be: less than surveys are apart, and enough for the requests of one.
+/// How old the configuration may be: less than the time between surveys, and enough for the requests of one survey.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// When slurmctld is asked again after it did not tell.
+/// How long to wait before another attempt after slurmctld did not answer.
 const RETRIED: Duration = Duration::from_secs(5);
 
-/// The longest pause between two questions for ClusterName.
+/// The longest pause between two requests for ClusterName.
 const SELDOM: Duration = Duration::from_secs(300);
 
-/// How old slurmdbd's word may be, which changes without slurm.conf.
+/// How old slurmdbd's answer may be: it can change while slurm.conf does not.
 const OPERATOR_AGE: Duration = Duration::from_secs(60);
 
 /// slurmctld's configuration, as far as it is known.
@@ -29,9 +30,9 @@ pub(crate) struct ConfCache {
     conf: Option<Conf>,
     /// ClusterName of libslurm's own configuration.
     own_cluster: Option<String>,
-    /// When slurmctld is asked for ClusterName next, and how long that pause is.
+    /// When slurmctld is next asked for ClusterName, and how long that pause is.
     next_question: Option<(Instant, Duration)>,
-    /// When that was true.
+    /// When the configuration was last confirmed.
     told: Option<Instant>,
     failed: Option<(CallError, Instant)>,
     /// Whether this user is an operator, and when that was asked.
@@ -40,7 +41,7 @@ pub(crate) struct ConfCache {
 }
 
 impl ConfCache {
-    /// Nothing is known but what libslurm's own configuration has.
+    /// A cache that knows only libslurm's own configuration.
     pub(crate) fn new(own_cluster: Option<String>, clock: fn() -> Instant) -> Self {
         Self { conf: None, own_cluster, next_question: None, told: None, failed: None, operator: None, clock }
     }
@@ -51,8 +52,8 @@ impl ConfCache {
         self.own_cluster.clone().or_else(told)
     }
 
-    /// Asks slurmctld for ClusterName where it is not known: for ever, with longer and longer pauses, because
-    /// slurmctld answers this behind its locks.
+    /// Asks slurmctld for ClusterName if it is not known. It keeps asking, with longer and longer pauses, because
+    /// slurmctld needs its locks to answer.
     pub(crate) fn learn_cluster(&mut self, rpcs: &mut impl Rpcs) -> Result<(), CallError> {
         let waits = self.next_question.is_some_and(|(at, _)| (self.clock)() < at);
         if waits || self.cluster().is_some() {
@@ -64,7 +65,7 @@ impl ConfCache {
         asked
     }
 
-    /// Asks slurmctld.
+    /// Requests the configuration from slurmctld.
     pub(crate) fn ask(&mut self, rpcs: &mut impl Rpcs) -> Result<(), CallError> {
         let since = self.conf.as_ref().map_or(0, |conf| conf.last_update);
         match rpcs.conf(since) {
@@ -75,7 +76,7 @@ impl ConfCache {
             Ok(None) => {}
             Err(error) => {
                 self.told = None;
-                // The end counts: a failure may take longer than it is remembered.
+                // Counted from the end: a failure may take longer than it is remembered.
                 self.failed = Some((error.clone(), (self.clock)()));
                 return Err(error);
             }
@@ -84,7 +85,7 @@ impl ConfCache {
         Ok(())
     }
 
-    /// What this user may not see now.
+    /// What this user may not see at the moment.
     pub(crate) fn visibility(&mut self, rpcs: &mut impl Rpcs) -> Result<Option<Visibility>, CallError> {
         if self.told.is_none_or(|told| self.age(told) >= FRESH) {
             if let Some((error, at)) = &self.failed
@@ -102,8 +103,8 @@ impl ConfCache {
         Ok(Some(visibility))
     }
 
-    /// Whether there are associations, as far as is known. Without slurmdbd `slurm_load_assoc_mgr_info` may end slurmctld, because the
-    /// list that it walks may be NULL (24.05: `assoc_mgr_init` has returned before it makes one).
+    /// Whether there are associations, as far as is known. Without slurmdbd, `slurm_load_assoc_mgr_info` may crash
+    /// slurmctld, because the list that it walks may be NULL (in 24.05 `assoc_mgr_init` returns before it creates one).
     pub(crate) fn has_associations(&self) -> bool {
         self.conf.as_ref().is_some_and(|conf| conf.slurmdbd)
     }
@@ -146,7 +147,7 @@ mod tests {
         PASSED.set(PASSED.get() + time);
     }
 
-    /// slurmctld, whose PrivateData may change.
+    /// A slurmctld whose PrivateData changes.
     #[derive(Default)]
     struct Changing {
         private: Vec<String>,
@@ -226,7 +227,7 @@ mod tests {
                 pass(Duration::from_secs(1));
                 let _ = conf_cache.learn_cluster(&mut slurmctld);
             }
-            // Less the ten seconds that the question takes.
+            // Minus the ten seconds that the request takes.
             pauses.push((clock() - start).as_secs() - 10);
         }
         assert_eq!(pauses, [1, 5, 10, 20, 40, 80, 160, 300, 300, 300]);

@@ -12,25 +12,25 @@ use crate::accounting::{DbdConnection, accounting_conf};
 use crate::client::{CallError, Client, failure};
 use crate::raw::{Freed, NoReply, RawReply, bytes, each, moment};
 
-/// `DBD_ROLLUP_HOUR` and so on: places in arrays.
+/// Indices of arrays: `DBD_ROLLUP_HOUR` and so on.
 const PERIODS: [&str; 3] = ["hour", "day", "month"];
 
 /// `ESLURM_ACCESS_DENIED`
 const ACCESS_DENIED: i32 = 2002;
 
-/// More users than ever ask a slurmdbd between two starts.
+/// More users than ever ask one slurmdbd between two starts.
 const MOST_USERS: usize = 65_536;
 
 impl Client {
     /// slurmdbd's statistics of itself, by user too if `users`.
     ///
     /// # Errors
-    /// slurmdbd did not answer, this user is no administrator of it, or slurm.conf names no slurmdbd.
+    /// slurmdbd did not answer, this user is not an administrator of it, or slurm.conf names no slurmdbd.
     pub(crate) fn dbd_statistics(&mut self, users: bool) -> Result<DbdStatistics, CallError> {
         let own = accounting_conf()?;
         let connection = DbdConnection::open()?;
-        // Not left to slurmdbd: libslurm's plugin of 26.05 ends the process over the refusal, because it looks for a function that
-        // libslurm does not export.
+        // The refusal is not left to slurmdbd, because libslurm's plugin of 26.05 ends the process over it: it looks
+        // for a function that libslurm does not export.
         if !connection.is_administrator(&own)? {
             return Err(failure("slurmdb_get_stats", &NoReply::Errno(ACCESS_DENIED)));
         }
@@ -58,7 +58,7 @@ unsafe extern "C" fn destroy(record: *mut slurmdb_stats_rec_t) {
 }
 
 /// # Safety
-/// Lists are NULL or have the elements that their names say, and names are NULL or end with a NUL.
+/// Lists are NULL or have elements of the type in their names, and names are NULL or end with a NUL.
 unsafe fn from_reply(reply: &slurmdb_stats_rec_t, cluster: &CStr, by_user: bool) -> DbdStatistics {
     let (mut types, mut users) = (Vec::new(), Vec::new());
     let mut rollups = BTreeMap::new();
@@ -88,7 +88,7 @@ unsafe fn from_reply(reply: &slurmdb_stats_rec_t, cluster: &CStr, by_user: bool)
     DbdStatistics { since: reply.time_start, types, users, rollups }
 }
 
-/// The roll-ups of each period of which anything is known.
+/// The roll-ups of each period about which anything is known.
 fn of_periods(row: &slurmdb_rollup_stats_t) -> impl Iterator<Item = (String, DbdRollup)> {
     PERIODS.into_iter().enumerate().filter_map(|(place, period)| {
         let time = |times: &[u64]| times.get(place).copied().filter(|time| *time > 0);

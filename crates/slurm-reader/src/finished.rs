@@ -6,23 +6,23 @@ use std::collections::BTreeMap;
 
 use slurm_snapshot::{Finished, FinishedJob, NameNumbers, Used, array};
 
-/// No moment: `NO_VAL` in a time. `INFINITE` is one more.
+/// No time: `NO_VAL`. `INFINITE` is one more.
 const NO_TIME: i64 = 0xffff_fffe;
 
-/// The numbers of TRES that every cluster has.
+/// Numbers of the TRES that every cluster has.
 const CPU: u32 = 1;
 const NODE: u32 = 4;
 const BILLING: u32 = 5;
-/// Those of a site, which GPUs are among, begin here.
+/// TRES that a site defines, such as GPUs, have numbers from here on.
 const FIRST_OF_SITE: u32 = 1001;
 
-/// Counts from here on are no counts: `NO_VAL64` and `INFINITE64`.
+/// From here on a number is not a count: `NO_VAL64` and `INFINITE64`.
 const NO_COUNT: u64 = u64::MAX - 1;
 
-/// `JOB_COMPLETE`, the first state that something ends in.
+/// `JOB_COMPLETE`, the first final state.
 const COMPLETE: u64 = 3;
 
-/// One of slurmdbd's rows.
+/// A row from slurmdbd.
 #[derive(Debug, Default)]
 pub(crate) struct DbdJobRow<'a> {
     pub(crate) id: u64,
@@ -33,7 +33,7 @@ pub(crate) struct DbdJobRow<'a> {
     pub(crate) eligible: i64,
     pub(crate) start: i64,
     pub(crate) elapsed: u32,
-    /// Minutes.
+    /// In minutes.
     pub(crate) limit: Option<u32>,
     pub(crate) qos: u32,
     pub(crate) user_id: u32,
@@ -47,14 +47,14 @@ pub(crate) struct DbdJobRow<'a> {
 /// A TRES of GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GpuTres {
-    /// GPUs of whatever type.
+    /// GPUs of all types together.
     Gpus,
-    /// Those of one type.
+    /// GPUs of one type.
     Typed,
 }
 
 impl GpuTres {
-    /// Of a TRES' type and name.
+    /// From a TRES's type and name.
     pub(crate) fn of(kind: &[u8], name: &[u8]) -> Option<Self> {
         match name {
             _ if kind != b"gres" => None,
@@ -64,14 +64,14 @@ impl GpuTres {
     }
 }
 
-/// Rows that are walked.
+/// The fold over slurmdbd's rows.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedFold {
-    /// Whether it is noted which jobs had started.
+    /// Whether to record which jobs have started.
     with_steps: bool,
     jobs: Vec<FinishedJob>,
     started: Vec<(u64, (u32, u32), i64)>,
-    /// By the job's place: TRES of the site, whose meaning is asked for afterwards.
+    /// By the job's index: TRES of the site, whose meaning is requested afterwards.
     others: Vec<(usize, u32, u64)>,
     names: NameNumbers,
     unparsed: u64,
@@ -83,7 +83,7 @@ impl FinishedFold {
     }
 
     pub(crate) fn add(&mut self, row: &DbdJobRow<'_>) {
-        // One that is cancelled while it waits may get the moment of that as its start too. It never had anything.
+        // A job that was cancelled while pending may have that time as its start too. It never had any resources.
         let has_started = is_moment(row.start) && !row.tres.is_empty();
         let tasks = match row.tasks {
             _ if has_started => 1,
@@ -139,12 +139,12 @@ impl FinishedFold {
         self.jobs.is_empty()
     }
 
-    /// Whether some job had a TRES of the site.
+    /// Whether any job had a TRES of the site.
     pub(crate) fn has_other_tres(&self) -> bool {
         !self.others.is_empty()
     }
 
-    /// What all came to; `gpus` says which TRES are GPUs, `qos` what QOS are called.
+    /// The finished jobs. `gpus` says which TRES are GPUs, `qos` has the names of QOS.
     pub(crate) fn finish(mut self, gpus: &[(u32, GpuTres)], qos: &[(u32, String)]) -> Finished {
         let kinds: BTreeMap<u32, GpuTres> = gpus.iter().copied().collect();
         let mut typed: BTreeMap<usize, u64> = BTreeMap::new();
@@ -158,7 +158,7 @@ impl FinishedFold {
                 _ => {}
             }
         }
-        // AccountingStorageTRES may name types alone.
+        // AccountingStorageTRES may name only types.
         for (place, count) in typed {
             if let Some(job) = self.jobs.get_mut(place).filter(|job| job.gpus == 0) {
                 job.gpus = count;
@@ -178,17 +178,18 @@ impl FinishedFold {
     }
 }
 
-/// What a job's steps have used, as sacct adds it up.
+/// What a job's steps have used, added up as sacct does it.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    /// µs.
+    /// In µs.
     cpu: u64,
     is_open: bool,
 }
 
 impl Steps {
-    /// slurmdbd gives a step that has no end the state and the end of its job. What it used, `usage` among it, comes with its end,
-    /// which for a job that was cancelled is behind the job's: its tasks get SIGKILL up to KillWait later.
+    /// slurmdbd gives a step without an end the state and end time of its job. What the step used, including `usage`,
+    /// comes only with its end. For a cancelled job that is after the job's end, because its tasks get SIGKILL up to
+    /// KillWait later.
     pub(crate) fn add(&mut self, state: u64, [seconds, micros]: [u64; 2], usage: &[u8]) {
         self.is_open |= state < COMPLETE || usage.is_empty();
         if state >= COMPLETE {
@@ -279,7 +280,7 @@ mod tests {
             let (job, _, unparsed) = of(&DbdJobRow { start, tasks, ..row() });
             assert_eq!((job.tasks, unparsed, job.wait.is_some()), (count, 0, start == 1040), "{tasks:?}");
         }
-        // As slurmctld of 22.05 leaves a held array that is cancelled: its start is its end.
+        // slurmctld 22.05 leaves a cancelled held array like this: its start is its end.
         let (job, ..) = of(&DbdJobRow { start: 1100, tasks: b"0x7FE", tres: b"", elapsed: 0, ..row() });
         assert_eq!((job.tasks, job.wait), (10, None));
         let (job, _, unparsed) = of(&DbdJobRow { start: 0, tasks: b"1,3,...", ..row() });

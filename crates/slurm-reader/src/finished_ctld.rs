@@ -1,9 +1,9 @@
 //! Finished jobs from slurmctld's own records, for clusters without slurmdbd. slurmctld keeps a record for MinJobAge
 //! after the job's end.
 //!
-//! A run that ended by requeue is not included, because the next run uses its record. Nor does slurmctld keep how many
-//! tasks of an array were cancelled before they started: together they are one record, or none if other tasks of the
-//! array continue.
+//! A run that ended by requeue is not included, because the next run uses its record. slurmctld also does not keep how
+//! many tasks of an array were cancelled before they started: together they have one record, or none if other tasks of
+//! the array continue.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::names;
 use crate::raw::{bytes, moment, number, slice};
 use crate::slurm_names;
 
-/// The jobs in a final state. Their ids are made of job id and end: a run that is started again ends later. Names of users are looked up
-/// for `users` alone.
+/// The jobs in a final state. Their ids are made of job id and end time: if a job runs again, it ends later. Names of
+/// users are looked up only if `users` is true.
 ///
 /// # Safety
-/// As of [`jobs::from_reply`].
+/// As for [`jobs::from_reply`].
 pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32, users: bool) -> Finished {
     // SAFETY: the caller promises as many records as the count says.
     let records = unsafe { slice(reply.job_array, reply.record_count, usize::MAX) };
@@ -35,10 +35,10 @@ pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, min_job_age: u32, users:
     Finished { names: names.into_names(), min_job_age: Some(min_job_age), ..finished }
 }
 
-/// `None` of one that has not ended.
+/// `None` if it has not ended.
 ///
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn job(
     record: &slurm_job_info_t,
     names: &mut NameNumbers,
@@ -78,14 +78,14 @@ unsafe fn job(
     Some((job, counted.unparsed))
 }
 
-/// Name services may block: so may this reader.
+/// Name services may block, which is fine: so may this reader.
 fn user_name(id: u32) -> String {
     names::host(id).ok().flatten().unwrap_or_else(|| id.to_string())
 }
 
-/// Seconds without those in which it was suspended.
+/// Seconds that it ran, not counting suspension.
 fn run(record: &slurm_job_info_t, end: i64) -> u64 {
-    // Of a job that was suspended pre_sus_time is how long it had run before, and suspend_time since when it has run again.
+    // For a job that was suspended, pre_sus_time is how long it ran before that, and suspend_time is when it resumed.
     let (before, since) = match record.suspend_time {
         0 => (0, record.start_time),
         resumed => (record.pre_sus_time, resumed),
@@ -93,13 +93,13 @@ fn run(record: &slurm_job_info_t, end: i64) -> u64 {
     u64::try_from(before.saturating_add(end.saturating_sub(since))).unwrap_or(0)
 }
 
-/// `billing=9` of a text of TRES.
+/// The number in `billing=9` in a text of TRES.
 fn billing(text: &[u8]) -> u64 {
     let amount = text.split(|byte| *byte == b',').find_map(|part| part.strip_prefix(b"billing="));
     amount.and_then(|amount| std::str::from_utf8(amount).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// The low half of a moment, which is all of it until 2106.
+/// The low half of a time, which is all of it until 2106.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "half of an id")]
 const fn low(end: i64) -> u32 {
     end as u32

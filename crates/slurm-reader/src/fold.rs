@@ -1,7 +1,7 @@
 //! The fold over jobs: one tally for each name and state that occurs.
 //!
-//! Pure, except for libslurm's names. A job costs a few look-ups and no allocation. Only the tables grow (with the
-//! names), and the waiting times, by 16 bytes per pending record.
+//! Pure, except for libslurm's names. A job costs a few lookups and no allocation. Only the tables grow with the names,
+//! and the waiting times by 16 bytes per pending record.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,14 +11,14 @@ use crate::job::Job;
 use crate::slurm_names;
 use crate::waits::Waits;
 
-/// Tallies by the number of the state's word.
+/// Tallies by the index of the state's word.
 type WordTallies = Vec<JobTally>;
 
 /// What has been counted so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct JobsFold {
     now: i64,
-    /// Jobs have started from here on.
+    /// Jobs that started at this time or later count as started.
     since: Option<i64>,
     options: ReplyOptions,
     records: u64,
@@ -51,20 +51,7 @@ struct Times {
 impl JobsFold {
     /// `now` is the reply's `last_update`.
     pub(crate) fn new(now: i64, since: Option<i64>, options: ReplyOptions) -> Self {
-        Self {
-            now,
-            since,
-            options,
-            records: 0,
-            unparsed: 0,
-            states: States::default(),
-            reasons: BTreeMap::new(),
-            total: Times::default(),
-            partitions: RowsByName::default(),
-            accounts: RowsByName::default(),
-            qos: RowsByName::default(),
-            users: HashMap::new(),
-        }
+        Self { now, since, options, ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, job: &Job<'_>) {
@@ -97,8 +84,9 @@ impl JobsFold {
         }
     }
 
-    /// A pending job has a start time too, the expected one, and one cancelled before its start that of its end. While its
-    /// nodes are being booted a job has that of its allocation, which slurmctld replaces when they are up.
+    /// A pending job has a start time too, the expected one. A job that was cancelled before its start has its end time
+    /// as start. While a job's nodes boot, its start is that of the allocation, which slurmctld replaces when they are
+    /// up.
     fn started(&self, job: &Job<'_>) -> bool {
         let is_booting = job.state & slurm_names::JOB_POWER_UP_NODE != 0;
         let has_started = slurm_names::job_base(job.state) != 0 && job.has_nodes && !is_booting;
@@ -158,16 +146,16 @@ impl Times {
     }
 }
 
-/// Jobs by the number that is their state: what is common to all cells.
+/// Jobs by the number of their state, for all cells in common.
 #[derive(Debug, Default)]
 struct States {
-    /// To each number the place of its word, and its jobs.
+    /// For each number: the index of its word, and its jobs.
     known: HashMap<u32, (usize, JobTally)>,
     words: Vec<String>,
 }
 
 impl States {
-    /// The place of the state's word.
+    /// Returns the index of the state's word.
     fn add(&mut self, state: u32, tally: JobTally) -> usize {
         let (word, sum) = self.known.entry(state).or_insert_with(|| {
             let word = slurm_names::job_state(state);
@@ -193,23 +181,17 @@ impl States {
     }
 }
 
-/// Rows by name. Neighbours in a reply often have the same name: the last row is looked at first.
-#[derive(Debug)]
+/// Rows by name. Neighbours in a reply often have the same name, so the last row is tried first.
+#[derive(Debug, Default)]
 struct RowsByName<T> {
     places: HashMap<Box<[u8]>, usize>,
     rows: Vec<(Box<[u8]>, T)>,
     last: usize,
 }
 
-impl<T> Default for RowsByName<T> {
-    fn default() -> Self {
-        Self { places: HashMap::new(), rows: Vec::new(), last: 0 }
-    }
-}
-
 impl<T: Default> RowsByName<T> {
     fn row(&mut self, name: &[u8]) -> &mut T {
-        // glibc's memcmp of no bytes at an address that is none takes longer than all the rest of a job.
+        // With no bytes and an invalid address, glibc's memcmp takes longer than all the rest of a job.
         let is = |last: &[u8]| last.len() == name.len() && (name.is_empty() || last == name);
         if self.rows.get(self.last).is_none_or(|(last, _)| !is(last)) {
             self.last = self.places.get(name).copied().unwrap_or_else(|| {
@@ -232,12 +214,12 @@ fn add(row: &mut WordTallies, word: usize, tally: JobTally) {
     }
 }
 
-/// The states that occur.
+/// The tallies of the states that occur.
 fn tallies(row: &WordTallies, words: &[String]) -> JobTallies {
     words.iter().cloned().zip(row.iter().copied()).filter(|(_, tally)| tally.jobs > 0).collect()
 }
 
-/// By libslurm's word, which several numbers may have.
+/// By libslurm's word, which may be the same for several numbers.
 fn by_reason(reasons: BTreeMap<u32, JobTally>) -> JobTallies {
     let mut words = JobTallies::new();
     for (reason, tally) in reasons {
@@ -250,7 +232,7 @@ fn by_name(table: RowsByName<WordTallies>, words: &[String]) -> BTreeMap<String,
     table.rows.into_iter().map(|(name, row)| (readable(&name), tallies(&row, words))).collect()
 }
 
-/// A name as text: one that is not UTF-8 with escapes, so that two of them stay two.
+/// A name as text. Bytes that are not UTF-8 are escaped, so that two different names stay different.
 fn readable(name: &[u8]) -> String {
     std::str::from_utf8(name).map_or_else(|_| name.escape_ascii().to_string(), str::to_owned)
 }
@@ -347,7 +329,7 @@ mod tests {
         assert_eq!(started(BOOTING, NOW - 30).jobs, 0, "at its allocation");
         let booted = started(1, NOW - 10);
         assert_eq!((booted.jobs, booted.max), (1, 80), "when its nodes are up; the boot is part of its wait");
-        // Its prolog runs, and its start time is that of its allocation for good.
+        // Its prolog is running, and its start time will not change again.
         assert_eq!(started(1 | 1 << 14, NOW - 30).jobs, 1);
     }
 

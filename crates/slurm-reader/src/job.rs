@@ -2,14 +2,14 @@
 
 use slurm_snapshot::JobTally;
 
-/// What counts of a job record.
+/// The parts of a job record that are counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Job<'a> {
     /// Base state and flags.
     pub(crate) state: u32,
     pub(crate) reason: u32,
     pub(crate) user: u32,
-    /// A list while it waits.
+    /// A list while the job is pending.
     pub(crate) partition: &'a [u8],
     pub(crate) account: &'a [u8],
     pub(crate) qos: &'a [u8],
@@ -17,10 +17,10 @@ pub(crate) struct Job<'a> {
     pub(crate) tally: JobTally,
     /// Priority 0.
     pub(crate) held: bool,
-    /// It has or had nodes: it has started once.
+    /// Whether it has or had nodes, so that it has started once.
     pub(crate) has_nodes: bool,
     pub(crate) submit_time: i64,
-    /// 0 where it has none.
+    /// 0 if it has none.
     pub(crate) eligible_time: i64,
     pub(crate) start_time: i64,
     /// Texts that could not be understood.

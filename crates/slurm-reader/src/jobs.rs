@@ -14,7 +14,7 @@ use crate::raw::{bytes, number, slice, wide};
 
 use crate::slurm_names;
 
-/// Counts the reply; jobs have started from `since` on.
+/// Counts the reply. Jobs that started at `since` or later count as started.
 ///
 /// # Safety
 /// The array of `reply` is NULL or as long as its count says; the strings of its records are NULL or end with a
@@ -31,7 +31,7 @@ pub(crate) unsafe fn from_reply(reply: &job_info_msg_t, since: Option<i64>, opti
 }
 
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 pub(crate) unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
     // SAFETY: the caller's promise.
     let tasks = unsafe { array_tasks(record) };
@@ -69,10 +69,10 @@ pub(crate) unsafe fn job(record: &slurm_job_info_t) -> Job<'_> {
     }
 }
 
-/// How many tasks of an array are still one record: 1 for whatever else.
+/// How many tasks of an array still share this record; 1 for any other job.
 ///
 /// # Safety
-/// As of [`job`].
+/// As for [`job`].
 unsafe fn array_tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     if !record.array_bitmap.is_null() {
         // SAFETY: not NULL, so that the caller promises a bitmap of libslurm's.
@@ -86,12 +86,12 @@ unsafe fn array_tasks(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     }
 }
 
-/// The GPUs of one task: those it holds, or while it waits those it asks for.
+/// The GPUs of one task: those that it holds, or requests while it waits.
 ///
-/// `tres_*_str` name them only where AccountingStorageTRES does.
+/// `tres_*_str` have them only if AccountingStorageTRES does.
 ///
 /// # Safety
-/// As of [`job`].
+/// As for [`job`].
 unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     // SAFETY: the caller promises NULL or a string.
     let gpus = |text| unsafe { bytes(text) };
@@ -122,11 +122,11 @@ unsafe fn gpus(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     Ok(0)
 }
 
-/// The memory of one task, MiB: what it holds, or while it waits what it asks for. slurmctld has made one figure of what
-/// was asked for by node, by CPU or by GPU.
+/// The memory of one task, MiB: what it holds, or requests while it waits. slurmctld has already combined requests by
+/// node, by CPU and by GPU into one figure.
 ///
 /// # Safety
-/// As of [`job`].
+/// As for [`job`].
 unsafe fn memory(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     let is_waiting = slurm_names::job_base(record.job_state) == 0;
     let text = if is_waiting || record.tres_alloc_str.is_null() {
@@ -138,7 +138,7 @@ unsafe fn memory(record: &slurm_job_info_t) -> Result<u64, Unparsed> {
     tres::memory(unsafe { bytes(text) }).map(|memory| memory.unwrap_or(0))
 }
 
-/// The sockets that it asks for, where it says so.
+/// The sockets that it requests, if it names them.
 fn sockets(record: &slurm_job_info_t, nodes: u32) -> Option<u32> {
     (record.sockets_per_node < 0xfffe).then(|| u32::from(record.sockets_per_node).saturating_mul(nodes))
 }

@@ -1,9 +1,9 @@
 //! The only code that uses libslurm: one RPC per request, whose reply is copied into plain types and freed at once.
 //!
-//! All the hand-written unsafe of the workspace is here: `raw` owns C replies, [`client`] calls, `stats`,
-//! `rpc`, `jobs` and their likes copy or count. libslurm exits the process if its configuration is bad, may hang for
-//! ever, keeps static state and supports one configuration per process. Nothing here tries to survive that, because the
-//! daemon does.
+//! All the hand-written unsafe code of the workspace is here: `raw` owns C replies, [`client`] makes calls, and
+//! `stats`, `rpc`, `jobs` and similar modules copy or count. libslurm exits the process if its configuration is bad,
+//! may hang for ever, keeps static state and supports one configuration per process. Nothing here tries to survive
+//! that, because the daemon does.
 
 mod accounting;
 mod advice;

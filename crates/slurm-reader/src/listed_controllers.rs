@@ -1,18 +1,18 @@
-//! The controllers in libslurm's own configuration, and what is remembered about this host's controller between two
+//! The controllers in libslurm's own configuration, and what is remembered about this host's slurmctld between two
 //! calls.
 
 use std::ffi::c_char;
 
 use slurm_sys::slurm_conf_t;
 
-/// What is kept of this host between two calls.
+/// What is remembered about this host between two calls.
 #[derive(Debug, Default)]
 pub(crate) struct OwnHost {
-    /// The controller before this host's that answered last.
+    /// The index of the controller before this host that answered last.
     pub(crate) last_ahead: u32,
-    /// This host's own slurmctld has answered with figures when it was last asked.
+    /// Whether this host's own slurmctld answered its last request with figures.
     pub(crate) has_answered: bool,
-    /// The whole list, while only this host's is asked.
+    /// The whole list, while only this host's slurmctld is asked.
     pub(crate) listed: Option<ListedControllers>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct ListedControllers {
     pub(crate) count: u32,
     pub(crate) machine: *mut *mut c_char,
     pub(crate) address: *mut *mut c_char,
-    /// SlurmctldAddr, which goes before the others.
+    /// SlurmctldAddr, which takes precedence over the other addresses.
     pub(crate) virtual_address: *mut c_char,
 }
 

@@ -5,7 +5,7 @@ use slurm_sys::{license_info_msg_t, reserve_info_msg_t, slurm_license_info_t};
 
 use crate::raw::{moment, number, slice, text};
 
-/// More reservations than this are counted, and not listed.
+/// More reservations than this are counted, but not listed.
 const MAX_RESERVATIONS: usize = 1000;
 
 /// More kinds of licences than this are not listed.

@@ -2,7 +2,7 @@
 //!
 //! Rust has no such type. bindgen represents it as one 16-byte number, or as a double where C's type is a double.
 
-/// A `long double`, as bindgen has it.
+/// A `long double` in bindgen's form.
 pub(crate) trait LongDouble: Copy {
     /// The nearest double.
     fn to_f64(self) -> f64;
@@ -37,7 +37,7 @@ fn of_x87(bits: u128) -> f64 {
     number(sign, exponent, mantissa, 63, is_infinite)
 }
 
-/// Sign, 15 bits of exponent, 112 of mantissa without its leading 1.
+/// Sign, 15 bits of exponent, 112 bits of mantissa without its leading 1.
 fn of_binary128(bits: u128) -> f64 {
     let fraction = bits & ((1 << 112) - 1);
     let (sign, exponent) = sign_and_exponent(bits >> 112);
@@ -45,7 +45,7 @@ fn of_binary128(bits: u128) -> f64 {
     number(sign, exponent, mantissa, 112, fraction == 0)
 }
 
-/// Two doubles, of which it is the sum; the greater one first in memory.
+/// The sum of two doubles; the larger one is first in memory.
 fn of_pair(bits: u128) -> f64 {
     let [one, other] = [bits >> 64, bits & u128::from(u64::MAX)]
         .map(|half| f64::from_bits(u64::try_from(half).unwrap_or_default()));
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     const fn x87(sign_and_exponent: u128, mantissa: u64) -> u128 {
-        // What is in the padding does not matter.
+        // The padding can contain anything.
         0xdead_u128 << 112 | sign_and_exponent << 64 | mantissa as u128
     }
 

@@ -1,8 +1,8 @@
 //! `slurm-graphite-reader`: parses arguments, binds itself to the daemon that started it, then converses.
 //!
 //! Whatever happens inside libslurm, no reader outlives its daemon, and only answers reach stdout. Exit status: 0 when
-//! the input ends, 1 when something went wrong (libslurm's own too), 64 for bad usage, 69 where the loaded libslurm is
-//! not the one that it is built for.
+//! the input ends, 1 when something went wrong (libslurm uses it too), 64 for wrong usage, 69 if the loaded libslurm is
+//! not the one that the reader was built for.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -36,14 +36,14 @@ fn main() -> ExitCode {
     reader_process::end(run(conf, client::api_version()))
 }
 
-/// Whether the loaded libslurm is the one that it is built for; otherwise it says so.
+/// Whether the loaded libslurm is the one that the reader was built for; if not, logs it.
 fn fits() -> bool {
     version::check(client::api_version(), version::built_for()).inspect_err(|refusal| log(refusal)).is_ok()
 }
 
 fn run(conf: Option<CString>, api_version: u32) -> Result<(), Box<dyn std::error::Error>> {
     let Some(input) = reader_process::input()? else { return Ok(()) };
-    // Answers go out by a descriptor of their own; whatever libslurm and its plugins print goes to stderr.
+    // Answers go to a separate descriptor; whatever libslurm and its plugins print goes to stderr.
     let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdout(io::stderr())?;
 

@@ -2,8 +2,8 @@
 //!
 //! A lookup may ask a directory server and block for a long time or for ever, so answers to the daemon never wait for
 //! one. Only a reader's first reading waits a moment, so that `stats` and `once`, which read once, have names. "Not
-//! answered yet" differs from "no such user": the daemon must not make a path in the first case. A known name stays
-//! until another replaces it, whatever fails or is deleted in the meantime.
+//! answered yet" is different from "no such user": in the first case the daemon must not make a path. A known name
+//! stays until another replaces it, whatever fails or is deleted in the meantime.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,10 +15,10 @@ use nix::errno::Errno;
 use nix::unistd::{Uid, User};
 use slurm_snapshot::{RpcUser, UserJobs};
 
-/// When an answer is asked for again.
+/// After how long a name is looked up again.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// When a lookup that failed is tried again.
+/// After how long a failed lookup is repeated.
 const RETRIED: Duration = Duration::from_secs(30);
 
 /// How long the first reading waits for the names in it.
@@ -27,23 +27,23 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// More users than have jobs on any cluster at a time.
 const MOST: usize = 65_536;
 
-/// The name of a user, `None` where there is no such user; the error: nobody knows now.
+/// The name of a user; `None` if there is no such user. Error: it cannot be known now.
 type NameLookup = Result<Option<String>, ()>;
 
 /// Asks the host's name services.
 pub(crate) fn host(id: u32) -> NameLookup {
     match User::from_uid(Uid::from_raw(id)) {
         Ok(user) => Ok(user.map(|user| user.name)),
-        // Some services say so where POSIX requires success without a result.
+        // Some name services return this, although POSIX requires success without a result.
         Err(Errno::ENOENT | Errno::ESRCH) => Ok(None),
         Err(_) => Err(()),
     }
 }
 
-/// A row of some reply that is a user's.
+/// A row of a reply that belongs to a user.
 pub(crate) trait OfUser {
     fn id(&self) -> u32;
-    /// His name, if he has one, and whether that is not known yet.
+    /// Sets the user's name, if there is one, and whether it is still being looked up.
     fn name(&mut self, name: Option<String>, looking_up: bool);
 }
 
@@ -67,22 +67,22 @@ impl OfUser for UserJobs {
     }
 }
 
-/// A memory of user names.
+/// Remembers user names.
 pub(crate) struct UserNames {
     known: HashMap<u32, KnownUser>,
     look_up: fn(u32) -> NameLookup,
     helper: Option<Helper>,
-    /// Lookups under way.
+    /// How many lookups are under way.
     asked: usize,
     patience: Duration,
 }
 
 #[derive(Default)]
 struct KnownUser {
-    /// `None` until there is one.
+    /// `None` until there is an answer.
     answer: Option<Option<String>>,
     asked: bool,
-    /// When to ask again.
+    /// When to look it up again.
     due: Option<Instant>,
 }
 
@@ -92,12 +92,12 @@ struct Helper {
 }
 
 impl UserNames {
-    /// Nothing is known yet. The thread starts with the first question.
+    /// Knows no names yet. The thread starts with the first lookup.
     pub(crate) fn new(look_up: fn(u32) -> NameLookup) -> Self {
         Self { known: HashMap::new(), look_up, helper: None, asked: 0, patience: PATIENCE }
     }
 
-    /// Gives `users` the names that are known now and has the others looked up.
+    /// Gives `users` the names that are known, and starts looking up the others.
     pub(crate) fn give_names(&mut self, users: &mut [impl OfUser], now: Instant) {
         self.take_answers(now);
         self.ask(users, now);
@@ -120,14 +120,14 @@ impl UserNames {
             if known.asked || known.due.is_some_and(|due| now < due) {
                 continue;
             }
-            // Without a thread, for lack of memory perhaps, the next reading tries again.
+            // If the thread cannot be started, perhaps for lack of memory, the next reading tries again.
             let Some(helper) = started(&mut self.helper, self.look_up) else { return };
             known.asked = helper.ids.send(user.id()).is_ok();
             self.asked += usize::from(known.asked);
         }
     }
 
-    /// Only once in a reader's life.
+    /// Waits for names, but only once in a reader's life.
     fn wait(&mut self, now: Instant) {
         let patience = std::mem::take(&mut self.patience);
         let begin = Instant::now();
@@ -168,7 +168,7 @@ fn started(helper: &mut Option<Helper>, look_up: fn(u32) -> NameLookup) -> Optio
     helper.as_ref()
 }
 
-/// The thread ends with its questions, or with the process: nobody waits for it.
+/// The thread ends with its channel or with the process; nobody waits for it.
 fn start(look_up: fn(u32) -> NameLookup) -> io::Result<Helper> {
     let (ids, asked) = mpsc::channel();
     let (answers, found) = mpsc::channel();
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// A name service that answers when it is let go.
+    /// A name service that answers only when released.
     struct Slow {
         open: Mutex<bool>,
         changed: Condvar,
@@ -225,7 +225,7 @@ mod tests {
         (user.name, user.looking_up)
     }
 
-    /// Until the thread has answered.
+    /// Waits until the thread has answered.
     fn settled(names: &mut UserNames, id: u32, now: Instant) -> Option<String> {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(10) {
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn root_has_a_name_everywhere_and_the_first_reading_has_it() {
         let mut names = UserNames::new(host);
-        // This host's name services are not what is tested.
+        // This host's name services are not what is tested here.
         names.patience = Duration::from_secs(60);
         let mut users = [row(0), row(u32::MAX - 7)];
         names.give_names(&mut users, Instant::now());
@@ -259,7 +259,7 @@ mod tests {
             SLOW.pass();
             Ok(Some("ann".into()))
         });
-        // Longer than a busy machine may take where nothing waits.
+        // Longer than a busy machine may take if nothing waits.
         assert_eq!(std::mem::replace(&mut names.patience, WAIT), Duration::from_millis(500));
         let now = Instant::now();
         let timed = |names: &mut UserNames, id| {

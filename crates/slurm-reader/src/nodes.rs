@@ -1,7 +1,7 @@
 //! `slurm_load_node`, counted while the reply is walked, and each node's tally for the partitions that it is in.
 //!
-//! One of the three places that depend on the release: up to 24.11, a node's allocation comes from
-//! `slurm_get_select_nodeinfo`; in 26.05 it is in the record.
+//! This file depends on the release: up to 24.11, a node's allocation comes from `slurm_get_select_nodeinfo`; in 26.05
+//! it is in the record.
 
 use slurm_snapshot::{Memory, NodeRow, NodeTally, Nodes, Shares, gres};
 use slurm_sys::{node_info_msg_t, node_info_t};
@@ -9,13 +9,13 @@ use slurm_sys::{node_info_msg_t, node_info_t};
 use crate::raw::{bytes, moment, number, number64, slice, text};
 use crate::slurm_names;
 
-/// What its partitions need of a node.
+/// What its partitions need to know about a node.
 #[derive(Clone, Debug)]
 pub(crate) struct CountedNode {
-    /// Its state's word, by its place in [`Walked::words`].
+    /// The index of its state's word in [`Walked::words`].
     pub(crate) word: usize,
     pub(crate) tally: NodeTally,
-    /// Its GPUs, by their type's place in [`Walked::gpu_types`].
+    /// Its GPUs, by the index of their type in [`Walked::gpu_types`].
     pub(crate) gpus: Box<[(usize, Shares)]>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct CountedNode {
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
     pub(crate) nodes: Nodes,
-    /// In the reply's order, which partitions' indexes refer to; `None` for records that count nowhere.
+    /// In the reply's order, which partitions' indexes refer to; `None` for records that are not counted.
     pub(crate) members: Vec<Option<CountedNode>>,
     pub(crate) words: Vec<String>,
     pub(crate) gpu_types: Vec<String>,
@@ -52,7 +52,7 @@ pub(crate) unsafe fn from_reply(reply: &node_info_msg_t, rows: bool) -> Walked {
 
 impl Walked {
     /// # Safety
-    /// As of [`from_reply`], for one record.
+    /// As for [`from_reply`], but for one record.
     unsafe fn add(&mut self, record: &node_info_t, rows: bool) -> Option<CountedNode> {
         let nodes = &mut self.nodes;
         nodes.records = nodes.records.saturating_add(1);
@@ -76,7 +76,7 @@ impl Walked {
             nodes.flags.entry(flag.clone()).or_default().add(&tally);
         }
         if let Some(since) = moment(record.reason_time) {
-            // A drained node that goes down keeps its reason, and with it the time.
+            // A drained node that goes down keeps its reason, and the reason's time.
             if state & slurm_names::NODE_DRAIN != 0 {
                 nodes.drain_since.push(since);
             } else if slurm_names::node_base(state) == slurm_names::NODE_DOWN {
@@ -93,7 +93,7 @@ impl Walked {
     }
 }
 
-/// The place of a word, which is added where it is new.
+/// The index of a word, which is added if it is new.
 fn place(words: &mut Vec<String>, word: &str) -> usize {
     words.iter().position(|known| known == word).unwrap_or_else(|| {
         words.push(word.to_owned());
@@ -102,7 +102,7 @@ fn place(words: &mut Vec<String>, word: &str) -> usize {
 }
 
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: NodeTally) -> NodeRow {
     // SAFETY: the caller promises NULL or a string.
     let name = unsafe { text(record.name) };
@@ -121,20 +121,20 @@ unsafe fn row(record: &node_info_t, state: &str, flags: Vec<String>, tally: Node
     }
 }
 
-/// What the node has; its GPUs also by type, into `nodes` and by their place in `types`.
+/// The node's resources. GPUs are also counted by type, into `nodes` and by the type's index in `types`.
 ///
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn tally(
     record: &node_info_t,
     nodes: &mut Nodes,
     types: &mut Vec<String>,
 ) -> (NodeTally, Box<[(usize, Shares)]>) {
     let base = slurm_names::node_base(record.node_state);
-    // As sinfo has it: who still cleans up after a job is allocated, and who fails or is reserved is not out of reach.
+    // As in sinfo: a completing node is allocated, and a failing or reserved node is not unavailable.
     let has_jobs = matches!(base, slurm_names::NODE_ALLOCATED | slurm_names::NODE_MIXED)
         || record.node_state & slurm_names::NODE_COMPLETING != 0;
-    // Also a node that has not told its state yet is idle to sinfo.
+    // sinfo also counts a node as idle that has not reported its state yet.
     let usable = base != slurm_names::NODE_DOWN && record.node_state & slurm_names::NODE_DRAIN == 0;
     // SAFETY: the caller's promise.
     let (cpus, memory) = unsafe { allocated(record) };
@@ -156,7 +156,7 @@ unsafe fn tally(
 }
 
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn gpus(
     record: &node_info_t,
     usable: bool,
@@ -167,39 +167,17 @@ unsafe fn gpus(
     let has = unsafe { bytes(record.gres) };
     // SAFETY: the same.
     let used = unsafe { bytes(record.gres_used) };
-    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
-    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
-        Some((_, sum_has, sum_used)) => {
-            *sum_has = u64::saturating_add(*sum_has, has);
-            *sum_used = u64::saturating_add(*sum_used, used);
-        }
-        None => types.push((kind, has, used)),
-    };
-    let results = [
-        gres::gpus_by_type(has, |kind, count| add(kind, count, 0)),
-        gres::gpus_by_type(used, |kind, count| add(kind, 0, count)),
-    ];
-    let bad = results.iter().filter(|result| result.is_err()).count();
-    nodes.unparsed = nodes.unparsed.saturating_add(u64::try_from(bad).unwrap_or(u64::MAX));
-    let untyped = types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0);
-    if untyped {
-        // slurm.conf names no type and gres.conf does: only those in use have it, and they are no more GPUs.
-        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
-        let used = unconfigured.map(|(_, _, used)| std::mem::take(used)).fold(0, u64::saturating_add);
-        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
-            *untyped = untyped.saturating_add(used);
-        }
-    }
-    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
-    some.map(|(kind, has, used)| {
-        let (kind, shares) = (String::from_utf8_lossy(kind), Shares::new(used, has, usable));
-        nodes.gpus.entry(kind.clone().into_owned()).or_default().add(shares);
-        (place(names, &kind), shares)
-    })
-    .collect()
+    let (shares, unparsed) = gres::shares_by_type(has, used, usable);
+    nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
+    let by_place = shares.into_iter().map(|(kind, shares)| {
+        let place = place(names, &kind);
+        nodes.gpus.entry(kind.into_owned()).or_default().add(shares);
+        (place, shares)
+    });
+    by_place.collect()
 }
 
-/// The CPUs that jobs may have, without those set aside for the system.
+/// The CPUs that jobs may use, without those reserved for the system.
 fn cpus(record: &node_info_t) -> u64 {
     #[cfg(slurm_ge_2205)]
     if record.cpus_efctv > 0 {
@@ -208,10 +186,10 @@ fn cpus(record: &node_info_t) -> u64 {
     record.cpus.into()
 }
 
-/// CPUs and MiB that jobs hold.
+/// CPUs, and MiB of memory, that jobs hold.
 ///
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 #[cfg(slurm_select_nodeinfo)]
 unsafe fn allocated(record: &node_info_t) -> (u64, u64) {
     use slurm_sys::{SELECT_NODEDATA_MEM_ALLOC, SELECT_NODEDATA_SUBCNT};
@@ -231,7 +209,7 @@ unsafe fn allocated(record: &node_info_t) -> (u64, u64) {
             )
         }
     };
-    // What fails leaves 0.
+    // If the call fails, the figure stays 0.
     get(SELECT_NODEDATA_SUBCNT, (&raw mut cpus).cast());
     get(SELECT_NODEDATA_MEM_ALLOC, (&raw mut memory).cast());
     (cpus.into(), memory)
@@ -346,7 +324,7 @@ pub(crate) mod tests {
 
     #[test]
     fn only_drained_and_down_nodes_are_neither_allocated_nor_idle() {
-        // unknown, down, idle, error; unknown and error drained; unknown, not responding.
+        // Base states unknown, down, idle, error; unknown and error, both drained; unknown and not responding.
         for (state, idle) in [(0, 1), (1, 0), (2, 1), (4, 1), (0x200, 0), (0x204, 0), (0x800, 1), (0x2002, 1)]
         {
             let total = walked(&mut [record(c"n", state, c"gpu:1", c"")], false).nodes.total;
@@ -355,7 +333,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Slurm keeps one time for both, that of the reason, which a drained node that goes down keeps.
+    /// Slurm keeps one time for both, that of the reason, and a drained node that goes down keeps it.
     #[test]
     fn since_when_a_drained_node_is_down_nobody_knows() {
         let at = |state, reason_time| node_info_t { reason_time, ..record(c"n", state, c"", c"") };

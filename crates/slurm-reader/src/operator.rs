@@ -9,6 +9,7 @@ use slurm_sys::{
     slurmdb_user_rec_t,
 };
 
+use crate::accounting::Texts;
 use crate::client::{CallError, Client, failure};
 use crate::raw::{self, Freed, RawReply, bytes};
 
@@ -16,24 +17,18 @@ use crate::raw::{self, Freed, RawReply, bytes};
 const USERS: u32 = 1 << 1;
 
 impl Client {
-    /// Whether the user of this name is an operator, or more. One that slurmdbd does not know is none.
+    /// Whether the user with this name is an operator or an administrator. A user whom slurmdbd does not know is
+    /// neither.
     pub(crate) fn is_operator(&mut self, name: &CStr) -> Result<bool, CallError> {
-        // SAFETY: makes an empty list, whose elements it will not free.
-        let users = unsafe { slurm_sys::slurm_list_create(None) };
-        // libslurm reads the name and changes nothing.
-        let copy = CString::from(name);
-        // SAFETY: the list is there; it holds the pointer, which is valid until the list is destroyed below.
-        unsafe { slurm_sys::slurm_list_append(users, copy.as_ptr().cast_mut().cast()) };
+        let users = Texts::new([CString::from(name)]);
         let mut request =
-            assoc_mgr_info_request_msg_t { flags: USERS, user_list: users, ..Default::default() };
+            assoc_mgr_info_request_msg_t { flags: USERS, user_list: users.pointer(), ..Default::default() };
         let call = |out: &mut *mut assoc_mgr_info_msg_t| {
             // SAFETY: both pointers are valid during the call, and it keeps neither.
             unsafe { slurm_sys::slurm_load_assoc_mgr_info(&raw mut request, out) }
         };
         // SAFETY: slurm_load_assoc_mgr_info leaves NULL or a reply that its caller frees with its FREE.
         let reply = unsafe { RawReply::receive(call) };
-        // SAFETY: made above, and no more used.
-        unsafe { slurm_sys::slurm_list_destroy(users) };
         let reply = reply.map_err(|error| failure("slurm_load_assoc_mgr_info", &error))?;
         // SAFETY: libslurm unpacks a list of users, or leaves it NULL.
         Ok(unsafe { has_operator(reply.get(), name) })
@@ -86,7 +81,7 @@ mod tests {
         let mut users =
             [user(c"ann", SLURMDB_ADMIN_OPERATOR), user(c"bob", 1), user(c"eve", SLURMDB_ADMIN_SUPER_USER)];
         for user in &mut users {
-            // SAFETY: the list is there, and so is the user until the list is gone.
+            // SAFETY: the list exists, and the user outlives it.
             unsafe { slurm_sys::slurm_list_append(list, std::ptr::from_mut(user).cast()) };
         }
         let reply = assoc_mgr_info_msg_t { user_list: list, ..Default::default() };
@@ -94,7 +89,7 @@ mod tests {
             // SAFETY: the list is libslurm's.
             assert_eq!(unsafe { has_operator(&reply, name) }, expected, "{name:?}");
         }
-        // SAFETY: made above, and no more used.
+        // SAFETY: created above, and not used again.
         unsafe { slurm_sys::slurm_list_destroy(list) };
     }
 }

@@ -20,23 +20,24 @@ use crate::listed_controllers::ListedControllers;
 use crate::raw::NoReply;
 use crate::survey_calls::{change_conf, own_conf};
 
-/// How long a connection to this host itself may take.
+/// How long connecting to this host itself may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// `SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR`.
 const CONNECTION_ERROR: i32 = 1800;
 
-/// SlurmctldHost, and what else of libslurm's own configuration leads to a controller.
+/// SlurmctldHost, and everything else in libslurm's own configuration that leads to a controller.
 #[derive(Debug, Default)]
 struct Controllers {
-    /// Names and addresses, in their order.
+    /// Names and addresses, in order.
     hosts: Vec<(String, String)>,
     port: u16,
     timeout: u16,
 }
 
 impl Client {
-    /// Where this host is in SlurmctldHost; the controllers before it are pinged until one answers, the last that did first.
+    /// Finds this host in SlurmctldHost. Pings the controllers before it until one answers, starting with the one that
+    /// answered last.
     pub(crate) fn ahead(&mut self) -> Ahead {
         let Controllers { hosts, timeout, .. } = controllers();
         let own = own_index(&hosts);
@@ -48,26 +49,26 @@ impl Client {
         Ahead { hosts: hosts.into_iter().map(|(name, _)| name).collect(), own, answers, timeout }
     }
 
-    /// Until [`Client::end_own`] only this host's own slurmctld is asked: a backup that waits answers with
-    /// `ESLURM_IN_STANDBY_MODE`, at once.
+    /// Until [`Client::end_own`], only this host's own slurmctld is asked. A backup in standby answers at once with
+    /// `ESLURM_IN_STANDBY_MODE`.
     ///
     /// # Errors
-    /// Nobody listens there, or this host is none of SlurmctldHost.
+    /// Nobody listens there, or this host is not in SlurmctldHost.
     pub(crate) fn begin_own(&mut self) -> Result<(), CallError> {
         let Controllers { hosts, port, .. } = controllers();
         let own = own_index(&hosts).and_then(|own| usize::try_from(own).ok());
         let found = own.and_then(|index| Some((index, hosts.into_iter().nth(index)?)));
         let (index, (_, address)) = found.ok_or_else(not_one)?;
-        // libslurm tries a closed port again for MessageTimeout, and sleeps a second in between. Not before each call, because
-        // slurmctld has a line in its log for a connection on which nothing comes.
+        // libslurm retries a closed port for MessageTimeout, sleeping a second in between. The port is not checked
+        // before each call, because slurmctld logs a line for a connection on which nothing arrives.
         if !self.own.has_answered && !listens(&address, port) {
             return Err(failure("SlurmctldHost", &NoReply::Errno(CONNECTION_ERROR)));
         }
         self.own.listed = change_conf(|conf| {
             let listed = ListedControllers::of(conf);
-            // SAFETY: controllers() has found as many names in the list.
+            // SAFETY: controllers() has found this many names in the list.
             let machine = unsafe { conf.control_machine.add(index) };
-            // SAFETY: and as many addresses.
+            // SAFETY: and this many addresses.
             let address = unsafe { conf.control_addr.add(index) };
             ListedControllers { count: 1, machine, address, virtual_address: ptr::null_mut() }.put(conf);
             listed
@@ -75,7 +76,7 @@ impl Client {
         Ok(())
     }
 
-    /// Everybody may be asked again.
+    /// From now on every controller may be asked again.
     pub(crate) fn end_own(&mut self, has_answered: bool) {
         self.own.has_answered = has_answered;
         if let Some(listed) = self.own.listed.take() {
@@ -113,8 +114,8 @@ fn own_index(hosts: &[(String, String)]) -> Option<u32> {
     index_of(&name, hosts, has_address)
 }
 
-/// By name as slurmctld finds itself, the short one or the whole, and else by address. Several names with commas are one virtual
-/// address: which host has it is for others to say.
+/// Finds this host by its short or full name, as slurmctld does, or else by address. Several names with commas share
+/// one virtual address, so which of these hosts has it is not decided here.
 fn index_of(name: &str, hosts: &[(String, String)], has: impl Fn(&str) -> bool) -> Option<u32> {
     let short = name.split('.').next().unwrap_or_default();
     let is_name = |host: &str| [name, short].iter().any(|own| own.eq_ignore_ascii_case(host));
@@ -123,7 +124,8 @@ fn index_of(name: &str, hosts: &[(String, String)], has: impl Fn(&str) -> bool) 
     by_name.or_else(|| single().find(|(_, (_, address))| has(address))).map(|(index, _)| index)
 }
 
-/// Whether an interface of this host has an address of `host`. Every host has those of loopback.
+/// Whether an interface of this host has an address of `host`. Loopback addresses do not count, because every host has
+/// them.
 fn has_address(host: &str) -> bool {
     let Ok(own) = getifaddrs() else { return false };
     let ip = |address: nix::sys::socket::SockaddrStorage| -> Option<IpAddr> {

@@ -28,7 +28,7 @@ pub(crate) unsafe fn from_reply(reply: &partition_info_msg_t, nodes: &Walked) ->
 }
 
 /// # Safety
-/// As of [`from_reply`], for one record.
+/// As for [`from_reply`], but for one record.
 unsafe fn partition(record: &partition_info_t, nodes: &Walked) -> Partition {
     // SAFETY: the caller promises NULL or a string.
     let name = unsafe { text(record.name) };
@@ -59,7 +59,7 @@ unsafe fn partition(record: &partition_info_t, nodes: &Walked) -> Partition {
     partition
 }
 
-/// The list up to its end; no longer than ranges of `nodes` nodes can be.
+/// The list up to its end, but not longer than ranges of `nodes` nodes can be.
 ///
 /// # Safety
 /// `list` is NULL, or ends with a negative number and is not changed or freed while the slice lives.
@@ -69,7 +69,7 @@ unsafe fn indexes<'a>(list: *const i32, nodes: usize) -> &'a [i32] {
     }
     let mut count = 0_usize;
     while count < nodes.saturating_mul(2) {
-        // SAFETY: no element before this one was negative, so that the list goes on.
+        // SAFETY: no element before this one was negative, so the list continues.
         let index = unsafe { list.add(count) };
         // SAFETY: within the list.
         if unsafe { *index } < 0 {
@@ -81,7 +81,7 @@ unsafe fn indexes<'a>(list: *const i32, nodes: usize) -> &'a [i32] {
     unsafe { std::slice::from_raw_parts(list, count) }
 }
 
-/// Jobs may be submitted (1), and started (2).
+/// Bit 1: jobs may be submitted; bit 2: jobs may be started.
 fn state(state: u16) -> String {
     match state {
         3 => "up".to_owned(),

@@ -1,7 +1,7 @@
-//! C memory: the owner of a reply, bounded slices, text, moments.
+//! C memory: the owner of a reply, slices of limited length, text, times.
 //!
-//! A reply is freed exactly once, on every path, by its owner. What is read here does not outlive its reply unless it
-//! is copied. Knows no particular reply.
+//! A reply is freed exactly once, on every path, by its owner. Borrowed data does not outlive its reply. Knows no
+//! particular reply.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
@@ -20,17 +20,17 @@ pub(crate) trait Freed {
 pub(crate) enum NoReply {
     /// It reported an error, with this `errno`.
     Errno(i32),
-    /// It reported success and left nothing: a bare return code from slurmctld.
+    /// It reported success but left nothing: slurmctld sent only a return code.
     Nothing,
 }
 
-/// The one owner of a reply.
+/// The only owner of a reply.
 #[derive(Debug)]
 pub(crate) struct RawReply<T: Freed>(NonNull<T>);
 
 impl<T: Freed> RawReply<T> {
-    /// Makes a call that leaves its reply in an out pointer, which starts from NULL, and owns whatever it leaves
-    /// there, after an error too. `errno` is cleared first: libslurm does not set it at every failure.
+    /// Makes a call that leaves its reply in an out pointer, which starts from NULL, and owns whatever the call leaves
+    /// there, even after an error. `errno` is cleared first: libslurm does not set it at every failure.
     ///
     /// # Safety
     /// `call` leaves NULL, or a `T` that may be read until [`Freed::FREE`] is called on it and that nobody else
@@ -79,7 +79,7 @@ pub(crate) unsafe fn slice<'a, T>(array: *const T, count: u32, limit: usize) -> 
     unsafe { std::slice::from_raw_parts(array, count) }
 }
 
-/// Shows `take` each element of a list of libslurm's; a NULL list is empty.
+/// Calls `take` with each element of a list of libslurm's; a NULL list is empty.
 ///
 /// # Safety
 /// `list` is NULL, or a list of `T`s that nobody changes or frees during the call.
@@ -92,15 +92,15 @@ pub(crate) unsafe fn each<T>(list: *mut slurm_sys::xlist, mut take: impl FnMut(&
     loop {
         // SAFETY: the iterator lives until it is destroyed below.
         let element: *const T = unsafe { slurm_sys::slurm_list_next(iterator) }.cast();
-        // SAFETY: NULL after the last one, and else an element, which lives as long as the list.
+        // SAFETY: NULL after the last one; otherwise an element, which lives as long as the list.
         let Some(element) = (unsafe { element.as_ref() }) else { break };
         take(element);
     }
-    // SAFETY: made above, and no more used.
+    // SAFETY: created above, and not used again.
     unsafe { slurm_sys::slurm_list_iterator_destroy(iterator) };
 }
 
-/// A copy of a C string, with U+FFFD for what is not UTF-8; `None` where it is NULL.
+/// A copy of a C string, with U+FFFD for bytes that are not UTF-8; `None` if it is NULL.
 ///
 /// # Safety
 /// `string` is NULL, or ends with a NUL and is not changed or freed during the call.
@@ -113,7 +113,7 @@ pub(crate) unsafe fn text(string: *const c_char) -> Option<String> {
     Some(string.to_string_lossy().into_owned())
 }
 
-/// The bytes of a C string without its NUL; empty where it is NULL.
+/// The bytes of a C string without its NUL; empty if it is NULL.
 ///
 /// # Safety
 /// `string` is NULL, or ends with a NUL and is not changed or freed while the slice lives.
@@ -125,7 +125,7 @@ pub(crate) unsafe fn bytes<'a>(string: *const c_char) -> &'a [u8] {
     unsafe { CStr::from_ptr(string) }.to_bytes()
 }
 
-/// A number of which C has two that mean none: `NO_VAL` and `INFINITE`.
+/// A number; `None` for the two values that mean none in C, `NO_VAL` and `INFINITE`.
 pub(crate) const fn number(number: u32) -> Option<u32> {
     if number >= NO_VAL { None } else { Some(number) }
 }
@@ -136,7 +136,7 @@ pub(crate) const NO_VAL: u32 = 0xffff_fffe;
 /// `NO_VAL64`; `INFINITE64` is one more.
 const NO_VAL64: u64 = 0xffff_ffff_ffff_fffe;
 
-/// The same of 64 bits.
+/// The same for 64 bits.
 pub(crate) const fn number64(number: u64) -> Option<u64> {
     if number >= NO_VAL64 { None } else { Some(number) }
 }
@@ -146,13 +146,13 @@ pub(crate) fn wide(number: impl Into<u32>) -> u32 {
     number.into()
 }
 
-/// Gives the memory of freed replies back to the kernel, which glibc keeps otherwise.
+/// Returns the memory of freed replies to the kernel; glibc would keep it.
 pub(crate) fn give_memory_back() {
     // SAFETY: takes no pointer; any thread may call it at any time.
     unsafe { nix::libc::malloc_trim(0) };
 }
 
-/// A moment; C has 0 for one that never was.
+/// A time; `None` for 0, which C uses for a time that never was.
 pub(crate) const fn moment(time: i64) -> Option<i64> {
     if time == 0 { None } else { Some(time) }
 }
@@ -181,7 +181,7 @@ mod tests {
 
     unsafe extern "C" fn free(stand_in: *mut StandInReply) {
         COUNTS.with(|counts| counts.set((counts.get().0, counts.get().1 + 1)));
-        // SAFETY: made by `make`; that it is freed once is what these tests are for.
+        // SAFETY: made by `make`; these tests check that it is freed once.
         drop(unsafe { Box::from_raw(stand_in) });
     }
 
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(error, NoReply::Errno(Errno::EPROTO as i32));
     }
 
-    /// libslurm leaves errno alone where the controller's name does not resolve.
+    /// libslurm does not set errno if the controller's name cannot be resolved.
     #[test]
     fn the_errno_of_an_earlier_call_is_not_this_ones() {
         Errno::EPROTO.set();
@@ -248,7 +248,7 @@ mod tests {
         let array = [1_u32, 2, 3];
         // SAFETY: NULL is allowed with any count.
         assert!(unsafe { slice::<u32>(ptr::null(), u32::MAX, 100) }.is_empty());
-        // SAFETY: three elements are there.
+        // SAFETY: the array has three elements.
         assert_eq!(unsafe { slice(array.as_ptr(), 3, 2) }, [1, 2]);
         // SAFETY: no element is read beyond the limit, 3.
         assert_eq!(unsafe { slice(array.as_ptr(), 3, 100) }, [1, 2, 3]);

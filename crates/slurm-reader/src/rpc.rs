@@ -1,24 +1,24 @@
 //! The RPC tables of `stats_info_response_msg_t`.
 //!
-//! One of the places that depend on the release: the queue's columns came with 24.05. The tables have slurmctld's own
-//! bounds, because 24.05 to 25.11.6 send garbage after a full table of users.
+//! This file depends on the release: the queue's columns came with 24.05. The tables have the same limits as in
+//! slurmctld, because 24.05 to 25.11.6 send garbage after a full table of users.
 
 use slurm_snapshot::{DumpedRpcs, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser};
 use slurm_sys::stats_info_response_msg_t;
 
 use crate::raw::{slice, text};
 
-/// Message types that slurmctld counts.
+/// The most message types that slurmctld counts.
 const MAX_TYPES: usize = 100;
 
-/// Users that slurmctld counts; the first is root.
+/// The most users that slurmctld counts; the first is root.
 const MAX_USERS: usize = 200;
 
-/// Message types, and messages, that slurmctld packs of those that wait for an agent: 100 (MAX_RPC_PACK_CNT) and
+/// The most message types, and messages, that slurmctld packs of those waiting for an agent: 100 (MAX_RPC_PACK_CNT) and
 /// 25 (DUMP_RPC_COUNT) in 22.05.
 const MAX_PENDING: usize = 100;
 
-/// Copies the tables; a table of which an array is NULL is empty.
+/// Copies the tables. A table with a NULL array is empty.
 ///
 /// # Safety
 /// Each array of `reply` is NULL or as long as its count says, and its strings are NULL or end with a NUL.
@@ -53,7 +53,7 @@ unsafe fn types(reply: &stats_info_response_msg_t) -> Vec<RpcType> {
 
 #[cfg(not(slurm_ge_2405))]
 /// # Safety
-/// None to speak of: this release has no such columns.
+/// Always safe: this release has no such columns.
 unsafe fn queues(_: &stats_info_response_msg_t) -> impl Iterator<Item = RpcQueue> {
     std::iter::empty()
 }

@@ -1,11 +1,11 @@
-//! The calls that carry out requests. Tests replace them.
+//! The calls that execute requests. Tests replace them.
 
 use slurm_snapshot::{Finished, Reply, Request, Statistics, Visibility};
 
 use crate::client::{CallError, Client};
 use crate::conf::Conf;
 
-/// The calls that requests are carried out with.
+/// The calls that execute requests.
 pub trait Rpcs {
     /// See [`Client::statistics`].
     ///
@@ -15,7 +15,7 @@ pub trait Rpcs {
     /// See `Client::begin_own`.
     ///
     /// # Errors
-    /// Nobody listens there, or this host is none of SlurmctldHost.
+    /// Nobody listens there, or this host is not in SlurmctldHost.
     fn begin_own(&mut self) -> Result<(), CallError>;
     /// See `Client::end_own`.
     fn end_own(&mut self, has_answered: bool);

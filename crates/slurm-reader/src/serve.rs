@@ -1,7 +1,7 @@
 //! The conversation: a hello, then for each request line one RPC and an answer line, until the input ends.
 //!
-//! Every request has exactly one answer, in order. The hot path reads once, calls once and writes once, or once for each 16 KiB. Knows
-//! libslurm only as [`Rpcs`], so that tests have it without a cluster.
+//! Every request has exactly one answer, in order. A normal request reads once, calls once and writes once for each 16
+//! KiB. Knows libslurm only as [`Rpcs`], so that tests need no cluster.
 
 #[cfg(test)]
 #[path = "../tests/inside/serve.rs"]
@@ -81,7 +81,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         }
     }
 
-    /// All calls of one request go to this host's own slurmctld alone, where that was asked for. Pings go where they must.
+    /// Sends all calls of one request only to this host's own slurmctld, if that was requested. Pings go to all
+    /// controllers as needed.
     fn reading(&mut self, request: &Request) -> Result<Reading, CallError> {
         if !request.options.follow || request.reply == ReplyKind::Controllers {
             return self.read(request);
@@ -106,12 +107,13 @@ impl<R: Rpcs> ReaderServer<'_, R> {
             ReplyKind::Reset => self.rpcs.reset()?,
             ReplyKind::Finished => {
                 let (its, finished) = self.rpcs.finished(request)?;
-                // Of slurmctld's own records it is slurmctld's PrivateData that counts.
+                // For slurmctld's own records, slurmctld's PrivateData applies.
                 visibility = if its.is_some() { its } else { self.conf_cache.visibility(self.rpcs)? };
                 reply = Some(Reply::Finished(Box::new(finished)));
             }
-            // Not asked for where some of it is hidden: to a user whom slurmdbd does not know slurmctld answers with nothing at
-            // all, which libslurm takes for a reply that it cannot read. Nor where there are none: it may end slurmctld.
+            // Not requested if some of it is hidden: a user whom slurmdbd does not know gets an empty answer from
+            // slurmctld, which libslurm takes for an unreadable reply. Also not requested if there are no associations:
+            // that may crash slurmctld.
             ReplyKind::Associations
                 if !self.conf_cache.has_associations()
                     || visibility.as_ref().is_some_and(|its| request.reply.row().is_hidden(its)) =>
@@ -121,7 +123,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
             _ => reply = Some(self.rpcs.load(request)?),
         }
         let elapsed = before.elapsed();
-        // Right behind each other: the daemon holds them against each other to see that the first was set.
+        // Read one right after the other: the daemon compares them to see whether the clock was set.
         let (time, uptime) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), uptime());
         if request.options.users {
             if let Some(Statistics { rpc: Some(tables), .. }) = &mut statistics {
@@ -140,7 +142,7 @@ impl<R: Rpcs> ReaderServer<'_, R> {
             elapsed: u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX),
             release: self.release,
             cluster: self.conf_cache.cluster(),
-            // slurmctld has such a limit (256, less where it may open fewer files) but tells nobody.
+            // slurmctld has such a limit (256, or less if it may open fewer files) but does not report it.
             max_server_threads: None,
             statistics,
             reply,
@@ -149,8 +151,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         })
     }
 
-    /// Where libslurm's own configuration has no ClusterName, slurmctld is asked for it: behind an answer, because it may
-    /// take long, and while slurmctld answers, because it would be in vain.
+    /// If libslurm's own configuration has no ClusterName, slurmctld is asked for it: after an answer, because it may
+    /// take long, and only while slurmctld answers, because otherwise it would be useless.
     fn answered(&mut self, request: &Request, answer: &Answer) {
         if let (ReplyKind::Statistics, Answer::Reading(_)) = (request.reply, answer)
             && let Err(error) = self.conf_cache.learn_cluster(self.rpcs)
@@ -159,8 +161,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
         }
     }
 
-    /// What a reply to this may lack. Without that nobody could use the reply, so that it is asked for first. slurmdbd has a
-    /// PrivateData of its own, which is asked for with the reply.
+    /// What the reply to this request may lack. Nobody could use the reply without knowing that, so it is requested
+    /// first. slurmdbd has its own PrivateData, which is requested with the reply.
     fn visibility(&mut self, request: &Request) -> Result<Option<Visibility>, CallError> {
         let row = request.reply.row();
         if row.role == Role::Accounting || row.private.is_empty() {
@@ -170,8 +172,8 @@ impl<R: Rpcs> ReaderServer<'_, R> {
     }
 }
 
-/// Seconds since this host was started.
+/// Seconds since this host was booted.
 fn uptime() -> f64 {
-    // libc's: rustix looks for its own road to the clock where valgrind cannot follow.
+    // From libc: rustix reads the clock in a way that valgrind cannot follow.
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0.0, |now| Duration::from(now).as_secs_f64())
 }

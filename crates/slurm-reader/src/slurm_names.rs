@@ -1,8 +1,9 @@
-//! Slurm's names for states, flags and reasons, from libslurm itself, so that they are the names of squeue and sinfo in
-//! every release.
+//! Slurm's names for states, flags and reasons, from libslurm itself, so that they match squeue and sinfo in every
+//! release.
 //!
-//! libslurm exports its functions for them, but no header declares them (slurm-sys/wrapper.h does). The one for
-//! reasons changed its name between two releases and is looked up by name. Numbers without a word go by number.
+//! libslurm exports its functions for them, but no header declares them (slurm-sys/wrapper.h does). The one for reasons
+//! changed its name between two releases and is looked up by name. A number without a word becomes a name with that
+//! number.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -68,7 +69,7 @@ const NODE_FLAGS: &[(u32, &str)] = &[
     (27, "blocked"),
 ];
 
-/// `JOB_POWER_UP_NODE`: its nodes are being booted.
+/// `JOB_POWER_UP_NODE`: its nodes are booting.
 pub(crate) const JOB_POWER_UP_NODE: u32 = 1 << 18;
 /// `JOB_REVOKED`: another cluster of the federation has it.
 const JOB_REVOKED: u32 = 1 << 19;
@@ -113,7 +114,7 @@ pub(crate) fn node_state(state: u32) -> String {
     word_or_number(unsafe { text(word) }, node_base(state))
 }
 
-/// What the suffixes (`*`, `~`, `#`, `-` …) say is among the flags.
+/// The state without its suffix (`*`, `~`, `#`, `-` …): the flags have the same information.
 fn word_or_number(word: Option<String>, number: u32) -> String {
     let mut word = word.unwrap_or_default().to_ascii_lowercase();
     let end = word.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(word.len());
@@ -155,13 +156,13 @@ fn flags(table: &[(u32, &str)], bits: u32) -> Vec<String> {
     .collect()
 }
 
-/// The function that has the words for reasons: `enum job_state_reason` is an int.
+/// The function that returns the words for reasons: `enum job_state_reason` is an int.
 type ReasonString = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// Why a job is pending, as scontrol writes it; `reason_N` for what libslurm has no word for.
+/// Why a job is pending, as scontrol writes it; `reason_N` if libslurm has no word for it.
 pub(crate) fn reason(number: u32) -> String {
     let word = c_int::try_from(number).ok().and_then(reason_word);
-    // For what has no word, some releases write the number, and others one word for all of them.
+    // If a reason has no word, some releases write the number, and others one word for all of them.
     let is_word = |word: &String| word.starts_with(|c: char| c.is_ascii_alphabetic());
     let word = word.filter(|word| is_word(word) && reason_word(NO_REASON).as_ref() != Some(word));
     word.unwrap_or_else(|| format!("reason_{number}"))
@@ -186,12 +187,12 @@ fn reason_string() -> Option<ReasonString> {
 }
 
 fn look_up(name: &CStr) -> Option<ReasonString> {
-    // SAFETY: the name ends with a NUL; libslurm is linked, so that its symbols are among the default ones.
+    // SAFETY: the name ends with a NUL; libslurm is linked, so its symbols are among the default ones.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     if symbol.is_null() {
         return None;
     }
-    // SAFETY: in every release from 20.11 to 26.05 a function of either name takes the reason and returns a string.
+    // SAFETY: in every release from 20.11 to 26.05, a function of either name takes the reason and returns a string.
     Some(unsafe { std::mem::transmute::<*mut libc::c_void, ReasonString>(symbol) })
 }
 

@@ -1,7 +1,7 @@
 //! `stats_info_response_msg_t` of every release as one plain type.
 //!
-//! One of the three places that depend on the release: what `slurm_ge_*` does not promise is `None`. The numbers are
-//! copied unchanged; sdiag's arithmetic is elsewhere. Makes no call.
+//! This file depends on the release: fields that the release lacks according to `slurm_ge_*` are `None`. The numbers
+//! are copied unchanged; sdiag's arithmetic is elsewhere. Makes no call.
 
 use slurm_snapshot::Statistics;
 use slurm_sys::stats_info_response_msg_t;

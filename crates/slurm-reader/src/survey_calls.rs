@@ -1,7 +1,7 @@
 //! The calls for the cluster itself: jobs, nodes with their partitions, licences, reservations, controllers.
 //!
 //! A reply is counted while it is walked and freed at once, and its memory is returned to the kernel. If nothing has
-//! changed since the moment that the request names, slurmctld sends no reply at all.
+//! changed since the time in the request, slurmctld sends no reply at all.
 
 use std::ffi::c_int;
 use std::time::Instant;
@@ -17,16 +17,16 @@ use crate::nodes::Walked;
 use crate::raw::{self, Freed, RawReply, SUCCESS, text};
 use crate::{associations, conf, finished_ctld, jobs, lists, nodes, partitions};
 
-/// `SHOW_ALL`: hidden partitions too.
+/// `SHOW_ALL`: include hidden partitions.
 const ALL: u16 = 1;
 
-/// `SHOW_DETAIL`: of a node, the GRES in use.
+/// `SHOW_DETAIL`: include the GRES in use on nodes.
 const DETAIL: u16 = 1 << 1;
 
-/// `SHOW_MIXED`: a node of which jobs have a part is mixed.
+/// `SHOW_MIXED`: a node that is partly allocated is mixed.
 const MIXED: u16 = 1 << 3;
 
-/// `SHOW_LOCAL`: this cluster alone; without it libslurm asks for the federation first, by an RPC of its own.
+/// `SHOW_LOCAL`: only this cluster; without it libslurm asks for the federation first, with another RPC.
 const LOCAL: u16 = 1 << 4;
 
 /// `ASSOC_MGR_INFO_FLAG_ASSOC`.
@@ -35,7 +35,7 @@ const ASSOCIATIONS: u32 = 1;
 /// `ASSOC_MGR_INFO_FLAG_QOS`.
 const QOS: u32 = 1 << 2;
 
-/// `SHOW_FUTURE`: nodes that are not there yet.
+/// `SHOW_FUTURE`: include nodes that are not there yet.
 const FUTURE: u16 = 1 << 7;
 
 impl Client {
@@ -54,13 +54,13 @@ impl Client {
             ReplyKind::Controllers if options.follow => Some(Reply::Ahead(self.ahead())),
             ReplyKind::Controllers => Some(self.controllers()),
             ReplyKind::Slurmdbd => Some(Reply::Slurmdbd(Box::new(self.dbd_statistics(options.users)?))),
-            // Not replies of a survey.
+            // These are not replies to surveys.
             ReplyKind::Statistics | ReplyKind::Reset | ReplyKind::Finished => None,
         };
         Ok(loaded.unwrap_or(Reply::Unchanged))
     }
 
-    /// `slurm_load_jobs`; `None` where nothing has changed since then.
+    /// `slurm_load_jobs`; `None` if nothing has changed since `known`.
     fn jobs(&mut self, known: Option<i64>, options: ReplyOptions) -> Result<Option<Reply>, CallError> {
         let since = known.unwrap_or(0);
         let call = |out: &mut *mut job_info_msg_t| {
@@ -95,8 +95,8 @@ impl Client {
         Ok(finished)
     }
 
-    /// `slurm_load_node`, and `slurm_load_partitions` where `options` ask for partitions; `None` where nothing has
-    /// changed since `since`.
+    /// `slurm_load_node`, and `slurm_load_partitions` if `options` ask for partitions; `None` if nothing has changed
+    /// since `since`.
     fn nodes(&mut self, since: Option<i64>, options: ReplyOptions) -> Result<Option<Reply>, CallError> {
         let ReplyOptions { partitions, rows, .. } = options;
         let mut walked = self.walk_nodes(since.unwrap_or(0), rows)?;
@@ -136,7 +136,7 @@ impl Client {
         Ok(reply.map(|reply| unsafe { partitions::from_reply(reply.get(), nodes) }))
     }
 
-    /// `slurm_load_licenses`; `None` where nothing has changed since then.
+    /// `slurm_load_licenses`; `None` if nothing has changed since `since`.
     fn licenses(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
         let since = since.unwrap_or(0);
         let call = |out: &mut *mut license_info_msg_t| {
@@ -149,7 +149,7 @@ impl Client {
         Ok(reply.map(|reply| Reply::Licenses(unsafe { lists::licenses(reply.get()) })))
     }
 
-    /// `slurm_load_reservations`; `None` where nothing has changed since then.
+    /// `slurm_load_reservations`; `None` if nothing has changed since `since`.
     fn reservations(&mut self, since: Option<i64>) -> Result<Option<Reply>, CallError> {
         let since = since.unwrap_or(0);
         let call = |out: &mut *mut reserve_info_msg_t| {
@@ -162,7 +162,7 @@ impl Client {
         Ok(reply.map(|reply| Reply::Reservations(unsafe { lists::reservations(reply.get()) })))
     }
 
-    /// `slurm_load_assoc_mgr_info`, of all associations and QOS.
+    /// `slurm_load_assoc_mgr_info` for all associations and QOS.
     fn associations(&mut self, options: ReplyOptions) -> Result<Reply, CallError> {
         let mut request = assoc_mgr_info_request_msg_t { flags: ASSOCIATIONS | QOS, ..Default::default() };
         let call = |out: &mut *mut assoc_mgr_info_msg_t| {
@@ -175,7 +175,8 @@ impl Client {
         // SAFETY: libslurm unpacks lists of these records or leaves them NULL, names and arrays with their counts, and
         // strings with their NULs.
         let associations = unsafe { associations::from_reply(reply.get(), options.users) };
-        // glibc may keep the reply's memory, 4 KB an association: to get it from the kernel again costs a third of the call.
+        // glibc may keep the reply's memory, 4 KB for each association: getting it from the kernel again would take a
+        // third of the call.
         Ok(Reply::Associations(Box::new(associations)))
     }
 
@@ -185,8 +186,8 @@ impl Client {
         own_conf(|conf| unsafe { text(conf.cluster_name) }).flatten().filter(|name| !name.is_empty())
     }
 
-    /// `slurm_ping` of each controller of libslurm's own configuration, read when this process began: slurmctld's may
-    /// name others by now.
+    /// `slurm_ping` of each controller in libslurm's own configuration, which was read when this process started.
+    /// slurmctld's may name others by now.
     fn controllers(&mut self) -> Reply {
         let pinged = (0_u32..).zip(own_controllers()).map(|(index, host)| {
             let before = Instant::now();
@@ -197,17 +198,18 @@ impl Client {
         Reply::Controllers(pinged.collect())
     }
 
-    /// `slurm_ping`, of one of libslurm's own list: it reads past that for the number behind its last.
+    /// `slurm_ping` of one controller in libslurm's own list. With the index after the last one it would read past the
+    /// end.
     pub(crate) fn ping(&mut self, index: u32) -> bool {
         c_int::try_from(index).is_ok_and(|index| {
-            // SAFETY: takes a number, which the caller has from the list.
+            // SAFETY: takes an index, which the caller has from the list.
             let code = unsafe { slurm_sys::slurm_ping(index) };
             code == SUCCESS
         })
     }
 }
 
-/// The controllers that libslurm itself knows, in their order.
+/// The controllers in libslurm's own configuration, in order.
 fn own_controllers() -> Vec<String> {
     // SAFETY: libslurm keeps as many names as it counts.
     own_conf(|conf| unsafe { conf::controllers(conf) }).unwrap_or_default()

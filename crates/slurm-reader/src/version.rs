@@ -1,7 +1,8 @@
 //! Which library belongs to which release: the number in libslurm's soname and in `slurm_api_version()`.
 //!
-//! A library of one layout read with another gives silently shifted numbers, so the reader refuses every library
-//! but the one it was built for. `SLURM_VERSION_NUMBER` of the headers is another count and never compared.
+//! A library used with the layout of another release silently gives shifted numbers, so the reader refuses every
+//! library except the one it was built for. `SLURM_VERSION_NUMBER` in the headers is a different number and is never
+//! compared.
 
 use slurm_snapshot::{LIBRARIES, Release};
 
@@ -14,7 +15,7 @@ use slurm_snapshot::{LIBRARIES, Release};
     describe(number_of(*built_for), Some(*built_for))
 )]
 pub struct WrongLibrary {
-    /// What `slurm_api_version()` gives.
+    /// The result of `slurm_api_version()`.
     pub api_version: u32,
     /// The release of the headers.
     pub built_for: Release,
@@ -29,7 +30,7 @@ pub const fn built_for() -> Release {
 /// Compares the loaded library with the headers.
 ///
 /// # Errors
-/// It is of another release. Where the headers are newer than the table, any library newer than the table passes.
+/// It is from another release. If the headers are newer than the table, any library newer than the table is accepted.
 pub fn check(api_version: u32, built_for: Release) -> Result<(), WrongLibrary> {
     let fits = match number_of(built_for) {
         Some(expected) => number(api_version) == Some(expected),

@@ -1,17 +1,17 @@
-//! Percentiles of waiting times, exact: every job is in them.
+//! Exact percentiles of waiting times over all jobs.
 //!
-//! Pure. A wait takes eight bytes, whatever number of array tasks it stands for.
+//! Pure. A wait takes eight bytes, however many array tasks it represents.
 
 use slurm_snapshot::{Moments, Started};
 
-/// Waits in seconds, and how many jobs wait so long.
+/// Waits in seconds, and how many jobs have each.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    /// The wait in the upper half, so that sorting sorts by it; the jobs in the lower.
+    /// The wait is in the upper half, so that sorting sorts by it; the number of jobs is in the lower half.
     packed: Vec<u64>,
 }
 
-/// The waits at the ranks asked for, and how many jobs there are.
+/// The waits at the requested ranks, and the number of jobs.
 struct Ranks {
     jobs: u64,
     p50: u32,
@@ -20,7 +20,7 @@ struct Ranks {
 }
 
 impl Waits {
-    /// Adds `jobs` that have waited from `since` to `until`; a wait of less than nothing is none.
+    /// Adds `jobs` that have waited from `since` to `until`; a negative wait counts as none.
     pub(crate) fn add(&mut self, since: i64, until: i64, jobs: u64) {
         let wait = until.saturating_sub(since).max(0);
         let wait = u32::try_from(wait).unwrap_or(u32::MAX);
@@ -28,7 +28,7 @@ impl Waits {
         self.packed.push(u64::from(wait) << 32 | u64::from(jobs));
     }
 
-    /// Since when they have waited, at `now`.
+    /// Since when the jobs have waited, at `now`.
     pub(crate) fn moments(self, now: i64) -> Option<Moments> {
         let since = |wait: u32| now.saturating_sub(wait.into());
         self.ranks().map(|ranks| Moments {
@@ -39,7 +39,7 @@ impl Waits {
         })
     }
 
-    /// How long they had waited.
+    /// How long the jobs had waited when they started.
     pub(crate) fn started(self) -> Started {
         self.ranks().map_or_else(Started::default, |ranks| Started {
             jobs: ranks.jobs,
@@ -49,11 +49,11 @@ impl Waits {
         })
     }
 
-    /// Nearest rank: the least wait that is no less than those of the given part of the jobs.
+    /// Nearest rank: the smallest wait that is not less than those of the given share of the jobs.
     fn ranks(mut self) -> Option<Ranks> {
         self.packed.sort_unstable();
         let jobs = self.packed.iter().fold(0_u64, |sum, &packed| sum.saturating_add(jobs_of(packed)));
-        // Nine tenths, rounded up, without a product that could be too great.
+        // Nine tenths, rounded up, without a product that could overflow.
         let (half, nine_tenths) = (jobs.div_ceil(2), jobs.saturating_sub(jobs / 10));
         let mut ranks = Ranks { jobs, p50: 0, p90: 0, max: 0 };
         let mut before = 0_u64;

@@ -1,5 +1,5 @@
-//! The reader as a process, where no cluster is: its arguments, its exit codes, what reaches stdout, and whose
-//! death it shares. What it says about a real slurmctld is tested in the workspace's `tests`.
+//! The reader as a process without a cluster: its arguments, its exit codes, what reaches stdout, and that it dies with
+//! its parent. What it says about a real slurmctld is tested in the workspace's `tests`.
 
 use std::borrow::Cow;
 use std::fs;
@@ -20,7 +20,7 @@ fn command(program: &str) -> Command {
 /// Runs the reader with `arguments` on `input`.
 fn run(arguments: &[&str], input: &str) -> io::Result<Output> {
     let mut reader = command(READER).args(arguments).spawn()?;
-    // A reader that has refused its arguments reads nothing.
+    // A reader that has rejected its arguments reads nothing.
     let _ = reader.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
     reader.wait_with_output()
 }
@@ -29,7 +29,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// A slurm.conf with the least that libslurm needs, and `more`. Nothing listens there.
+/// A minimal slurm.conf for libslurm, plus `more`. Nothing listens there.
 fn slurm_conf(name: &str, more: &str) -> io::Result<String> {
     let file = format!("{}/{name}.conf", env!("CARGO_TARGET_TMPDIR"));
     let least = "ClusterName=nobody\nSlurmctldHost=localhost(127.0.0.1)\nSlurmctldPort=1\nNodeName=n1\n";
@@ -37,7 +37,7 @@ fn slurm_conf(name: &str, more: &str) -> io::Result<String> {
     Ok(file)
 }
 
-/// The first line, and no byte more.
+/// Reads the first line, and no byte more.
 fn hello(stdout: &mut ChildStdout) -> io::Result<Answer> {
     let mut line = String::new();
     BufReader::with_capacity(1, stdout).read_line(&mut line)?;
@@ -102,7 +102,7 @@ fn a_reader_whose_stdin_was_closed_before_it_began_does_nothing() {
     assert_eq!(text(&output.stdout) + text(&output.stderr), "");
 }
 
-/// Its stdin stays open and it waits for a request: only the death signal can end it.
+/// Its stdin stays open while it waits for a request, so only the death signal can end it.
 #[test]
 fn dies_with_its_parent() {
     let conf = slurm_conf("parent", "").unwrap();

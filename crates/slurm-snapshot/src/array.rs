@@ -1,9 +1,9 @@
-//! How many tasks an array expression stands for: `1-9:2,20%5`, or a mask of bits such as `0x7FE`, which slurmdbd has.
+//! How many tasks an array expression has: `1-9:2,20%5`, or a bit mask such as `0x7FE`, as in slurmdbd.
 //!
-//! Pure. libslurm shortens long expressions to an end of `...`: those have no count here. Where libslurm has a bitmap
-//! too, that has the exact count.
+//! Pure. libslurm shortens long expressions so that they end with `...`; these have no count here. If libslurm has a
+//! bitmap as well, that has the exact count.
 
-/// The tasks of an expression; `None` where it is none, or shortened.
+/// The number of tasks; `None` if this is not an expression, or a shortened one.
 #[must_use]
 pub fn count_tasks(expression: &[u8]) -> Option<u64> {
     let ranges = expression.split(|&byte| byte == b'%').next().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Associations and QOS: what a reader has taken of the reply of `slurm_load_assoc_mgr_info`. Shares, usage and limits, as
-//! sshare and sacctmgr show them.
+//! Associations and QOS, from the reply of `slurm_load_assoc_mgr_info`: shares, usage and limits, as sshare and
+//! sacctmgr show them.
 //!
-//! A figure that slurmctld has not calculated, or that has no end, is `None`: sshare prints nothing or `inf` for it.
+//! A figure that slurmctld has not calculated, or that is infinite, is `None`: sshare prints nothing or `inf` for it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub struct Associations {
     /// Records in the reply, without the QOS.
     pub records: u64,
-    /// In slurmctld's order, which is that of the tree: the accounts, and the users' own where asked for.
+    /// In slurmctld's order, which is that of the tree: accounts, and users' associations if requested.
     pub associations: Vec<Association>,
     /// In slurmctld's order.
     pub qos: Vec<QosUse>,
@@ -25,32 +25,32 @@ pub struct Associations {
 pub struct Association {
     /// The account.
     pub account: String,
-    /// The account above it; `None` of root and of users.
+    /// The account above it; `None` for root and for users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// The user; `None` of an account.
+    /// The user; `None` for an account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<AssociationUser>,
-    /// The partition that it is for; `None`: all of them.
+    /// The partition it is limited to; `None`: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     /// Its share among its siblings.
     pub shares: SharesRaw,
-    /// RawShares over those of all its siblings.
+    /// Its RawShares divided by those of all its siblings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares_norm: Option<f64>,
-    /// TRES-seconds, by the weights of TRESBillingWeights, less what has decayed.
+    /// TRES-seconds, weighted by TRESBillingWeights, after decay.
     pub usage_raw: f64,
-    /// Over that of the cluster.
+    /// RawUsage divided by that of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_norm: Option<f64>,
-    /// What counts against its share.
+    /// The usage that counts against its share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage_efctv: Option<f64>,
     /// The fairshare factor of a user: 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairshare: Option<f64>,
-    /// Its share over its usage, among its siblings; `None` where nothing was used: it has no end then.
+    /// Its share divided by its usage, among its siblings; `None` if nothing was used, because it is infinite then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level_fs: Option<f64>,
     /// Its jobs and limits.
@@ -63,7 +63,7 @@ pub struct Association {
 pub struct AssociationUser {
     /// The name.
     pub name: String,
-    /// The user id; `None` where slurmctld's host does not know the user.
+    /// The user id; `None` if slurmctld's host does not know the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
 }
@@ -72,12 +72,12 @@ pub struct AssociationUser {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SharesRaw {
-    /// Of root: it has none.
+    /// The root association has none.
     #[default]
     None,
-    /// It shares as its parent does.
+    /// It uses the shares of its parent.
     Parent,
-    /// So many.
+    /// This number of shares.
     Shares(u32),
 }
 
@@ -87,21 +87,21 @@ pub enum SharesRaw {
 pub struct QosUse {
     /// Its name.
     pub name: String,
-    /// As of an association.
+    /// As in an association.
     pub usage_raw: f64,
     /// Its jobs and limits.
     pub use_and_limits: UseAndLimits,
 }
 
-/// What jobs have, and what they may have at most; a limit that is not set is `None`.
+/// The current use, and the limits; a limit that is not set is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UseAndLimits {
-    /// Jobs that run.
+    /// Running jobs.
     pub jobs_running: u32,
-    /// Jobs that run or wait.
+    /// Running and pending jobs.
     pub jobs_submitted: u32,
-    /// Wall time of its jobs, less what has decayed, s.
+    /// Wall time of its jobs after decay, s.
     pub wall_used: f64,
     /// GrpJobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,7 @@ pub struct UseAndLimits {
     /// MaxSubmitPA of a QOS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_submit_jobs_per_account: Option<u32>,
-    /// MaxWall: of one job, min.
+    /// MaxWall of one job, min.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wall_per_job: Option<u32>,
     /// By TRES, in Slurm's words (`cpu`, `mem`, `gres/gpu`): those that are used, were used, or have a limit.
@@ -144,7 +144,7 @@ pub struct UseAndLimits {
 pub struct TresUse {
     /// Allocated to running jobs.
     pub used: u64,
-    /// TRES-seconds used, less what has decayed.
+    /// TRES-seconds used, after decay.
     pub used_secs: u64,
     /// TRES-seconds that running jobs may still use, by their time limits.
     pub run_secs: u64,
@@ -157,13 +157,13 @@ pub struct TresUse {
     /// GrpTRESRunMins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grp_run_mins: Option<u64>,
-    /// MaxTRES: of one job.
+    /// MaxTRES of one job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_job: Option<u64>,
-    /// MaxTRESPerNode: of one job.
+    /// MaxTRESPerNode of one job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_per_node: Option<u64>,
-    /// MaxTRESMins: of one job.
+    /// MaxTRESMins of one job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_mins_per_job: Option<u64>,
     /// MaxTRESPU of a QOS.

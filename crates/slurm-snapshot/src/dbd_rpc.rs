@@ -1,15 +1,15 @@
 //! Numbers of slurmdbd's messages, and their names as `sacctmgr show stats` prints them.
 //!
-//! No library exports them. A number has meant the same message from 20.11 to 26.05.
+//! No library exports them. Each number means the same message from 20.11 to 26.05.
 
-/// The name of message type `id`; `None` where no release is known to have one.
+/// The name of message type `id`; `None` if it is unknown in every release.
 #[must_use]
 pub fn dbd_rpc_name(id: u32) -> Option<&'static str> {
     let place = NAMES.binary_search_by_key(&id, |(number, _)| *number).ok()?;
     NAMES.get(place).map(|(_, name)| *name)
 }
 
-/// (number, name), sorted. Answers are not among them: slurmdbd counts what it is asked.
+/// (number, name), sorted. Replies are not among them, because slurmdbd counts only requests.
 const NAMES: &[(u32, &str)] = &[
     (1401, "DBD_FINI"),
     (1402, "DBD_ADD_ACCOUNTS"),

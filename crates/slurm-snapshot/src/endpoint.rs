@@ -7,28 +7,28 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// slurmrestd's own port.
+/// slurmrestd's default port.
 const PORT: u16 = 6820;
 
 /// Where slurmrestd listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// A socket in the file system: the kernel says who asks.
+    /// A Unix socket: the kernel says which user asks.
     Unix(PathBuf),
     /// A port.
     Tcp {
         /// A name or an address, without brackets.
         host: String,
-        /// 6820 where none is said.
+        /// 6820 if none is given.
         port: u16,
         /// `https`.
         tls: bool,
-        /// What comes before `/slurm`, behind a proxy: empty, or with a slash at its start and none at its end.
+        /// The path before `/slurm`, for a proxy: empty, or starting with a slash and not ending with one.
         path: String,
     },
 }
 
-/// A text that is no endpoint.
+/// A text that is not an endpoint.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not an address such as \"https://host:6820\", \"http://localhost:6820\" or \"unix:/run/slurmrestd/sock\": {why}"
@@ -39,7 +39,7 @@ pub struct EndpointError {
 }
 
 impl Endpoint {
-    /// Whether what is sent there leaves this host in the clear.
+    /// Whether traffic to it leaves this host unencrypted.
     #[must_use]
     pub fn is_exposed(&self) -> bool {
         matches!(self, Self::Tcp { host, tls: false, .. } if !is_loopback(host))

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, Debug)]
 pub struct ExitReasons(&'static [(&'static str, &'static str)]);
 
-/// Of `schedule_exit`.
+/// The reasons of `schedule_exit`.
 pub const MAIN_EXITS: ExitReasons = ExitReasons(&[
     ("end", "End of job queue"),
     ("max_depth", "Hit default_queue_depth"),
@@ -18,7 +18,7 @@ pub const MAIN_EXITS: ExitReasons = ExitReasons(&[
     ("timeout", "Timeout (max_sched_time)"),
 ]);
 
-/// Of `bf_exit`.
+/// The reasons of `bf_exit`.
 pub const BACKFILL_EXITS: ExitReasons = ExitReasons(&[
     ("end", "End of job queue"),
     ("max_job_start", "Hit bf_max_job_start"),
@@ -29,7 +29,7 @@ pub const BACKFILL_EXITS: ExitReasons = ExitReasons(&[
 ]);
 
 impl ExitReasons {
-    /// The reason's name; `exit_N` where it is newer than this table.
+    /// The reason's name; `exit_N` if it is newer than this table.
     #[must_use]
     pub fn name(self, index: usize) -> Cow<'static, str> {
         self.0.get(index).map_or_else(|| format!("exit_{index}").into(), |(name, _)| (*name).into())

@@ -1,14 +1,14 @@
 //! Finished jobs as slurmdbd stores them: one row for each run of a job, and one for all tasks of an array that never
 //! started.
 //!
-//! Each name is stored once, and a job has its index, because an hour may have tens of thousands of jobs.
+//! Each name is stored once, and jobs have its index, because tens of thousands of jobs may end in an hour.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The states that a job ends in, by Slurm's number, in sacct's words. `requeued` is a run that ended because the job was queued
-/// again; it has a row of its own.
+/// The states that a job can end in, by Slurm's number, in sacct's words. `requeued` is a run that ended because the
+/// job was queued again; it has its own row.
 pub const FINAL_STATES: [(u32, &str); 10] = [
     (3, "completed"),
     (4, "cancelled"),
@@ -22,7 +22,7 @@ pub const FINAL_STATES: [(u32, &str); 10] = [
     (1024, "requeued"),
 ];
 
-/// The jobs that ended in the time that was asked for.
+/// The jobs that ended in the requested time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finished {
@@ -30,16 +30,17 @@ pub struct Finished {
     pub jobs: Vec<FinishedJob>,
     /// Names of partitions, accounts, QOS and users.
     pub names: Vec<String>,
-    /// Texts in the reply that could not be understood: array tasks or TRES are missing.
+    /// Texts in the reply that could not be understood: their array tasks or TRES are missing.
     pub unparsed: u64,
-    /// Of slurmctld's own records, for how many seconds after its end a job is among them; `None` of slurmdbd's. Then these are all
-    /// that it has, whatever time was asked for.
+    /// For jobs from slurmctld's own records: for how many seconds after its end a job is among them. Then `jobs` are
+    /// all jobs that slurmctld has, whatever time was requested. `None` for jobs from slurmdbd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_job_age: Option<u32>,
-    /// With [`crate::ReplyOptions::steps`], of each job that started: its `db_index`, how it is asked for (see [`crate::Request::jobs`]), and when it started.
+    /// With [`crate::ReplyOptions::steps`], for each job that started: its `db_index`, the id for
+    /// [`crate::Request::jobs`], and when it started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub started: Vec<(u64, (u32, u32), i64)>,
-    /// If the request names jobs, the only part of the answer.
+    /// If the request names jobs, this is the only part of the answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used: Vec<Used>,
 }
@@ -49,17 +50,17 @@ pub struct Finished {
 pub struct Used {
     /// The job's `db_index`.
     pub id: u64,
-    /// Of the steps that have ended, ms: what sacct calls `TotalCPU`.
+    /// CPU time of the steps that have ended, ms: sacct's `TotalCPU`.
     pub cpu: u64,
-    /// slurmdbd does not know yet what one of its steps has used.
+    /// Whether slurmdbd does not know yet what one of its steps has used.
     pub is_open: bool,
 }
 
-/// One row, which is a tuple on the line.
+/// One row, encoded as a tuple.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "JobTuple", into = "JobTuple")]
 pub struct FinishedJob {
-    /// `db_index`, which no other job of the cluster ever has. All 64 bits are in use from 24.11 on.
+    /// `db_index`, which is unique in the cluster for ever. All 64 bits are in use from 24.11 on.
     pub id: u64,
     /// Unix seconds on slurmctld's clock.
     pub end: i64,
@@ -67,29 +68,29 @@ pub struct FinishedJob {
     pub submit: i64,
     /// A number of [`FINAL_STATES`].
     pub state: u32,
-    /// Array tasks that this row stands for; 1 of whatever else.
+    /// Array tasks in this row; 1 for any other job.
     pub tasks: u64,
-    /// Seconds from when it could run until it started; `None` where it never did.
+    /// Seconds from when it could run until it started; `None` if it never did.
     pub wait: Option<u64>,
-    /// Seconds that it ran, without those in which it was suspended.
+    /// Seconds that it ran, not counting suspension.
     pub run: u64,
-    /// Its time limit in seconds, where it has one.
+    /// Its time limit in seconds, if it has one.
     pub limit: Option<u64>,
-    /// The number of its partition's name. Of several, the first.
+    /// The index of its partition's name; of the first one if it has several.
     pub partition: u32,
-    /// The number of its account's name.
+    /// The index of its account's name.
     pub account: u32,
-    /// The number of its QOS' name.
+    /// The index of its QOS's name.
     pub qos: u32,
-    /// The number of its user's name.
+    /// The index of its user's name.
     pub user: u32,
-    /// CPUs that it had.
+    /// Allocated CPUs.
     pub cpus: u64,
-    /// GPUs that it had.
+    /// Allocated GPUs.
     pub gpus: u64,
-    /// Nodes that it had.
+    /// Allocated nodes.
     pub nodes: u64,
-    /// What it was billed for, each second.
+    /// Its billing TRES: what each second of it was billed for.
     pub billing: u64,
 }
 
@@ -129,21 +130,21 @@ impl From<FinishedJob> for JobTuple {
 }
 
 impl Finished {
-    /// The name of this number; empty where there is none.
+    /// The name with this index; empty if there is none.
     #[must_use]
     pub fn name(&self, number: u32) -> &str {
         usize::try_from(number).ok().and_then(|number| self.names.get(number)).map_or("", String::as_str)
     }
 }
 
-/// Gives names their numbers.
+/// Gives names their indices.
 #[derive(Debug, Default)]
 pub struct NameNumbers {
     numbers: BTreeMap<String, u32>,
 }
 
 impl NameNumbers {
-    /// The number of this name, a new one where it has none.
+    /// The index of this name; a new name gets a new one.
     pub fn number(&mut self, name: &str) -> u32 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -153,7 +154,7 @@ impl NameNumbers {
         number
     }
 
-    /// All names by number.
+    /// All names in the order of their indices.
     #[must_use]
     pub fn into_names(self) -> Vec<String> {
         let mut names: Vec<(u32, String)> =

@@ -1,8 +1,12 @@
 //! GPUs in Slurm's texts: GRES (`gpu:a100:4(S:0-1)`) and TRES (`cpu=2,gres/gpu=4`).
 //!
-//! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu` is the sum of
-//! its `gres/gpu:TYPE`s; in a GRES text there is no such sum. Of what is in use, slurmctld writes `(null)` for no type:
+//! Pure. Any text gives a count or [`Unparsed`], which the caller counts. In a TRES text `gres/gpu` is the sum of its
+//! `gres/gpu:TYPE`s; in a GRES text there is no such sum. For GPUs in use without a type, slurmctld writes `(null)`:
 //! `gpu:(null):3(IDX:0-2)`.
+
+use std::borrow::Cow;
+
+use crate::shares::Shares;
 
 /// A text that names GPUs, but not how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,14 +15,14 @@ pub struct Unparsed;
 /// One `gpu` in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gpus<'a> {
-    /// Empty: no type is said.
+    /// The type; empty if the text has none.
     kind: &'a [u8],
     count: u64,
-    /// From a TRES text.
+    /// Whether it is from a TRES text.
     tres: bool,
 }
 
-/// The GPUs in a text; `None` where it names none.
+/// The number of GPUs in a text; `None` if it names none.
 ///
 /// # Errors
 /// The text names GPUs without their number.
@@ -34,11 +38,38 @@ pub fn gpus(text: &[u8]) -> Result<Option<u64>, Unparsed> {
     Ok(sum)
 }
 
-/// Tells `add` each type and its count, from a GRES text.
+/// A node's GPUs by type, from its GRES and those in use, and how many of the two texts could not be parsed.
+#[must_use]
+pub fn shares_by_type<'a>(has: &'a [u8], used: &'a [u8], usable: bool) -> (Vec<(Cow<'a, str>, Shares)>, u64) {
+    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
+    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
+        Some((_, sum_has, sum_used)) => {
+            *sum_has = u64::saturating_add(*sum_has, has);
+            *sum_used = u64::saturating_add(*sum_used, used);
+        }
+        None => types.push((kind, has, used)),
+    };
+    let bad_has = gpus_by_type(has, |kind, count| add(kind, count, 0)).is_err();
+    let bad_used = gpus_by_type(used, |kind, count| add(kind, 0, count)).is_err();
+    if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
+        // slurm.conf names no type but gres.conf does: only GPUs in use have the type, and they are not additional.
+        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
+        let used = unconfigured.map(|(_, _, used)| std::mem::take(used)).fold(0, u64::saturating_add);
+        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
+            *untyped = untyped.saturating_add(used);
+        }
+    }
+    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
+    let shares =
+        some.map(|(kind, has, used)| (String::from_utf8_lossy(kind), Shares::new(used, has, usable)));
+    (shares.collect(), u64::from(bad_has) + u64::from(bad_used))
+}
+
+/// Calls `add` with each type and its count, from a GRES text.
 ///
 /// # Errors
-/// The text names GPUs without their number; the others were told.
-pub fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Result<(), Unparsed> {
+/// The text names GPUs without their number; `add` was called for the others.
+fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> Result<(), Unparsed> {
     let mut result = Ok(());
     for element in elements(text) {
         match gpu(element) {
@@ -50,7 +81,7 @@ pub fn gpus_by_type<'a>(text: &'a [u8], mut add: impl FnMut(&'a [u8], u64)) -> R
     result
 }
 
-/// No type, where a type would stand.
+/// slurmctld's text where a type is missing.
 const NO_TYPE: &[u8] = b":(null):";
 
 /// The parts between commas and semicolons, without the parentheses at their end.
@@ -67,7 +98,7 @@ fn elements(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     .map(bare)
 }
 
-/// An element up to its first parenthesis, except for the one of [`NO_TYPE`].
+/// An element up to its first parenthesis, not counting the one of [`NO_TYPE`].
 fn bare(element: &[u8]) -> &[u8] {
     let no_type = element.windows(NO_TYPE.len()).position(|part| part == NO_TYPE);
     let from = no_type.map_or(0, |at| at.saturating_add(NO_TYPE.len()));
@@ -76,7 +107,7 @@ fn bare(element: &[u8]) -> &[u8] {
     element.get(..end).unwrap_or_default().trim_ascii()
 }
 
-/// The GPUs of one part; `None` where it is about something else.
+/// The GPUs of one element; `None` if it is something else.
 fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
     let element = match element.strip_prefix(b"gres") {
         Some([b'/' | b':', rest @ ..]) => rest,
@@ -100,13 +131,13 @@ fn gpu(element: &[u8]) -> Result<Option<Gpus<'_>>, Unparsed> {
                 },
             }
         }
-        // gpu_something, a GRES of its own.
+        // Another GRES, such as gpu_something.
         _ => return Ok(None),
     };
     Ok(Some(gpus))
 }
 
-/// Digits, and Slurm's suffixes of 1,024 to the nth.
+/// Digits, possibly with Slurm's suffix for a power of 1,024.
 fn number(text: &[u8]) -> Option<u64> {
     let (digits, power) = match text {
         [digits @ .., suffix] if !suffix.is_ascii_digit() => {
@@ -115,14 +146,18 @@ fn number(text: &[u8]) -> Option<u64> {
         }
         digits => (digits, 0),
     };
-    if digits.is_empty() {
+    self::digits(digits)?.checked_mul(1024_u64.checked_pow(power)?)
+}
+
+/// A number that consists only of digits.
+pub(crate) fn digits(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
         return None;
     }
-    let number = digits.iter().try_fold(0_u64, |number, digit| {
+    text.iter().try_fold(0_u64, |number, digit| {
         let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
         number.checked_mul(10)?.checked_add(digit)
-    })?;
-    number.checked_mul(1024_u64.checked_pow(power)?)
+    })
 }
 
 #[cfg(test)]

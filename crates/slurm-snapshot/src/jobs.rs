@@ -1,8 +1,8 @@
 //! The queue: a reader's counts from the reply of `slurm_load_jobs`.
 //!
-//! Every task of a job array is a job, also those that are still one record together; a component of a het job is
-//! a job, as it is for squeue. A job that waits in several partitions counts in each of them and once everywhere
-//! else. Counts are exact.
+//! Every task of a job array is a job, including those that still share one record. A component of a het job is a job,
+//! as in squeue. A job that waits in several partitions counts in each of them and once everywhere else. Counts are
+//! exact.
 
 use std::collections::BTreeMap;
 
@@ -24,10 +24,10 @@ pub const JOB_STATES: [&str; 12] = [
     "out_of_memory",
 ];
 
-/// Jobs by a word: their state, a flag, a reason.
+/// Jobs by state, flag or reason.
 pub type JobTallies = BTreeMap<String, JobTally>;
 
-/// Jobs, and what they hold or ask for.
+/// Jobs, and the resources that they hold or request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobTally {
@@ -37,13 +37,12 @@ pub struct JobTally {
     pub cpus: u64,
     /// Nodes: squeue's `%D`. A node that several jobs share counts for each of them.
     pub nodes: u64,
-    /// GPUs that they hold, or ask for while they wait.
+    /// GPUs that they hold, or request while they wait.
     pub gpus: u64,
-    /// Memory that they hold, or ask for while they wait, MiB: `mem=` in scontrol's AllocTRES and ReqTRES.
+    /// Memory that they hold, or request while they wait, MiB: `mem=` in scontrol's AllocTRES and ReqTRES.
     #[serde(default)]
     pub memory: u64,
-    /// When the one of them that has waited longest was submitted: Unix seconds on slurmctld's clock; `None` where none
-    /// waits.
+    /// When the job that has waited longest was submitted: Unix seconds on slurmctld's clock; `None` if none waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest: Option<i64>,
 }
@@ -60,7 +59,7 @@ impl JobTally {
     }
 }
 
-/// All jobs that slurmctld knows: pending and running ones, and for MinJobAge those that have ended.
+/// All jobs that slurmctld knows: pending jobs, running jobs, and, for MinJobAge, jobs that have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jobs {
@@ -68,36 +67,36 @@ pub struct Jobs {
     pub last_update: i64,
     /// Records in the reply; a pending array is one.
     pub records: u64,
-    /// By the one word that squeue's `%T` shows, in lower case: `completing` hides the base state, as there.
+    /// By the one word that squeue's `%T` shows, in lower case. As in squeue, `completing` hides the base state.
     pub states: JobTallies,
-    /// By base state, in lower case: `pending` to `out_of_memory`. A completing job has mostly ended already.
+    /// By base state, in lower case: `pending` to `out_of_memory`. Most completing jobs have already ended.
     pub base_states: JobTallies,
-    /// By the flags next to the base state, in lower case (`completing`, `configuring`, `requeue` …): a job may have
-    /// none or several.
+    /// By the flags in addition to the base state, in lower case (`completing`, `configuring`, `requeue` …): a job may
+    /// have none or several.
     pub flags: JobTallies,
-    /// Jobs of base state pending by reason, in squeue's words (`Dependency`); a reason that libslurm has no word
-    /// for is `reason_N`.
+    /// Jobs of base state pending by reason, in squeue's words (`Dependency`); `reason_N` if libslurm has no word for
+    /// the reason.
     pub pending_reasons: JobTallies,
     /// How long pending jobs have waited.
     pub waiting: Waiting,
-    /// Jobs that have started since the previous reading; `None` where the request named none.
+    /// Jobs that have started since the previous reading; `None` if the request had no `since`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Started>,
     /// By partition.
     pub partitions: BTreeMap<String, PartitionJobs>,
-    /// By account and state as in `states`, where asked for. The empty name: jobs without one.
+    /// By account and state as in `states`, if requested. The empty name: jobs without an account.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub accounts: BTreeMap<String, JobTallies>,
-    /// By QOS and state as in `states`, where asked for. The empty name: jobs without one.
+    /// By QOS and state as in `states`, if requested. The empty name: jobs without a QOS.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub qos: BTreeMap<String, JobTallies>,
-    /// By user, in order of their ids, where asked for.
+    /// By user, in the order of their ids, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<UserJobs>,
-    /// Texts that could not be understood (a TRES count, a truncated array expression): their jobs are counted, and
-    /// what the text should have told is missing.
+    /// Texts that could not be understood (a TRES count, a truncated array expression). Their jobs are counted, but the
+    /// values in those texts are missing.
     pub unparsed: u64,
-    /// Nothing but the jobs in `states`, and `unparsed`, is known: slurmrestd told no more.
+    /// Only the jobs in `states`, and `unparsed`, are known, because slurmrestd reported nothing else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub states_only: bool,
 }
@@ -108,12 +107,12 @@ pub struct Jobs {
 pub struct PartitionJobs {
     /// By state, as in [`Jobs::states`].
     pub states: JobTallies,
-    /// As [`Jobs::pending_reasons`].
+    /// As for [`Jobs::pending_reasons`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub pending_reasons: JobTallies,
     /// How long its pending jobs have waited.
     pub waiting: Waiting,
-    /// As [`Jobs::started`].
+    /// As for [`Jobs::started`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Started>,
 }
@@ -124,10 +123,10 @@ pub struct PartitionJobs {
 pub struct UserJobs {
     /// User id.
     pub id: u32,
-    /// User name, where names were asked for and the reader's host knows one.
+    /// User name, if names were requested and the reader's host knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The name was asked for, and no answer has come yet: whether there is one is not known.
+    /// The name was requested, but the answer has not come yet, so it is not known whether there is one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub looking_up: bool,
     /// By state, as in [`Jobs::states`].
@@ -138,42 +137,42 @@ pub struct UserJobs {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Waiting {
-    /// Since their submission: squeue's PendingTime. All pending jobs.
+    /// Since their submission: squeue's PendingTime. Includes all pending jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted: Option<Moments>,
-    /// Since they may run: jobs whose eligible time has come. Held jobs, those with an open dependency and those
-    /// with a later begin time have none. A begin time that comes while the reply is unchanged counts from the next
-    /// change on.
+    /// Since they may run: only jobs whose eligible time has come. Held jobs, those with an unfulfilled dependency and
+    /// those with a later begin time have none. If a begin time comes while the reply is unchanged, the job counts from
+    /// the next change on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eligible: Option<Moments>,
 }
 
-/// Moments from which jobs wait. A wait is the present time minus the moment: that stays right for as long as the
-/// reply is unchanged.
+/// The times since when jobs wait. A wait is the present time minus this time, which stays correct as long as the reply
+/// is unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moments {
-    /// Jobs with such a moment.
+    /// Jobs that have such a time.
     pub jobs: u64,
-    /// Half of them have waited no longer than since this moment (nearest rank): Unix seconds on slurmctld's clock.
+    /// Half of the jobs have waited since this time or a later one (nearest rank): Unix seconds on slurmctld's clock.
     pub p50: i64,
-    /// The same of nine tenths.
+    /// The same for nine tenths.
     pub p90: i64,
-    /// The one that has waited longest.
+    /// Since when the job that has waited longest waits.
     pub max: i64,
 }
 
 /// Jobs whose start time is between the previous reading and this one: `since <= start_time < last_update`.
 ///
-/// Jobs that started and were forgotten (MinJobAge, 300 s by default) between two readings are not in it.
+/// Jobs that started and were forgotten (MinJobAge, 300 s by default) between two readings are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Started {
     /// Jobs.
     pub jobs: u64,
-    /// From their eligible time to their start, s: nearest rank; 0 where no job has started.
+    /// Median time from eligible to start, s: nearest rank; 0 if no job has started.
     pub p50: u64,
-    /// The same of nine tenths.
+    /// The 90th percentile.
     pub p90: u64,
     /// The longest.
     pub max: u64,

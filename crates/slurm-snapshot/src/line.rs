@@ -1,6 +1,6 @@
 //! The lines between the daemon and a reader: JSON, one object per line, named by its only key.
 //!
-//! A reader says [`Answer::Hello`] once, when it is ready, and then exactly one [`Answer::Reading`] or
+//! A reader sends [`Answer::Hello`] once, when it is ready, and then exactly one [`Answer::Reading`] or
 //! [`Answer::Failure`] for each [`Request`], in order and with the request's `id`. A recording is a file of such
 //! answers.
 
@@ -13,37 +13,39 @@ use crate::release::Release;
 use crate::replies::{Reply, ReplyKind, ReplyOptions};
 use crate::statistics::Statistics;
 
-/// The version of this line format. A daemon refuses a reader that speaks another; a recording has no version, and
-/// lines of every version are read.
+/// The version of this line format. A daemon refuses a reader with another version. A recording has no version, and
+/// lines of every version can be read.
 ///
-/// 2: the requests for the cluster itself; next to a reading its `uptime`, `reply` and `visibility`, and of a user in it
+/// 2: the requests for the cluster itself; readings with `uptime`, `reply` and `visibility`, and users with
 /// `looking_up`.
-/// 3: requests have their `options` in a table of their own.
-/// 4: finished jobs, and the `until` of that request; slurmdbd's statistics.
+/// 3: requests with `options` in a table.
+/// 4: finished jobs, with `until` in their request; slurmdbd's statistics.
 /// 5: the option `follow`, and its two replies.
-/// 6: of finished jobs when they were submitted, the option `steps`, and requests for the CPU time of `jobs`.
+/// 6: submission times of finished jobs, the option `steps`, and requests for the CPU time of `jobs`.
 pub const PROTOCOL: u32 = 6;
 
-/// The exit status of a reader that the dynamic loader gave another libslurm than the one it is built for.
+/// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;
 
-/// What the daemon asks: one RPC, or the few that make one reply. On the line `{"jobs":{"id":7,"options":{"qos":true}}}`.
+/// A request of the daemon: one RPC, or the few that make one reply. On the line
+/// `{"jobs":{"id":7,"options":{"qos":true}}}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<ReplyKind, Body>", into = "BTreeMap<ReplyKind, Body>")]
 pub struct Request {
-    /// Comes back with the answer.
+    /// Repeated in the answer.
     pub id: u64,
-    /// What for.
+    /// What is requested.
     pub reply: ReplyKind,
-    /// The `last_update` of the last reply of the kind that the daemon still holds, with the same options: where nothing
+    /// The `last_update` of the last reply of this kind that the daemon still holds, with the same options: if nothing
     /// has changed, the answer is [`Reply::Unchanged`]. Also the beginning of the time in which jobs have started.
     pub since: Option<i64>,
-    /// Of finished jobs, the end of the time in which they ended, which began at `since`. Both belong to it; Unix seconds.
+    /// For finished jobs: the end of the time in which they ended, which begins at `since`. Both ends are included;
+    /// Unix seconds.
     pub until: Option<i64>,
-    /// Of finished jobs, those whose steps are asked for, and nothing else: id and `NO_VAL`, or array and task. `since` is when the first
-    /// of them started.
+    /// For finished jobs: request only the steps of these jobs, given as id and `NO_VAL`, or array and task. `since` is
+    /// when the first of them started.
     pub jobs: Vec<(u32, u32)>,
-    /// What it must hold.
+    /// What the reply must contain.
     pub options: ReplyOptions,
 }
 
@@ -81,15 +83,15 @@ impl From<Request> for BTreeMap<ReplyKind, Body> {
     }
 }
 
-/// What a reader says.
+/// What a reader sends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Answer {
-    /// Requests may come: libslurm, where there is one, is initialized.
+    /// The reader is ready for requests: libslurm, if it uses it, is initialized.
     Hello(Hello),
-    /// The request was carried out.
+    /// The request succeeded.
     Reading(Box<Reading>),
-    /// The request was not carried out.
+    /// The request failed.
     Failure(Failure),
 }
 
@@ -97,35 +99,35 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
-    /// Line format, [`PROTOCOL`].
+    /// The line format, [`PROTOCOL`].
     pub protocol: u32,
-    /// Release of the libslurm that the reader is linked with; `None` of a reader of slurmrestd.
+    /// Release of the libslurm that the reader is linked with; `None` for a reader of slurmrestd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
-    /// `slurm_api_version()`: 0x260000 on 22.05; `None` of a reader of slurmrestd.
+    /// `slurm_api_version()`, such as 0x260000 for 22.05; `None` for a reader of slurmrestd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<u32>,
 }
 
-/// A reading, with all that a recording needs to be read elsewhere.
+/// A reading, with everything needed to use its recording elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reading {
-    /// The request's.
+    /// The id of the request.
     pub id: u64,
-    /// When the reply had come: Unix time in seconds on the reader's clock.
+    /// When the reply arrived: Unix time in seconds on the reader's clock.
     pub time: f64,
-    /// The same moment in seconds since the reader's host was started, on a clock that nobody sets.
+    /// The same moment in seconds since the reader's host was booted, on a clock that nobody sets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uptime: Option<f64>,
     /// How long the RPC took, µs.
     pub elapsed: u64,
-    /// Release of the libslurm that read it, which may be slurmrestd's.
+    /// Release of the libslurm that read it, or of slurmrestd.
     pub release: Release,
-    /// ClusterName, once slurmctld has told it.
+    /// ClusterName, if slurmctld has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// `max_server_threads` of slurmctld, where it is told.
+    /// `max_server_threads` of slurmctld, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_server_threads: Option<u32>,
     /// The statistics; `None` after a reset.
@@ -134,10 +136,11 @@ pub struct Reading {
     /// The reply to a request for the cluster itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply: Option<Reply>,
-    /// What that reply may lack, where the table of replies has a word of PrivateData for it. Asked of slurmctld before the reply; where it does not tell, the request fails.
+    /// What that reply may lack, if the table of replies names a word of PrivateData for it. It is requested from
+    /// slurmctld before the reply; if that fails, the request fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility: Option<Visibility>,
-    /// How slurmrestd was asked; `None` of a reader of libslurm.
+    /// How slurmrestd was asked; `None` for a reader of libslurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Rest>,
 }
@@ -146,25 +149,25 @@ pub struct Reading {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rest {
-    /// The version of its API that answers: `v0.0.42`.
+    /// The version of its API that answers, such as `v0.0.42`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The token; `None` where none is sent.
+    /// The token; `None` if none is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Token>,
 }
 
-/// What can be read of a token without its key.
+/// What can be read from a token without its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// Whose it is.
+    /// Its user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// When it ends: Unix seconds.
+    /// When it expires: Unix seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
-    /// Every user of this host can read its file.
+    /// Whether every user of this host can read its file.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exposed: bool,
 }
@@ -174,30 +177,30 @@ pub struct Token {
 #[error("{}", self.words())]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
-    /// The request's.
+    /// The id of the request.
     pub id: u64,
-    /// libslurm's function, or what slurmrestd was asked for.
+    /// libslurm's function, or the path requested from slurmrestd.
     pub call: String,
-    /// `errno` right after the call: Slurm's own above 1000; 0 where there is none.
+    /// `errno` right after the call: Slurm's own errors are above 1000; 0 if there is none.
     pub errno: i32,
-    /// `slurm_strerror(errno)`, or what is known of it.
+    /// `slurm_strerror(errno)`, or another explanation.
     pub text: String,
-    /// What an administrator would look at first: the program that asks knows what its errors mean.
+    /// What an administrator should check first. The reader says it because it knows what its errors mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Box<str>>,
-    /// How far a request to slurmrestd came; `None` of a reader of libslurm.
+    /// How far a request to slurmrestd came; `None` for a reader of libslurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stage: Option<Stage>,
-    /// How slurmrestd was asked; `None` of a reader of libslurm.
+    /// How slurmrestd was asked; `None` for a reader of libslurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rest: Option<Box<Rest>>,
 }
 
-/// How far a request to slurmrestd came, and what to look at therefore. In the order in which each needs the one before.
+/// How far a request to slurmrestd came, and so where to look. Each stage needs the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// It was not sent: there is no such request, or it would cost slurmrestd too much.
+    /// It was not sent: slurmrestd has no such request, or it would cost slurmrestd too much.
     Unsupported,
     /// It was not sent: the token's file cannot be read.
     TokenFile,
@@ -205,13 +208,13 @@ pub enum Stage {
     Connect,
     /// No TLS on the connection.
     Tls,
-    /// What answers is not slurmrestd, or not all of its answer came.
+    /// The server is not slurmrestd, or part of its answer is missing.
     Http,
-    /// slurmrestd speaks no version of its API that the reader knows.
+    /// slurmrestd has no version of its API that the reader knows.
     Version,
     /// The token is not accepted.
     Token,
-    /// slurmrestd answers, and slurmctld does not, or refuses.
+    /// slurmrestd answers, but slurmctld does not, or refuses.
     Slurmctld,
 }
 
@@ -219,12 +222,12 @@ pub enum Stage {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// No JSON, or JSON of another shape.
+    /// Not JSON, or JSON of another shape.
     #[error("not a line of the reader's format ({parser}): {start:?}")]
     Format {
-        /// How the line begins.
+        /// The beginning of the line.
         start: String,
-        /// What the parser says; part of the text above, and so no source.
+        /// The parser's message. It is already part of the text above, so it is not a source.
         parser: serde_json::Error,
     },
 }
@@ -240,7 +243,7 @@ impl Answer {
 }
 
 impl Request {
-    /// The whole reply, with these options.
+    /// A request for the whole reply with these options.
     #[must_use]
     pub const fn new(reply: ReplyKind, options: ReplyOptions) -> Self {
         Self { id: 0, reply, since: None, until: None, jobs: Vec::new(), options }

@@ -1,10 +1,10 @@
 //! Lists: licences, reservations and controllers; also PrivateData.
 //!
-//! A list is bounded if a cluster may have any number of its items; the count next to it is not.
+//! A list is limited in length if a cluster may have any number of its items; the count next to it is not limited.
 
 use serde::{Deserialize, Serialize};
 
-/// Licences that slurmctld hands out.
+/// Licences that slurmctld manages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Licenses {
@@ -14,21 +14,21 @@ pub struct Licenses {
     pub licenses: Vec<License>,
 }
 
-/// One kind of licence, or one layer of a hierarchical resource: its layers have one name.
+/// One kind of licence, or one layer of a hierarchical resource, whose layers all have the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct License {
     /// Its name.
     pub name: String,
-    /// The nodes of a layer, as a hostlist expression. A reader older than 25.05 sees the layers without it.
+    /// The nodes of a layer, as a hostlist expression. A reader older than 25.05 sees the layers without their nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<String>,
-    /// All there are; `None` where there is no limit.
+    /// How many there are; `None` if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u32>,
     /// Held by jobs.
     pub used: u32,
-    /// To be had; `None` where there is no limit.
+    /// How many are available; `None` if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<u32>,
     /// Set aside by reservations.
@@ -65,7 +65,7 @@ pub struct Reservation {
     /// Unix seconds on slurmctld's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_time: Option<i64>,
-    /// For maintenance.
+    /// Whether it is for maintenance.
     pub maint: bool,
 }
 
@@ -77,36 +77,36 @@ pub struct Controller {
     pub host: String,
     /// 0 is the primary, 1 the first backup.
     pub index: u32,
-    /// It answered.
+    /// Whether it answered.
     pub up: bool,
-    /// How long it took to answer or to be given up, µs.
+    /// How long it took to answer, or until the reader gave up, µs.
     pub elapsed: Option<u64>,
 }
 
-/// This host among the controllers of SlurmctldHost, as its own libslurm knows them.
+/// The controllers of SlurmctldHost that come before this host, as its own libslurm knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ahead {
     /// SlurmctldHost, the primary first.
     pub hosts: Vec<String>,
-    /// Which of them this host is; `None`: none of them.
+    /// The index of this host among them; `None`: it is not one of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<u32>,
-    /// One before it that answered a ping.
+    /// The index of one before it that answered a ping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answers: Option<u32>,
     /// SlurmctldTimeout, seconds: no backup takes over sooner.
     pub timeout: u16,
 }
 
-/// What this caller may not see.
+/// What the reader's user may not see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Visibility {
-    /// What slurm.conf's PrivateData names, in its words: `jobs`, `nodes`, `partitions`, `reservations`, `cloud` …
+    /// The words in slurm.conf's PrivateData: `jobs`, `nodes`, `partitions`, `reservations`, `cloud` …
     pub private: Vec<String>,
-    /// Whether the reader's user sees private data all the same: root, SlurmUser, or an operator in slurmdbd's
-    /// records. `None` where slurmctld has not said: then it is not to be relied on.
+    /// Whether the reader's user sees private data anyway: root, SlurmUser, or an operator in slurmdbd's records.
+    /// `None` if slurmctld has not said; then do not rely on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privileged: Option<bool>,
 }

@@ -1,6 +1,6 @@
 //! The nodes and their partitions: a reader's counts from the replies of `slurm_load_node` and `slurm_load_partitions`.
 //!
-//! A node in two partitions counts in each of them and once everywhere else. FUTURE nodes count in `future` alone.
+//! A node in two partitions counts in each of them and once everywhere else. FUTURE nodes count only in `future`.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::shares::Shares;
 /// Base states of a node in lower case, by number: the same in every release.
 pub const NODE_STATES: [&str; 7] = ["unknown", "down", "idle", "allocated", "error", "mixed", "future"];
 
-/// Nodes by a word: their state or a flag.
+/// Nodes by state or flag.
 pub type NodeTallies = BTreeMap<String, NodeTally>;
 
-/// Nodes, and what they have.
+/// Nodes, and their resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeTally {
     /// Nodes: sinfo's `%F`.
     pub nodes: Shares,
-    /// CPUs that jobs may have: sinfo's `%C`.
+    /// CPUs that are available to jobs: sinfo's `%C`.
     pub cpus: Shares,
     /// GPUs of every type.
     pub gpus: Shares,
@@ -32,11 +32,11 @@ pub struct NodeTally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// What the configuration or the node says it has.
+    /// What the configuration or the node reports.
     pub real: u64,
     /// Allocated to jobs.
     pub allocated: u64,
-    /// What the nodes' kernels call free, of the nodes that have told.
+    /// What the nodes' kernels report as free, for the nodes that have reported.
     pub free: u64,
 }
 
@@ -60,35 +60,35 @@ pub struct Nodes {
     pub last_update: i64,
     /// Records in the reply.
     pub records: u64,
-    /// Records that slurmctld sent empty: nodes that it keeps from us, or that are no more.
+    /// Records that slurmctld sent empty: nodes that it hides from us, or that no longer exist.
     pub blank: u64,
-    /// FUTURE nodes: configured, and not there yet. `None` where the reply never has them.
+    /// FUTURE nodes: configured, but not there yet. `None` if the reply never has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub future: Option<u64>,
-    /// All the others.
+    /// All other nodes.
     pub total: NodeTally,
     /// By the one word that sinfo's `%T` shows, in lower case and without its suffix: `drained`, `mixed`, `maint`.
     pub states: NodeTallies,
     /// By base state, in lower case: `down`, `idle`, `allocated`, `mixed`, `unknown`, `error`.
     pub base_states: NodeTallies,
-    /// By the flags next to the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node may have
-    /// none or several.
+    /// By the flags in addition to the base state, in lower case (`drain`, `not_responding`, `powered_down` …): a node
+    /// may have none or several.
     pub flags: NodeTallies,
-    /// GPUs by type; the empty name: those without one.
+    /// GPUs by type; the empty name: those without a type.
     pub gpus: BTreeMap<String, Shares>,
-    /// Since when each drained or draining node has been that (its `reason_time`): Unix seconds, oldest first. Nodes
-    /// without a reason have no time.
+    /// Since when each drained or draining node has been in that state (its `reason_time`): Unix seconds, oldest first.
+    /// Nodes without a reason have no time.
     pub drain_since: Vec<i64>,
-    /// The same of nodes that are down and not drained: a drained node that goes down keeps the time of its reason.
+    /// The same for nodes that are down and not drained. A drained node that goes down keeps the time of its reason.
     pub down_since: Vec<i64>,
-    /// Each node by itself, where asked for.
+    /// Each node by itself, if requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<NodeRow>,
-    /// The partitions, where asked for.
+    /// The partitions, if requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Partitions>,
-    /// Texts that could not be understood (a GRES count): their nodes are counted, and what the text should have
-    /// told is missing.
+    /// Texts that could not be understood (a GRES count). Their nodes are counted, but the values in those texts are
+    /// missing.
     pub unparsed: u64,
 }
 
@@ -98,27 +98,27 @@ pub struct Nodes {
 pub struct NodeRow {
     /// Its name.
     pub name: String,
-    /// As in [`Nodes::states`]: of a node that is down and drained, `drained`.
+    /// As in [`Nodes::states`]; `drained` if it is down and drained.
     pub state: String,
     /// As in [`Nodes::base_states`].
     pub base_state: String,
     /// As in [`Nodes::flags`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
-    /// What it has.
+    /// Its resources.
     pub tally: NodeTally,
-    /// Load average × 100, where the node has told.
+    /// Load average × 100, if the node has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_load: Option<u32>,
     /// Why it is down or drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Since when: Unix seconds.
+    /// Since when it is down or drained: Unix seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason_time: Option<i64>,
 }
 
-/// All partitions, the hidden ones too.
+/// All partitions, including hidden ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partitions {
@@ -128,21 +128,21 @@ pub struct Partitions {
     pub partitions: Vec<Partition>,
 }
 
-/// One partition, and what its nodes have.
+/// One partition, and the resources of its nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Partition {
     /// Its name.
     pub name: String,
-    /// `up`, `down`, `drain` or `inactive`; `state_N` for what no release knows; empty where it is not told.
+    /// `up`, `down`, `drain` or `inactive`; `state_N` for an unknown state; empty if it is not reported.
     pub state: String,
-    /// Jobs that name no partition come here; `None` where slurmrestd does not tell.
+    /// Whether jobs that name no partition are put here; `None` if slurmrestd does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<bool>,
-    /// Shown to those alone who may use it; `None` where slurmrestd does not tell.
+    /// Whether only users who may use it can see it; `None` if slurmrestd does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,
-    /// Its nodes without the FUTURE ones.
+    /// Its nodes, except FUTURE ones.
     pub total: NodeTally,
     /// Its nodes by state, as in [`Nodes::states`].
     pub states: NodeTallies,

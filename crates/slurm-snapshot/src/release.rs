@@ -1,11 +1,11 @@
-//! A Slurm release: the major version, such as 22.05, that decides the layout of every reply.
+//! A Slurm release: the major version, such as 22.05, which decides the layout of every reply.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// (N of libslurm.so.N, release) of every release that there is a reader for, oldest first.
+/// (N of libslurm.so.N, release) for every release that has a reader, oldest first.
 pub const LIBRARIES: &[(u32, Release)] = &[
     (36, Release::new(20, 11)),
     (37, Release::new(21, 8)),
@@ -34,7 +34,7 @@ pub struct Release {
     month: u8,
 }
 
-/// A text that is no Slurm release.
+/// A text that is not a Slurm release.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a Slurm release such as 22.05")]
 pub struct ReleaseError(String);

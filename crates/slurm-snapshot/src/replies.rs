@@ -1,6 +1,6 @@
-//! The one table of replies: everything that slurmctld and slurmdbd can be asked for is a row of it.
+//! The one table of replies: everything that can be requested from slurmctld and slurmdbd is a row of it.
 //!
-//! Daemon and readers share it. A collector names the rows that it needs, and their [`ReplyOptions`], which go
+//! The daemon and the readers share it. A collector names the rows that it needs, and their [`ReplyOptions`], which go
 //! unchanged into the request line for the reader.
 
 use std::ops::BitOr;
@@ -14,14 +14,14 @@ use crate::jobs::Jobs;
 use crate::lists::{Ahead, Controller, Licenses, Reservations, Visibility};
 use crate::nodes::Nodes;
 
-/// What slurmctld can be asked for. A survey asks in this order: cheap replies first, and the controllers last, because one
-/// that hangs is waited for (MessageTimeout, 10 s).
+/// What can be requested from slurmctld and slurmdbd. A survey requests in this order: cheap replies first, and the
+/// controllers last, because a controller that hangs blocks for MessageTimeout (10 s).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyKind {
     /// `slurm_get_statistics`.
     Statistics,
-    /// `slurm_reset_statistics`: needs an operator of the cluster, and has an empty reply.
+    /// `slurm_reset_statistics`: needs an operator of the cluster; the reply is empty.
     Reset,
     /// `slurm_load_licenses`.
     Licenses,
@@ -41,12 +41,12 @@ pub enum ReplyKind {
     Slurmdbd,
 }
 
-/// What is to be known of a reply before it is asked for.
+/// What must be known about a reply before it is requested.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyRow {
     /// Its request.
     pub kind: ReplyKind,
-    /// In request lines, logs and metric paths.
+    /// The name in request lines, logs and metric paths.
     pub name: &'static str,
     /// Which reader asks.
     pub role: Role,
@@ -54,16 +54,16 @@ pub struct ReplyRow {
     pub cost: Cost,
     /// Whether slurmctld can say that it has not changed.
     pub unchanged: bool,
-    /// Whether it tells what has happened since the reply before. Then other collectors share it only in the rounds of the
-    /// collector that bears its name.
+    /// Whether it reports what has happened since the reply before. Then other collectors share it only in the rounds
+    /// of the collector with its name.
     pub tells_news: bool,
-    /// Who may see it: the words of slurm.conf's PrivateData each of which keeps some of it from all but operators.
+    /// The words of slurm.conf's PrivateData that hide some of it from all users except operators.
     pub private: &'static [&'static str],
-    /// Why slurmrestd is not asked for it.
+    /// Why it is not requested from slurmrestd.
     pub not_over_rest: Option<&'static str>,
 }
 
-/// A reader process and what it is for.
+/// A reader process, by its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The reader that every tick waits for.
@@ -77,9 +77,9 @@ pub enum Role {
 /// What a reply costs slurmctld.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// None of its locks.
+    /// It takes none of slurmctld's locks.
     None,
-    /// Its locks, while it walks all of something.
+    /// It holds slurmctld's locks while it walks a whole list.
     Locks,
 }
 
@@ -142,7 +142,7 @@ pub const REPLIES: [ReplyRow; 10] = [
     },
 ];
 
-/// What most rows have.
+/// The values of most rows.
 const ROW: ReplyRow = ReplyRow {
     kind: ReplyKind::Statistics,
     name: "",
@@ -155,7 +155,7 @@ const ROW: ReplyRow = ReplyRow {
 };
 
 impl ReplyRow {
-    /// Whether slurmctld may keep some of it from who sees no more than this.
+    /// Whether slurmctld may hide some of it from a user with this visibility.
     #[must_use]
     pub fn is_hidden(&self, visibility: &Visibility) -> bool {
         self.private.iter().any(|word| visibility.may_hide(word))
@@ -181,29 +181,29 @@ impl ReplyKind {
     }
 }
 
-/// What replies must hold beyond their totals; a reply takes those that concern it.
+/// What replies must contain beyond their totals; each reply uses the options that concern it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplyOptions {
-    /// Statistics: the RPC tables too.
+    /// Statistics: include the RPC tables.
     pub rpc: bool,
-    /// Jobs by user too, the associations of users, and slurmdbd's RPCs by user; of those users, and of the ones in slurmctld's RPC
-    /// tables, their names.
+    /// Include jobs by user, the associations of users, and slurmdbd's RPCs by user; also the names of these users and
+    /// of those in slurmctld's RPC tables.
     pub users: bool,
-    /// Jobs by account too.
+    /// Include jobs by account.
     pub accounts: bool,
-    /// Jobs by QOS too.
+    /// Include jobs by QOS.
     pub qos: bool,
-    /// Nodes by partition too.
+    /// Include nodes by partition.
     pub partitions: bool,
-    /// Each node by itself too.
+    /// Include each node by itself.
     pub rows: bool,
-    /// Of jobs how many are in each state, and no more: all that slurmrestd is asked for.
+    /// Only how many jobs are in each state: slurmrestd is asked for no more.
     pub states_only: bool,
-    /// For `[slurm] follow`: this host's own slurmctld is asked alone. Controllers: where this host is among them, and whether
-    /// one before it answers.
+    /// For `[slurm] follow`. Statistics: ask only this host's own slurmctld. Controllers: where this host is among
+    /// them, and whether one before it answers.
     pub follow: bool,
-    /// Finished jobs: what their steps are asked for by.
+    /// Finished jobs: include the ids needed to request their steps.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub steps: bool,
 }
@@ -211,7 +211,7 @@ pub struct ReplyOptions {
 impl BitOr for ReplyOptions {
     type Output = Self;
 
-    /// What either of two needs.
+    /// The options that either of two needs.
     fn bitor(self, other: Self) -> Self {
         Self {
             rpc: self.rpc || other.rpc,
@@ -227,11 +227,11 @@ impl BitOr for ReplyOptions {
     }
 }
 
-/// A survey's reply.
+/// The reply to a survey.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Reply {
-    /// Nothing has changed since the moment that the request named: the last reading still holds.
+    /// Nothing has changed since the time in the request, so the last reading is still valid.
     Unchanged,
     /// To [`ReplyKind::Jobs`].
     Jobs(Box<Jobs>),

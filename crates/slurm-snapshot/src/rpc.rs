@@ -5,7 +5,7 @@
 
 use crate::release::Release;
 
-/// The name of message type `id` as `release` has it; `None` where no release is known to have one.
+/// The name of message type `id` in `release`; `None` if it is unknown in every release.
 #[must_use]
 pub fn rpc_name(id: u32, release: Release) -> Option<&'static str> {
     let after = NAMES.partition_point(|&(number, since, _)| (number, since) <= (id, release));
@@ -15,7 +15,7 @@ pub fn rpc_name(id: u32, release: Release) -> Option<&'static str> {
 
 const OLDEST: Release = Release::new(0, 0);
 
-/// (number, first release known to use it so, name), sorted.
+/// (number, first release known to use it for this message, name), sorted.
 #[rustfmt::skip]
 const NAMES: &[(u32, Release, &str)] = &[
     (1001, OLDEST, "REQUEST_NODE_REGISTRATION_STATUS"),

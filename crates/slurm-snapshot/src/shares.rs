@@ -1,10 +1,10 @@
 //! How much of something is allocated, idle or neither: sinfo's A/I/O/T, for nodes, CPUs and GPUs alike.
 //!
-//! `total` is always the sum of the other three, and sums stop at the greatest number instead of wrapping.
+//! `total` is always the sum of the other three, and sums saturate instead of wrapping.
 
 use serde::{Deserialize, Serialize};
 
-/// sinfo's `%F` (nodes) and `%C` (CPUs), and the same of GPUs.
+/// sinfo's `%F` (nodes) and `%C` (CPUs), and the same for GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shares {
@@ -19,8 +19,8 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// `allocated` of `total`, and the rest idle where jobs may have it, else other. More allocated than there is
-    /// raises the total.
+    /// `allocated` of `total`; the rest is idle if jobs may use it, otherwise other. If more is allocated than `total`,
+    /// the total is raised.
     #[must_use]
     pub fn new(allocated: u64, total: u64, usable: bool) -> Self {
         let rest = total.saturating_sub(allocated);
@@ -28,7 +28,7 @@ impl Shares {
         Self { allocated, idle, other, total: total.max(allocated) }
     }
 
-    /// Adds another's shares to these.
+    /// Adds other shares to these.
     pub fn add(&mut self, more: Self) {
         self.allocated = self.allocated.saturating_add(more.allocated);
         self.idle = self.idle.saturating_add(more.idle);

@@ -1,7 +1,7 @@
 //! The scheduler's statistics: `stats_info_response_msg_t` of every release as one plain type.
 //!
-//! Names are slurm.h's. Times are µs where they are durations and Unix seconds where they are moments; a moment
-//! that never was (0 in the reply) is `None`, and so is what a reader of slurmrestd cannot know.
+//! Names are slurm.h's. Times are µs where they are durations and Unix seconds where they are moments; a moment that
+//! never was (0 in the reply) is `None`, and so is anything that a reader of slurmrestd cannot know.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ pub struct Statistics {
     pub schedule_cycle_depth: Option<u32>,
     /// Jobs pending at the last main scheduling cycle.
     pub schedule_queue_len: u32,
-    /// Main cycles by the reason they ended for ([`crate::MAIN_EXITS`]); from 23.11.
+    /// Main cycles by the reason why they ended ([`crate::MAIN_EXITS`]); from 23.11.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_exit: Option<Vec<u32>>,
 
@@ -82,13 +82,13 @@ pub struct Statistics {
     /// Jobs looked at in the last backfill cycle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_last_depth: Option<u32>,
-    /// Of those, the ones tried to start.
+    /// How many of those it tried to start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_last_depth_try: Option<u32>,
-    /// Sum of the jobs looked at.
+    /// Sum of the jobs looked at over the backfill cycles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_depth_sum: Option<u32>,
-    /// Sum of the jobs tried to start.
+    /// Sum of the jobs that it tried to start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_depth_try_sum: Option<u32>,
     /// Jobs pending at the last backfill cycle.
@@ -106,7 +106,7 @@ pub struct Statistics {
     pub bf_when_last_cycle: Option<i64>,
     /// Whether a backfill cycle is running: 0 or 1.
     pub bf_active: u32,
-    /// Backfill cycles by the reason they ended for ([`crate::BACKFILL_EXITS`]); from 23.11.
+    /// Backfill cycles by the reason why they ended ([`crate::BACKFILL_EXITS`]); from 23.11.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bf_exit: Option<Vec<u32>>,
 
@@ -116,38 +116,38 @@ pub struct Statistics {
     /// Whether slurmctld queues RPCs by type (`SlurmctldParameters=enable_rpc_queue`); from 24.05.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc_queue_enabled: Option<bool>,
-    /// Means since the last reset, where the sums that they are made of are not known.
+    /// Means since the last reset, if the sums behind them are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub means: Option<Means>,
-    /// The RPC tables, where they were asked for.
+    /// The RPC tables, if they were requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rpc: Option<RpcTables>,
 }
 
-/// Quotients that slurmrestd makes of sums which it does not tell, truncated as sdiag truncates them: of sums that are
-/// known there is none here. It writes 0 where nothing was counted, and that is no mean.
+/// Quotients of sums that slurmrestd does not report, truncated as sdiag truncates them. There is none if the sum is
+/// known. slurmrestd writes 0 if nothing was counted; that is not used as a mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Means {
-    /// Of the main scheduling cycles, µs.
+    /// Mean length of a main scheduling cycle, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule_cycle: Option<u64>,
-    /// Of the jobs looked at in a main scheduling cycle.
+    /// Jobs looked at in a main scheduling cycle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule_depth: Option<u64>,
-    /// Of the backfill cycles, µs.
+    /// Mean length of a backfill cycle, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_cycle: Option<u64>,
-    /// Of the jobs looked at in a backfill cycle.
+    /// Jobs looked at in a backfill cycle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_depth: Option<u64>,
-    /// Of the jobs tried to start.
+    /// Jobs that a backfill cycle tried to start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_depth_try: Option<u64>,
-    /// Of the jobs pending at a backfill cycle.
+    /// Jobs pending at a backfill cycle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_queue_len: Option<u64>,
-    /// Of the time slots in its table.
+    /// Time slots in a backfill cycle's table.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bf_table_size: Option<u64>,
 }
@@ -160,7 +160,7 @@ pub struct RpcTables {
     pub types: Vec<RpcType>,
     /// By user, at most 200, in slurmctld's order.
     pub users: Vec<RpcUser>,
-    /// Messages to nodes that wait for an agent, by message type; `None` where slurmrestd does not tell them.
+    /// Messages to nodes that wait for an agent, by message type; `None` if slurmrestd does not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Vec<PendingRpc>>,
     /// The first of those messages, each with its nodes.
@@ -177,7 +177,7 @@ pub struct RpcType {
     pub count: u32,
     /// Time spent on them, µs.
     pub time: u64,
-    /// What the RPC queue did with them: from 24.05 and only where it is enabled.
+    /// What the RPC queue did with them: from 24.05, and only if it is enabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<RpcQueue>,
 }
@@ -202,10 +202,10 @@ pub struct RpcQueue {
 pub struct RpcUser {
     /// User id.
     pub id: u32,
-    /// User name, where names were asked for and the reader's host knows one.
+    /// User name, if names were requested and the reader's host knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Whether the name is still being looked up; no name otherwise means that there is none.
+    /// Whether the name is still being looked up. If not, a missing name means that there is none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub looking_up: bool,
     /// RPCs served.
@@ -218,7 +218,7 @@ pub struct RpcUser {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PendingRpc {
-    /// Message type ([`crate::rpc_name`]); slurmctld keeps it as a `u32` here.
+    /// Message type ([`crate::rpc_name`]); slurmctld stores it as a `u32` here.
     pub id: u32,
     /// Messages that wait.
     pub count: u32,
@@ -230,6 +230,6 @@ pub struct PendingRpc {
 pub struct DumpedRpcs {
     /// Message type ([`crate::rpc_name`]).
     pub id: u32,
-    /// Host list expression; empty where slurmctld gave none.
+    /// Host list expression; empty if slurmctld gave none.
     pub hostlist: String,
 }

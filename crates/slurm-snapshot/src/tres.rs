@@ -4,12 +4,12 @@
 //! Pure. Any text gives MiB or [`Unparsed`], which the caller counts. slurmctld counts memory in MiB and prints it in
 //! the largest unit in which it is a multiple of one half.
 
-use crate::gres::Unparsed;
+use crate::gres::{Unparsed, digits};
 
-/// The memory in a text, MiB; `None` where it names none.
+/// The memory in a text, MiB; `None` if it names none.
 ///
 /// # Errors
-/// The text names memory, and what follows is no amount.
+/// The text names memory, but what follows is not an amount.
 pub fn memory(text: &[u8]) -> Result<Option<u64>, Unparsed> {
     let amount = text.split(|&byte| byte == b',').find_map(|element| element.strip_prefix(b"mem="));
     amount.map(|amount| mebibytes(amount).ok_or(Unparsed)).transpose()
@@ -18,7 +18,7 @@ pub fn memory(text: &[u8]) -> Result<Option<u64>, Unparsed> {
 /// `0`, `2000M`, `2.50G`.
 fn mebibytes(amount: &[u8]) -> Option<u64> {
     let (number, power) = match amount {
-        // Nothing has no unit, and neither has what is still in Slurm's own, MiB.
+        // Zero has no unit, and neither has an amount in Slurm's own unit, MiB.
         [.., b'0'..=b'9'] => (amount, 0),
         [number @ .., unit] => (number, u32::try_from(b"MGTP".iter().position(|known| known == unit)?).ok()?),
         [] => return None,
@@ -27,7 +27,7 @@ fn mebibytes(amount: &[u8]) -> Option<u64> {
     let (whole, hundredths) = (digits(parts.next()?)?, parts.next());
     let hundredths = match hundredths {
         None => 0,
-        Some(digits @ [_, _]) => self::digits(digits)?,
+        Some(two @ [_, _]) => digits(two)?,
         Some(_) => return None,
     };
     let unit = 1024_u64.checked_pow(power)?;
@@ -35,17 +35,7 @@ fn mebibytes(amount: &[u8]) -> Option<u64> {
     whole.checked_mul(unit)?.checked_add(part)
 }
 
-fn digits(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
-        return None;
-    }
-    text.iter().try_fold(0_u64, |number, digit| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        number.checked_mul(10)?.checked_add(digit)
-    })
-}
-
-/// Usage, which is a float because it decays, as Slurm prints it: without its fraction.
+/// Usage, which is a float because it decays, without its fraction, as Slurm prints it.
 #[must_use]
 #[expect(
     clippy::cast_possible_truncation,

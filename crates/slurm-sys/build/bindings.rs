@@ -1,7 +1,7 @@
 //! Runs bindgen over wrapper.h with an allow-list: what slurm-reader calls, and nothing else.
 //!
-//! bindgen sees Slurm's headers through a link of its own, so that a whole `/usr/include` of another release's
-//! chroot never mixes two libcs.
+//! bindgen sees only Slurm's headers, through a symbolic link: if it saw the whole `/usr/include` of another release's
+//! chroot, two libcs would mix.
 
 use std::fs;
 use std::panic;
@@ -68,11 +68,11 @@ const TYPES: &[&str] = &[
 ];
 const CONSTANTS: &[&str] = &["SLURM_SUCCESS", "STAT_COMMAND_GET", "STAT_COMMAND_RESET"];
 
-/// What the headers call a thing, where their release does not say it.
+/// What the headers call a thing whose name does not follow from their release.
 pub(crate) struct HeaderNames {
     /// The function that frees a `slurm_conf_t`: `slurm_free_ctl_conf` up to 24.11, `slurm_free_conf` in 26.05.
     pub(crate) conf_free: &'static str,
-    /// Whether what a node has allocated is behind `slurm_get_select_nodeinfo`, as up to 24.11, or in members of
+    /// Whether a node's allocation is read by `slurm_get_select_nodeinfo`, as up to 24.11, or from members of
     /// `node_info_t`, as in 26.05.
     pub(crate) select_nodeinfo: bool,
 }
@@ -126,7 +126,7 @@ fn link_headers(include: &Path, only_slurm: &Path) -> std::io::Result<()> {
     std::os::unix::fs::symlink(fs::canonicalize(include.join("slurm"))?, link)
 }
 
-/// bindgen panics where there is no libclang: asks first, and says what to install.
+/// Checks for libclang first, and says what to install, because bindgen panics without it.
 fn load_libclang() -> Result<(), String> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

@@ -1,8 +1,8 @@
 //! Makes the bindings: finds libslurm, runs bindgen over its headers, publishes their release.
 //!
-//! To dependents go `DEP_SLURM_RELEASE` (`22.05`), `DEP_SLURM_CFGS` (the `slurm_ge_*` that hold for it) and
-//! `DEP_SLURM_ALL_CFGS` (all there are), both comma-separated. Nothing is guessed quietly: what is missing is an
-//! error that names the package to install. No rpath is set.
+//! Dependents get `DEP_SLURM_RELEASE` (`22.05`), `DEP_SLURM_CFGS` (the `slurm_ge_*` that are true for it) and
+//! `DEP_SLURM_ALL_CFGS` (all that exist), the last two comma-separated. Nothing is guessed silently: if something is
+//! missing, the error names the package to install. No rpath is set.
 
 mod bindings;
 mod find;

@@ -12,7 +12,7 @@ const PREFIXES: [&str; 5] = ["/usr", "/usr/local", "/opt/slurm", "/opt/slurm/cur
 pub(crate) struct SlurmFiles {
     /// The folder that contains `slurm/slurm.h`.
     pub(crate) include: PathBuf,
-    /// The folder that contains `libslurm.so`; unknown where only headers were given, for `cargo check`.
+    /// The folder that contains `libslurm.so`; `None` if only headers were given, for `cargo check`.
     pub(crate) lib: Option<PathBuf>,
 }
 
@@ -22,7 +22,7 @@ impl SlurmFiles {
         let given_include = variable("SLURM_INCLUDE_DIR");
         let given_lib = variable("SLURM_LIB_DIR");
         let (includes, libs) = if given_include.is_some() || given_lib.is_some() {
-            // pkg-config may know another Slurm: headers and library of two releases must not meet.
+            // pkg-config may know another Slurm, and headers and library of two releases must not be mixed.
             (Vec::new(), Vec::new())
         } else {
             let package = pkg_config::Config::new().cargo_metadata(false).probe("slurm");
@@ -53,7 +53,7 @@ impl SlurmFiles {
     }
 }
 
-/// The first folder that has what is looked for, or else all that were looked at.
+/// The first folder that contains the file, or else all folders that were searched.
 fn search(
     given: Option<&Path>,
     package: Vec<PathBuf>,

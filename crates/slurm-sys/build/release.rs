@@ -5,7 +5,7 @@
 use std::fmt;
 use std::path::Path;
 
-/// (first release, cfg that holds from it on). slurm-reader's conversions are written against these.
+/// (first release, cfg that is true from then on). slurm-reader's conversions use these cfgs.
 const CHANGES: &[(HeaderRelease, &str)] = &[
     (HeaderRelease { year: 22, month: 5 }, "slurm_ge_2205"), // a node's cpus_efctv
     (HeaderRelease { year: 23, month: 11 }, "slurm_ge_2311"), // schedule_exit, bf_exit
@@ -54,7 +54,7 @@ impl HeaderRelease {
         self > NEWEST
     }
 
-    /// The cfgs that hold for this release.
+    /// The cfgs that are true for this release.
     pub(crate) fn cfgs(self) -> Vec<&'static str> {
         CHANGES.iter().filter(|(since, _)| *since <= self).map(|(_, cfg)| *cfg).collect()
     }

@@ -21,5 +21,5 @@ mod bindings {
 // What the build script allows, and the types in it.
 pub use bindings::*;
 
-// RELEASE, and `slurm_free_conf` under whatever name this release has for it.
+// RELEASE, and `slurm_free_conf` under the name that this release has for it.
 include!(concat!(env!("OUT_DIR"), "/release.rs"));

@@ -12,12 +12,12 @@ use slurm_snapshot::{Answer, Association, Associations, Reading, Reply, SharesRa
 
 use super::answers;
 
-/// slurmdbd does not know this user.
+/// A user whom slurmdbd does not know.
 const NOBODY: u32 = 65534;
 
 const REQUEST: &str = r#"{"associations":{"id":1,"options":{"users":true}}}"#;
 
-/// What sshare prints of the shares of each association.
+/// What sshare prints about the shares of each association.
 const SHARES: [&str; 10] = [
     "Account",
     "User",
@@ -31,7 +31,7 @@ const SHARES: [&str; 10] = [
     "LevelFS",
 ];
 
-/// And sacctmgr of their limits, and of those of a QOS.
+/// What sacctmgr prints about their limits, and about those of a QOS.
 const LIMITS: [&str; 9] = [
     "GrpJobs",
     "GrpSubmit",
@@ -49,7 +49,7 @@ const OF_QOS: [&str; 6] = ["MaxJobsPU", "MaxJobsPA", "MaxSubmitPU", "MaxSubmitPA
 
 type Row = BTreeMap<&'static str, String>;
 
-/// Rows of what a command prints with `|` between its columns.
+/// The rows of a command's output, which has `|` between its columns.
 fn rows(text: &str, columns: &[&'static str]) -> Vec<Row> {
     let row = |line: &str| {
         columns.iter().copied().zip(line.split('|').map(|cell| cell.trim().to_owned())).collect::<Row>()
@@ -86,7 +86,7 @@ fn of(reading: &Reading) -> Result<&Associations> {
 #[test]
 fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
     let folder = Folder::new().unwrap();
-    // Usage is counted once a calculation, a minute at the soonest.
+    // Usage is counted once per calculation, which is at most once a minute.
     let accounting = Accounting::start_with(&folder, "PriorityCalcPeriod=1", "").unwrap();
     let slurm = &accounting.slurm;
     let manage = |args: &[&str]| slurm.run("sacctmgr", &[&["-i"], args].concat()).map(drop);
@@ -113,7 +113,7 @@ fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
         "maxwall=60",
     ];
     manage(&[&["modify", "qos", QOS, "set"][..], &set].concat()).unwrap();
-    // slurmctld learns which limits an account takes over from its parent when the account is added.
+    // slurmctld learns which limits an account inherits from its parent only when the account is added.
     manage(&["add", "account", "optics", "parent=physics", "fairshare=7"]).unwrap();
     manage(&["add", "account", "lent", "fairshare=parent"]).unwrap();
     let me = slurm.run("id", &["-un"]).unwrap();
@@ -154,7 +154,7 @@ fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
         let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
         writeln!(conf, "PrivateData=usage").unwrap();
         slurm.run("scontrol", &["reconfigure"]).unwrap();
-        // The one has associations, and the other is unknown to slurmdbd, so that slurmctld sends nothing at all.
+        // The first user has associations. The second is unknown to slurmdbd, so slurmctld sends nothing at all.
         for user in [USERS[0].1, NOBODY] {
             let seen = reading(&folder, slurm, Some(user)).unwrap();
             assert_eq!(of(&seen).unwrap().records, 0, "a part is not asked for");
@@ -165,7 +165,7 @@ fn shares_and_limits_are_those_of_sshare_and_sacctmgr() {
     }
 }
 
-/// An answer that came while `look` saw the same before and after it.
+/// An answer that came while `look` returned the same before and after it.
 fn wait_still<T: PartialEq, A>(look: &impl Fn() -> Result<T>, ask: impl Fn() -> Result<A>) -> Result<(T, A)> {
     for _ in 0..50 {
         let (before, answer) = (look()?, ask()?);
@@ -193,7 +193,7 @@ fn compare_shares(shown: &[Row], all: &Associations) {
             SharesRaw::Shares(shares) => shares.to_string(),
         };
         assert_eq!(row["RawShares"], raw, "{row:?}");
-        // Truncated there.
+        // sshare truncates it.
         assert_eq!(row["RawUsage"], format!("{}", seen.usage_raw.trunc()), "{row:?}");
         let is_root = seen.account == "root" && seen.user.is_none();
         for (column, figure) in [
@@ -204,7 +204,7 @@ fn compare_shares(shown: &[Row], all: &Associations) {
             ("LevelFS", seen.level_fs),
         ] {
             let printed = Some(row[column].as_str()).filter(|text| !["", "inf"].contains(text));
-            // Of root there is none, and sshare prints 0.
+            // The root association has none, and sshare prints 0.
             let printed = printed.filter(|_| !(is_root && column == "NormShares"));
             assert_eq!(
                 figure.map(|figure| format!("{figure:.6}")).as_deref(),
@@ -218,7 +218,7 @@ fn compare_shares(shown: &[Row], all: &Associations) {
     assert!(factors >= 4 && levels >= 2, "{shown:#?}");
 }
 
-/// `stats --fairshare` is what sshare prints.
+/// `stats --fairshare` prints what sshare prints.
 fn printed(folder: &Folder, slurm: &Slurm, shown: &[Row]) {
     let conf = slurm.conf().display().to_string();
     let args = ["stats", "--fairshare", "--slurm-conf", &conf];
@@ -229,7 +229,7 @@ fn printed(folder: &Folder, slurm: &Slurm, shown: &[Row]) {
     assert_eq!(words(lines.next().unwrap()), SHARES);
     assert_eq!(lines.clone().count(), shown.len());
     for (line, row) in lines.zip(shown) {
-        // Usage may have been counted again since.
+        // Usage may have been counted again since then.
         let steady = ["Account", "User", "Partition", "RawShares"].map(|column| row[column].clone());
         let expected: Vec<String> = steady.into_iter().filter(|text| !text.is_empty()).collect();
         assert_eq!(words(line).get(..expected.len()), Some(&*expected), "{line}");
@@ -272,7 +272,7 @@ fn compare_limits(slurm: &Slurm, all: &Associations) -> Result<()> {
     Ok(())
 }
 
-/// Gives how many are set.
+/// Compares the common limits, and returns how many are set.
 fn compare_common(row: &Row, limits: &UseAndLimits) -> usize {
     assert_eq!(number(&row["GrpJobs"]), limits.grp_jobs, "{row:?}");
     assert_eq!(number(&row["GrpSubmit"]), limits.grp_submit_jobs, "{row:?}");
@@ -297,7 +297,7 @@ fn number(text: &str) -> Option<u32> {
     text.parse().ok()
 }
 
-/// Of `1-02:03:00`.
+/// The minutes in `1-02:03:00`.
 fn minutes(text: &str) -> Option<u32> {
     let (days, time) = text.split_once('-').unwrap_or(("0", text));
     let mut parts = time.split(':').map(|part| part.parse::<u32>().ok());
@@ -305,7 +305,7 @@ fn minutes(text: &str) -> Option<u32> {
     Some(days.parse::<u32>().ok()? * 1440 + hours * 60 + minutes)
 }
 
-/// `cpu=3,mem=1500M,gres/gpu=2`.
+/// The counts in `cpu=3,mem=1500M,gres/gpu=2`.
 fn tres(text: &str) -> BTreeMap<String, u64> {
     let part = |part: &str| {
         let (name, amount) = part.rsplit_once('=')?;
@@ -315,7 +315,7 @@ fn tres(text: &str) -> BTreeMap<String, u64> {
     text.split(',').filter_map(part).collect()
 }
 
-/// What `scontrol show assoc_mgr` has in parentheses behind each limit.
+/// Compares the use that `scontrol show assoc_mgr` prints in parentheses after each limit.
 fn compare_use(state: &str, all: &Associations) -> Result<()> {
     let value = |line: &str, key: &str| super::oracle::value(line, key).map(str::to_owned);
     let used = |text: &str| -> Option<u64> { text.split_once('(')?.1.trim_end_matches(')').parse().ok() };
@@ -354,7 +354,7 @@ fn compare_use(state: &str, all: &Associations) -> Result<()> {
     Ok(())
 }
 
-/// It may have no list of them at all, and slurmctld 24.05 hung up when it was asked for one.
+/// It may have no list of associations at all, and slurmctld 24.05 crashed when it was asked for one.
 #[test]
 fn a_slurmctld_without_slurmdbd_lives() {
     let folder = Folder::new().unwrap();

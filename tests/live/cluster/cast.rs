@@ -13,7 +13,7 @@ use sandbox::{Folder, Process, Slurm, free_port, wait};
 /// How many nodes with a slurmd there are: c1 to c21.
 const NODES: usize = 21;
 
-/// So many records of nodes slurmctld of 22.05 and later has, for those that are made while it runs.
+/// From 22.05 on slurmctld has this many node records, including room for nodes that are created while it runs.
 pub(crate) const MAX_NODE_COUNT: u64 = 40;
 
 /// The cluster. Dropping it ends everything.
@@ -21,10 +21,10 @@ pub(crate) struct Cast {
     /// slurmctld, munged, and how to run Slurm's commands.
     pub(crate) slurm: Slurm,
     release: String,
-    /// That of c1 first.
+    /// The one of c1 is the first.
     slurmds: Vec<Process>,
     _odd: Process,
-    /// Where it is. Last, so that it is dropped last.
+    /// The folder of all of it. It is the last field, so that it is dropped last.
     pub(crate) folder: Folder,
 }
 
@@ -50,7 +50,7 @@ impl Cast {
         Ok(cast)
     }
 
-    /// Fills the queue, and puts the nodes into their states.
+    /// Fills the queue and puts the nodes into their states.
     pub(crate) fn play(&mut self) -> Result<()> {
         self.reserve_nodes()?;
         let completing = self.start_jobs()?;
@@ -73,7 +73,7 @@ impl Cast {
         self.control(&[&later[..], &["user=root", "nodes=cl1"]].concat())
     }
 
-    /// Gives the one that is to end slowly, on a node of its own.
+    /// Starts the jobs. Returns the job that will end slowly, on a node of its own.
     fn start_jobs(&self) -> Result<String> {
         self.submit("g2", "-p gpu -w c1 -n2 --gres=gpu:a100:2")?;
         self.submit("g1", "-p gpu -w c1 -n1 --gpus=1")?;
@@ -84,10 +84,10 @@ impl Cast {
         self.submit("g0", "-p cloud -w cl3 -n3")?;
         let completing = self.submit("g0", "-p gpu -w c2")?;
         self.started(9)?;
-        // Its waiting tasks have backfill keep the node for them: whoever comes later waits.
+        // For its waiting tasks backfill keeps the node reserved, so jobs that come later wait.
         self.submit("g0", "-p debug -w c10 --array=1-20%3")?;
         self.started(12)?;
-        // Backfill reserves c13 for the job that needs both.
+        // Backfill reserves c13 for the job that needs both nodes.
         self.submit("g0", "-p plan -w c12 -n8 -t 60")?;
         self.submit("g0", "-p low -n8")?;
         self.started(14)?;
@@ -111,13 +111,13 @@ impl Cast {
         self.control(&["hold", &stopped])?;
         self.submit("g0", "-p high -n8 -t 60 --deadline=now+3605")?;
         self.submit("g0", "-p faulty")?;
-        // Its reservation ends before it may begin.
+        // Its reservation ends before the job can start.
         let user = format!("user={}", rustix::process::getuid().as_raw());
         let short = ["create", "reservation", "reservationname=gone", "starttime=now", "endtime=now+5"];
         self.control(&[&short[..], &[&user, "nodes=cl7"]].concat())?;
         self.submit("g0", "-p cloud --reservation=gone --begin=now+1hour")?;
         if !self.knows("21.08") {
-            // It stays for as long as somebody waits for it.
+            // The reservation exists as long as a job waits for it.
             self.control(&["delete", "reservationname=gone"])?;
         }
         for cpus in 1..=24 {
@@ -145,18 +145,18 @@ impl Cast {
         }
         others.push(self.submit("g0", "-p failing -n8")?);
         if self.knows("21.08") {
-            // Root may not have a burst buffer.
+            // Root cannot have a burst buffer.
             let somebody = if rustix::process::getuid().is_root() { "--uid=65534 --gid=65534" } else { "" };
             self.submit_script("g0", &format!("-p debug -w c9 {somebody}"), "#BB_LUA\ntrue")?;
         }
         self.run(&others)?;
-        // A moment that has passed when slurmctld sees it is refused.
+        // slurmctld refuses a time that has already passed when it sees it.
         self.control(&["update", &format!("jobid={late}"), "endtime=now+2"])?;
         self.slurm.run("scancel", &["--signal=STOP", &stopped])?;
         self.control(&["requeuehold", "State=SpecialExit", &special])?;
         self.control(&["requeue", &again])?;
         self.control(&["suspend", &frozen])?;
-        // The epilog of this one waits until its file is gone.
+        // Its epilog waits until this file is gone.
         fs::write(self.folder.path().join(format!("hold-{completing}")), "")?;
         self.slurm.run("scancel", &[completing]).map(drop)
     }
@@ -173,7 +173,7 @@ impl Cast {
         self.control(&["update", &nodes, &state, "reason=for the test"])
     }
 
-    /// States between on and off, of nodes with and without a job.
+    /// Puts nodes with and without a job into the states between on and off.
     fn change_power(&self) -> Result<()> {
         let mut changes = vec![("cl4", "power_up"), ("cl5", "power_down"), ("c14", "power_down")];
         if self.knows("21.08") {
@@ -194,7 +194,7 @@ impl Cast {
         Ok(())
     }
 
-    /// c18 does not answer, so that a signal stays under way to its job; c19 is gone, which a signal tells.
+    /// c18 does not answer, so a signal to its job stays pending; c19 is gone, and a signal to it finds that out.
     fn leave_nodes(&mut self) -> Result<()> {
         let [.., c18, c19, _, _] = &mut self.slurmds[..] else { bail!("too few nodes") };
         c18.freeze()?;
@@ -206,12 +206,12 @@ impl Cast {
         Ok(())
     }
 
-    /// Whether this Slurm is as new as that release.
+    /// Whether this Slurm is at least as new as that release.
     pub(crate) fn knows(&self, release: &str) -> bool {
         self.release.as_str() >= release
     }
 
-    /// Waits until so many jobs run.
+    /// Waits until this many jobs run.
     fn started(&self, count: usize) -> Result<()> {
         self.until_running(&format!("{count} jobs that run"), |running| running.len() >= count)
     }
@@ -240,7 +240,7 @@ impl Cast {
     fn submit_script(&self, name: &str, args: &str, script: &str) -> Result<String> {
         let name = format!("--job-name={name}");
         let args: Vec<&str> = args.split_whitespace().collect();
-        // Each component of a het job has a name of its own.
+        // Each component of a het job has its own name.
         let parts: Vec<&[&str]> = args.split(|arg| *arg == ":").collect();
         let named: Vec<Vec<&str>> = parts.iter().map(|part| [&[name.as_str()], *part].concat()).collect();
         let all = [named.join(&":"), vec!["--wrap", script]].concat();
@@ -254,7 +254,7 @@ impl Cast {
 
 /// Changes the sandbox's slurm.conf, and writes the files next to it.
 ///
-/// At the port `mute` listens nobody: that node never tells its state.
+/// Nobody listens on the port `mute`: that node never reports its state.
 fn configure(folder: &Path, conf: &Path, ports: &[u16], mute: u16, release: &str) -> Result<()> {
     let path = folder.display();
     let kept = fs::read_to_string(conf)?;
@@ -303,7 +303,7 @@ PartitionName=silent Nodes=mute State=UP
     );
     for (node, port) in (0..).zip(ports) {
         let gres = match node {
-            // More than it has, of one type.
+            // More GPUs than the node has, of one type.
             0 => "Gres=gpu:a100:1,gpu:v100:1",
             1..=4 => "Gres=gpu:a100:4",
             9 => "Gres=gpu:3",
@@ -349,7 +349,7 @@ PartitionName=silent Nodes=mute State=UP
     Ok(())
 }
 
-/// A burst buffer that is emptied for as long as the sandbox is there.
+/// A burst buffer whose stage-out lasts as long as the sandbox.
 fn burst_buffer(folder: &Path) -> String {
     let calls = "job_process pools job_teardown setup data_in test_data_in real_size paths pre_run post_run \
                  test_data_out get_status";

@@ -11,7 +11,7 @@ use super::oracle;
 
 const SOON: Duration = Duration::from_secs(15);
 
-/// Seconds over which slurmctld's own table is watched; surveys come every two.
+/// For how many seconds slurmctld's own table is watched; there is a survey every two seconds.
 const WATCHED: u64 = 10;
 
 /// Compares what a daemon with every collector publishes with Slurm's own commands, on a cluster that does not change.
@@ -74,7 +74,7 @@ fn expected(cast: &Cast) -> Result<BTreeMap<String, f64>> {
     Ok(expected)
 }
 
-/// What is not the collector's business is not asked: neither per job nor per node, and each reply once a survey.
+/// Nothing else is requested: nothing per job or per node, and each reply once per survey.
 fn rpcs(cast: &Cast) -> Result<()> {
     const ALLOWED: [&str; 9] = [
         "REQUEST_STATS_INFO",
@@ -85,7 +85,7 @@ fn rpcs(cast: &Cast) -> Result<()> {
         "REQUEST_RESERVATION_INFO",
         "REQUEST_ASSOC_MGR_INFO",
         "REQUEST_PING",
-        // Once a survey: what PrivateData keeps from whom.
+        // Once per survey: what PrivateData hides.
         "REQUEST_BUILD_INFO",
     ];
     let counts = || -> Result<BTreeMap<String, u64>> {
@@ -104,7 +104,7 @@ fn rpcs(cast: &Cast) -> Result<()> {
     }
     for name in after.keys() {
         let grown = grown(name);
-        // slurmd's own come when they like.
+        // slurmd's own RPCs come at any time.
         let own =
             ["MESSAGE_NODE_REGISTRATION_STATUS", "MESSAGE_EPILOG_COMPLETE", "REQUEST_COMPLETE_BATCH_SCRIPT"];
         if grown == 0 || own.contains(&name.as_str()) {

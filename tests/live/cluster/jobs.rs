@@ -1,4 +1,4 @@
-//! Jobs against squeue.
+//! Jobs compared with squeue.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use super::cast::Cast;
 use super::oracle::{self, Row, by, pending, tally};
 use super::{between, reply};
 
-/// The states that these jobs have, at least.
+/// The states that must occur among these jobs.
 ///
-/// Of the others out of memory needs a cgroup, boot_fail and reconfig_fail a plugin for node features, and revoked a
-/// federation; resizing is over before anybody can look, and a job that is requeued completes until it is pending.
+/// Of the others, out_of_memory needs a cgroup, boot_fail and reconfig_fail need a plugin for node features, and
+/// revoked needs a federation. Resizing is over before anybody can look, and a requeued job is completing until it is
+/// pending.
 const STATES: [&str; 16] = [
     "PENDING",
     "RUNNING",
@@ -34,7 +35,7 @@ const STATES: [&str; 16] = [
     "RESV_DEL_HOLD",
 ];
 
-/// The reasons why they wait, at least.
+/// The reasons for waiting that must occur among these jobs.
 const REASONS: [&str; 10] = [
     "Dependency",
     "JobHeldUser",
@@ -48,10 +49,10 @@ const REASONS: [&str; 10] = [
     "ReservationDeleted",
 ];
 
-/// slurmctld looks after time limits every half a minute.
+/// slurmctld checks time limits every half minute.
 const PATIENCE: Duration = wait::LIMIT.saturating_mul(2);
 
-/// Compares everything, once every state is there.
+/// Compares everything, once every state occurs.
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
     let seen = |column| {
         let jobs = oracle::jobs(&cast.slurm).unwrap_or_default();
@@ -63,7 +64,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
             wanted.iter().filter(|word| !seen.iter().any(|seen| reason(seen) == **word)).collect();
         format!("{missing:?}")
     };
-    // 20.11 has no burst buffer that a sandbox can have.
+    // In a sandbox, 20.11 has no burst buffer.
     let stage_out = cast.knows("21.08").then_some("STAGE_OUT");
     let states: Vec<&str> = STATES.into_iter().chain(stage_out).collect();
     wait::until("jobs in every state", PATIENCE, || missing("state", &states) == "[]")
@@ -97,7 +98,7 @@ fn counts(rows: &[Row], jobs: &Jobs) {
     let waits = |job: &&Row| pending(job);
     let none = |text: &str| if text == "(null)" { String::new() } else { text.to_owned() };
     assert_eq!(jobs.states, by(rows, state), "by state");
-    // Some ask for memory by node or by CPU, the others have DefMemPerCPU, 10.
+    // Some request memory per node or per CPU; the others have DefMemPerCPU, 10.
     let default = |state| 10 * jobs.states[state].cpus;
     for state in ["pending", "running"] {
         assert!(jobs.states[state].memory > default(state), "{state}: {:?}", jobs.states);
@@ -155,7 +156,7 @@ fn waits(rows: &[Row], jobs: &Jobs) {
         assert_eq!(partition.waiting.eligible, of(Some(name), "eligibletime"), "{name}");
     }
 
-    // The nodes of those that are configuring are being booted: their start comes when they are up.
+    // The nodes of configuring jobs are booting, so these jobs start when their nodes are up.
     let is_booting = |job: &&Row| job["state"] == "CONFIGURING";
     let started = rows.iter().filter(|job| !pending(job) && !is_booting(job) && !job["nodelist"].is_empty());
     let mut waits: Vec<i64> = started
@@ -174,7 +175,7 @@ fn waits(rows: &[Row], jobs: &Jobs) {
 }
 
 fn moments(mut since: Vec<i64>) -> Option<Moments> {
-    // The longest wait last.
+    // The longest wait comes last.
     since.sort_unstable_by_key(|since| std::cmp::Reverse(*since));
     let rank = |tenths: usize| since[(since.len() * tenths).div_ceil(10) - 1];
     if since.is_empty() {
@@ -183,7 +184,7 @@ fn moments(mut since: Vec<i64>) -> Option<Moments> {
     Some(Moments { jobs: u64::try_from(since.len()).unwrap(), p50: rank(5), p90: rank(9), max: rank(10) })
 }
 
-/// Where slurmctld knows more, squeue shows a sentence in place of the reason.
+/// If slurmctld knows more, squeue shows a sentence instead of the reason.
 fn reason(text: &str) -> String {
     if text.starts_with("Nodes required for job") {
         return "Resources".to_owned();

@@ -1,4 +1,5 @@
-//! Nodes and partitions against sinfo and scontrol; licences, reservations and controllers against scontrol.
+//! Nodes and partitions compared with sinfo and scontrol; licences, reservations and controllers compared with
+//! scontrol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -13,7 +14,7 @@ use super::cast::{Cast, MAX_NODE_COUNT};
 use super::oracle::{self, Row, shares, value};
 use super::{answers, between, reply};
 
-/// The states that these nodes have, at least, and since which release there is such a state.
+/// The states that must occur among these nodes, and the first release that has each of them.
 const STATES: [(&str, &str); 15] = [
     ("20.11", "allocated"),
     ("20.11", "completing"),
@@ -32,8 +33,8 @@ const STATES: [(&str, &str); 15] = [
     ("21.08", "planned"),
 ];
 
-/// And their flags. Of the others power_up, undrain and reboot_cancel are over before anybody can look, and for
-/// dynamic_future slurmd must have the hardware that it says.
+/// Their flags. Of the others, power_up, undrain and reboot_cancel are over before anybody can look, and for
+/// dynamic_future slurmd must have the hardware that it reports.
 const FLAGS: [(&str, &str); 17] = [
     ("20.11", "cloud"),
     ("20.11", "completing"),
@@ -54,7 +55,7 @@ const FLAGS: [(&str, &str); 17] = [
     ("24.11", "blocked"),
 ];
 
-/// Compares everything, once every state is there.
+/// Compares everything, once every state occurs.
 pub(crate) fn compare(cast: &Cast) -> Result<()> {
     let look = || Ok((oracle::nodes(&cast.slurm)?, oracle::node_states(cast)?));
     wait::until("nodes in every state", wait::LIMIT, || {
@@ -83,7 +84,7 @@ pub(crate) fn compare(cast: &Cast) -> Result<()> {
 }
 
 fn totals(rows: &[Row], nodes: &Nodes) {
-    // A node has a row for each partition, and counts once.
+    // A node has a row for each of its partitions, but counts once.
     let once: BTreeMap<&str, &Row> = rows.iter().map(|row| (row["nodelist"].as_str(), row)).collect();
     let used: Vec<_> = rows.iter().map(|row| &row["gresused"]).collect();
     assert_eq!(nodes.total, sum(once.values().copied()), "{used:?}");
@@ -162,7 +163,7 @@ fn partitions(cast: &Cast, rows: &[Row], nodes: &Nodes) -> Result<()> {
     Ok(())
 }
 
-/// Licences, reservations and controllers.
+/// Compares licences, reservations and controllers.
 pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
     let scontrol = |what: &str| cast.slurm.run("scontrol", &["-o", "show", what]);
     let (shown, reply) = between(cast, r#"{"licenses":{"id":1}}"#, || scontrol("lic"))?;
@@ -177,7 +178,7 @@ pub(crate) fn compare_lists(cast: &Cast) -> Result<()> {
         .collect();
     let keys = ["LicenseName", "Total", "Used", "Free", "Reserved"];
     let mut shown = values(&shown, &keys);
-    // In 26.05 scontrol sorts them.
+    // scontrol 26.05 sorts them.
     seen.sort_unstable();
     shown.sort_unstable();
     assert_eq!(seen, shown);
@@ -220,14 +221,14 @@ fn a_controller_that_only_slurmctld_knows_is_neither_pinged_nor_named() {
     slurm.munged.start().unwrap();
     slurm.slurmctld.start().unwrap();
     let hosts = |conf: &Path| {
-        // The first has the reader learn what slurmctld's slurm.conf says.
+        // After the first request the reader knows what slurmctld's slurm.conf says.
         let requests = "{\"statistics\":{\"id\":1}}\n{\"controllers\":{\"id\":2}}\n";
         let answers = answers(&folder, slurm.reader(None).unwrap(), conf, requests).unwrap();
         let [_, Answer::Reading(reading)] = answers.as_slice() else { panic!("{answers:?}") };
         let Some(Reply::Controllers(controllers)) = &reading.reply else { panic!("{reading:?}") };
         controllers.iter().map(|of| of.host.clone()).collect::<Vec<_>>()
     };
-    // libslurm reads one place past its own list for the number behind its last.
+    // With the index after the last one, libslurm reads past the end of its own list.
     assert_eq!(hosts(&own).len(), 1);
     let both = hosts(slurm.conf());
     assert_eq!((both.len(), both[1].as_str()), (2, "spare"));
@@ -249,7 +250,7 @@ fn sum<'a>(rows: impl IntoIterator<Item = &'a Row>) -> NodeTally {
     })
 }
 
-/// What a node has, by sinfo.
+/// What a node has, according to sinfo.
 fn tally(row: &Row) -> NodeTally {
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     let (nodes, cpus) = (shares(&row["nodeaiot"]), shares(&row["cpusstate"]));
@@ -257,7 +258,7 @@ fn tally(row: &Row) -> NodeTally {
     NodeTally {
         nodes,
         cpus,
-        // Where sinfo has CPUs out of reach, GPUs are too.
+        // If sinfo counts CPUs as other, GPUs are other too.
         gpus: Shares::new(gpus("gresused"), gpus("gres"), cpus.other == 0),
         memory: Memory {
             real: number(&row["memory"]),
@@ -267,7 +268,8 @@ fn tally(row: &Row) -> NodeTally {
     }
 }
 
-/// Types and counts of `gpu:a100:4(S:0-1)`, `gpu:(null):2(IDX:0-1)`, `gpu:3`, and of two types `gpu:a100:1,gpu:v100:1`.
+/// Types and counts in `gpu:a100:4(S:0-1)`, `gpu:(null):2(IDX:0-1)`, `gpu:3`, and with two types
+/// `gpu:a100:1,gpu:v100:1`.
 fn gpu_types(text: &str) -> Vec<(String, u64)> {
     let parts = text.split(",gpu:").filter_map(|text| {
         let text = text.strip_prefix("gpu:").unwrap_or(text).split("(IDX").next()?.split("(S:").next()?;

@@ -1,4 +1,4 @@
-//! What squeue, sinfo and scontrol print, as rows.
+//! The output of squeue, sinfo and scontrol as rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use slurm_snapshot::{JobTally, Shares};
 
 use super::cast::Cast;
 
-/// Columns of squeue, each as wide as this.
+/// The width of each of squeue's columns.
 const WIDTH: usize = 60;
 
 const JOB_COLUMNS: [&str; 16] = [
@@ -27,7 +27,7 @@ const JOB_COLUMNS: [&str; 16] = [
     "name",
     "nodelist",
     "reason",
-    // What they hold, and of those that hold nothing what they ask for.
+    // What they hold; for jobs that hold nothing, what they request.
     "tres-alloc",
 ];
 
@@ -47,26 +47,26 @@ const NODE_COLUMNS: [&str; 10] = [
 /// A row: column → text.
 pub(crate) type Row = BTreeMap<&'static str, String>;
 
-/// Every job by itself, array tasks too.
+/// Every job by itself, including array tasks.
 pub(crate) fn jobs(slurm: &Slurm) -> Result<Vec<Row>> {
     let format = format(&JOB_COLUMNS);
-    // Moments as Unix seconds.
+    // Times as Unix seconds.
     let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-a", "-h", "-r", "-O", &format];
     let active = rows(&slurm.run("env", &args)?, &JOB_COLUMNS);
     let mut all = rows(&slurm.run("env", &[&args[..], &["-t", "all"]].concat())?, &JOB_COLUMNS);
-    // To squeue of 20.11 a job that is stopped or signaled is in none of all states.
+    // squeue 20.11 does not list a stopped or signaled job under any state.
     let known: BTreeSet<String> = all.iter().map(|job| job["jobarrayid"].clone()).collect();
     all.extend(active.into_iter().filter(|job| !known.contains(&job["jobarrayid"])));
     Ok(all)
 }
 
-/// A row for each node and partition that it is in.
+/// A row for each node in each of its partitions.
 pub(crate) fn nodes(slurm: &Slurm) -> Result<Vec<Row>> {
     let text = slurm.run("sinfo", &["-a", "-h", "-N", "-O", &format(&NODE_COLUMNS)])?;
     Ok(rows(&text, &NODE_COLUMNS))
 }
 
-/// Node → base state and flags, by scontrol.
+/// Base state and flags of each node, according to scontrol.
 pub(crate) fn node_states(cast: &Cast) -> Result<BTreeMap<String, (String, BTreeSet<String>)>> {
     let text = cast.slurm.run("scontrol", &["-a", "-o", "show", "node"])?;
     let dead = cast.slurm.run("sinfo", &["-a", "-h", "-N", "--dead", "-o", "%N"])?;
@@ -77,7 +77,7 @@ pub(crate) fn node_states(cast: &Cast) -> Result<BTreeMap<String, (String, BTree
         let words = state.split('+').map(|word| word.trim_end_matches('*'));
         let mut words: Vec<&str> =
             if cast.knows("21.08") { words.collect() } else { words.flat_map(words_of_20_11).collect() };
-        // Of a node that wakes up 20.11 does not write it.
+        // 20.11 does not print it for a node that is powering up.
         words.extend(dead.contains(name).then_some("not_responding"));
         let mut words = words.into_iter().map(str::to_owned);
         let base = words.next().context("a base state")?;
@@ -86,8 +86,8 @@ pub(crate) fn node_states(cast: &Cast) -> Result<BTreeMap<String, (String, BTree
     lines.collect()
 }
 
-/// 20.11 writes some flags as a suffix, or in place of the state that they go with; its node that powers down is powered
-/// down too.
+/// 20.11 prints some flags as a suffix, or instead of the state that they belong to; a node that is powering down is
+/// also powered down.
 fn words_of_20_11(word: &str) -> Vec<&str> {
     match word {
         "maint" => vec!["idle", "maintenance", "reserved"],
@@ -102,7 +102,7 @@ fn words_of_20_11(word: &str) -> Vec<&str> {
     }
 }
 
-/// `KEY=value` in a line of `scontrol -o`.
+/// The value of `KEY=value` in a line of `scontrol -o`.
 pub(crate) fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
@@ -119,7 +119,7 @@ fn rows(text: &str, columns: &[&'static str]) -> Vec<Row> {
     text.lines().map(row).collect()
 }
 
-/// What a job adds.
+/// What a job adds to a tally.
 pub(crate) fn tally(job: &Row) -> JobTally {
     JobTally {
         jobs: 1,
@@ -131,12 +131,12 @@ pub(crate) fn tally(job: &Row) -> JobTally {
     }
 }
 
-/// Two of these words are flags of jobs that wait.
+/// Two of these words are flags of pending jobs.
 pub(crate) fn pending(job: &Row) -> bool {
     ["PENDING", "SPECIAL_EXIT", "RESV_DEL_HOLD"].contains(&job["state"].as_str())
 }
 
-/// MiB, of `cpu=1,mem=2.50G,node=1`.
+/// MiB in `cpu=1,mem=2.50G,node=1`.
 fn memory(tres: &str) -> u64 {
     let Some(amount) = tres.split(',').find_map(|part| part.strip_prefix("mem=")) else { return 0 };
     let unit = amount.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -149,7 +149,7 @@ fn memory(tres: &str) -> u64 {
     format!("{mebibytes}").parse().unwrap()
 }
 
-/// Jobs by the words that `keys` gives of each.
+/// Jobs by the words that `keys` returns for each.
 pub(crate) fn by<'a>(
     jobs: impl IntoIterator<Item = &'a Row>,
     keys: impl Fn(&Row) -> Vec<String>,
@@ -163,7 +163,7 @@ pub(crate) fn by<'a>(
     sums
 }
 
-/// `A/I/O/T`.
+/// The numbers in `A/I/O/T`.
 pub(crate) fn shares(text: &str) -> Shares {
     let parts: Vec<u64> = text.split('/').map(|part| part.parse().unwrap()).collect();
     let [allocated, idle, other, total] = parts[..] else { panic!("{text}") };

@@ -12,7 +12,7 @@ use super::answers;
 
 const REQUESTS: &str = "{\"jobs\":{\"id\":1}}\n{\"reservations\":{\"id\":2}}\n{\"nodes\":{\"id\":3}}\n";
 
-/// Not SlurmUser, wherever this runs.
+/// A user who is never SlurmUser.
 const NOBODY: u32 = 65534;
 
 fn jobs_and_reservations(answers: &[Answer]) -> (&Reading, u64, u64) {
@@ -62,7 +62,7 @@ fn what_private_data_hides_is_known_to_be_hidden() {
         assert!(visibility.may_hide(what), "{what}: {visibility:?}");
     }
     assert!(!visibility.may_hide("partitions"));
-    // slurmctld refuses nodes as a whole: ESLURM_ACCESS_DENIED.
+    // slurmctld refuses the whole node reply: ESLURM_ACCESS_DENIED.
     let Some(Answer::Failure(nodes)) = nobody.last() else { panic!("{nobody:?}") };
     assert_eq!((nodes.call.as_str(), nodes.errno), ("slurm_load_node", 2002));
 }
@@ -91,7 +91,7 @@ fn private_data_that_is_set_while_a_reader_runs_is_known_at_its_next_survey() {
     let mut conf = File::options().append(true).open(slurm.conf()).unwrap();
     writeln!(conf, "PrivateData=jobs").unwrap();
     slurm.run("scontrol", &["reconfigure"]).unwrap();
-    // The time between two surveys, at its shortest.
+    // The shortest time between two surveys.
     wait::pause(Duration::from_secs(2));
     assert_eq!(private(), ["jobs"]);
     drop(requests);

@@ -11,7 +11,7 @@ use super::answers;
 
 const REQUEST: &str = r#"{"slurmdbd":{"id":1,"options":{"users":true}}}"#;
 
-/// What each question of ours changes: itself, and the connection that it makes and ends.
+/// What each of our requests adds: the request itself, and the connection that it opens and closes.
 const OURS: [&str; 3] = ["DBD_GET_STATS", "SLURM_PERSIST_INIT", "DBD_FINI"];
 
 fn ask(folder: &Folder, accounting: &Accounting, user: Option<u32>) -> Result<Answer> {
@@ -33,7 +33,7 @@ fn shown(accounting: &Accounting) -> Result<String> {
     accounting.slurm.run("sacctmgr", &["show", "stats"])
 }
 
-/// The roll-ups of our cluster in sacctmgr's text: its numbers by period and label.
+/// The roll-ups of our cluster in sacctmgr's output: numbers by period and label.
 fn rollups(text: &str) -> Result<BTreeMap<String, BTreeMap<String, u64>>> {
     let head = format!("Cluster '{CLUSTER}' rollup statistics");
     let lines = text.lines().skip_while(|line| *line != head).skip(1);
@@ -59,7 +59,7 @@ fn rollups(text: &str) -> Result<BTreeMap<String, BTreeMap<String, u64>>> {
 fn compare_rollup(period: &str, shown: &BTreeMap<String, u64>, ours: &DbdRollup) -> Result<()> {
     let of = |label: &str| shown.get(label).copied();
     let end = ours.end.and_then(|end| u64::try_from(end).ok());
-    // sacctmgr prints 0 for the last and the longest one where there was only one.
+    // If there was only one roll-up, sacctmgr prints 0 for the last and the longest.
     ensure!(
         (of("Last cycle"), of("Max cycle"), of("Total time"), of("Total cycles"), of("last ran"))
             == (ours.last.or(Some(0)), ours.max.or(Some(0)), ours.total, Some(ours.count), end),
@@ -68,7 +68,7 @@ fn compare_rollup(period: &str, shown: &BTreeMap<String, u64>, ours: &DbdRollup)
     Ok(())
 }
 
-/// slurmdbd thinks that it has not rolled up for 40 days.
+/// Makes slurmdbd believe that its last roll-up was 40 days ago.
 fn age(accounting: &Accounting) -> Result<()> {
     let since = now() - 40.0 * 86_400.0;
     let table = format!("slurm_acct_db.{CLUSTER}_last_ran_table");
@@ -106,7 +106,7 @@ fn also_after_one_roll_up_and_after_two(folder: &Folder, accounting: &mut Accoun
 }
 
 fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
-    // slurmctld speaks to slurmdbd when it likes.
+    // slurmctld talks to slurmdbd at any time.
     for _ in 0..50 {
         let (before, ours, after) = (shown(accounting)?, statistics(folder, accounting)?, shown(accounting)?);
         let [sdiag, then] = [&before, &after].map(|text| Sdiag::parse(text));
@@ -125,7 +125,7 @@ fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
             ensure!(name == Some(&row.name), "{name:?} is {} for sacctmgr", row.name);
             let grown = u64::from(its.count).checked_sub(row.count).context("it shrank")?;
             let is_same = (grown, its.time) == (0, row.total);
-            // sacctmgr's own, which ended after it had asked, are among them.
+            // They include sacctmgr's own requests, which ended after it had asked.
             ensure!(
                 is_same || (OURS.contains(&row.name.as_str()) && grown <= 2),
                 "{its:?}, sacctmgr has {row:?}"
@@ -145,7 +145,7 @@ fn compare(folder: &Folder, accounting: &Accounting) -> Result<DbdStatistics> {
     bail!("slurmdbd never stood still")
 }
 
-/// An operator is refused too.
+/// Operators are refused too.
 fn everybody_else_is_told_what_to_do(folder: &Folder, accounting: &Accounting) {
     let (name, mail) = USERS[1];
     let is_refused = || match ask(folder, accounting, Some(mail)).unwrap() {

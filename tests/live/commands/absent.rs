@@ -7,10 +7,10 @@ use super::{SOON, run, script, write};
 /// A line that `stats --json` printed once.
 const RECORDING: &str = include_str!("reading.json");
 
-/// The commands that cannot do without slurmctld.
+/// The commands that need slurmctld.
 const LIVE: [&[&str]; 3] = [&["once"], &["check", "--connect", "--carbon", "127.0.0.1:9"], &["stats"]];
 
-/// Exit 1 within 5 s, with advice; libslurm's own words may be quoted, never stand alone.
+/// Exit code 1 within 5 s, with advice. libslurm's own message may be quoted, but never be the only text.
 fn helpful(run: &Finished, advice: &[&str]) {
     let said = format!("{}{}", run.stdout, run.stderr);
     assert_eq!(run.code, Some(1), "{said}");
@@ -38,7 +38,7 @@ fn a_missing_slurm_conf_is_said_within_five_seconds() {
     }
 }
 
-/// With no slurm.conf anywhere libslurm looks for a controller in DNS. A host that has one says other things.
+/// Without any slurm.conf libslurm looks for a controller in DNS. On a host that finds one, the messages are different.
 #[test]
 fn no_slurm_conf_at_all_is_said_within_five_seconds() {
     if std::path::Path::new("/etc/slurm/slurm.conf").exists() {
@@ -71,7 +71,7 @@ fn a_configless_controller_that_is_down_is_said_within_five_seconds() {
     }
 }
 
-/// libslurm's number alone is "Resource temporarily unavailable", or none.
+/// By itself, libslurm's error number means "Resource temporarily unavailable", or nothing.
 #[test]
 fn a_controllers_name_that_does_not_resolve_is_said_in_libslurms_words() {
     let folder = Folder::new().unwrap();
@@ -91,7 +91,7 @@ fn a_controllers_name_that_does_not_resolve_is_said_in_libslurms_words() {
 #[test]
 fn where_no_libslurm_is_everything_but_a_live_reading_works() {
     let folder = Folder::new().unwrap();
-    // What the dynamic loader says, and what it exits with.
+    // The dynamic loader's message and exit code.
     let loader =
         "reader: error while loading shared libraries: libslurm.so.38: cannot open shared object file";
     let unloadable = script(&folder, "reader", &format!("echo '{loader}' >&2; exit 127")).unwrap();

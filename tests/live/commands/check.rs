@@ -36,7 +36,7 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
     let nowhere = run(&folder, &["check", "--config", "/nowhere.toml", "--interval", "soon"]).unwrap();
     assert_eq!(nowhere.code, Some(78));
     assert!(nowhere.stderr.contains("/nowhere.toml"), "{}", nowhere.stderr);
-    // ExecReload asks `check` first: it must refuse what the daemon refuses.
+    // ExecReload runs `check` first: it must refuse what the daemon refuses.
     let file = write(&folder, "homeless.toml", "interval = \"1s\"\n").unwrap();
     let homeless = run(&folder, &["check", "--config", &file]).unwrap();
     assert!(homeless.code == Some(78) && homeless.stderr.contains("nowhere to send to"), "{homeless:?}");
@@ -47,7 +47,7 @@ fn all_problems_are_said_at_once_with_their_lines_and_nothing_starts() {
     assert!(homeless.stderr.contains("--carbon HOST:2004"), "{}", homeless.stderr);
 }
 
-/// Each file in the folder of the default one is a daemon's, by slurm-graphite@NAME.service.
+/// Each file in the folder of the default one belongs to a daemon started by slurm-graphite@NAME.service.
 #[test]
 fn two_files_of_one_host_with_one_prefix_or_one_queue_are_found() {
     let folder = Folder::new().unwrap();
@@ -64,7 +64,7 @@ fn two_files_of_one_host_with_one_prefix_or_one_queue_are_found() {
     let same = check(&alpha);
     let line = format!("– configuration: {beta} has the same prefix, one\n");
     assert!(same.code == Some(0) && same.stdout.contains(&line), "{}", same.stdout);
-    // A reload checks its own file first, so a file that no daemon uses must not stop it.
+    // A reload checks only its own file first, so a file that no daemon uses must not prevent it.
     let connected = run(&folder, &["check", "--connect", "--config", &alpha]).unwrap();
     let line = format!("✗ configuration: {beta} has the same prefix, one\n");
     assert!(connected.code == Some(1) && connected.stdout.contains(&line), "{}", connected.stdout);
@@ -103,6 +103,32 @@ fn a_script_gets_every_line_with_its_mark_and_advice_as_one_line_of_json() {
     assert!(wrong.len() > 1 && wrong.iter().all(|line| line["advice"].is_string()), "{wrong:?}");
 }
 
+/// A script that parses the output must not fail on an empty one.
+#[test]
+fn a_script_gets_json_too_if_the_configuration_cannot_be_used() {
+    let folder = Folder::new().unwrap();
+    let bad = write(&folder, "bad.toml", "interval = 3\nprefx = \"a\"\n").unwrap();
+    let homeless = write(&folder, "homeless.toml", "interval = \"1s\"\n").unwrap();
+    for (args, expected) in [
+        (&["--config", "/nowhere.toml"][..], &["/nowhere.toml: cannot be read"][..]),
+        (&["--connect", "--config", "/nowhere.toml"], &["/nowhere.toml: cannot be read"]),
+        (&["--config", &bad], &["line 1: interval: ", "line 2: prefx: no such key"]),
+        (&["--connect", "--config", &bad], &["line 1: interval: ", "line 2: prefx: no such key"]),
+        (&["--config", &homeless], &["carbon: nowhere to send to"]),
+    ] {
+        let checked = run(&folder, &[&["check", "--json"], args].concat()).unwrap();
+        assert_eq!(checked.code, Some(78), "{args:?}: {checked:?}");
+        let document: serde_json::Value = serde_json::from_str(&checked.stdout).unwrap();
+        assert_eq!(document["well"].as_bool(), Some(false), "{args:?}: {document}");
+        let lines = document["lines"].as_array().unwrap();
+        assert_eq!(lines.len(), expected.len(), "{args:?}: {document}");
+        for (line, text) in lines.iter().zip(expected) {
+            assert_eq!(line["mark"], "✗", "{args:?}: {document}");
+            assert!(line["text"].as_str().unwrap().contains(text), "{args:?}: {document}");
+        }
+    }
+}
+
 #[test]
 fn usage_errors_exit_with_64_and_help_with_0() {
     let folder = Folder::new().unwrap();
@@ -114,7 +140,7 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         &["check", "--storage-schemas", "/dev/null"],
         &["check", "--connect", "--read-back", "https://graphite.example.org"],
         &["run", "--replay", "/dev/null", "--carbon", "localhost:2004"],
-        // What would mean nothing there.
+        // Options that would have no meaning there.
         &["stats", "--carbon", "localhost:2004"],
         &["once", "--queue-dir", "/q"],
         &["storage-schemas", "--log-format", "json"],
@@ -130,7 +156,7 @@ fn usage_errors_exit_with_64_and_help_with_0() {
         let help = run(&folder, args).unwrap();
         assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""), "{args:?}");
         assert!(help.stdout.contains("slurm-graphite"), "{}", help.stdout);
-        // `--version` names the readers' paths, which are as long as this checkout's folder.
+        // `--version` prints the readers' paths, which contain the path of this checkout.
         let narrow = help.stdout.lines().all(|line| line.chars().count() <= 100);
         assert!(narrow || args == ["--version"], "{}", help.stdout);
     }

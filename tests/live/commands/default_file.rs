@@ -8,7 +8,7 @@ use sandbox::{Finished, Folder, Invocation, Manner, Process, Sandbox, Sink, find
 use super::{SOON, for_everybody, run, write};
 
 const NAME: &str = "default.toml";
-/// What a daemon needs.
+/// The minimum that a daemon needs.
 const CARBON: &str = "[[carbon]]\naddress = \"127.0.0.1:9\"\n";
 /// A line that `stats --json` printed once.
 const RECORDING: &str = include_str!("reading.json");
@@ -42,7 +42,7 @@ fn a_missing_one_is_no_problem_and_check_says_where_it_would_be() {
     assert_eq!((once.code, once.stderr.as_str()), (Some(0), ""));
 }
 
-/// Where `make install PREFIX=` puts both; this machine's own /etc comes second.
+/// `make install PREFIX=` puts both there; this machine's own /etc comes second.
 #[test]
 fn below_another_prefix_it_is_in_the_etc_of_that_prefix() {
     let folder = Folder::new().unwrap();
@@ -69,7 +69,7 @@ fn its_errors_are_those_of_a_file_that_is_named() {
     }
 }
 
-/// Rules must be in Carbon before the first point: who only looks must not make series.
+/// Carbon's rules must exist before the first point, so a command that only looks must not create series.
 #[test]
 fn once_sends_nothing_to_a_carbon_that_only_this_file_names() {
     let sandbox = Sandbox::start().unwrap();
@@ -90,7 +90,8 @@ fn once_sends_nothing_to_a_carbon_that_only_this_file_names() {
     assert!(sink.accepted() > 0);
 }
 
-/// A try with --carbon must not hand the daemon's backlog to another Carbon, nor leave it files that it cannot read.
+/// An attempt with --carbon must not send the daemon's backlog to another Carbon, nor leave files that the daemon
+/// cannot read.
 #[test]
 fn the_daemon_sends_where_it_says_and_carbon_goes_over_it_without_touching_its_queue() {
     let folder = Folder::new().unwrap();
@@ -119,7 +120,7 @@ fn the_daemon_sends_where_it_says_and_carbon_goes_over_it_without_touching_its_q
     assert!(!queue.exists());
 }
 
-/// As an administrator makes it who has something in it to hide.
+/// An administrator may have something to hide in it.
 #[test]
 fn one_that_an_ordinary_user_may_not_read_is_told_in_one_line_and_once_and_stats_go_on() {
     let sandbox = Sandbox::start().unwrap();

@@ -1,4 +1,4 @@
-//! `check --connect`: every ✗, provoked with the real programs where possible.
+//! `check --connect`: every ✗, caused with the real programs where possible.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use super::{for_everybody, run, write};
 const SCHEMAS: &str = include_str!("../../../config/carbon/storage-schemas.conf");
 const AGGREGATION: &str = include_str!("../../../config/carbon/storage-aggregation.conf");
 
-/// A sandbox whose Carbon has the rules that are shipped.
+/// A sandbox whose Carbon has the shipped rules.
 fn sandbox(limits: Limits) -> Result<Sandbox> {
     Sandbox::with(&Options {
         schemas: SCHEMAS.to_owned(),
@@ -29,12 +29,12 @@ fn sandbox(limits: Limits) -> Result<Sandbox> {
     })
 }
 
-/// `check --connect` against this cluster and this Carbon, with `more` flags.
+/// `check --connect` for this cluster and this Carbon, with `more` flags.
 fn check(sandbox: &Sandbox, more: &[&str]) -> Result<Finished> {
     check_by(sandbox, &sandbox.slurm.conf().display().to_string(), more)
 }
 
-/// The same by another slurm.conf.
+/// The same with another slurm.conf.
 fn check_by(sandbox: &Sandbox, conf: &str, more: &[&str]) -> Result<Finished> {
     let carbon = sandbox.carbon.address();
     let mut args = vec!["check", "--connect", "--slurm-conf", conf, "--carbon", &carbon];
@@ -42,7 +42,7 @@ fn check_by(sandbox: &Sandbox, conf: &str, more: &[&str]) -> Result<Finished> {
     run(&sandbox.folder, &args)
 }
 
-/// Exit 1, with one ✗, which begins so and is followed by advice with these words.
+/// Exit code 1, with exactly one ✗ line, which begins with `start` and is followed by advice that contains `advice`.
 fn wrong(checked: &Finished, start: &str, advice: &str) {
     let said = &checked.stdout;
     assert_eq!(said.lines().filter(|line| line.starts_with('✗')).count(), 1, "not one ✗: {said}");
@@ -92,7 +92,7 @@ fn what_is_well_is_said_line_by_line_and_the_canary_arrives() {
         assert!(line.starts_with(start), "{line}, not {start}");
     }
     assert_eq!(good.stdout.lines().count(), 13, "{}", good.stdout);
-    // The queue's folder is as it was, and Carbon has one new series, whose value is the moment of the check.
+    // The queue's folder is unchanged, and Carbon has one new series, whose value is the time of the check.
     assert_eq!(fs::read_dir(&queue).unwrap().count(), 0);
     let paths: Vec<String> = sandbox.carbon.paths().into_keys().collect();
     let [path] = &paths[..] else { panic!("{paths:?}") };
@@ -113,7 +113,7 @@ fn a_rule_that_stands_above_ours_is_named() {
         args.extend(more);
         check(&sandbox, &args).unwrap()
     };
-    // As Debian ships it: everything once a minute, above what is added below.
+    // Debian's rules: everything once a minute. In front of ours they hide them.
     let debian = "[carbon]\npattern = ^carbon\\.\nretentions = 60:90d\n\n[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n\n";
     let above = checked(&format!("{debian}{SCHEMAS}"), &[]);
     let start =
@@ -124,7 +124,7 @@ fn a_rule_that_stands_above_ours_is_named() {
     assert!(above.stdout.contains("overwrite each other"), "{}", above.stdout);
     let below = checked(&format!("{SCHEMAS}\n{debian}"), &[]);
     assert_eq!(below.code, Some(0), "{}", below.stdout);
-    // A pattern is searched for, so that this one takes some of ours.
+    // Carbon searches for a pattern anywhere in a path, so this one matches some of ours.
     let some = checked(&format!("[cycles]\npattern = last_cycle$\nretentions = 60s:1d\n{SCHEMAS}"), &[]);
     wrong(
         &some,
@@ -158,7 +158,7 @@ fn a_rule_that_stands_above_ours_is_named() {
     assert_eq!(python.code, Some(0), "what cannot be looked at is not wrong");
     let gone = check(&sandbox, &["--storage-schemas", "/nowhere/storage-schemas.conf"]).unwrap();
     wrong(&gone, "storage-schemas.conf (/nowhere/storage-schemas.conf): No such file", "May this user");
-    // Another Carbon of this host has rules that say nothing of the sandbox's.
+    // Another Carbon on this host, whose rules do not apply to the sandbox's.
     says(&check(&sandbox, &[]).unwrap(), "– storage-schemas.conf: ");
 }
 
@@ -204,11 +204,11 @@ fn the_rules_of_a_carbon_on_this_host_are_found_by_its_port_and_its_series_count
     assert!(after + 35 <= before, "those that are there are not new: {}", second.stdout);
 }
 
-/// How many series Carbon has to make, as the line about carbon.conf says.
+/// How many series Carbon must create, according to the line about carbon.conf.
 fn new_series(checked: &Finished) -> Option<usize> {
     let (_, rest) = checked.stdout.split_once("carbon.conf): ")?;
     let is_number = |word: &&str| word.bytes().all(|byte| byte.is_ascii_digit());
-    // After its minutes; where there is no time to wait, the first.
+    // The second number; the first is minutes, unless there is no time to wait.
     let mut numbers = rest.split(' ').filter(is_number);
     let first = numbers.next()?;
     if rest.starts_with(first) { Some(first) } else { numbers.next() }?.parse().ok()
@@ -227,7 +227,7 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     wrong(&checked(&sandbox, &closed), &format!("carbon {closed}: connecting"), "Is carbon-cache running");
     let nameless = checked(&sandbox, "no-such-host.invalid:2004");
     wrong(&nameless, "carbon no-such-host.invalid:2004: looking up", "getent hosts");
-    // Nobody is asked for what nobody got.
+    // A point that could not be sent is not looked for.
     let vain = [
         "check",
         "--connect",
@@ -254,7 +254,7 @@ fn a_carbon_that_is_closed_stopped_or_somebody_else_is_told_apart() {
     );
     assert!(frozen.took < Duration::from_secs(5), "{:?}", frozen.took);
 
-    // One that is healthy is said next to one that is not, and none at all is not OK.
+    // If only some are healthy, the line says so; if none is, it is not OK.
     sandbox.carbon.process.thaw().unwrap();
     let both = check(&sandbox, &["--carbon", &closed]).unwrap();
     wrong(&both, &format!("carbon {closed}"), "Is carbon-cache running");
@@ -293,11 +293,11 @@ fn munged_dead_frozen_or_with_another_key_is_told_apart() {
     let frozen = check(&sandbox, &[]).unwrap();
     wrong(&frozen, "munge: munged accepts connections at ", "Is it stopped");
     says(&frozen, "– slurmctld: not asked");
-    // Not libslurm's for ever, nor slurm.timeout.
+    // Neither libslurm's endless wait nor slurm.timeout applies.
     assert!(frozen.took < Duration::from_secs(6), "{:?}", frozen.took);
     sandbox.slurm.munged.thaw().unwrap();
 
-    // slurmctld believes what the key of its own munged made.
+    // slurmctld accepts what was made with its own munged's key.
     let key = sandbox.path("other-key");
     fs::write(&key, [7; 128]).unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o400)).unwrap();
@@ -346,7 +346,7 @@ fn slurmctld_dead_or_frozen_is_told_apart_and_munge_is_not_blamed() {
     sandbox.slurm.slurmctld.stop().unwrap();
     let dead = check(&sandbox, &["--prefix", "cluster.{cluster}"]).unwrap();
     wrong(&dead, "slurmctld: ", "Is slurmctld running");
-    // Without the cluster's name there is no path for the canary: the connection alone is looked at.
+    // Without the cluster's name there is no path for the test point, so only the connection is checked.
     says(&dead, &format!("✓ carbon {}: accepts connections and reads", sandbox.carbon.address()));
     says(&dead, "✓ munge: munged answers");
     assert!(dead.took < Duration::from_secs(15), "{:?}", dead.took);
@@ -376,7 +376,7 @@ fn a_queue_that_could_not_be_kept_is_said() {
         "max_bytes",
     );
 
-    // Only root can be somebody else, who can then neither write there nor make a folder.
+    // Only root can act as another user, who then can neither write there nor create a folder.
     if rustix::process::getuid().is_root() {
         let program = for_everybody(&sandbox.folder).unwrap();
         let (conf, carbon) = (sandbox.slurm.conf().display().to_string(), sandbox.carbon.address());
@@ -427,7 +427,7 @@ fn a_graphite_web_that_has_no_canary_or_is_none_is_said() {
     assert!(asked(&gate).stdout.contains("answers HTTP/1.0 301 Moved Permanently"));
 }
 
-/// A server that answers every question with `status` and `body`; its URL.
+/// A server that answers every request with `status` and `body`; returns its URL.
 fn imitation(status: &'static str, body: &'static str) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);

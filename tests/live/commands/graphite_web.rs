@@ -1,4 +1,4 @@
-//! graphite-web over a sandbox's Carbon, for `--read-back`.
+//! graphite-web for a sandbox's Carbon, for `--read-back`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use sandbox::{Process, Sandbox, free_port, proc};
 
-/// Debian's graphite-web, run by the system's python3 under Python's own small web server.
+/// Debian's graphite-web, run by the system's python3 with Python's own small web server.
 pub(crate) struct GraphiteWeb {
     pub(crate) url: String,
     _process: Process,
@@ -28,7 +28,7 @@ impl GraphiteWeb {
         fs::write(home.join("sandbox_settings.py"), settings)?;
         let serve = "import sys, django\nfrom wsgiref.simple_server import make_server\ndjango.setup()\n\
                      from graphite.wsgi import application\nmake_server('127.0.0.1', int(sys.argv[1]), application).serve_forever()\n";
-        // Not any other python3: the package is the system's.
+        // It must be the system's python3, because the package belongs to it.
         let mut process = Process::new(&sandbox.folder, "graphite-web", PathBuf::from("/usr/bin/python3"))
             .args(["-c", serve, &port.to_string()])
             .env("DJANGO_SETTINGS_MODULE", "graphite.settings")

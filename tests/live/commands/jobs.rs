@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::{for_everybody, run};
 
-/// squeue's columns of what `--by` counts.
+/// squeue's columns for the values of `--by`.
 const COLUMNS: [(&str, &str); 4] = [("user", "%u"), ("account", "%a"), ("partition", "%P"), ("qos", "%q")];
 
-/// Running jobs, pending jobs, CPUs of the first and of the second.
+/// Running jobs, pending jobs, CPUs of running jobs, CPUs of pending jobs.
 type Counts = BTreeMap<String, [u64; 4]>;
 
 #[test]
@@ -83,15 +83,15 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
     finished(&folder, &accounting).unwrap();
 }
 
-/// Jobs by name, and of these those that failed and that were cancelled.
+/// Jobs by name: all, failed, and cancelled.
 type Ended = BTreeMap<String, [u64; 3]>;
 
-/// With `--finished` it is what sacct shows.
+/// `--finished` shows what sacct shows.
 fn finished(folder: &Folder, accounting: &Accounting) -> Result<()> {
     let slurm = &accounting.slurm;
     slurm.submit(&["-A", "physics", "--output=/dev/null", "--wrap", "exit 3"])?;
     let ids = slurm.run("squeue", &["-a", "-h", "-o", "%A"])?;
-    // Two are left to run and to wait: they have not ended.
+    // The first two are running and waiting, so they have not ended.
     let ids: Vec<&str> = ids.lines().skip(2).collect();
     slurm.run("scancel", &ids)?;
     for (by, _) in COLUMNS {
@@ -144,7 +144,7 @@ fn sacct(text: &str) -> Result<Ended> {
     let mut ended = Ended::new();
     for line in text.lines() {
         let [name, state, id] = line.split('|').collect::<Vec<_>>().try_into().ok().context("a row")?;
-        // Of several partitions the first counts; the array's tasks are one row.
+        // Only the first of several partitions counts; the tasks of an array have one row.
         let name = name.split(',').next().unwrap_or_default();
         let tasks = if id.contains('[') { 7 } else { 1 };
         let row = ended.entry(name.to_owned()).or_default();

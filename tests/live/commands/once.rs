@@ -1,4 +1,4 @@
-//! `once` and `stats --reset`, against a real cluster.
+//! `once` and `stats --reset` with a real cluster.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -71,7 +71,7 @@ fn a_reset_is_for_operators_and_the_refusal_is_slurms_own() {
     sandbox.slurm.submit(&["--begin=now+1hour", "--wrap", "true"]).unwrap();
     assert_eq!(submitted(), Some(1));
 
-    // Only root can be somebody else.
+    // Only root can act as another user.
     if rustix::process::getuid().is_root() {
         let program = for_everybody(&sandbox.folder).unwrap();
         let nobody = |args: &[&str]| {

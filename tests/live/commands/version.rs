@@ -6,7 +6,7 @@ use sandbox::{Folder, Invocation, slurm_graphite};
 
 use super::{SOON, run, script, write};
 
-/// What the lines after the first say, each up to the folder of its program.
+/// The lines after the first, each up to the folder of its program.
 fn readers(said: &str) -> Vec<(String, String)> {
     let lines = said.lines().filter_map(|line| line.strip_prefix("reader: "));
     let name = |program: &str| program.rsplit('/').next().unwrap().to_owned();
@@ -21,7 +21,7 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
     let folder = Folder::new().unwrap();
     let program = folder.path().join("slurm-graphite");
     sandbox::copy_program(&slurm_graphite().unwrap(), &program).unwrap();
-    // The dynamic loader's exit code, that of a reader with another library, and readers that run.
+    // The dynamic loader's exit code, that of a reader with the wrong library, and readers that run.
     for (reader, text) in [
         ("reader-45", "exit 127"),
         ("reader-44", "echo slurm-graphite-reader 1 for Slurm 25.11; exit 69"),
@@ -43,7 +43,7 @@ fn the_reader_that_is_used_is_the_newest_that_this_host_can_load_and_not_the_new
             .map(|(name, asks)| (format!("slurm-graphite-{name}"), format!("{asks}{}", used(name))))
             .collect::<Vec<_>>()
     };
-    // Another installation on this machine comes behind these.
+    // Another installation on this machine comes after these.
     assert_eq!(
         readers(&said.stdout).into_iter().take(5).collect::<Vec<_>>(),
         with("reader-42"),
@@ -83,7 +83,7 @@ fn the_long_form_has_the_commit_and_the_short_one_is_one_line_that_starts_no_rea
     let long = run(&folder, &["--version"]).unwrap();
     assert!(long.stdout.starts_with(short.trim_end()) && long.took < SOON, "{long:?}");
     assert!(folder.path().join("started").exists());
-    // A checkout has one; a tree without git does not.
+    // A checkout has a commit; a tree without git does not.
     let top = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let git = sandbox::find_program("git").map(|git| {
         Invocation::of(&folder, &git, &["-C", top, "rev-parse", "HEAD"]).unwrap().finish().unwrap()

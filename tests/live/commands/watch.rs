@@ -1,4 +1,4 @@
-//! `stats --watch` in a pseudo terminal, and into a pipe.
+//! `stats --watch` in a pseudo-terminal, and with output to a pipe.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,19 +9,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use sandbox::{Folder, Invocation, Slurm, command, slurm_graphite, wait};
+
+use super::Terminal;
 
 const SOON: Duration = Duration::from_secs(20);
 
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// `stats --watch 1` in a terminal of its own.
+/// `stats --watch 1` in its own terminal.
 struct Watched {
     child: Child,
-    /// Our end of the terminal, and its.
+    /// Our end of the terminal, and the program's.
     ours: OwnedFd,
     theirs: OwnedFd,
     before: Termios,
@@ -30,11 +31,7 @@ struct Watched {
 
 impl Watched {
     fn start(folder: &Folder, slurm: &Slurm, rows: u16, columns: u16) -> Result<Self> {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let name = ptsname(&ours, Vec::new())?;
-        let theirs: OwnedFd = File::options().read(true).write(true).open(name.to_str()?)?.into();
+        let Terminal { ours, theirs } = Terminal::open()?;
         tcsetwinsize(&theirs, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
         let before = tcgetattr(&theirs)?;
         let mut command = command(folder.path(), &slurm_graphite()?);
@@ -56,7 +53,7 @@ impl Watched {
         String::from_utf8_lossy(&self.drawn.lock().unwrap()).into_owned()
     }
 
-    /// The lines of the last drawing but one, which is whole, without their looks.
+    /// The lines of the last complete screen, without colours and styles.
     fn screen(&self) -> Vec<String> {
         let drawn = self.drawn();
         let last = drawn.rsplit("\x1b[H").nth(1).unwrap_or_default();
@@ -76,7 +73,7 @@ impl Watched {
         rustix::process::kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// It must end with success and have given the terminal back.
+    /// The program must end successfully and restore the terminal.
     fn ends(mut self) {
         let status = wait::until_some("its end", SOON, || self.child.try_wait().unwrap()).unwrap();
         assert_eq!(status.code(), Some(0));

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use sandbox::{Carbon, Folder, GraphiteWeb, now, wait};
 use serde_json::Value;
 
-/// A rule of the file.
+/// A rule in the file.
 pub(crate) struct Rule {
     pub(crate) uid: String,
     pub(crate) title: String,
@@ -42,7 +42,7 @@ pub(crate) fn json(folder: &Folder, yaml: &str) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// The rules of a file, which have the shape that Grafana's provisioning asks for.
+/// The rules of a file, which must have the shape that Grafana's provisioning expects.
 pub(crate) fn rules(file: &Value) -> Result<Vec<Rule>> {
     keys(file, &["apiVersion", "groups"])?;
     ensure!(file.get("apiVersion") == Some(&Value::from(1)), "apiVersion is not 1");
@@ -93,7 +93,7 @@ impl Rule {
             ensure!(at("refId")? == at("model/refId")?, "two refIds in one step");
             ensure!(at("datasourceUid")? == at("model/datasource/uid")?, "two data sources in one step");
         }
-        // What is not escaped Grafana would take for a variable of its environment.
+        // Grafana would take a dollar sign that is not escaped for an environment variable.
         ensure!(!rule.to_string().contains('$'), "a dollar sign");
         ensure!(["OK", "Alerting"].contains(&text("/noDataState")?.as_str()), "an unknown state");
         ensure!(
@@ -101,7 +101,7 @@ impl Rule {
             "no response means another thing than no data"
         );
         let summary = text("/annotations/summary")?;
-        // A rule that fires for lack of data has no value then.
+        // A rule that fires because data is missing has no value.
         ensure!(
             summary.contains("{{") == (text("/noDataState")? == "OK") && summary.matches("{{").count() < 2,
             "a summary without its value: {summary}"
@@ -176,10 +176,10 @@ impl Rule {
     }
 }
 
-/// A leaf, and what it was so many seconds ago, if anything.
+/// A leaf, and a function that returns its value this many seconds ago, if it had one.
 pub(crate) type Leaf<'a> = (&'a str, &'a dyn Fn(f64) -> Option<f64>);
 
-/// Ninety points, `step` seconds apart, the newest of now, for one cluster.
+/// Stores ninety points for one cluster, `step` seconds apart, the newest at the current time.
 pub(crate) fn invent(carbon: &Carbon, prefix: &str, step: u32, leaves: &[Leaf<'_>]) -> Result<()> {
     let newest = now().floor() - 2.0;
     let (mut lines, mut counts) = (String::new(), Vec::new());

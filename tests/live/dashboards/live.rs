@@ -1,7 +1,7 @@
 //! Every target of every panel against a real slurmctld, Carbon and graphite-web.
 //!
-//! Targets that this Slurm or the sandbox cannot serve are tested with invented points. That shows that the target is
-//! right, but not that anybody sends such points.
+//! Targets for which this Slurm or the sandbox has no data are tested with invented points. That shows that the target
+//! is correct, but not that anybody sends such points.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,13 +14,13 @@ use sandbox::{Bustle, Dashboard, GraphiteWeb, Process, Rendered, Sandbox, carbon
 use super::alerts::{Leaf, invent};
 use super::paths::paths;
 
-/// How long the cluster works before its targets are asked for: some backfill cycles, two counts of jobs.
+/// How long the cluster works before its targets are requested: a few backfill cycles, and two counts of jobs.
 const WORK: u32 = 32;
 
-/// The prefixes that the dashboards have to serve: of one cluster, and of one of several.
+/// The prefixes that the dashboards must support: of a single cluster, and of one of several.
 const PREFIXES: [(&str, &str); 2] = [("cluster", "cluster"), ("cluster.{cluster}", "cluster.sandbox")];
 
-/// Paths that may be without a point here, and why.
+/// Paths that may have no point here, and why.
 const EXCUSED: [(&str, &str); 11] = [
     ("slurm_nodes.gpu.", "the sandbox has no GPU"),
     ("slurm_nodes.total.gauge-gpus_", "the sandbox has no GPU, and of none there is no share"),
@@ -35,7 +35,7 @@ const EXCUSED: [(&str, &str); 11] = [
     ("slurm_rpc_stats.pending.", "only while messages to nodes wait, which here takes none a second"),
 ];
 
-/// A cluster that has worked, collected under both prefixes.
+/// A cluster that has done some work, collected under both prefixes.
 pub(crate) struct Worked {
     web: GraphiteWeb,
     _daemons: Vec<Process>,
@@ -66,7 +66,7 @@ impl Worked {
         Ok(worked)
     }
 
-    /// What is wrong with a dashboard's targets, in words, and how many were asked for.
+    /// The problems of a dashboard's targets as text, and how many targets were requested.
     pub(crate) fn problems(&self, dashboard: &Dashboard) -> Result<(Vec<String>, usize)> {
         let (mut problems, mut asked) = (Vec::new(), 0);
         for (_, prefix) in PREFIXES {
@@ -86,7 +86,7 @@ impl Worked {
         Ok((problems, asked))
     }
 
-    /// What has to be seen; or an excuse.
+    /// Requires that the target shows points, unless it has an excuse.
     fn points(&self, target: &str, variables: &Variables) -> Result<()> {
         let resolved = replaced(target, variables)?;
         let series = self.web.render(&resolved, "-2min").with_context(|| resolved.clone())?;
@@ -96,7 +96,7 @@ impl Worked {
         seen(&resolved, &series)
     }
 
-    /// The same for the targets that have an excuse, over points that were made up for them.
+    /// The same for the targets with an excuse, with points that were invented for them.
     pub(crate) fn invented(&self, dashboards: &[Dashboard]) -> Result<(Vec<String>, usize)> {
         let release = self.sandbox.slurm.release()?;
         let (mut targets, mut leaves) = (Vec::new(), BTreeSet::new());
@@ -124,7 +124,7 @@ impl Worked {
         Ok((problems, targets.len()))
     }
 
-    /// The points of an annotation: `sdiag --reset` has to be one, or nobody would see it.
+    /// Whether an annotation has a point: `sdiag --reset` must cause one, or nobody would see it.
     pub(crate) fn marked(&self, dashboard: &Dashboard) -> Result<bool> {
         let variables = Variables::from([("prefix".to_owned(), "cluster".to_owned())]);
         let (_, target) = dashboard.annotations().into_iter().next().context("no annotation")?;
@@ -134,7 +134,7 @@ impl Worked {
     }
 }
 
-/// A path with this name for every node that a variable or a wildcard stands for.
+/// A path with this name in place of every node that is a variable or a wildcard.
 pub(crate) fn named(path: &str, name: &str) -> String {
     let is_any = |node: &str| node == "*" || node.starts_with('$');
     path.split('.').map(|node| if is_any(node) { name } else { node }).collect::<Vec<_>>().join(".")
@@ -144,7 +144,7 @@ fn rising(ago: f64) -> Option<f64> {
     Some(1000.0 - ago)
 }
 
-/// A series at least, a point in each of them, and a name for people.
+/// At least one series, a point in each of them, and a name for people.
 pub(crate) fn seen(target: &str, series: &[Rendered]) -> Result<()> {
     ensure!(!series.is_empty(), "no series for {target}");
     for one in series {
@@ -155,7 +155,7 @@ pub(crate) fn seen(target: &str, series: &[Rendered]) -> Result<()> {
     Ok(())
 }
 
-/// Why a target may be without a point.
+/// Why a target may have no point.
 fn excuse(target: &str, release: &str) -> Option<&'static str> {
     let told = release >= "23.11";
     let applies = |path: &str| {
@@ -165,7 +165,7 @@ fn excuse(target: &str, release: &str) -> Option<&'static str> {
     paths(target).iter().find_map(|path| applies(path))
 }
 
-/// A daemon with users among its paths, at a tick a second.
+/// A daemon with users among its paths, ticking once a second.
 pub(crate) fn collect(sandbox: &Sandbox, name: &str, prefix: &str) -> Result<Process> {
     let (conf, queue) = (sandbox.slurm.conf().display().to_string(), sandbox.path(&format!("{name}.queue")));
     daemon::spawn_daemon(
@@ -181,7 +181,7 @@ pub(crate) fn collect(sandbox: &Sandbox, name: &str, prefix: &str) -> Result<Pro
     )
 }
 
-/// All that a dashboard shows.
+/// Everything that a dashboard shows.
 const COLLECTORS: &str = "\
 [collectors.rpc_stats]
 users = 5
@@ -201,7 +201,7 @@ enabled = true
 interval = \"2s\"
 ";
 
-/// The folder of what is imported.
+/// The folder with the dashboards to import.
 pub(crate) fn shipped() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/grafana"))
 }

@@ -1,4 +1,4 @@
-//! A single large figure is never out of date: when points stop, there is none, whatever the last one was.
+//! A single large figure is never out of date: when points stop, it shows none, whatever the last one was.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use super::dashboards;
 use super::live::named;
 use super::paths::paths;
 
-/// Seconds from one point to the next: so many that asking for everything on a busy machine takes less.
+/// Seconds from one point to the next: more than a busy machine needs to request everything.
 const SLOT: u32 = 300;
 
-/// Panels that show how things are now.
+/// Panels that show the current state.
 fn shown_now() -> Vec<(String, Panel)> {
     let is_now = |panel: &Panel| {
         let calcs = panel.json.pointer("/options/reduceOptions/calcs/0");
@@ -25,7 +25,7 @@ fn shown_now() -> Vec<(String, Panel)> {
     panels.filter(|(_, panel)| is_now(panel)).collect()
 }
 
-/// What a target shows: the last point of each series, as Grafana's `last` takes it.
+/// What a target shows: the last point of each series, as Grafana's `last` does it.
 fn last(web: &GraphiteWeb, target: &str, cluster: &str) -> Result<Vec<(Rendered, Option<f64>)>> {
     let variables: Variables = [("prefix", cluster), ("most", "10")]
         .into_iter()
@@ -62,7 +62,7 @@ fn a_figure_of_a_daemon_that_died_is_no_data_and_not_its_last_value() {
     let (mut wrong, mut asked) = (Vec::new(), 0);
     for (dashboard, panel) in &panels {
         for target in &panel.targets {
-            // The age of the data continues growing.
+            // The age of the data keeps growing.
             let is_age = target.contains("timeFunction(");
             for (cluster, expected) in [("alive", true), ("dead", is_age)] {
                 let shown = last(&web, target, cluster).unwrap();

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// The paths of docs/metrics.md, node by node, without the prefix, and their units; `<host>` and the like stand for any node.
+/// The paths of docs/metrics.md, split into nodes, without the prefix, and their units. `<host>` and the like match any
+/// node.
 pub(crate) struct Documented(Vec<(Vec<String>, String)>);
 
 impl Documented {
-    /// From what `slurm-graphite metrics` prints.
+    /// Parses the output of `slurm-graphite metrics`.
     pub(crate) fn parse(text: &str) -> Self {
         let (mut family, mut paths) = (Vec::new(), Vec::new());
         for line in text.lines() {
@@ -40,13 +41,13 @@ impl Documented {
     }
 }
 
-/// Every path of a panel's target, without its prefix: the one that is chosen, or those of all clusters.
+/// Every path of a panel's target, without its prefix: the selected prefix, or those of all clusters.
 pub(crate) fn paths(target: &str) -> BTreeSet<String> {
     let chosen = paths_behind(target, "$prefix.");
     if chosen.is_empty() { paths_behind(target, "*.*.") } else { chosen }
 }
 
-/// Every path of a target behind `prefix`, with `{a,b}` taken apart.
+/// Every path of a target after `prefix`, with `{a,b}` expanded.
 pub(crate) fn paths_behind(target: &str, prefix: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (start, _) in target.match_indices(prefix) {

@@ -32,7 +32,7 @@ impl Court {
         Ok(Self { _folder: folder, carbon, web, rules })
     }
 
-    /// The last words of the uids of the rules that fire for a cluster with these points.
+    /// The last parts of the uids of the rules that fire for a cluster with these points.
     fn fire(&mut self, cluster: &str, leaves: &[Leaf<'_>]) -> Result<BTreeSet<String>> {
         if !leaves.is_empty() {
             alerts::invent(&self.carbon, cluster, 10, leaves)?;
@@ -92,7 +92,7 @@ fn alert_rules_fire_when_they_should_and_only_then() {
     let quiet: Vec<Leaf<'_>> = vec![
         (UP, &one),
         ("slurm_health.gauge-up", &one),
-        // Long ago, but nothing is pending.
+        // The last backfill was long ago, but nothing is pending.
         (BACKFILL, &|_| Some(9000.0)),
         (PENDING, &zero),
         (QUEUE, &zero),
@@ -112,24 +112,24 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (RPC_TIME, &|ago| Some(if ago < 20.0 { 3e6 } else { 2000.0 })),
         ("slurm_rpc_stats.total.gauge-types", &|_| Some(60.0)),
         ("slurm_rpc_stats.total.gauge-users", &|_| Some(150.0)),
-        // One of a hundred nodes; and ten that were drained on purpose.
+        // One of a hundred nodes is down, and ten were drained on purpose.
         ("slurm_nodes.state.down.gauge-nodes", &one),
         ("slurm_nodes.state.drained.gauge-nodes", &|_| Some(10.0)),
         ("slurm_nodes.total.gauge-nodes_total", &|_| Some(100.0)),
         ("slurm_controllers.primary.gauge-up", &one),
         ("slurm_controllers.backup1.gauge-up", &one),
-        // All of three jobs.
+        // All jobs of the hour, but that is only three.
         ("slurm_jobs_finished.total.state.failed.gauge-jobs", &|ago| Some(f64::from(ago < 25.0))),
         ("slurm_jobs_finished.total.work.gauge-jobs", &|ago| Some(f64::from(ago < 25.0))),
-        // At the limit, and nobody waits.
+        // At the limit, but nobody waits.
         (&running, &|_| Some(10.0)),
         (&submitted, &|_| Some(10.0)),
         (&limit, &|_| Some(10.0)),
         (ROLLUP, &|ago| Some(3500.0 - ago)),
-        // Lost before the quarter of an hour that is looked at.
+        // Lost before the quarter of an hour that the rule looks at.
         (LOST, &|_| Some(500.0)),
         (AGE, &zero),
-        // It reads again since 200 s.
+        // It has been reading again for 200 s.
         (DOUBT, &|ago| Some(f64::from(ago > 200.0))),
         (TOKEN, &|ago| Some(5000.0 + ago)),
         (UNDURABLE, &|_| Some(4.0)),
@@ -180,13 +180,13 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (HIDDEN, &one),
         (STANDBY[0], &one),
         (STANDBY[1], &one),
-        // Of the daemon's own figure the file is there, and nothing came in the last eleven minutes.
+        // The daemon's own figure exists, but has had no point for eleven minutes.
         (UP, &|ago| (ago > 660.0).then_some(1.0)),
     ];
     let all: BTreeSet<String> =
         court.rules.iter().map(|rule| rule.uid.replace("slurm-graphite-", "")).collect();
     assert_eq!(court.fire("trouble", &trouble).unwrap(), all);
-    // Where nothing ever came one rule tells it, and not each of the others.
+    // If there was never any data, one rule reports it, and not each of the others.
     assert_eq!(court.fire("nowhere", &[]).unwrap(), BTreeSet::from(["no-data".to_owned()]));
 }
 
@@ -202,7 +202,8 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     let held: [Leaf<'_>; 5] =
         [(BACKFILL, &age), (PENDING, &one), (QUEUE, &zero), (SUBMITTED, &zero), (STARTED, &zero)];
     assert!(!fires("held", "backfill", &held));
-    // The same while others' jobs come, and start at once: the main scheduler sees one now and then, backfill never.
+    // The same while others' jobs arrive and start at once: the main scheduler sees one now and then, backfill never
+    // does.
     let stream: [Leaf<'_>; 5] = [
         (BACKFILL, &age),
         (PENDING, &one),
@@ -211,17 +212,18 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
         (STARTED, &one),
     ];
     assert!(!fires("stream", "backfill", &stream));
-    // A job that could run, on a cluster on which nothing changes.
+    // A job that could run, in a cluster in which nothing changes.
     let still: [Leaf<'_>; 5] =
         [(BACKFILL, &age), (PENDING, &one), (QUEUE, &one), (SUBMITTED, &zero), (STARTED, &zero)];
     assert!(!fires("still", "backfill", &still));
     let stuck: [Leaf<'_>; 5] =
         [(BACKFILL, &age), (PENDING, &one), (QUEUE, &one), (SUBMITTED, &one), (STARTED, &zero)];
     assert!(fires("stuck", "backfill", &stuck));
-    // Nobody waits, and the main scheduler rests: sched_interval = -1.
+    // Nobody waits, and the main scheduler does not run: sched_interval = -1.
     assert!(!fires("rest", "main", &[(PENDING, &zero), (CYCLES, &zero)]));
 
-    // At MaxDBDMsgs the queue grows no more, and accounting is thrown away; nodes that are gone are as many as before.
+    // At MaxDBDMsgs the queue no longer grows, and accounting data is discarded. The messages for nodes that are gone
+    // stay as many as before.
     let full: [Leaf<'_>; 4] = [
         (DBD, &|_| Some(10_000.0)),
         ("slurm_health.gauge-dbd_agent_queue_per_minute", &zero),
@@ -233,7 +235,7 @@ fn no_rule_cries_wolf_or_falls_silent_when_it_is_worst() {
     assert!(fires("full", "dbd", &full));
     assert!(fires("full", "agents", &[]));
 
-    // Both controllers' hosts publish.
+    // The daemons of both controllers publish.
     assert!(fires("both", "follow", &[(STANDBY[0], &zero), (STANDBY[1], &zero)]));
 
     // From 24.11 on there is no threads_fraction.
@@ -246,7 +248,8 @@ fn two_clusters_are_told_apart_by_title_labels_and_summary() {
     let text = fs::read_to_string(shipped().join(RULES)).unwrap();
     let file = alerts::json(&folder, &text).unwrap();
     let other = alerts::json(&folder, &for_alpha(&folder, &text).unwrap()).unwrap();
-    // In a folder, Grafana before 11.6 allows each title once, and a group of rules is replaced by one of the same name.
+    // In one folder, Grafana before 11.6 allows each title only once, and a group of rules is replaced by another of
+    // the same name.
     let name = |file: &Value| file["groups"][0]["name"].clone();
     assert_eq!(file["groups"][0]["folder"], other["groups"][0]["folder"]);
     assert_ne!(name(&file), name(&other));
@@ -271,7 +274,7 @@ fn two_clusters_are_told_apart_by_title_labels_and_summary() {
     }
 }
 
-/// The rules, each with a panel that exists.
+/// The shipped rules, each of which must name a panel that exists.
 pub(crate) fn shipped_rules(folder: &Folder) -> Result<Vec<Rule>> {
     let text = fs::read_to_string(shipped().join(RULES))?;
     let rules = alerts::rules(&alerts::json(folder, &text)?)?;
@@ -289,7 +292,7 @@ pub(crate) fn shipped_rules(folder: &Folder) -> Result<Vec<Rule>> {
     Ok(rules)
 }
 
-/// What the file's own words make of it for another cluster.
+/// The file for another cluster, made by the commands in its own comments.
 fn for_alpha(folder: &Folder, text: &str) -> Result<String> {
     let words: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix('#')).collect();
     let start = words.iter().position(|line| line.trim().starts_with("sed ")).context("no sed")?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::dashboards;
 use super::rules::shipped_rules;
 
-/// Metrics with a threshold in their meaning that no rule watches, and why.
+/// Metrics whose meaning names a threshold that no rule watches, and why.
 const UNWATCHED: [(&str, &str); 11] = [
     (
         "agent_queue_per_minute",
@@ -41,7 +41,7 @@ fn pages() -> BTreeMap<String, String> {
     sections.map(|(title, body)| (title.to_owned(), body.to_owned())).collect()
 }
 
-/// The panels of the dashboard *Runbook*: their titles and texts, by id.
+/// The panels of the dashboard *Runbook*: titles and texts by id.
 fn panels_of_the_runbook() -> BTreeMap<u64, (String, String)> {
     let dashboard = dashboards().into_iter().find(|one| one.name == "runbook").unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -76,7 +76,7 @@ fn every_rule_has_its_page_and_every_page_its_rule() {
         for part in ["**Means:** ", "**See:** ", "**Do:**", "**Do not** "] {
             assert_eq!(text.matches(part).count(), 1, "{page}: {part}");
         }
-        // What is quoted under "See" is a panel, what is in italics a dashboard or another page.
+        // In "See", quoted names are panels, and names in italics are dashboards or other pages.
         let see = text.split("**See:** ").nth(1).unwrap().split("**Do:**").next().unwrap().replace('\n', " ");
         for panel in see.split('"').skip(1).step_by(2) {
             let row = dashboards()
@@ -106,7 +106,7 @@ fn every_threshold_that_is_documented_is_watched() {
             .iter()
             .flat_map(|target| target.split(|letter: char| !letter.is_alphanumeric() && letter != '_'));
         let mut names = words.filter(|word| !word.is_empty());
-        // A brace's inside may be the beginning or the end of a leaf.
+        // The text in braces may be the beginning or the end of a leaf.
         names.any(|word| word == leaf)
             || targets.iter().any(|target| {
                 target.split("gauge-").skip(1).any(|rest| {
@@ -134,7 +134,7 @@ fn every_threshold_that_is_documented_is_watched() {
     assert_eq!(unwatched, UNWATCHED.map(|(leaf, _)| leaf.to_owned()).into(), "of {seen:?}");
 }
 
-/// Whether a meaning says from where on something is wrong.
+/// Whether a metric's meaning says from which value on something is wrong.
 fn has_threshold(meaning: &str) -> bool {
     let before_digit = |word: &str| {
         meaning

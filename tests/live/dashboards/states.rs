@@ -1,6 +1,6 @@
 //! The possible names of series of states and reasons: Slurm's names in lower case, as slurm-graphite publishes them.
 
-/// Of jobs.
+/// States of jobs.
 pub(crate) const JOBS: [&str; 20] = [
     "pending",
     "running",
@@ -24,7 +24,7 @@ pub(crate) const JOBS: [&str; 20] = [
     "requeued",
 ];
 
-/// Of nodes, as sinfo shows them.
+/// States of nodes, as sinfo shows them.
 pub(crate) const NODES: [&str; 21] = [
     "idle",
     "mixed",
@@ -49,7 +49,7 @@ pub(crate) const NODES: [&str; 21] = [
     "future",
 ];
 
-/// Some reasons why jobs wait, as squeue shows them.
+/// Some reasons for waiting, as squeue shows them.
 pub(crate) const REASONS: [&str; 12] = [
     "Priority",
     "Resources",

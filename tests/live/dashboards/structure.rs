@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::states::{JOBS, NODES, REASONS};
 
-/// Grafana's ids of the units used here; `make grafana` looks them up in @grafana/data.
+/// Grafana's ids of the units that are used here; `make grafana` checks that @grafana/data has them.
 pub(crate) const UNITS: [&str; 9] =
     ["bytes", "percent", "percentunit", "reqpm", "s", "short", "suffix: /s", "suffix: CPU-h", "µs"];
 
@@ -76,7 +76,7 @@ const CUSTOM: &[&str] = &[
     "thresholdsStyle",
 ];
 const REDUCE: &[&str] = &["calcs", "fields", "values"];
-/// The options of each type of panel, all built in.
+/// The options of each panel type; all types are built in.
 const OPTIONS: [(&str, &[&str]); 6] = [
     ("timeseries", &["legend", "tooltip"]),
     ("stat", &["colorMode", "graphMode", "justifyMode", "orientation", "reduceOptions", "textMode"]),
@@ -98,13 +98,13 @@ const OPTIONS: [(&str, &[&str]); 6] = [
     ),
     ("text", &["content", "mode"]),
 ];
-/// Grafana's hues, each with its shades, and the colour of text.
+/// Grafana's hues, each of which has shades, and the colour of text.
 const HUES: [&str; 6] = ["blue", "green", "orange", "purple", "red", "yellow"];
 const SHADES: [&str; 5] = ["", "dark-", "semi-dark-", "light-", "super-light-"];
-/// The columns of a table next to its first: what the transformation makes of the reducers.
+/// The columns of a table after the first, as the transformation names the reducers.
 const COLUMNS: [&str; 3] = ["Now", "Mean", "Trend"];
 
-/// Everything that is wrong, in words.
+/// Everything that is wrong, as text.
 pub(crate) fn problems(dashboard: &Dashboard) -> Vec<String> {
     let mut found = Found::default();
     let json = &dashboard.json;
@@ -216,7 +216,8 @@ impl Found {
         self.links(&title, config);
     }
 
-    /// An outage is a gap: a line continues for three ticks, or three rounds of a survey. And a threshold is drawn.
+    /// An outage must be a gap: a line is continued for three ticks, or three rounds of a survey. And a threshold must
+    /// be drawn.
     fn curves(&mut self, title: &str, kind: &str, config: &Value) {
         if kind != "timeseries" {
             return;
@@ -233,7 +234,7 @@ impl Found {
         }
     }
 
-    /// A single figure shows nothing old: its last point within a few intervals, or "no data" in a colour of its own.
+    /// A single figure must show nothing old: its last point within a few intervals, or "no data" in a special colour.
     fn freshness(&mut self, title: &str, kind: &str, panel: &Value) {
         let calcs = panel.pointer("/options/reduceOptions/calcs/0").and_then(Value::as_str);
         if !["stat", "bargauge", "table"].contains(&kind) || calcs == Some("sum") {
@@ -259,7 +260,7 @@ impl Found {
         }
     }
 
-    /// A link keeps cluster, data source and time, and its dashboard has the variable that it sets.
+    /// A link must keep cluster, data source and time range, and its dashboard must have the variable that it sets.
     fn links(&mut self, title: &str, config: &Value) {
         let own = config.get("defaults").into_iter().flat_map(|defaults| list(defaults, "links"));
         let columns = list(config, "overrides")
@@ -343,7 +344,7 @@ impl Found {
         }
     }
 
-    /// Every cell of the grid belongs to one panel at most, and none is beyond its 24 columns.
+    /// Every cell of the grid belongs to at most one panel, and no panel exceeds the 24 columns.
     fn grid(&mut self, panels: &[&Value]) {
         let mut cells: BTreeMap<(u64, u64), String> = BTreeMap::new();
         for panel in panels {
@@ -368,7 +369,7 @@ impl Found {
         }
     }
 
-    /// Each variable that is named exists, and each that exists is named.
+    /// Each variable that is used exists, and each that exists is used.
     fn variables(&mut self, dashboard: &Dashboard) {
         let nothing = Variables::new();
         let known = match dashboard.variables(&nothing, |_| Ok(vec!["x".to_owned()])) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::paths::{Documented, paths};
 
-/// The units of docs/metrics.md, and Grafana's for them; a figure that is 0 or 1 is shown as a word.
+/// The units in docs/metrics.md, and Grafana's units for them. A figure that is 0 or 1 is shown as a word.
 const SHOWN: [(&str, &[&str]); 9] = [
     ("0 or 1", &[""]),
     ("0-1", &["percentunit"]),
@@ -21,19 +21,19 @@ const SHOWN: [(&str, &[&str]); 9] = [
     ("s", &["s"]),
     ("µs", &["µs"]),
 ];
-/// Functions that give another unit than they are given, and Grafana's for it.
+/// Functions whose result has another unit than their input, with Grafana's unit for it.
 const CHANGING: [(&str, &str); 6] = [
     ("asPercent", "percent"),
     ("divideSeries", "percentunit"),
     ("perSecond", "suffix: /s"),
-    // Seconds as hours, of CPUs.
+    // Seconds as CPU-hours.
     ("scale", "suffix: CPU-h"),
-    // By the minute.
+    // Per minute.
     ("scaleToSeconds", "short"),
-    // Less a time: an age.
+    // A difference between times is an age.
     ("timeFunction", "s"),
 ];
-/// Functions that give the unit that they are given.
+/// Functions whose result has the same unit as their input.
 const KEEPING: [&str; 24] = [
     "alias",
     "aliasByNode",
@@ -60,7 +60,7 @@ const KEEPING: [&str; 24] = [
     "sumSeries",
     "summarize",
 ];
-/// Every curve that is shown in another unit than its own, in words.
+/// Every curve that is shown in the wrong unit, as text.
 pub(crate) fn problems(dashboard: &Dashboard, documented: &Documented) -> Vec<String> {
     let mut found = Vec::new();
     for panel in dashboard.panels() {
@@ -78,7 +78,7 @@ pub(crate) fn problems(dashboard: &Dashboard, documented: &Documented) -> Vec<St
     found
 }
 
-/// What may stand for the values of a target.
+/// The units in which a target's values may be shown.
 fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str>, String> {
     let target = &without_guards(target);
     let functions = functions(target);
@@ -88,7 +88,7 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
     {
         return Err(format!("nobody knows what {odd} makes of a unit"));
     }
-    // The outermost decides.
+    // The outermost function decides.
     let changed = functions.iter().find_map(|name| CHANGING.iter().find(|(changing, _)| changing == name));
     if let Some((_, unit)) = changed {
         return Ok(BTreeSet::from([*unit]));
@@ -104,7 +104,7 @@ fn wanted(target: &str, documented: &Documented) -> Result<BTreeSet<&'static str
         .ok_or_else(|| format!("Grafana has nothing for {unit:?}"))
 }
 
-/// A target without what is inside of isNonNull, which is 0 or 1 whatever that is, and without the lists that these divide.
+/// A target without the contents of isNonNull, which is 0 or 1 in any case, and without the lists that these divide.
 fn without_guards(target: &str) -> String {
     let mut left = target
         .replace("divideSeriesLists(", "group(")
@@ -121,7 +121,7 @@ fn without_guards(target: &str) -> String {
     left.replace("scale(1, ", "group(1, ")
 }
 
-/// The names before brackets, from the outside.
+/// The names of functions, from the outside to the inside.
 fn functions(target: &str) -> Vec<&str> {
     let before = target.match_indices('(').filter_map(|(at, _)| target.get(..at));
     before
@@ -130,7 +130,7 @@ fn functions(target: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The unit that a curve has: that of its override, or the panel's.
+/// The unit of a curve: that of its override, or the panel's.
 fn shown<'a>(panel: &'a Panel, target: &str) -> &'a str {
     let config = |pointer: &str| panel.json.pointer(pointer);
     let overrides = config("/fieldConfig/overrides").and_then(Value::as_array);

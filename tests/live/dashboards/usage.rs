@@ -1,5 +1,5 @@
-//! What needs slurmdbd: every target about finished jobs and accounts with a real slurmdbd, and some of the values
-//! compared with what was submitted.
+//! Dashboards that need slurmdbd: every target about finished jobs and accounts, with a real slurmdbd, and some of the
+//! values compared with what was submitted.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 const OF_SLURMDBD: [&str; 3] = ["slurm_jobs_finished.", "slurm_associations.", "slurm_slurmdbd."];
 
-/// A cluster with accounting, and what collects and shows it.
+/// A cluster with accounting, and the programs that collect and show its figures.
 struct Town {
     _daemon: Process,
     web: GraphiteWeb,
@@ -107,7 +107,7 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     town.limit(&["qos", "urgent", "set", "GrpJobs=1"]).unwrap();
     town.submit(3, &["--account=chemistry", "--time=5"], "sleep 1").unwrap();
     town.submit(2, &["--account=chemistry", "--time=5"], "sleep 1; exit 3").unwrap();
-    // Two of five have failed, by all who count them.
+    // Two of five have failed; every count must agree.
     town.wait_for("jobs", "Jobs ended since the first start, by state", "completed", 3.0).unwrap();
     town.wait_for("jobs", "Jobs ended since the first start, by state", "failed", 2.0).unwrap();
     for (dashboard, panel) in
@@ -115,7 +115,7 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     {
         town.wait_for(dashboard, panel, "failed", 0.4).unwrap();
     }
-    // Two of five run, each with a CPU; and one of two.
+    // Two of five jobs run, each with one CPU; and one of two.
     town.submit(5, &["--account=physics", "-n1"], "sleep 300").unwrap();
     town.submit(2, &["--account=chemistry", "--qos=urgent", "-n1"], "sleep 300").unwrap();
     town.wait_for("usage", "Jobs waiting at an account's limit", "jobs", 3.0).unwrap();
@@ -126,8 +126,8 @@ fn what_needs_slurmdbd_is_shown_as_it_was_submitted() {
     town.wait_for("usage", "Running jobs of a QOS's GrpJobs", "urgent", 100.0).unwrap();
 
     let of_slurmdbd = |target: &str| {
-        // slurmctld adds usage up every five minutes (PriorityCalcPeriod), slurmdbd every hour. live.rs asks for these, of points that
-        // were made up.
+        // slurmctld adds up usage every five minutes (PriorityCalcPeriod), slurmdbd every hour. live.rs tests these
+        // targets with invented points.
         let mut paths = paths(target);
         paths.retain(|path| !path.ends_with("gauge-level_fs") && !path.contains(".rollup."));
         paths.iter().any(|path| OF_SLURMDBD.iter().any(|family| path.starts_with(family)))

@@ -10,12 +10,12 @@ use sandbox::{Carbon, Folder, GraphiteWeb, carbon, now, wait};
 use super::alerts::{Leaf, invent};
 use super::dashboards;
 
-/// Dashboard, panel, curve, and the value that it must have now, with these points.
+/// Dashboard, panel, curve, and the value that it must have now with these points.
 const CLAIMS: [(&str, &str, &str, f64); 25] = [
-    // 40 of 200 CPUs; three GPUs of four.
+    // 40 of 200 CPUs; three of four GPUs.
     ("overview", "CPUs in use", "cpus", 0.2),
     ("overview", "GPUs in use", "gpus", 0.75),
-    // Two of 50 are down, one is fail; five drained and two draining.
+    // Of 50 nodes two are down and one is failing; five are drained and two draining.
     ("overview", "Nodes out", "down", 0.06),
     ("overview", "Nodes out", "drained", 0.14),
     ("cluster", "Nodes out", "drained", 0.14),
@@ -35,11 +35,11 @@ const CLAIMS: [(&str, &str, &str, f64); 25] = [
     ("overview", "Users by CPUs", "alice", 16.0),
     ("overview", "RPC types by slurmctld's time", "REQUEST_JOB_INFO", 0.8),
     ("rpc", "RPC time by type, last interval", "REQUEST_JOB_INFO", 0.8),
-    // physics: 8 of 10 jobs, 40 of 40 CPUs; biology has no limit, and chemistry 5 of 5 jobs and nobody waits.
+    // physics: 8 of 10 jobs, 40 of 40 CPUs; biology has no limit; chemistry has 5 of 5 jobs, and nobody waits.
     ("usage", "Running jobs of GrpJobs", "physics", 80.0),
     ("usage", "TRES of GrpTRES", "physics.cpu", 100.0),
     ("usage", "Usage of the share", "physics", 200.0),
-    // 20 submitted, 8 run.
+    // 20 submitted, 8 running.
     ("usage", "Jobs waiting at an account's limit", "jobs", 12.0),
     ("usage", "Jobs waiting at a QOS's limit", "jobs", 4.0),
     ("usage", "Running jobs of a QOS's GrpJobs", "urgent", 100.0),
@@ -153,11 +153,11 @@ fn targets_return_the_values_that_their_panels_claim() {
     }
     assert_eq!(wrong, Vec::<String>::new());
 
-    // The age, to an interval and to what the test has taken since.
+    // The age, accurate to one interval plus the time that the test has taken.
     let age = shown(&web, "overview", "Age of data", "age").unwrap();
     let least = 195.0 - 15.0;
     assert!(age >= least && age <= now() - moment + 200.0 + 25.0, "{age} s, of a response 200 s ago");
-    // 89 rounds, in one hour or in two.
+    // 89 rounds, within one hour or two.
     let hours = shown(&web, "jobs", "CPU-hours, by account", "physics").unwrap();
     assert!(
         hours > 0.0 && hours <= 178.1 && (hours / 2.0 - (hours / 2.0).round()).abs() < 1e-3,
@@ -165,7 +165,7 @@ fn targets_return_the_values_that_their_panels_claim() {
     );
 }
 
-/// The list of clusters has both forms of the prefix, and nothing else that Carbon stores.
+/// The list of clusters contains both forms of the prefix, and nothing else that Carbon stores.
 #[test]
 fn the_list_of_clusters_has_prefixes_of_one_node_and_of_two() {
     let folder = Folder::new().unwrap();

@@ -1,16 +1,16 @@
-//! The fenced blocks of Markdown files, with their languages and their places.
+//! The fenced blocks of Markdown files, with their languages and positions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// What is between two fences.
+/// The text between two fences.
 #[derive(Debug, Clone)]
 pub(crate) struct Block {
     /// `README.md:12`, for messages.
     pub(crate) place: String,
-    /// What follows the first fence; empty where nothing does.
+    /// What follows the first fence; empty if nothing does.
     pub(crate) language: String,
     pub(crate) text: String,
 }
@@ -36,7 +36,7 @@ pub(crate) fn documents() -> Result<Vec<(String, String)>> {
         .collect()
 }
 
-/// Every block of every document, in their order.
+/// Every block of every document, in order.
 pub(crate) fn all() -> Result<Vec<Block>> {
     let mut blocks = Vec::new();
     for (name, text) in documents()? {

@@ -1,4 +1,4 @@
-//! What a user reads has no phrases that a tired reader would have to read twice.
+//! What a user reads contains no phrases that a tired reader would have to read twice.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use sandbox::{Folder, Invocation};
 
 use super::blocks::{documents, top};
 
-/// A turn, and what is usually meant.
+/// A phrase, and what is usually meant.
 const BANNED: &[(&str, &str)] = &[
     ("anew", "again"),
     ("beside", "next to, compared with"),
@@ -21,10 +21,10 @@ const BANNED: &[(&str, &str)] = &[
     ("is well", "is OK"),
 ];
 
-/// Of use with the source alone.
+/// Documents that are only useful together with the source code.
 const OURS: [&str; 2] = ["docs/code-structure.md", "docs/promises.md"];
 
-/// The turns in `text`, as words of their own, with their lines.
+/// The phrases that occur in `text` as whole words, with their lines.
 fn found(place: &str, text: &str) -> Vec<String> {
     let lines = (1..).zip(text.lines()).flat_map(|(number, line)| {
         let words: Vec<&str> =

@@ -4,7 +4,7 @@ use sandbox::{Folder, Invocation, find_program};
 
 use super::blocks::top;
 
-/// They ask for nothing that version 2 of the GPL does not allow.
+/// Licences that require nothing that version 2 of the GPL does not allow.
 const WITH_GPL_2: [&str; 10] = [
     "0BSD",
     "BSD-2-Clause",
@@ -17,10 +17,10 @@ const WITH_GPL_2: [&str; 10] = [
     "Unlicense",
     "Zlib",
 ];
-/// And these with version 3 alone.
+/// Licences that are compatible only with version 3.
 const WITH_GPL_3: [&str; 2] = ["Apache-2.0", "CDLA-Permissive-2.0"];
 
-/// Whether an SPDX expression asks for nothing but these.
+/// Whether an SPDX expression is satisfied by these licences.
 fn fits(expression: &str, allowed: &[&str]) -> bool {
     let expression = expression.trim();
     let (any, all) = (outside_of_brackets(expression, " OR "), outside_of_brackets(expression, " AND "));
@@ -70,7 +70,7 @@ fn every_part_of_a_program_may_be_given_away_with_it() {
         assert!(parts.lines().count() > 10, "{package}: {parts}");
         for part in parts.lines() {
             let (name, licence) = part.split_once('\t').unwrap();
-            // The form before SPDX's.
+            // The form used before SPDX.
             assert!(fits(&licence.replace('/', " OR "), allowed), "{package}: {name} is under {licence:?}");
         }
     }

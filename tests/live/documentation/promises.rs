@@ -7,15 +7,15 @@ use super::blocks::top;
 
 const DOCUMENTS: [&str; 2] = ["README.md", "docs/operations.md"];
 
-/// Their rows are promises: the headings above the tables.
+/// The headings of tables whose rows are promises.
 const TABLES: [&str; 2] = ["## What happens when …", "## What can still be lost, and when"];
 
-/// One line, with one space between two words.
+/// The text on one line, with single spaces.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The headings of a document with the text below each, up to the next; the text above the first is left out.
+/// The headings of a document, with the text under each up to the next heading. The text before the first is left out.
 fn sections(text: &str) -> Vec<(&str, String)> {
     let mut sections: Vec<(&str, String)> = Vec::new();
     let mut code = false;
@@ -31,7 +31,7 @@ fn sections(text: &str) -> Vec<(&str, String)> {
     sections
 }
 
-/// A promise with its guards, or something that promises nothing.
+/// A promise with its guards, or an entry that promises nothing.
 #[derive(Debug, Default)]
 struct Entry {
     section: String,
@@ -55,7 +55,7 @@ fn entries() -> Vec<Entry> {
     entries
 }
 
-/// What is wrong with a guard: `make TARGET`, or a file and the name of a test in it.
+/// The problem with a guard, which is `make TARGET`, or a file and the name of a test in it.
 fn problem(guard: &str) -> Option<String> {
     let (file, name) = guard.split_once(' ')?;
     let (file, needles) = match file {

@@ -10,7 +10,7 @@ use sandbox::{Invocation, Sandbox, find_program, slurm_graphite};
 use super::blocks::{self, Block, top};
 use crate::commands::GraphiteWeb;
 
-/// Rules as Debian ships them, which end with one that matches everything; of storage-aggregation.conf it ships an example.
+/// Debian's rules, the last of which matches everything. For storage-aggregation.conf Debian ships only an example.
 const SCHEMAS: &str = "[default_1min_for_1day]\npattern = .*\nretentions = 60s:1d\n";
 const AGGREGATION: &str = "\
 [min]
@@ -34,7 +34,7 @@ xFilesFactor = 0.5
 aggregationMethod = average
 ";
 
-/// Files below cluster that are there before the first block, what they are made as, and what the documents leave of them:
+/// Files below cluster that exist before the first block, how they are created, and what they must be afterwards:
 /// roll-up, xFilesFactor, and each archive's step and retention in seconds.
 const HISTORY: [(&str, &str, &str); 5] = [
     ("slurm_sched_stats/gauge-early_sum", "", "last 0.0 30 86400 300 7776000 3600 94608000"),
@@ -52,7 +52,7 @@ const HISTORY: [(&str, &str, &str); 5] = [
     ),
 ];
 
-/// The sandbox that stands for the documentation's hosts.
+/// The sandbox in place of the documentation's hosts.
 pub(crate) struct Stage {
     pub(crate) sandbox: Sandbox,
     graphite: GraphiteWeb,
@@ -60,14 +60,14 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn start() -> Result<Self> {
-        // What the documentation says must be done is done by its own commands.
+        // What the documentation tells the reader to do is done by its own commands.
         let (schemas, aggregation) = (SCHEMAS.to_owned(), AGGREGATION.to_owned());
         let options = Options { schemas, aggregation, limits: Limits::Wide, ..Options::default() };
         let sandbox = Sandbox::with(&options)?;
         let graphite = GraphiteWeb::start(&sandbox)?;
         let work = sandbox.path("work");
         fs::create_dir(&work)?;
-        // Only root can give a folder to another user: for anybody else the daemon's user is himself.
+        // Only root can give a folder to another user; for any other user the daemon's user is the same user.
         let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
         if !user.is_root() {
             let etc = sandbox.path("root/etc");
@@ -75,7 +75,7 @@ impl Stage {
             fs::write(etc.join("passwd"), format!("slurm-graphite:x:{user}:{group}::/:/bin/false\n"))?;
             fs::write(etc.join("group"), format!("slurm-graphite:x:{group}:\n"))?;
         }
-        // A checkout that nothing can be written into by mistake.
+        // A copy of the checkout made of links, so that nothing is written into the checkout by mistake.
         let needed =
             ["Makefile", "config", "docs", "packaging", "systemd", "README.md", "CHANGELOG.md", "LICENSE"];
         for name in needed {
@@ -84,20 +84,20 @@ impl Stage {
         Ok(Self { sandbox, graphite })
     }
 
-    /// What a package would have brought, with the edits that `document` says.
+    /// Installs what a package would install, with the edits that `document` describes.
     pub(crate) fn install(&self, document: &str) -> Result<()> {
         // What `make build` does besides compiling.
         if fs::read_to_string(top().join("Makefile"))?.contains("\nman:") {
             self.sh("make man", document)?;
         }
         self.sh("make install PREFIX=/usr", document)?;
-        // Without DESTDIR it makes this one too.
+        // Without DESTDIR it would also create this folder.
         fs::create_dir_all(self.sandbox.path("root/var/lib/slurm-graphite"))?;
         let blocks = blocks::all()?;
         let mut own =
             blocks.iter().filter(|block| block.language == "toml" && block.place.starts_with(document));
         if let Some(Block { text, .. }) = own.next() {
-            // The shipped file has more than the lines that are edited.
+            // The shipped file has more lines than those that are edited.
             let text = format!("{text}\n[queue]\ndir = \"/var/lib/slurm-graphite\"\n");
             fs::write(self.sandbox.path("root/etc/slurm-graphite/slurm-graphite.toml"), self.adapted(&text))?;
         }
@@ -109,7 +109,7 @@ impl Stage {
         self.stand_ins().iter().fold(text.to_owned(), |text, (what, stand_in)| text.replace(what, stand_in))
     }
 
-    /// What stands for what, the longer first.
+    /// The replacements, longer texts first.
     fn stand_ins(&self) -> Vec<(&'static str, String)> {
         let path = |name: &str| self.sandbox.path(name).display().to_string();
         vec![
@@ -131,7 +131,7 @@ impl Stage {
         ]
     }
 
-    /// What an early start and earlier collectors would have left behind, as a Carbon without our rules makes it.
+    /// Creates what an early start and earlier collectors would have left behind in a Carbon without our rules.
     pub(crate) fn history(&self) -> Result<()> {
         for (path, made_as, _) in HISTORY {
             let own = format!("cluster/{path}");
@@ -142,7 +142,7 @@ impl Stage {
         Ok(())
     }
 
-    /// That each of those files ended as Carbon would make it now.
+    /// Checks that each of those files is now as Carbon would create it.
     pub(crate) fn history_is_mended(&self) -> Result<()> {
         for (path, _, rules) in HISTORY {
             let file = self.sandbox.carbon.file(&format!("cluster/{path}"));
@@ -159,8 +159,9 @@ impl Stage {
         Ok(())
     }
 
-    /// `said` by `check --connect`, with the line of every thing that the document shows, in that order; the lines of
-    /// what does not depend on Carbon are those of the document, up to their first number.
+    /// Compares `said`, the output of `check --connect`, with the document: it must have a line about each thing that
+    /// the document shows, in that order. Lines that do not depend on Carbon must be those of the document up to their
+    /// first number.
     pub(crate) fn is_as_documented(&self, said: &str) -> Result<()> {
         let shown = blocks::all()?
             .into_iter()
@@ -171,7 +172,7 @@ impl Stage {
         };
         let last = said.rfind("✓ configuration: ").and_then(|at| said.get(at..)).context("no output")?;
         let (mut said, mut shown) = (lines(last), lines(&shown.text));
-        // Here nothing is wrong.
+        // Nothing is wrong here.
         let ends = (said.pop(), shown.pop());
         let ends = (ends.0.as_deref().unwrap_or_default(), ends.1.as_deref().unwrap_or_default());
         let failed = "slurm-graphite: 1 check failed; see the advice above";
@@ -187,7 +188,7 @@ impl Stage {
         }
         for (line, documented) in said.iter().zip(shown).take(6) {
             let start = documented.split(|c: char| c.is_ascii_digit()).next().unwrap_or_default();
-            // Root may write anywhere, and is told so.
+            // Root may write anywhere, and the text says so.
             let start = self.adapted(start.split(" by this user").next().unwrap_or_default());
             ensure!(line.starts_with(&start), "{line}\nis not as documented:\n{start}");
         }

@@ -1,5 +1,6 @@
 //! Every figure that sdiag prints after real work by several users, compared digit for digit with a reading between two
-//! of its outputs, on any release that the sandbox runs. A line of sdiag without an equal figure of ours is a failure.
+//! runs of sdiag, on any release that the sandbox can run. A line of sdiag without an equal figure of ours is a
+//! failure.
 //!
 //! The reader may be older than the controller (a rolling upgrade). Then only what its release lacks is missing.
 
@@ -16,16 +17,16 @@ use slurm_snapshot::{Answer, BACKFILL_EXITS, MAIN_EXITS, Reading, Release, RpcQu
 
 use super::{LATENCY, SOON, ended, run_jobs};
 
-/// Accounts that every Debian has, and one that has no name.
+/// Users of every Debian, and one without a name.
 const USERS: [u32; 4] = [1, 8, 34, NAMELESS];
 
 const NAMELESS: u32 = 54321;
 
-/// What a call of ours and one of sdiag add to.
+/// The type that a request of ours and a run of sdiag add to.
 const OWN_TYPE: &str = "REQUEST_STATS_INFO";
 
-/// What these jobs cannot move: there is no slurmdbd and no het job, nothing waits for an agent at a quiet moment, and
-/// slurmctld counts as failed only what slurmd could not run.
+/// Figures that these jobs cannot change: there is no slurmdbd and no het job, nothing waits for an agent at a quiet
+/// moment, and slurmctld counts as failed only what slurmd could not run.
 const MAY_BE_ZERO: [&str; 7] = [
     "agent_queue_size",
     "agent_count",
@@ -40,7 +41,7 @@ const MAY_BE_ZERO: [&str; 7] = [
 fn every_figure_of_sdiag_after_work_of_several_users() {
     let folder = Folder::new().unwrap();
     let mut slurm = Slurm::new(&folder).unwrap();
-    // From 24.05 on it gives the table of message types its further columns; before, it says nothing.
+    // From 24.05 on it adds columns to the table of message types; older releases ignore it.
     let mut conf = OpenOptions::new().append(true).open(slurm.conf()).unwrap();
     conf.write_all(b"SlurmctldParameters=enable_rpc_queue\n").unwrap();
     slurm.start_all().unwrap();
@@ -49,7 +50,7 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     if rustix::process::getuid().is_root() {
         work_of_users(&slurm);
     }
-    // sdiag has means over minutes from its second minute on, slurmctld counts its jobs every half minute.
+    // sdiag prints means per minute from its second minute on, and slurmctld counts its jobs every half minute.
     wait::until("cycles per minute", Duration::from_secs(90), || {
         slurm.sdiag().unwrap().get(section::MAIN, "Cycles per minute").is_some()
     })
@@ -68,7 +69,7 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
     }
 }
 
-/// Keeps the readings for the tests that need no cluster, with nobody's name in them but root's.
+/// Stores the readings for the tests that need no cluster, without any name but root's.
 fn record(folder: &Path, readings: [Reading; 2]) {
     let file = folder.join(format!("{}.jsonl", readings[0].release));
     let mut text = String::new();
@@ -83,7 +84,7 @@ fn record(folder: &Path, readings: [Reading; 2]) {
     fs::write(file, text).unwrap();
 }
 
-/// Everybody asks, each as often as nobody else; slurmd runs jobs only of users that it knows.
+/// Each user sends a different number of requests. slurmd runs jobs only of users that it knows.
 fn work_of_users(slurm: &Slurm) {
     let sbatch = ["--parsable", "--output=/dev/null", "--chdir=/", "--time=1", "--wrap", "true"];
     for (times, user) in (1..).zip(USERS) {
@@ -95,11 +96,11 @@ fn work_of_users(slurm: &Slurm) {
             slurm.run_as(user, "sbatch", &sbatch).unwrap();
         }
     }
-    // Six of root's.
+    // Six of them are root's.
     ended(slurm, "Jobs completed", 9).unwrap();
 }
 
-/// One reading, as a recording keeps it.
+/// One reading, as in a recording.
 fn read(folder: &Folder, slurm: &Slurm) -> Reading {
     let conf = slurm.conf().display().to_string();
     let run = Invocation::new(folder, &["stats", "--json", "--slurm-conf", &conf]).unwrap().finish().unwrap();
@@ -111,7 +112,7 @@ fn read(folder: &Folder, slurm: &Slurm) -> Reading {
     reading.context(run.stdout).unwrap()
 }
 
-/// What would be published of the reading: value by leaf.
+/// The values that would be published from the reading, by leaf.
 fn replayed(folder: &Folder, reading: &Reading) -> BTreeMap<String, i64> {
     let file = folder.path().join("recording").display().to_string();
     let run = Invocation::new(folder, &["once", "--replay", &file]).unwrap().finish().unwrap();
@@ -128,13 +129,13 @@ fn replayed(folder: &Folder, reading: &Reading) -> BTreeMap<String, i64> {
     points
 }
 
-/// What must not differ between two outputs of sdiag with a reading between them.
+/// The figures that must not differ between two runs of sdiag with a reading between them.
 fn steady(sdiag: &Sdiag) -> Sdiag {
     let mut sdiag = sdiag.clone();
     sdiag.figures.retain(|(_, label), _| !is_own_figure(label));
     sdiag.by_type.retain(|row| row.name != OWN_TYPE);
     sdiag.by_user.retain(|row| !is_own_user(row));
-    // Rows with the same count have no order.
+    // Rows with the same count have no fixed order.
     sdiag.by_type.sort_by_key(|row| row.id);
     sdiag.by_user.sort_by_key(|row| row.id);
     sdiag
@@ -189,7 +190,7 @@ fn compare_tables(reading: &Reading, before: &Sdiag, after: &Sdiag) {
             assert_eq!(ours, printed);
         }
     }
-    // Every call is counted after its answer: sdiag's first, and ours.
+    // Every request is counted after its answer: sdiag's first, and ours.
     let stats = [&before.by_type, &types, &after.by_type].map(|rows| counted(rows, 2035));
     assert_eq!((stats[1], stats[2]), (stats[0] + 1, stats[0] + 2), "{OWN_TYPE}");
     for printed in &after.by_user {
@@ -209,7 +210,7 @@ fn compare_tables(reading: &Reading, before: &Sdiag, after: &Sdiag) {
     }
 }
 
-/// The tables as sdiag would print them.
+/// The tables in sdiag's format.
 fn rows(tables: &RpcTables, release: Release) -> (Vec<RpcRow>, Vec<RpcRow>) {
     let row = |name, id, count: u32, total: u64, queue| {
         let count = u64::from(count);

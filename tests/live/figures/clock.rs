@@ -11,8 +11,8 @@ use super::CONDITIONAL;
 
 const TICKS: u64 = 120;
 
-/// What has not been yet at the first tick, and is there from then on: slurmctld counted, backfill ran, a tick was
-/// delivered.
+/// Times of events that may not have happened at the first tick: slurmctld counted its jobs, backfill ran, a tick was
+/// delivered. Once there, they stay.
 const MOMENTS: [&str; 6] = [
     "job_states_ts",
     "job_states_age",
@@ -22,13 +22,13 @@ const MOMENTS: [&str; 6] = [
     "last_delivery",
 ];
 
-/// Types of RPCs come with the first of them.
+/// A type of RPC appears with its first RPC.
 const TYPES: &str = ".slurm_rpc_stats.type.";
 
-/// Of `slurm_rpc_stats` and `slurm_sched_exit`, what takes two readings that belong together.
+/// Metrics of `slurm_rpc_stats` and `slurm_sched_exit` that need two consecutive readings.
 const OF_TWO: [&str; 5] = ["calls_per_minute", "interval_mean_time", "time_share", "busy", "interval_count"];
 
-/// Of `slurm_sched_interval`, what does not, and is there while no cycle is running.
+/// Metrics of `slurm_sched_interval` that need only one reading, and are there even if no cycle has run.
 const OF_ONE: [&str; 5] =
     ["job_states_age", "bf_last_cycle_age", "resets_midnight", "resets_command", "resets_restart"];
 
@@ -47,7 +47,8 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
     let up = format!("cluster.slurm_graphite.{}.gauge-slurmctld_up", host().unwrap());
     let limit = Duration::from_secs(20);
-    // The first tick may come before the first reader has said hello; from its first answer on none may be missing.
+    // The first tick may come before the first reader has said hello; after the reader's first answer no tick may be
+    // missing.
     let first = wait::until_some("the first reading", limit, || {
         sandbox.carbon.series(&up).ok()?.points.into_iter().find(|(_, up)| *up == 1.0)
     });
@@ -56,7 +57,7 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     sandbox.value_at(&up, last, Duration::from_secs(TICKS + 20)).unwrap();
     assert!(burners.iter_mut().all(|burner| burner.pid().is_some()), "they were busy to the end");
     assert!(collector.stop().unwrap().status.success());
-    // A series of others may well have no point at the last tick.
+    // A series that comes and goes may have no point at the last tick.
     let lasts = |path: &String| !comes_and_goes(path);
     let lasting = || sandbox.carbon.paths().into_keys().filter(lasts);
     wait::until("the last tick in whisper, whole", limit, || {
@@ -70,7 +71,7 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     assert!(own.slots(first + 1, last).iter().all(|(_, value)| value.is_some()), "{own:?}");
     let mut whole = 0;
     for path in lasting() {
-        // A mean of nothing is not there.
+        // A mean of nothing is missing.
         if CONDITIONAL.contains(&leaf(&path)) {
             continue;
         }
@@ -82,8 +83,8 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
         whole += u64::from(from == first);
     }
     assert!(whole > 50, "{whole} series");
-    // Of the first reading there is no interval, and of one in the second of slurmctld's start neither; answers that come
-    // late on a busy host make some too short to count.
+    // The first reading has no interval, and neither has one in the second in which slurmctld started. On a busy host,
+    // answers that come late make some intervals too short to count.
     let intervals = sandbox.carbon.series("cluster.slurm_sched_interval.gauge-seconds").unwrap();
     let intervals = intervals.slots(first, last).iter().filter(|(_, value)| value.is_some()).count();
     assert!(intervals as u64 > TICKS - 20, "{intervals} intervals");
@@ -114,7 +115,7 @@ fn every_point_of_a_tick_has_the_ticks_own_timestamp() {
     let timestamps: Vec<u64> = ticks.keys().copied().collect();
     assert!(timestamps.iter().all(|timestamp| timestamp % 2 == 0), "{timestamps:?}");
     assert!(timestamps.windows(2).all(|pair| pair[1] - pair[0] == 2), "{timestamps:?}");
-    // The first may have been before the reader was ready, and a mean may come with the first cycle.
+    // The first tick may be from before the reader was ready, and a mean may appear with the first cycle.
     let sets = |wanted: &dyn Fn(&str) -> bool| -> Vec<BTreeSet<&str>> {
         let paths = ticks.values().skip(1);
         paths.map(|paths| paths.iter().map(String::as_str).filter(|path| wanted(path)).collect()).collect()
@@ -127,18 +128,18 @@ fn every_point_of_a_tick_has_the_ticks_own_timestamp() {
     assert!(late.windows(2).all(|pair| pair[0].is_subset(&pair[1])), "{late:#?}");
 }
 
-/// A path's last component, behind `gauge-`.
+/// A path's last component, without `gauge-`.
 fn leaf(path: &str) -> &str {
     path.rsplit("gauge-").next().unwrap()
 }
 
-/// Whether it is there at every tick once it is there at one.
+/// Whether it is missing at first, and then there at every tick.
 fn comes_late(path: &str) -> bool {
     !comes_and_goes(path) && (path.contains(TYPES) || MOMENTS.contains(&leaf(path)))
 }
 
-/// Whether a tick may be without it: it takes two readings that belong together, or messages that wait, or a cycle that
-/// is over.
+/// Whether a tick may be without it, because it needs two consecutive readings, messages that wait, or a finished
+/// cycle.
 fn comes_and_goes(path: &str) -> bool {
     path.ends_with("queue_per_minute")
         || path.contains(".slurm_rpc_stats.pending.")
@@ -146,7 +147,7 @@ fn comes_and_goes(path: &str) -> bool {
         || (path.contains(".slurm_sched_interval.") && !OF_ONE.contains(&leaf(path)))
 }
 
-/// The paths of each timestamp that a plaintext receiver got; the same path twice in one is an error.
+/// The paths of each timestamp that a plaintext receiver got; the same path twice in one timestamp is an error.
 fn ticks(sink: &Sink) -> Result<BTreeMap<u64, BTreeSet<String>>> {
     let text = String::from_utf8(sink.bytes())?;
     let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
@@ -162,7 +163,7 @@ fn ticks(sink: &Sink) -> Result<BTreeMap<u64, BTreeSet<String>>> {
     Ok(ticks)
 }
 
-/// The host's name as it is in the paths: up to its first dot.
+/// The host's name as in the paths: up to its first dot.
 fn host() -> Result<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname")?;
     Ok(name.trim().split('.').next().unwrap_or_default().to_owned())

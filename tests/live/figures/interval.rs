@@ -1,4 +1,5 @@
-//! The interval's figures are the growth of slurmctld's own counters. They stop at a reset, whose kind is recognized.
+//! The interval's figures are the growth of slurmctld's own counters. They stop at a reset, and the kind of reset is
+//! recognized.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +33,7 @@ fn what_a_tick_says_of_its_interval_is_what_the_totals_grew_by() {
         let found = series(&interval(leaf));
         assert!(found.len() > 4, "{found:?}");
         for (at, value) in found {
-            // Whisper may lack what was not written yet.
+            // The latest points may not be in whisper yet.
             let Some((now, before)) = totals.get(&at).zip(totals.get(&(at - 1))) else { continue };
             assert_eq!(value, now - before, "{leaf} at {at}");
         }
@@ -61,10 +62,10 @@ fn a_reset_and_a_restart_are_told_apart_and_nothing_is_published_across_them() {
         ["resets_midnight", "resets_command", "resets_restart"]
             .map(|leaf| recorded.series(&interval(leaf)).last_key_value().map_or(0.0, |(_, &count)| count))
     };
-    // Its bookkeeping runs by the second: a moment to have an interval or two, and cycles of both schedulers.
+    // slurmctld's counters are per second: wait for an interval or two, and for cycles of both schedulers.
     wait::until("intervals", SOON, || daemon.recorded().unwrap().series(&interval("seconds")).len() > 4)
         .unwrap();
-    // Midnight itself may come.
+    // Midnight may come during the test.
     let [midnights, ..] = resets(&mut daemon);
     slurm.run("sdiag", &["--reset"]).unwrap();
     wait::until("the reset", SOON, || resets(&mut daemon)[1] > 0.0).unwrap();

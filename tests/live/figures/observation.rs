@@ -1,4 +1,4 @@
-//! One tick between two outputs of sdiag: if both agree, the tick must have stored the same value.
+//! One tick between two runs of sdiag: if both agree, the tick must have stored the same value.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,12 +10,12 @@ use sandbox::{Sandbox, Sdiag, section};
 #[derive(Debug)]
 pub(crate) struct Observation {
     before: Sdiag,
-    /// Its timestamp.
+    /// The timestamp of the tick.
     pub(crate) tick: u64,
     after: Sdiag,
 }
 
-/// The whole path of a figure.
+/// The full path of a figure.
 pub(crate) fn path(leaf: &str) -> String {
     format!("cluster.slurm_sched_stats.gauge-{leaf}")
 }
@@ -33,8 +33,8 @@ pub(crate) fn observe(sandbox: &Sandbox) -> Result<Observation> {
 }
 
 impl Observation {
-    /// What sdiag printed of a figure at this tick, `Some(None)` where it printed no line; `None` where it may have
-    /// changed meanwhile. A cycle's own figures may also have changed and changed back.
+    /// What sdiag printed for a figure at this tick; `Some(None)` if it printed no line; `None` if the figure may have
+    /// changed in between. A cycle's own figures may also have changed and changed back.
     pub(crate) fn agreed(&self, figure: &Figure) -> Option<Option<i64>> {
         let (before, after) = (figure.in_sdiag(&self.before), figure.in_sdiag(&self.after));
         let steady = |section, label| self.before.get(section, label) == self.after.get(section, label);

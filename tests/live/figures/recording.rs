@@ -1,4 +1,4 @@
-//! A recording gives the points of the readings in it.
+//! A recording gives the points of its readings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use super::observation::path;
 
 const FAMILY: &str = "cluster.slurm_sched_stats.gauge-";
 
-/// Leaves that are not called as the reply's member.
+/// Leaves whose names differ from the reply's members.
 const RENAMED: [(&str, &str); 24] = [
     ("main_last_cycle", "schedule_cycle_last"),
     ("main_max_cycle", "schedule_cycle_max"),
@@ -31,7 +31,7 @@ const RENAMED: [(&str, &str); 24] = [
     ("bf_depth_sum_try", "bf_depth_try_sum"),
     ("bf_queue_length", "bf_queue_len"),
     ("bf_queue_length_sum", "bf_queue_len_sum"),
-    // The rest are means: the sum to be divided.
+    // The others are means; this is the sum that they are calculated from.
     ("main_mean_cycle", "schedule_cycle_sum"),
     ("main_mean_depth_cycle", "schedule_cycle_depth"),
     ("bf_mean_cycle", "bf_cycle_sum"),
@@ -40,8 +40,8 @@ const RENAMED: [(&str, &str); 24] = [
     ("bf_queue_length_mean", "bf_queue_len_sum"),
 ];
 
-/// Whether it may be in one reading and not in the next: there is none while a backfill cycle is running, and messages
-/// wait for a moment.
+/// Whether it may be in one reading and not in the next: it is missing while a backfill cycle is running, and messages
+/// wait only for a moment.
 fn comes_and_goes(path: &str) -> bool {
     path.ends_with("gauge-bf_coverage") || path.contains("slurm_rpc_stats.pending.")
 }
@@ -51,7 +51,7 @@ fn a_recording_gives_the_points_of_its_reading() {
     let sandbox = Sandbox::start().unwrap();
     let conf = sandbox.slurm.conf().display().to_string();
     sandbox.slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
-    // A backfill cycle comes only after something has changed.
+    // A backfill cycle runs only after something has changed.
     for cycles in 0..2 {
         sandbox.slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
         wait::until("cycles of both schedulers", SOON, || {
@@ -67,7 +67,7 @@ fn a_recording_gives_the_points_of_its_reading() {
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{args:?}");
         run.stdout
     };
-    // A reader asks for the configuration after its first answer, which adds a row to slurmctld's table.
+    // After its first answer, a reader requests the configuration, which adds a row to slurmctld's table.
     run(&["once", "--slurm-conf", &conf]);
     let recording = run(&["stats", "--json", "--slurm-conf", &conf]);
     assert_eq!(recording.lines().count(), 1);
@@ -104,7 +104,7 @@ fn a_recording_gives_the_points_of_its_reading() {
         };
         assert_eq!(*value, expected as f64, "{leaf}");
     }
-    // Younger than a minute, so without the figure that needs more.
+    // slurmctld has run for less than a minute, so the figure that needs more is missing.
     assert!(!points.contains_key(&path("main_cycles_per_minute")));
     assert!(points.keys().filter(|path| path.starts_with(FAMILY)).count() >= 46, "{points:?}");
     for row in statistics["rpc"]["types"].as_array().unwrap() {
@@ -116,12 +116,12 @@ fn a_recording_gives_the_points_of_its_reading() {
             assert_eq!(point.map(|point| point.1), row[member].as_f64(), "{name} {leaf}");
         }
     }
-    // What takes two readings is not in one.
+    // Metrics that need two readings are not in a single one.
     assert!(
         !points.keys().any(|path| path.contains("per_minute") && !path.starts_with(FAMILY)),
         "{points:?}"
     );
-    // And the recording says what the live command says.
+    // And the recording gives the same as the live command.
     let live = self::points(&run(&["once", "--slurm-conf", &conf]));
     let lasting = |points: &BTreeMap<String, (i64, f64)>| -> Vec<String> {
         points.keys().filter(|path| !comes_and_goes(path)).cloned().collect()

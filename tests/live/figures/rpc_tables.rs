@@ -1,4 +1,4 @@
-//! Every row of the RPC tables in whisper is sdiag's, digit for digit, with RPCs of several users.
+//! Every row of the RPC tables in whisper equals sdiag's, digit for digit, with RPCs of several users.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +9,10 @@ use sandbox::{Process, RpcRow, Sandbox, Sdiag, wait};
 use super::SOON;
 use super::observation::now;
 
-/// Its own RPC, and sdiag's, is counted after its answer.
+/// Our own RPC, and sdiag's, are counted after the answer.
 const STATS_INFO: &str = "REQUEST_STATS_INFO";
 
-/// `nobody`, and one who has no name.
+/// `nobody`, and a user without a name.
 const USERS: [(u32, &str); 2] = [(65534, "nobody"), (54321, "uid_54321")];
 
 const BURST: u32 = 20;
@@ -35,7 +35,8 @@ fn every_row_of_the_rpc_tables_is_sdiags() {
             call_as(&sandbox, USERS[usize::from(number % 3 == 0)].0).unwrap();
         }
     }
-    // Who calls only while his name is looked up is one of the others: each calls until he has a path.
+    // A user whose name is still being looked up counts among the others, so each user keeps calling until there is a
+    // path.
     for (id, name) in USERS.into_iter().filter(|_| as_root) {
         wait::until(&format!("a path for {name}"), SOON, || {
             call_as(&sandbox, id).unwrap();
@@ -57,14 +58,15 @@ fn every_row_of_the_rpc_tables_is_sdiags() {
     .unwrap();
     let end = now() - 2;
     if as_root {
-        // Everybody is among the first ten.
+        // All users are among the first ten.
         assert_eq!(value(&sandbox, "others.gauge-members", end).unwrap(), 0.0);
     }
     compare_intervals(&sandbox, "REQUEST_PARTITION_INFO", begun, end);
     assert!(collector.stop().unwrap().status.success());
 }
 
-/// Each tick's rate over its interval is what the row's own count grew by, and its mean times that the growth of the time.
+/// At each tick, the rate over the interval is the growth of the row's own count, and the mean times that is the growth
+/// of its time.
 fn compare_intervals(sandbox: &Sandbox, name: &str, begun: u64, end: u64) {
     let series = |path: &str| -> BTreeMap<u64, f64> {
         sandbox.carbon.series(path).unwrap().points.into_iter().collect()
@@ -79,7 +81,7 @@ fn compare_intervals(sandbox: &Sandbox, name: &str, begun: u64, end: u64) {
     for tick in (begun + 1)..=end {
         assert!(read.contains_key(&tick), "no reading at {tick}");
         let grown = at(&counts, tick) - at(&counts, tick - 1);
-        // Answers that come late on a busy host make some too short to count.
+        // On a busy host, answers that come late make some intervals too short to count.
         let Some(seconds) = seconds.get(&tick) else { continue };
         let calls = at(&rates, tick) * seconds / 60.0;
         assert!((calls - grown).abs() < 1e-6, "{calls} of {grown} at {tick}");
@@ -106,13 +108,13 @@ fn collector(sandbox: &Sandbox) -> Result<Process> {
     sandbox.slurm_graphite("users", &["run", "--config", &configuration.display().to_string()])
 }
 
-/// Holds the rows that two outputs of sdiag agree on against the tick between them.
+/// Compares the rows on which two runs of sdiag agree with the tick between them.
 fn observe(sandbox: &Sandbox, compared: &mut BTreeMap<String, usize>) -> Result<()> {
     let before = sandbox.slurm.sdiag()?;
     let tick = now() + 1;
     let own = value(sandbox, &of_type(STATS_INFO, "count"), tick)?;
     let after = sandbox.slurm.sdiag()?;
-    // The first sdiag is counted by then, and the tick before the second.
+    // The first sdiag is counted by then, and the tick is counted before the second.
     let count = |sdiag: &Sdiag| find(&sdiag.by_type, STATS_INFO).map_or(0.0, |row| exact(row.count));
     ensure!(
         count(&before) < own && own < count(&after),
@@ -124,7 +126,7 @@ fn observe(sandbox: &Sandbox, compared: &mut BTreeMap<String, usize>) -> Result<
         compare(sandbox, row, &after.by_type, &format!("type.{}", row.name), tick, compared)?;
     }
     for row in before.by_user.iter() {
-        // sdiag has a number for one without a name; the caller's own row moves with every RPC.
+        // sdiag prints a number for a user without a name; the caller's own row changes with every RPC.
         if let Some((_, name)) = USERS.iter().find(|(id, _)| *id == row.id) {
             let named = RpcRow { name: (*name).to_owned(), ..row.clone() };
             compare(sandbox, &named, &after.by_user, &format!("user.{name}"), tick, compared)?;

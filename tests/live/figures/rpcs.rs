@@ -14,7 +14,7 @@ const TICKS: u64 = 10;
 /// How often sdiag may miss a tick's second on a slow machine.
 const TRIES: u64 = 30;
 
-/// The families that come from the statistics.
+/// The collectors that use the statistics.
 const FAMILIES: [&str; 5] = ["sched_stats", "sched_interval", "sched_exit", "rpc_stats", "health"];
 
 #[test]
@@ -28,7 +28,7 @@ fn a_tick_is_one_rpc_also_the_first_of_a_reader() {
     assert_eq!(count(&start, "REQUEST_BUILD_INFO"), before, "slurmctld answers that behind its locks");
     let (end_tick, end, asked) = sdiag_within(&sandbox, start_tick + TICKS).unwrap();
     let grown = grown(&start, &end);
-    // sdiag is counted after its answer: the first one in the second.
+    // sdiag is counted after its answer, so the first run is counted in the second.
     assert_eq!(grown, BTreeMap::from([("REQUEST_STATS_INFO".to_owned(), end_tick - start_tick + asked)]));
 
     let readers = proc::children(collector.pid().unwrap());
@@ -43,7 +43,7 @@ fn a_tick_is_one_rpc_also_the_first_of_a_reader() {
 
 #[test]
 fn a_tick_is_one_rpc_whatever_is_enabled() {
-    // All of them, none, each alone: in three clusters side by side.
+    // All of them, none, and each alone: in three clusters at the same time.
     let alone = FAMILIES.map(|family| vec![family]);
     let all: Vec<Vec<&str>> = [FAMILIES.to_vec(), Vec::new()].into_iter().chain(alone).collect();
     std::thread::scope(|scope| {
@@ -81,19 +81,19 @@ fn a_tick_is_one_rpc(sandbox: &Sandbox, enabled: &[&str]) {
     let grown = grown(&start, &end);
     assert_eq!(grown.keys().collect::<Vec<_>>(), ["REQUEST_STATS_INFO"], "{enabled:?}");
     let asked = grown.values().sum::<u64>().to_string().parse::<f64>().unwrap();
-    // The first sdiag is counted in the second, and ticks continue while they run.
+    // The first sdiag is counted in the second, and ticks continue in between.
     assert!((3.0..=6.0).contains(&asked) && asked - 1.0 <= after - ok, "{asked}: {enabled:?}");
     collector.stop().unwrap();
 }
 
-/// What slurmctld served between two outputs, without slurmd's own, which comes at times of its own.
+/// What slurmctld served between two runs, without slurmd's own RPCs, which come at any time.
 fn grown(start: &Sdiag, end: &Sdiag) -> BTreeMap<String, u64> {
     let rows = end.by_type.iter().map(|row| (row.name.clone(), row.count - count(start, &row.name)));
     rows.filter(|(name, more)| *more > 0 && name != "MESSAGE_NODE_REGISTRATION_STATUS").collect()
 }
 
-/// sdiag in the second of a tick that is stored, so that what it counts is known: this tick or, on a machine that is too
-/// slow for that, a later one. And how often sdiag was asked.
+/// Runs sdiag in the same second as a tick that is stored, so that it is known what sdiag counts: this tick or, on a
+/// machine that is too slow for that, a later one. Also returns how often sdiag was run.
 fn sdiag_within(sandbox: &Sandbox, mut tick: u64) -> Result<(u64, Sdiag, u64)> {
     for asked in 1..=TRIES {
         sandbox.value_at(&path("jobs_submitted"), tick, SOON)?;

@@ -6,7 +6,7 @@ use sandbox::{Invocation, Sandbox, section, wait};
 
 use super::SOON;
 
-/// sdiag counts its own call: this row differs between two calls.
+/// sdiag counts its own request, so this row differs between two runs.
 const OWN_ROW: &str = "REQUEST_STATS_INFO";
 
 #[test]
@@ -21,7 +21,7 @@ fn stats_prints_what_sdiag_prints_line_by_line() {
     })
     .unwrap();
     if rustix::process::getuid().is_root() {
-        // A user without a name, who may ask for everything.
+        // A user without a name, who may request everything.
         sandbox.slurm.run_as(54321, "sinfo", &[]).unwrap();
         let text = stats(&sandbox);
         assert!(text.contains("\n\t54321           (   54321) count:"), "{text}");
@@ -29,9 +29,9 @@ fn stats_prints_what_sdiag_prints_line_by_line() {
     compare(&sandbox);
 }
 
-/// Compares `slurm-graphite stats` with sdiag, at a moment when nothing but their own calls changes.
+/// Compares `slurm-graphite stats` with sdiag at a time when only their own requests change anything.
 pub(crate) fn compare(sandbox: &Sandbox) {
-    // The first reader adds its row to the table.
+    // The first reader adds a row for its requests to the table.
     stats(sandbox);
     let compared = wait::until_some("a moment in which nothing changes", SOON, || {
         let before = sandbox.slurm.run("sdiag", &[]).unwrap();
@@ -53,8 +53,8 @@ fn stats(sandbox: &Sandbox) -> String {
     run.stdout
 }
 
-/// Every line with what must differ masked: the time of the call, and a latency. Rows of the tables come last, sorted:
-/// those with the same count have no order.
+/// Every line, with the parts masked that must differ: the time of the request, and a latency. Rows of the tables come
+/// last, sorted, because those with the same count have no fixed order.
 fn normal(text: &str) -> Vec<String> {
     let masked = |line: &str| match line {
         line if line.starts_with("sdiag output at ") => shape(line),
@@ -73,12 +73,12 @@ fn rows(text: &str) -> Vec<&str> {
     text.lines().filter(|line| line.contains("ave_time:")).collect()
 }
 
-/// `(       0) ` of this user, in whose row every call is counted.
+/// `(       0) ` for this user, in whose row every request is counted.
 fn own_user() -> String {
     format!("({:>8}) ", rustix::process::getuid().as_raw())
 }
 
-/// A line with each run of digits, and the blanks that fill its column, as one `#`.
+/// A line in which each run of digits, with the blanks that fill its column, is one `#`.
 fn shape(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;

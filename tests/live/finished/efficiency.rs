@@ -1,4 +1,5 @@
-//! CPU time that jobs have used: as sacct adds up their steps, counted with the job, also of jobs that end before their steps.
+//! CPU time that jobs have used, added up from their steps as sacct does it, and counted together with the job, even if
+//! the job ends before its steps.
 
 use std::time::Duration;
 
@@ -7,12 +8,12 @@ use sandbox::wait;
 
 use super::{MINUTE, Stage, ended};
 
-/// Uses a CPU for so many seconds.
+/// A command that uses a CPU for this many seconds.
 fn busy(seconds: u32) -> String {
     format!("timeout {seconds} sh -c 'while :; do :; done'")
 }
 
-/// What `00:01.234`, `01:02:03` or `2-01:02:03` is, ms.
+/// `00:01.234`, `01:02:03` or `2-01:02:03` in ms.
 fn milliseconds(text: &str) -> Option<u64> {
     let (days, clock) = text.split_once('-').unwrap_or(("0", text));
     let (clock, ms) = clock.split_once('.').unwrap_or((clock, "0"));
@@ -21,7 +22,7 @@ fn milliseconds(text: &str) -> Option<u64> {
     Some((days.parse::<u64>().ok()? * 86_400 + minutes) * 1000 + ms.parse::<u64>().ok()?)
 }
 
-/// ms used and seconds allocated by all jobs, and how many there are.
+/// CPU time used in ms and seconds allocated for all jobs, and the number of jobs, according to sacct.
 fn in_sacct(stage: &Stage) -> Result<(u64, u64, usize)> {
     let columns = "JobID,TotalCPU,CPUTimeRAW";
     let text = stage.accounting.slurm.run("sacct", &["-a", "-D", "-nP", "-S", "now-1day", "-o", columns])?;
@@ -50,7 +51,7 @@ fn check() -> Result<()> {
     submit(&["--array=1-3"], &busy(1))?;
     submit(&[], "sleep 1")?;
     submit(&["-H", "--array=1-4"], "true")?;
-    // It ignores SIGTERM: its steps end KillWait after it.
+    // It ignores SIGTERM, so its steps end KillWait after it.
     let stubborn = submit(&["-n2", "--job-name=stubborn"], "trap '' TERM; while :; do :; done")?;
     let runs = || {
         let time = slurm.run("squeue", &["-h", "-n", "stubborn", "-t", "running", "-o", "%M"]);
@@ -70,7 +71,7 @@ fn check() -> Result<()> {
     // It does not show those that could never run.
     ensure!(used > 1000 && jobs >= 6, "{used} ms of {jobs} jobs are too little to tell anything");
     let last = |path: &str| stage.sent().ok().and_then(|sent| sent.last(path));
-    // The stubborn one comes when its steps have ended.
+    // The stubborn one is counted when its steps have ended.
     wait::until("all of them in Carbon", MINUTE * 4, || {
         last("total.work.gauge-cpu_seconds_total") == Some(allocated)
     })

@@ -1,4 +1,4 @@
-//! A slurmdbd or a database that hangs delays no tick, and no job is lost over it.
+//! A slurmdbd or a database that hangs delays no tick, and no job is lost because of it.
 
 use sandbox::{Accounting, Daemon, Folder, Process, now};
 
@@ -41,7 +41,7 @@ fn a_frozen_slurmdbd_delays_no_tick_and_is_said_once() {
     assert_eq!(state.values().last(), Some(&1.0));
 }
 
-/// Five minutes with a round every 20 s. Jobs end before, meanwhile and afterwards.
+/// Five minutes with a round every 20 s. Jobs end before, during and after the hang.
 fn five_minutes_of(what: &str, hung: fn(&mut Accounting) -> &mut Process) {
     let folder = Folder::new().unwrap();
     let mut accounting = Accounting::start(&folder).unwrap();
@@ -65,7 +65,7 @@ fn five_minutes_of(what: &str, hung: fn(&mut Accounting) -> &mut Process) {
     let truth = ended(&accounting).unwrap();
     let jobs: u64 = truth.jobs["total"].values().sum();
     wait_for_jobs(&mut daemon, f64::from(u32::try_from(jobs).unwrap()));
-    // Nothing is counted afterwards.
+    // Nothing more is counted afterwards.
     daemon.ticks(45).unwrap();
     daemon.check_ticks().unwrap();
     let news = daemon.news(frozen).unwrap();
@@ -74,7 +74,7 @@ fn five_minutes_of(what: &str, hung: fn(&mut Accounting) -> &mut Process) {
     let up = recorded.own("slurmctld_up");
     let without = up.values().filter(|up| **up < 0.5).count();
     let failed = recorded.reply("finished", "readings_failed");
-    // A round that begins right before the end may still fail, and one right before the beginning may be answered.
+    // A round that begins just before the end may still fail, and one just before the beginning may still succeed.
     let rounds = up.keys().filter(|at| at.is_multiple_of(20)).filter(|at| {
         let at = f64::from(u32::try_from(**at).unwrap());
         (frozen..thawed).contains(&at)
@@ -98,7 +98,7 @@ fn five_minutes_of(what: &str, hung: fn(&mut Accounting) -> &mut Process) {
     assert_eq!(without, 0);
 }
 
-/// `make finished-long` runs it, and the next.
+/// `make finished-long` runs this test and the next.
 #[test]
 #[ignore = "takes seven minutes: make finished-long"]
 fn five_minutes_of_a_frozen_slurmdbd_cost_one_failure_a_round_and_no_job() {

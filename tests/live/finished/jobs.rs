@@ -1,4 +1,4 @@
-//! Random jobs of every kind that ends by itself or is cancelled; also a request to a reader.
+//! Random jobs of every kind that ends by itself or is cancelled; also requests to a reader.
 
 use std::fs::{self, File};
 use std::process::Stdio;
@@ -12,15 +12,15 @@ use slurm_snapshot::{Answer, FinishedJob, Reply, Visibility};
 #[derive(Debug, Default)]
 pub(super) struct Cast {
     pub(super) endless: Vec<u32>,
-    /// No more of them are submitted.
+    /// Whether no more of them are submitted.
     pub(super) is_ending: bool,
-    /// Whether there are jobs that take minutes too: that reach their time limit, are suspended or queued again.
+    /// Whether there are also jobs that take minutes: those that reach their time limit, are suspended or are requeued.
     pub(super) is_long: bool,
-    /// How many reach their time limit. Each has a CPU for a minute and a half.
+    /// How many jobs reach their time limit. Each uses a CPU for a minute and a half.
     pub(super) limited: usize,
 }
 
-/// No more than run at once.
+/// No more than can run at once.
 const MOST_LIMITED: usize = 8;
 
 /// How a job is brought to its end.
@@ -35,7 +35,7 @@ enum End {
 const ENDING: [u8; 5] = [0, 1, 2, 3, 6];
 
 impl Cast {
-    /// Submits so many tasks or more, by random users to random accounts, and cancels some of what is there.
+    /// Submits at least this many tasks, by random users to random accounts, and cancels some of the jobs that exist.
     pub(super) fn submit(
         &mut self,
         accounting: &Accounting,
@@ -55,7 +55,7 @@ impl Cast {
         Ok(())
     }
 
-    /// Suspends, resumes or queues again one that runs. What has ended or waits refuses that.
+    /// Suspends, resumes or requeues a running job. Jobs that have ended or are waiting refuse that.
     fn trouble_one(&self, accounting: &Accounting, random: &mut fastrand::Rng) -> Result<()> {
         let running = accounting.slurm.run("squeue", &["-h", "-t", "running,suspended", "-o", "%A"])?;
         let running: Vec<&str> = running.lines().collect();
@@ -118,7 +118,7 @@ impl Cast {
             _ => "sleep 300",
         };
         args.extend(["--wrap", script]);
-        // A user other than the sandbox's, where that is root.
+        // A user other than the sandbox's, if that is root.
         let user = random.usize(..3);
         let id = match USERS.get(user).filter(|_| rustix::process::getuid().is_root()) {
             Some((_, uid)) => accounting.slurm.run_as(*uid, "sbatch", &args)?,
@@ -138,7 +138,7 @@ impl Cast {
         accounting.slurm.run("scancel", &[&id]).map(drop)
     }
 
-    /// Cancels what does not end by itself, and submits no more of that.
+    /// Cancels the jobs that do not end by themselves, and submits no more of them.
     pub(super) fn end(&mut self, accounting: &Accounting) -> Result<()> {
         self.is_ending = true;
         for id in accounting.slurm.run("squeue", &["-h", "-t", "suspended", "-o", "%A"])?.lines() {
@@ -150,7 +150,7 @@ impl Cast {
     }
 }
 
-/// What a reader that runs as `user` tells of finished jobs.
+/// What a reader that runs as `user` returns about finished jobs.
 pub(super) fn ask(
     folder: &Folder,
     accounting: &Accounting,

@@ -1,4 +1,4 @@
-//! What was sent about finished jobs, as stored in whisper: the last value of each slot.
+//! What was sent about finished jobs, as whisper stores it: the last value of each slot.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::truth::Jobs;
 
 const FAMILY: &str = "cluster.slurm_jobs_finished.";
 
-/// By path behind the family, by timestamp.
+/// Values by path after the family, and by timestamp.
 #[derive(Debug, Default)]
 pub(super) struct Sent(BTreeMap<String, BTreeMap<u64, u64>>);
 
 impl Sent {
-    /// Of lines of the plaintext protocol: whole numbers, and CPU time that was used in ms. A slot may be sent again, but with nothing else
-    /// in it.
+    /// From lines of the plaintext protocol: whole numbers, and CPU time in ms. A slot may be sent again, but only with
+    /// the same contents.
     pub(super) fn read(bytes: &[u8]) -> Result<Self> {
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let mut sent = Self::default();
@@ -46,7 +46,7 @@ impl Sent {
         self.0.get(path)?.last_key_value().map(|(_, value)| *value)
     }
 
-    /// The slot of the first round after `slot` in which jobs had started.
+    /// The slot of the first round after `slot` that contains started jobs.
     pub(super) fn first_after(&self, slot: u64) -> Option<u64> {
         let started = self.0.get("total.work.gauge-started")?.range(slot + 1..);
         started.filter(|(_, jobs)| **jobs > 0).map(|(slot, _)| *slot).next()

@@ -5,34 +5,34 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use sandbox::Accounting;
 
-/// By level, by state.
+/// Counts by level and state.
 pub(super) type Jobs = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// Rows that have not ended, or of which slurmctld has told the end and not the start yet.
+/// Rows that have not ended, or for which slurmctld has reported the end but not yet the start.
 pub(super) const UNFINISHED: &str =
     "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 or `partition` = ''";
 
-/// What a person looks at where it takes too long.
+/// What a person needs to see if this takes too long.
 pub(super) const ROWS: &str = "select job_db_inx, id_job, state, `partition`, array_task_str, time_submit, time_eligible, \
      time_start, time_end from slurm_acct_db.sandbox_job_table order by 1";
 
-/// What sacct tells of a job, in this order.
+/// sacct's columns for a job, in this order.
 const COLUMNS: &str =
     "jobid,state,partition,account,qos,user,submit,eligible,start,elapsedraw,timelimitraw,alloctres";
 
-/// Jobs by final state; sums, and by what percentiles are, over those that started. All by level.
+/// Jobs by final state; sums; and the values for percentiles, of jobs that started. All by level.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
     pub(super) jobs: Jobs,
     pub(super) sums: BTreeMap<String, BTreeMap<&'static str, u64>>,
-    /// Waits and runs.
+    /// Waits and run times.
     pub(super) times: BTreeMap<String, [Vec<u64>; 2]>,
-    /// What sacct has printed.
+    /// The lines that sacct has printed.
     lines: Vec<String>,
 }
 
 impl Truth {
-    /// As sacct has them, in whose job ids array tasks are lists.
+    /// From sacct, which writes lists of array tasks in job ids.
     pub(super) fn of_sacct(accounting: &Accounting) -> Result<Self> {
         let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ";
         let args = [
@@ -52,7 +52,7 @@ impl Truth {
         Self::of_lines(text.lines().map(str::to_owned).collect())
     }
 
-    /// Of the jobs that were not there `before`.
+    /// Only the jobs that were not there `before`.
     pub(super) fn since(&self, before: &Self) -> Result<Self> {
         let mut left = before.lines.clone();
         left.sort();
@@ -72,7 +72,7 @@ impl Truth {
             let state = state.split(' ').next().unwrap_or_default().to_lowercase();
             let names = [("partition", partition), ("account", account), ("qos", qos), ("user", user)];
             truth.add(&names, &state, tasks);
-            // What was cancelled while it waited may have a start, and never had anything.
+            // A job that was cancelled while pending may have a start, but never had any resources.
             let (Ok(start), false) = (start.parse::<u64>(), tres.is_empty()) else {
                 if state == "cancelled" {
                     truth.add_sums(&names, &[("cancelled_before_start", tasks)]);
@@ -115,7 +115,8 @@ impl Truth {
         }
     }
 
-    /// Percentiles of the waits and runs of a level, by leaf: the least value that so many of a hundred values do not exceed.
+    /// Percentiles of the waits and run times of a level, by leaf: the smallest value that this share of the values
+    /// does not exceed.
     pub(super) fn percentiles(&self, level: &str) -> BTreeMap<String, u64> {
         let mut leaves = BTreeMap::new();
         for (kind, values) in ["wait", "run"].into_iter().zip(self.times.get(level).into_iter().flatten()) {
@@ -129,7 +130,7 @@ impl Truth {
         leaves
     }
 
-    /// As a GROUP BY has them, where the tasks of an array that have not started are a number.
+    /// From a GROUP BY, where tasks of an array that have not started are a number.
     pub(super) fn of_sql(accounting: &Accounting) -> Result<Self> {
         let text = accounting.sql(
             "select j.state, j.`partition`, j.account, q.name, a.user, \
@@ -171,7 +172,7 @@ fn levels(names: &[(&str, &str)]) -> impl Iterator<Item = String> {
     names.iter().map(|(kind, name)| format!("{kind}.{name}")).chain(["total".to_owned()])
 }
 
-/// The tasks that `7_[1-9:2,20%5]` stands for; 1 of whatever else.
+/// The number of tasks in `7_[1-9:2,20%5]`; 1 for any other job.
 fn tasks(id: &str) -> Option<u64> {
     let Some((_, list)) = id.split_once("_[") else { return Some(1) };
     let list = list.strip_suffix(']')?.split('%').next()?;
@@ -186,7 +187,7 @@ fn tasks(id: &str) -> Option<u64> {
         .sum()
 }
 
-/// `cpu=1,gres/gpu=2`.
+/// The count in `cpu=1,gres/gpu=2`.
 fn count(tres: &str, name: &str) -> u64 {
     let parts = tres.split(',').filter_map(|part| part.split_once('='));
     parts.filter(|(its, _)| *its == name).find_map(|(_, count)| count.parse().ok()).unwrap_or(0)

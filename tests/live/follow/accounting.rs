@@ -1,7 +1,8 @@
 //! Finished jobs at a hand-over: every host's daemon reads all of them from slurmdbd, and each job is in the rounds of
-//! one daemon.
+//! exactly one daemon.
 //!
-//! One slurmctld is enough: the daemon's slurm.conf has a primary before it, whose pings a forwarder answers, or nobody.
+//! One slurmctld is enough: in the daemon's slurm.conf there is a primary before it, whose pings are answered by a
+//! forwarder, or by nobody.
 
 use std::fs;
 use std::io;
@@ -16,7 +17,7 @@ use sandbox::{Accounting, Folder, FollowingDaemon, now, wait};
 
 use super::LIMIT;
 
-/// A primary that answers pings as long as it lives, at another address of this host.
+/// A primary that answers pings as long as it exists, at another address of this host.
 struct Primary {
     port: u16,
     is_over: Arc<AtomicBool>,
@@ -67,7 +68,7 @@ fn jobs(daemon: &mut FollowingDaemon) -> (f64, f64) {
     (total.last_key_value().map_or(0.0, |(_, jobs)| *jobs), daemon.recorded().series(work).values().sum())
 }
 
-/// Jobs that have ended, as slurmdbd knows them.
+/// Waits until slurmdbd knows that these jobs have ended.
 fn end(accounting: &Accounting, jobs: usize, all: usize) -> Result<()> {
     for _ in 0..jobs {
         accounting.slurm.submit(&["--output=/dev/null", "--wrap", "true"])?;
@@ -79,7 +80,7 @@ fn end(accounting: &Accounting, jobs: usize, all: usize) -> Result<()> {
     Ok(())
 }
 
-/// Two whole rounds of reading slurmdbd.
+/// Waits for two complete rounds of reading slurmdbd.
 fn two_rounds(daemon: &mut FollowingDaemon) {
     let rounds = |daemon: &mut FollowingDaemon| {
         daemon.recorded().reply("finished", "readings_ok").last_key_value().map_or(0.0, |(_, count)| *count)
@@ -127,7 +128,7 @@ fn what_ended_while_others_were_active_is_in_the_totals_and_in_no_round() {
     end(&accounting, 2, 5).unwrap();
     assert_eq!(all(&mut daemon, 5.0), (5.0, 2.0));
 
-    // It may have been another's again: it cannot know.
+    // Another daemon may have published them again: it cannot know.
     daemon.process.stop().unwrap();
     end(&accounting, 4, 9).unwrap();
     daemon.process.spawn().unwrap();

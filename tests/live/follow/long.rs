@@ -1,8 +1,8 @@
 //! Either slurmctld and either daemon are killed, stopped, frozen and restarted, one after the other. Every slot in
 //! which the active slurmctld's host had a daemon is published, and by only one.
 //!
-//! A slurmctld is active from its first answer to sdiag on, which asks it alone. So each gap is Slurm's own takeover and
-//! less than an interval. A daemon is up when its reader is.
+//! A slurmctld counts as active from its first answer to an sdiag that asks only this slurmctld. So each gap is Slurm's
+//! own takeover plus less than an interval. A daemon is up when its reader is.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,23 +22,23 @@ enum Kind {
     Freeze,
 }
 
-/// The first faults: after each the backup has taken over when the primary comes back. One that was frozen believes that it still
-/// is the active one.
+/// The first faults. In each of them the backup has taken over when the primary comes back. A primary that was frozen
+/// believes that it is still active.
 const ALWAYS: [(usize, Kind, f64); 3] =
     [(0, Kind::Freeze, 24.0), (0, Kind::Kill, 18.0), (0, Kind::Freeze, 17.0)];
 
-/// From when to when something was so, Unix seconds; the last one is open.
+/// Periods in which something was true, Unix seconds; the last one is open.
 type Spans = Vec<(f64, f64)>;
 
 struct Hosts {
     pair: Pair,
     daemons: [FollowingDaemon; 2],
-    /// In which each slurmctld was active, and each daemon up.
+    /// When each slurmctld was active, and each daemon up.
     active: [Spans; 2],
     up: [Spans; 2],
-    /// Slurmctlds and daemons that are about to be so.
+    /// Slurmctlds and daemons that will soon be active or up.
     awaited: [bool; 4],
-    /// Lines of each one's log that have been read.
+    /// How many lines of each log have been read.
     read: [usize; 4],
 }
 
@@ -59,7 +59,7 @@ fn close(spans: &mut Spans) {
 }
 
 impl Hosts {
-    /// What has become of them since.
+    /// Updates the state of all four.
     fn look(&mut self) {
         for target in 0..4 {
             if target >= 2 && !self.awaited[target] {
@@ -107,7 +107,7 @@ impl Hosts {
 
     fn pause(&mut self, seconds: f64) {
         let end = now() + seconds;
-        // It ends by itself.
+        // It ends when the time is over.
         let _ = self.until("a pause", seconds + 60.0, |_| now() >= end);
     }
 
@@ -126,7 +126,7 @@ impl Hosts {
     fn fault(&mut self, target: usize, kind: Kind, seconds: f64) -> Result<()> {
         self.look();
         let was_active = self.spans(target).last().is_some_and(|(_, end)| end.is_infinite());
-        // Before it: it may have an effect at once.
+        // Recorded before the fault, which may take effect at once.
         self.ends(target);
         match kind {
             Kind::Kill => drop(self.process(target).kill()?),
@@ -145,7 +145,7 @@ impl Hosts {
         }
         match (kind, target) {
             (Kind::Freeze, 2..) => self.begins(target),
-            // What its log says of the others' answers comes later.
+            // Log lines about the others' answers come later.
             (Kind::Freeze, _) => self.awaited[target] = was_active,
             (_, 2..) => self.awaited[target] = true,
             _ => {}
@@ -153,7 +153,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// The primary publishes again, and the backup waits.
+    /// Waits until the primary publishes again and the backup waits.
     fn settled(&mut self) -> Result<()> {
         let since = second();
         self.until("the return to the primary", 120.0, |hosts| {
@@ -165,7 +165,7 @@ impl Hosts {
         })
     }
 
-    /// Slots that had to be published and were not, of how many.
+    /// Slots that should have been published and were not, and how many should have been.
     fn missing(&mut self, from: u64, to: u64) -> (Vec<u64>, usize) {
         let slots = [self.daemons[0].slots(), self.daemons[1].slots()];
         let covers =
@@ -180,7 +180,7 @@ impl Hosts {
     }
 }
 
-/// The longest from when a slurmctld was active and its daemon up to the first slot of that.
+/// The longest time from when a slurmctld was active and its daemon up, to the first slot.
 fn latest(hosts: &mut Hosts) -> f64 {
     let slots = hosts.daemons.each_mut().map(FollowingDaemon::slots);
     let mut latest: f64 = 0.0;
@@ -196,7 +196,8 @@ fn latest(hosts: &mut Hosts) -> f64 {
     latest
 }
 
-/// Every tick that a daemon has made has arrived, those of one that was killed too: they are numbered from its start.
+/// Every tick that a daemon has made has arrived, including those of a daemon that was killed: ticks are numbered from
+/// its start.
 fn nothing_is_lost(daemon: &mut FollowingDaemon) -> usize {
     let ticks = daemon.recorded().own("ticks_run");
     let mut before = 0.0;
@@ -220,7 +221,7 @@ fn faults(seed: u64, count: usize) -> Result<()> {
     let (from, mut by_kind) = (second(), BTreeMap::<String, usize>::new());
     for number in 1..=count {
         let (target, kind) = (random.usize(0..4), [Kind::Kill, Kind::Stop, Kind::Freeze][random.usize(0..3)]);
-        // SlurmctldTimeout is 10 s: some are over before the backup takes over, and some long after.
+        // SlurmctldTimeout is 10 s: some faults end before the backup takes over, and some long after.
         let seconds = 1.0 + random.f64() * 24.0;
         let (target, kind, seconds) = ALWAYS.get(number - 1).copied().unwrap_or((target, kind, seconds));
         let what = format!("{kind:?} {}", NAMES[target]);
@@ -250,7 +251,7 @@ fn faults(seed: u64, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// `make ha-long` runs it; with `SOAK_SEED=` it repeats one.
+/// `make ha-long` runs it; `SOAK_SEED=` repeats a run.
 #[test]
 #[ignore = "takes some minutes: make ha-long"]
 fn twenty_kills_stops_freezes_and_returns() {

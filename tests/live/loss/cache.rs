@@ -1,4 +1,4 @@
-//! carbon-cache stopped, killed, frozen, full, refused, closing and deaf.
+//! carbon-cache is stopped, killed, frozen or full, refuses or closes connections, or does not read.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn terminated() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// What a Carbon has when it ends soon after a write is lost without a sign.
+/// Points that Carbon has received are lost without a sign if it ends soon after a write.
 fn stop_and_start(stage: &mut Stage, delays: &[f64]) -> Result<()> {
     for after in delays {
         stage.tick()?;
@@ -47,7 +47,8 @@ fn stop_and_start(stage: &mut Stage, delays: &[f64]) -> Result<()> {
     Ok(())
 }
 
-/// The series are there already: a Carbon as it is shipped makes only 50 new ones a minute and drops the rest.
+/// The series already exist, because a Carbon with the shipped limits creates only 50 new ones a minute and drops the
+/// rest.
 fn as_shipped() -> Result<String> {
     let mut stage = Stage::running()?;
     stage.settled()?.clean()?;
@@ -88,7 +89,7 @@ fn frozen() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// What does not fit is thrown away by Carbon itself, which says so for each point, and pauses then.
+/// Carbon discards what does not fit, logs each such point, and then pauses.
 fn full() -> Result<String> {
     let mut stage = Stage::new(&Options { limits: Limits::Tight, ..Options::default() })?;
     stage.daemon.spawn()?;
@@ -112,7 +113,7 @@ fn refused() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Something else listens on Carbon's port.
+/// Another program listens on Carbon's port.
 fn taken(manner: Manner) -> Result<String> {
     let mut stage = Stage::running()?;
     stage.carbon.process.kill()?;

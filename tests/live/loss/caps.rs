@@ -24,8 +24,8 @@ fn an_outage_longer_than_the_caps() {
     ]);
 }
 
-/// Ticks of 130 KB, so that a file of the least size is full after 25: paths as long as they may be, and the figures of six
-/// more destinations, which take everything.
+/// Ticks of 130 KB, so that a file of the smallest size is full after 25: paths of the greatest legal length, and the
+/// figures of six more destinations, which accept everything.
 fn small(stage: &Stage) -> Result<Vec<Sink>> {
     let mut plan = Plan::to(&stage.carbon.address());
     plan.top = format!("prefix = \"{}\"\n", ["long"; 4].map(|word| word.repeat(47)).join("."));
@@ -57,7 +57,7 @@ fn old() -> Result<String> {
     oldest_are_missing(stage, "carbon.carbon.gauge-points_dropped_age", 0.0)
 }
 
-/// What the run before had dropped, the last tick of that run tells.
+/// The last tick of the earlier run reports what that run had dropped.
 fn full_and_killed() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     stage.carbon.process.stop()?;
@@ -87,11 +87,11 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     let lost = stage.collected.counted().filter(|(at, _)| findings.lost.contains_key(at));
     let whole = lost.map(|(_, points)| points.len()).sum::<usize>();
     ensure!(missing > 0.0, "everything fitted");
-    // A Carbon that answers slowly while it drains may get a tick before the segment around it is evicted.
+    // A Carbon that answers slowly while the backlog is sent may get a tick before its segment is evicted.
     let gaps = older - findings.lost.len();
     ensure!(gaps <= MOST_GAPS && gaps < findings.lost.len(), "not the oldest, {gaps} gaps: {findings}");
     ensure!(findings.missing() == whole, "parts of ticks: {findings}");
-    // A run's last tick cannot tell yet what it pushes out itself: an eighth of the file at once.
+    // The last tick of a run cannot count what it evicts itself: an eighth of the file at once.
     let sizes: Vec<usize> = findings.lost.values().map(Vec::len).collect();
     let untold =
         (1..8).filter(|_| before > 0.0).flat_map(|ticks| sizes.windows(ticks).map(|its| its.iter().sum()));
@@ -106,7 +106,7 @@ fn oldest_are_missing(mut stage: Stage, counter: &str, before: f64) -> Result<St
     ))
 }
 
-/// The timestamps are the recording's own: nothing in it is too old.
+/// The recording has its own timestamps, and nothing in it is too old.
 fn recording_of_days() -> Result<String> {
     const READINGS: u32 = 73;
     let folder = Folder::new()?;

@@ -16,9 +16,9 @@ use sandbox::{
 use super::side_by_side;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Ticks that each of three runs leaves in a segment of its own.
+/// How many ticks each of three runs leaves in its own segment.
 const TICKS: std::ops::RangeInclusive<usize> = 3..=8;
-/// Of each kind, and at once.
+/// Trials of each kind, which run at once.
 const TRIALS: u64 = 12;
 const KILLS: u32 = 20;
 
@@ -26,9 +26,9 @@ const KILLS: u32 = 20;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     None,
-    /// The next one tells what it had.
+    /// The next segment records what this one contained.
     Middle,
-    /// Nothing tells what is gone from its end.
+    /// Nothing records what is missing from its end.
     Last,
 }
 
@@ -42,7 +42,7 @@ fn a_damaged_store() {
     ]);
 }
 
-/// What an earlier run left, with Carbon away.
+/// What an earlier run left while Carbon was down.
 struct Left {
     folder: Folder,
     collected: Collected,
@@ -70,7 +70,7 @@ fn trials(orderly: bool, which: Which) -> Result<String> {
     Ok(figures)
 }
 
-/// No crash counts as damage.
+/// A crash does not count as damage.
 fn kills() -> Result<String> {
     let folder = Folder::new()?;
     let dir = folder.path().join("queue");
@@ -114,11 +114,11 @@ fn leave(orderly: bool, random: &mut fastrand::Rng) -> Result<Left> {
 
 fn daemon(folder: &Folder, name: &str, dir: &Path, destinations: &str) -> Result<(Process, Collected)> {
     let config = folder.path().join(format!("{name}.toml"));
-    // Points as large as they may be: a segment has hundreds of pages.
+    // Points of the largest size, so that a segment has hundreds of pages.
     let prefix = ["long"; 4].map(|word| word.repeat(45)).join(".");
     let reader = Imitation::new(folder, &format!("{name}.reader"), "hello; serve")?.toml();
     let dir = dir.display();
-    // A second one, which never had anything: it keeps every tick in the queue.
+    // A second destination that never received anything: it keeps every tick in the queue.
     let other = destination("other", &format!("127.0.0.1:{}", free_port()?));
     let text = format!(
         "prefix = \"{prefix}\"\ndrain_timeout = \"1s\"\n[slurm]\n{reader}[queue]\ndir = \"{dir}\"\n{destinations}{other}"

@@ -1,4 +1,4 @@
-//! Several destinations, relays in front of Carbon, and peers that close what is idle.
+//! Several destinations, relays in front of Carbon, and peers that close idle connections.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn one_deaf() -> Result<String> {
     live_beside(&deaf.address())
 }
 
-/// A tick that waits when the next one is made was late.
+/// A tick is late if it still waits when the next one is made.
 fn live_beside(other: &str) -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let mut plan = Plan::to(&stage.carbon.address());
@@ -45,7 +45,7 @@ fn live_beside(other: &str) -> Result<String> {
     stage.daemon.spawn()?;
     stage.steady()?;
     stage.ticks(6)?;
-    // The other's share would keep the end of the daemon waiting.
+    // The other destination's share would delay the end of the daemon.
     let since = now();
     stage.daemon.stop()?;
     stage.collected.look()?;
@@ -67,7 +67,7 @@ fn two_caches() -> Result<Stage> {
     Ok(stage)
 }
 
-/// The relay itself ends and starts, too.
+/// The relay itself is stopped and started, too.
 fn carbon_relay(hangs: bool) -> Result<String> {
     let mut stage = two_caches()?;
     let caches: Vec<&Carbon> = std::iter::once(&stage.carbon).chain(&stage.more).collect();
@@ -108,7 +108,7 @@ fn through(stage: &mut Stage, mut relay: Relay, protocol: &str, hangs: bool) -> 
     Ok(format!("{findings}, {sizes:?} series"))
 }
 
-/// To a sink, which only records.
+/// A plan with a sink that only records.
 fn to_sink(sink: &Sink) -> Plan {
     Plan {
         destinations: format!("{}protocol = \"plaintext\"\n", destination("sink", &sink.address())),
@@ -123,7 +123,7 @@ fn hang_up(stage: &mut Stage, sink: &Sink) -> Result<()> {
     stage.connected(since)
 }
 
-/// How often datapoints were written at most, and how many there are: each has arrived.
+/// The largest number of times that a datapoint was written, and how many datapoints there are. Each has arrived.
 fn writes(stage: &mut Stage, sink: &Sink) -> Result<(u32, usize)> {
     wait::pause(Duration::from_millis(300));
     stage.daemon.kill()?;
@@ -143,8 +143,8 @@ fn writes(stage: &mut Stage, sink: &Sink) -> Result<(u32, usize)> {
     Ok((most, datapoints))
 }
 
-/// Closing loses nothing, however often. One that closes so soon is not idle but failing, and gets everything again each
-/// time.
+/// However often a peer closes, nothing is lost. One that closes so soon is not idle but failing, and gets everything
+/// again each time.
 fn closing() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let sink = Sink::start(Manner::Record)?;

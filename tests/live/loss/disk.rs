@@ -1,5 +1,5 @@
-//! The queue's disk and folder: full, hung, or of a newer version. The daemon runs in every case and says so. Only a
-//! folder that another daemon uses ends it.
+//! The queue's disk and folder: full, hung, or with a newer version. The daemon runs in every case and reports it. Only
+//! a folder that another daemon uses ends the daemon.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -25,7 +25,7 @@ fn a_disk_or_file_that_cannot_be_used() {
     ]);
 }
 
-/// A stage whose daemon, which is in the space, has begun to send.
+/// A stage in this space, whose daemon has begun to send.
 fn stage_in(space: &Space, folder: Folder) -> Result<Stage> {
     let mut carbon = Carbon::new(&folder, "carbon", &Options::default())?;
     carbon.process.start()?;
@@ -49,7 +49,7 @@ fn full() -> Result<String> {
     stage.ticks(4)?;
     fs::remove_file(&filler)?;
     stage.said(since, "ticks are written to disk again")?;
-    // What had missed its commit goes along with the next.
+    // What missed its commit is in the next one.
     stage.ticks(2)?;
     let undurable = stage.counter("queue.gauge-undurable")?;
     ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
@@ -63,7 +63,7 @@ fn full() -> Result<String> {
     Ok(format!("{}, {undurable} undurable", stage.finish()?.clean()?))
 }
 
-/// Until there is no room left.
+/// Writes until there is no space left.
 fn fill(path: &Path) -> Result<()> {
     let mut file = File::create(path)?;
     for size in [4096, 512] {
@@ -72,8 +72,8 @@ fn fill(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file system that is frozen takes no write until it is thawed, which it is whatever becomes of this test: with this
-/// file, or after two minutes, by a process that does not carry the sandbox's mark.
+/// A frozen file system accepts no write until it is thawed. Whatever happens to this test, it is thawed: when this
+/// file is removed, or after two minutes, by a process without the sandbox's mark.
 fn frozen(folder: &Folder) -> PathBuf {
     folder.path().join("frozen")
 }
@@ -103,7 +103,7 @@ fn hung() -> Result<String> {
     };
     let mut stage = stage_in(&space, folder)?;
 
-    // In the middle of a run: Carbon continues getting what is not on disk.
+    // In the middle of a run: Carbon still gets the ticks that are not on disk.
     let since = now();
     freeze(&space, &stage.folder)?;
     stage.said(since, "the queue's disk does not answer")?;
@@ -120,7 +120,7 @@ fn hung() -> Result<String> {
     let undurable = stage.counter("queue.gauge-undurable")?;
     ensure!(undurable >= 4.0, "{undurable} ticks were counted as undurable");
 
-    // With ticks of an earlier run that are nowhere but there.
+    // With ticks of an earlier run that exist only there.
     stage.carbon.process.kill()?;
     stage.ticks(3)?;
     stage.daemon.kill()?;
@@ -175,7 +175,7 @@ fn locked() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// What such a file has is beyond this program; it is kept for the newer one.
+/// This program cannot read such a file, and keeps it for the newer one.
 fn newer() -> Result<String> {
     let mut stage = Stage::running()?;
     stage.settled()?.clean()?;
@@ -200,7 +200,7 @@ fn newer() -> Result<String> {
     let said = stage.said(since, "newer than this program")?;
     ensure!(said.level == "ERROR", "{}", said.line);
     stage.connected(since)?;
-    // Longer than the daemon waits until it tries again.
+    // Longer than the daemon waits before its next attempt.
     stage.ticks(12)?;
     let errors =
         stage.collected.entries().iter().filter(|entry| entry.at > since && entry.level == "ERROR").count();
@@ -217,7 +217,7 @@ fn newer() -> Result<String> {
     Ok(format!("{} ticks, {} of them kept for the newer program", findings.ticks, findings.lost.len()))
 }
 
-/// What is in each segment of the queue.
+/// The contents of each segment of the queue.
 fn segments(queue: &Path) -> Result<Vec<Vec<u8>>> {
     let files = fs::read_dir(queue)?.flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =

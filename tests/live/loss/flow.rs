@@ -10,8 +10,8 @@ use slurm_snapshot::{Answer, Reading, Release, Statistics};
 
 /// Readings of one second each.
 const READINGS: u32 = 1200;
-/// Measured with this recipe at 030ef4f: 2,869 and 2,892, and 2,744 on a busy host; with proof of reading 2,804 and 2,869, and
-/// 2,452 on a busy host, which this may be.
+/// Measured in this way at 030ef4f: 2,869 and 2,892, and 2,744 on a busy host; with proof of reading 2,804 and 2,869,
+/// and 2,452 on a busy host, which this one may be.
 const LEAST_POINTS_A_SECOND: f64 = 2_000.0;
 
 #[test]
@@ -21,7 +21,7 @@ fn a_full_cache_with_flow_control_stores_as_many_points_a_second_as_ever() {
     assert!(rate > LEAST_POINTS_A_SECOND, "{rate:.0} points a second");
 }
 
-/// A recording is all backlog: what Carbon stores of it in what time.
+/// A recording is only backlog. Returns how much of it Carbon stores, and how long that takes.
 fn replay() -> Result<(usize, usize, f64)> {
     let mut stage = Stage::new(&Options { limits: Limits::Full, ..Options::default() })?;
     let begin = sandbox::now().floor() - 2.0 * f64::from(READINGS);
@@ -51,7 +51,7 @@ fn replay() -> Result<(usize, usize, f64)> {
         &config,
         format!(
             "interval = \"1s\"\ndrain_timeout = \"5m\"\n[queue]\nreplay_rate = \"100000\"\n{}",
-            // The default stall_timeout: a full cache is no hang.
+            // The default stall_timeout, because a full cache is not a hang.
             destination("carbon", &stage.carbon.address()).replace("\"3s\"", "\"30s\"")
         ),
     )?;
@@ -65,7 +65,7 @@ fn replay() -> Result<(usize, usize, f64)> {
         files.filter_map(|file| Series::read(&file).ok()).map(|series| series.points.len()).sum()
     };
     let (mut points, mut since) = (0, Instant::now());
-    // What it has in memory takes its time too.
+    // Carbon also needs time for what it has in memory.
     wait::until("the last point", Duration::from_secs(60), || {
         let now = stored(&stage);
         if now != points {

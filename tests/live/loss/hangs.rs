@@ -8,7 +8,7 @@ use sandbox::{Stage, now, wait};
 use super::side_by_side;
 use super::sizes::Size;
 
-/// The least that has renewals every second.
+/// The smallest window with renewals every second.
 const WINDOW: &str = "resend_window = \"4s\"\n";
 const THREE_WINDOWS: Duration = Duration::from_secs(13);
 
@@ -21,7 +21,7 @@ fn a_hang_of_three_windows_and_then_a_kill_loses_nothing_that_was_never_read() {
     ]);
 }
 
-/// Keeps the cores busy.
+/// This keeps the CPUs busy.
 #[test]
 fn a_hang_with_10_000_points_a_tick_and_then_a_kill_loses_nothing_that_was_never_read() {
     side_by_side(&[("10,000 points a tick", || hung_then_killed(Size::Large))]);
@@ -37,7 +37,7 @@ fn a_hang_is_told_from_a_loss_and_from_a_proof() {
     ]);
 }
 
-/// Minutes cannot be avoided: the half-closed connection is abandoned after ten of them.
+/// It must take minutes: the half-closed connection is abandoned after ten of them.
 #[test]
 #[ignore = "minutes: make loss-long"]
 fn a_hang_of_minutes() {
@@ -65,7 +65,7 @@ fn kill_and_start(stage: &mut Stage) -> Result<()> {
 }
 
 fn hung_then_killed(size: Size) -> Result<String> {
-    // Carbon takes seconds to store 10,000 points, and what it stores later than the window is not promised.
+    // Carbon takes seconds to store 10,000 points, and what it stores after the window is not promised.
     let (window, hang) = match size {
         Size::Large => ("resend_window = \"12s\"\n", THREE_WINDOWS * 3),
         _ => (WINDOW, THREE_WINDOWS),
@@ -78,7 +78,7 @@ fn hung_then_killed(size: Size) -> Result<String> {
     Ok(stage.finish()?.clean().with_context(|| format!("frozen at {frozen:.1}"))?.to_string())
 }
 
-/// Each time the listening kernel takes the next connection of a program that reads nothing.
+/// The listening kernel accepts each new connection for a program that reads nothing.
 fn hung_again() -> Result<String> {
     let mut stage = running(Size::Small, WINDOW)?;
     for _ in 0..3 {
@@ -93,7 +93,7 @@ fn hung_again() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Live ticks continue, the gauge says it, two lines are said, and no connection is lost.
+/// Live ticks continue, the gauge shows it, two lines are logged, and no connection is lost.
 fn hung_then_continued() -> Result<String> {
     const DOUBT: &str = ".carbon.carbon.gauge-in_doubt";
     let mut stage = running(Size::Small, WINDOW)?;
@@ -116,7 +116,7 @@ fn hung_then_continued() -> Result<String> {
     let ([connects, resent], [connects_after, resent_after]) = (before, after);
     let (connects, more) = (connects?, resent_after? - resent?);
     ensure!(connects.to_bits() == connects_after?.to_bits(), "a connection was lost");
-    // What the one that answered too late had carried, in a second, is not proved.
+    // What the connection that was answered too late had carried, in one second, is not proved.
     ensure!(more <= 100.0, "{more} points were sent again");
     let news: Vec<String> = stage
         .collected
@@ -130,10 +130,10 @@ fn hung_then_continued() -> Result<String> {
     Ok(format!("{}, said: {news:?}", stage.finish()?.clean()?))
 }
 
-/// What was handed to a program that never read it is due at each start.
+/// Points for a program that never read them are due at each start.
 fn hung_over_a_restart() -> Result<String> {
     let mut stage = Size::Small.stage(WINDOW)?;
-    // The end need not wait long for what cannot come.
+    // The end need not wait long for an answer that cannot come.
     let mut plan = Size::Small.plan(&stage, &stage.carbon.address())?;
     plan.queue = WINDOW.to_owned();
     stage.configure(&plan)?;
@@ -152,7 +152,7 @@ fn hung_over_a_restart() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Carbon hangs from the beginning, so that what is too old in the end was never read.
+/// Carbon hangs from the beginning, so the points that are too old at the end were never read.
 fn hung_beyond_max_age() -> Result<String> {
     let mut stage = Size::Small.stage("resend_window = \"4s\"\nmax_age = \"8s\"\n")?;
     stage.carbon.process.freeze()?;
@@ -164,7 +164,7 @@ fn hung_beyond_max_age() -> Result<String> {
     counted_to_the_point(&stage, &findings)
 }
 
-/// As an aggregator needs it: what was handed over once is never written again.
+/// As an aggregator needs it: a point that was written once is never written again.
 fn hung_without_a_window() -> Result<String> {
     let mut stage = Size::Small.stage("resend_window = \"0s\"\n")?;
     stage.carbon.process.freeze()?;
@@ -200,7 +200,7 @@ fn minutes(size: Size, continues: bool) -> Result<String> {
         stage.carbon.process.kill()?;
         stage.carbon.process.start()?;
     }
-    // The backlog goes by itself, however long that takes.
+    // The backlog is sent by itself, however long that takes.
     stage.ticks(2)?;
     let due = |stage: &mut Stage| stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks == 0.0);
     while let Err(error) = due(&mut stage) {

@@ -1,4 +1,5 @@
-//! Carbon loses its memory: what it has read but not stored is gone, whatever happened to the daemon in between.
+//! Carbon loses its memory: points that it has read but not stored are gone, whatever happened to the daemon in
+//! between.
 
 use std::time::Duration;
 
@@ -29,13 +30,13 @@ fn what_carbon_has_read_is_not_stored() {
     ]);
 }
 
-/// Keeps the cores busy.
+/// This keeps the CPUs busy.
 #[test]
 fn a_window_shortened_by_max_bytes_is_counted_to_the_point() {
     side_by_side(&[("10,000 points a tick, then Carbon is killed", evicted)]);
 }
 
-/// One that stores one series a second, and is otherwise as any.
+/// A stage whose Carbon stores one series a second, and is otherwise normal.
 fn slow(queue: &str) -> Result<Stage> {
     let mut stage = Stage::new(&Options { limits: Limits::Slow, ..Options::default() })?;
     let mut plan = Size::Usual.plan(&stage, &stage.carbon.address())?;
@@ -45,7 +46,7 @@ fn slow(queue: &str) -> Result<Stage> {
     Ok(stage)
 }
 
-/// It has no time to store what it has; then it is fast again.
+/// Kills Carbon before it can store what it has. From its next start on it is fast.
 fn kill(stage: &mut Stage) -> Result<()> {
     stage.carbon.process.kill()?;
     stage.carbon.limit(Limits::Wide)
@@ -83,7 +84,7 @@ fn restarted_twice() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Nobody sees it die.
+/// Carbon dies while the daemon is down.
 fn killed_while_down() -> Result<String> {
     let mut stage = slow("")?;
     stage.ticks(6)?;
@@ -96,10 +97,10 @@ fn killed_while_down() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Proof of reading is no proof of storing: time passes, and nobody reads.
+/// Proof of reading is not proof of storing: time passes, and nobody reads.
 fn proved_then_hung() -> Result<String> {
     let mut stage = slow("resend_window = \"8s\"\n")?;
-    // Four ticks and two renewals are less than a window.
+    // Four ticks and two renewals take less time than a window.
     stage.ticks(4)?;
     wait::pause(Duration::from_millis(2500));
     stage.carbon.process.freeze()?;
@@ -111,7 +112,7 @@ fn proved_then_hung() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Neither too short for a connection nor long enough for a backlog at once.
+/// Neither too short for a connection, nor long enough for the whole backlog.
 fn crash_loop() -> Result<String> {
     let mut stage = Size::Usual.stage("replay_rate = \"2000\"\n")?;
     stage.daemon.spawn()?;
@@ -127,8 +128,8 @@ fn crash_loop() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Carbon comes back without anything: all that the window still had is there again, and what was pushed out of it is
-/// counted.
+/// Carbon comes back with nothing stored. Everything still in the window is sent again, and what was evicted from the
+/// window is counted.
 fn evicted() -> Result<String> {
     let mut stage = Size::Large.stage("max_bytes = \"4MiB\"\n")?;
     stage.daemon.spawn()?;

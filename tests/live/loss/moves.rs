@@ -1,4 +1,4 @@
-//! Destinations that come or go, and clocks that jump. What moves is in reloads.rs.
+//! Destinations that are added or removed, and clocks that jump. Destinations that move are in reloads.rs.
 
 use std::time::Duration;
 
@@ -26,7 +26,8 @@ fn a_clock_a_day_ahead_for_one_tick_drops_no_backlog() {
     ]);
 }
 
-/// One of two goes, so that nobody can say where its backlog should go: what it never had is counted when it is dropped.
+/// One of two destinations is removed, so nobody can say where its backlog should go: points that it never got are
+/// counted when they are dropped.
 fn removed() -> Result<String> {
     const REMOVED: &str = ".queue.gauge-points_dropped_removed";
     let mut stage = Size::Small.stage("")?;
@@ -42,10 +43,10 @@ fn removed() -> Result<String> {
     stage.daemon.signal(Signal::HUP)?;
     stage.said(since, IN_USE)?;
     stage.until(REMOVED, |removed| removed > 0.0)?;
-    // The oldest reaches max_age first, and the newest some seconds later.
+    // The oldest tick reaches max_age first, and the newest a few seconds later.
     wait::pause(Duration::from_secs(7));
     stage.tick()?;
-    // Those that were made while it was there have figures of it.
+    // Ticks that were made while it was configured contain figures about it.
     let is_its = |points: &&sandbox::Points| points.keys().any(|path| path.contains(".carbon.gone."));
     let points: usize =
         stage.collected.counted().map(|(_, points)| points).filter(is_its).map(|points| points.len()).sum();
@@ -56,7 +57,7 @@ fn removed() -> Result<String> {
     Ok(format!("{points} points not sent, {counted} counted; {}", stage.finish()?.clean()?))
 }
 
-/// The daemon's clock alone: it makes one tick of tomorrow and goes back.
+/// Only the daemon's clock is changed: one tick is made tomorrow, and then the clock goes back.
 fn clock_ahead(away: bool) -> Result<String> {
     let folder = Folder::new()?;
     // Tomorrow's point must not push today's out of the archive.
@@ -80,7 +81,7 @@ fn clock_ahead(away: bool) -> Result<String> {
         stage.collected.look().is_ok() && stage.collected.newest().is_some_and(|at| at as f64 > tomorrow)
     };
     wait::until("a tick of tomorrow", Duration::from_secs(10), || is_there(&mut stage))?;
-    // The second that it was collected in must be over: it has a tick of its own already.
+    // The second of that tick must be over, because it already has a tick.
     wait::pause(Duration::from_millis(1500));
     clock.set(0)?;
     stage.ticks(4)?;
@@ -93,7 +94,7 @@ fn clock_ahead(away: bool) -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// A reload that moves a destination must not take a receiver for moved that is only new.
+/// A reload that moves a destination must not treat a new receiver as one that has moved.
 #[test]
 fn a_second_destination_gets_no_backlog_of_the_first() {
     let mut stage = Size::Small.stage("").unwrap();

@@ -22,8 +22,8 @@ fn a_network_that_fails() {
     ]);
 }
 
-/// Nobody closes, and the next tick is written into the void: it proves nothing of the one before. What Carbon had in memory
-/// is gone with its host.
+/// Nobody closes the connection, and the next tick is written to nobody: it proves nothing about the one before. What
+/// Carbon had in memory is gone with its host.
 fn host_gone(window: &str, interval: &str) -> Result<String> {
     let folder = Folder::new()?;
     let Some(space) = Space::new(&folder, "true")? else { return Ok(SKIPPED.to_owned()) };
@@ -36,7 +36,7 @@ fn host_gone(window: &str, interval: &str) -> Result<String> {
     stage.every(interval)?;
     stage.move_into(&space, true)?;
     stage.daemon.spawn()?;
-    // At the first tick it makes its files, and one that is killed then leaves them broken.
+    // Carbon creates its files at the first tick, and killing it then leaves them broken.
     stage.ticks(2)?;
     stage.settled()?.clean()?;
     stage.carbon.process.stop()?;
@@ -50,7 +50,7 @@ fn host_gone(window: &str, interval: &str) -> Result<String> {
     stage.carbon.process.kill()?;
     stage.carbon.limit(Limits::Wide)?;
     stage.ticks(3)?;
-    // The host is another one now: nothing of the old connections is left to answer.
+    // The host is a different one now: nothing is left to answer on the old connections.
     let since = now();
     stage.carbon.process.spawn()?;
     space.run(&stage.folder, "ip link set lo up")?;
@@ -59,7 +59,7 @@ fn host_gone(window: &str, interval: &str) -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// A network of their own: an established connection sees neither an acknowledgement nor an end.
+/// In a separate network: an established connection sees neither an acknowledgement nor an end.
 fn cut() -> Result<String> {
     let folder = Folder::new()?;
     let Some(space) = Space::new(&folder, "true")? else { return Ok(SKIPPED.to_owned()) };
@@ -83,7 +83,7 @@ fn cut() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// What was written is neither lost nor delivered, for all that the sender can see.
+/// As far as the sender can see, what was written is neither lost nor delivered.
 fn held(heals: bool) -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let forwarder = Forwarder::start(stage.carbon.pickle_port)?;
@@ -124,7 +124,7 @@ fn unnamed() -> Result<String> {
     stage.configure(&Plan::to(&format!("carbon.sandbox:{}", stage.carbon.pickle_port)))?;
     stage.daemon.spawn()?;
     stage.steady()?;
-    // In place: another file would be behind the mount.
+    // The file is changed in place: a new file would be hidden by the mount.
     fs::write(&hosts, unknown)?;
     let gone = now();
     stage.carbon.process.kill()?;

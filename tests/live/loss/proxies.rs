@@ -17,7 +17,7 @@ fn a_proxy_with_timers_of_its_own() {
     ]);
 }
 
-/// 35 s and 30 s, divided by five. The program behind it reads nothing.
+/// 35 s and 30 s, divided by five. The program behind the proxy reads nothing.
 fn half_close_timer() -> Result<String> {
     let mut stage = Size::Small.stage("resend_window = \"4s\"\n")?;
     let mut proxy = Haproxy::start(&stage.folder, stage.carbon.pickle_port, "60s", "7s")?;
@@ -28,11 +28,11 @@ fn half_close_timer() -> Result<String> {
     stage.daemon.spawn()?;
     stage.steady()?;
     stage.carbon.process.freeze()?;
-    // Two of its answers, each with a window behind it.
+    // Two of its answers, each followed by a window.
     wait::pause(Duration::from_secs(26));
     stage.carbon.process.kill()?;
     stage.carbon.process.start()?;
-    // The proxy takes connections before Carbon does.
+    // The proxy accepts connections before Carbon does.
     stage.ticks(2)?;
     stage.until(".carbon.carbon.gauge-queue_ticks", |ticks| ticks == 0.0)?;
     let findings = stage.finish()?.clean()?;

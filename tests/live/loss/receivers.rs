@@ -26,7 +26,7 @@ fn pickle_to_the_plaintext_port_is_never_called_confirmed() {
     side_by_side(&[("run", pickle_to_2003), ("once", once_to_2003)]);
 }
 
-/// A receiver that takes an unterminated last line for a whole one, as VictoriaMetrics does, would store half a number.
+/// A receiver that accepts an unterminated last line, as VictoriaMetrics does, would store half a number.
 fn torn(reload: bool) -> Result<String> {
     let stage_port = free_port()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, stage_port))?;
@@ -52,7 +52,7 @@ fn torn(reload: bool) -> Result<String> {
     }
     listener.set_nonblocking(true)?;
     streams.extend(std::iter::from_fn(|| Some(listener.accept().ok()?.0)));
-    // The reload's new connection is not over: only the first is read to its end.
+    // The reload's new connection stays open, so only the first is read to its end.
     let first = streams.first_mut().context("no connection")?;
     first.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut bytes = Vec::new();
@@ -64,7 +64,7 @@ fn torn(reload: bool) -> Result<String> {
     Ok(format!("{} bytes, then {end:?}", bytes.len()))
 }
 
-/// A Carbon on its usual ports, in a network of its own.
+/// A Carbon on its usual ports, in a separate network.
 fn usual_ports(folder: &Folder) -> Result<Option<(Space, Carbon)>> {
     let Some(space) = Space::new(folder, "true")? else { return Ok(None) };
     let mut carbon = Carbon::within(&space, folder, "carbon", &Options::default())?;

@@ -1,4 +1,4 @@
-//! SIGHUP: while a configuration is read again, nobody waits, nothing is lost, and counters continue.
+//! SIGHUP: while a configuration is read again, nothing is delayed or lost, and counters continue.
 
 use std::fs;
 use std::io::Write;
@@ -29,7 +29,7 @@ fn file(stage: &Stage) -> PathBuf {
     stage.folder.path().join("daemon.toml")
 }
 
-/// A FIFO gives nothing until somebody writes to it.
+/// A FIFO returns nothing until somebody writes to it.
 fn hung() -> Result<String> {
     let mut stage = Stage::running()?;
     let (file, text) = (file(&stage), fs::read(file(&stage))?);
@@ -42,7 +42,8 @@ fn hung() -> Result<String> {
     let took = now() - since;
     ensure!((4.0..7.0).contains(&took), "5 ticks took {took:.1} s");
     ensure!(!stage.collected.said(since, IN_USE), "it was read");
-    // A second one comes while the first is being read: the file has changed in between, and that counts.
+    // A second signal comes while the file is being read. The file has changed in between, and the new contents must be
+    // used.
     stage.daemon.signal(Signal::HUP)?;
     stage.ticks(1)?;
     let mut stale = fs::File::options().write(true).open(&file)?;
@@ -74,7 +75,7 @@ fn changed() -> Result<String> {
     Ok(format!("{}, {sent} points sent before and {after} after", stage.finish()?.clean()?))
 }
 
-/// Nothing of the new cluster goes under the old one's name, and it is said again who answers.
+/// Nothing of the new cluster is published under the old one's name, and the log says again who answers.
 fn another_cluster() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let mut plan = Plan::to(&stage.carbon.address());
@@ -106,7 +107,7 @@ fn another_cluster() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Carbon's host has died, and another takes its place. What was kept for it was for Carbon, wherever that is.
+/// Carbon's host has died, and another replaces it. The queue was for Carbon, wherever it runs.
 fn moved(reload: bool) -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     let nameless = |address: &str| {
@@ -152,7 +153,7 @@ fn removed() -> Result<String> {
     stage.daemon.signal(Signal::HUP)?;
     stage.said(gone, "no longer configured")?;
     stage.ticks(2)?;
-    // It is kept over a restart, too.
+    // It is kept across a restart, too.
     stage.daemon.stop()?;
     stage.carbon.process.start()?;
     stage.configure(&both)?;
@@ -161,7 +162,7 @@ fn removed() -> Result<String> {
     stage.connected(back)?;
     stage.ticks(2)?;
     let findings = stage.finish()?;
-    // What was collected while it was not configured was not for it.
+    // Points collected while it was not configured were not for it.
     #[expect(clippy::cast_precision_loss, reason = "Unix time")]
     let others = findings.lost.keys().filter(|&&at| !(gone - 1.0..back).contains(&(at as f64))).count();
     ensure!(findings.wrong.is_empty() && others == 0 && !findings.lost.is_empty(), "{findings}");

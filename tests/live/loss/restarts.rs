@@ -1,4 +1,4 @@
-//! The daemon is killed at random moments and restarted with the same queue; also its orderly end while Carbon is down.
+//! The daemon is killed at random moments and restarted with the same queue; also its normal end while Carbon is down.
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ fn a_daemon_that_is_killed() {
     ]);
 }
 
-/// It waits for the first to end, as at a restart, and then refuses to start with that one's id; the first is not disturbed.
+/// A second daemon waits for the first to end, as at a restart, and then refuses to start and names the first one's
+/// process id. The first is not disturbed.
 fn second() -> Result<String> {
     let mut stage = Stage::running()?;
     let config = stage.folder.path().join("daemon.toml").display().to_string();
@@ -33,7 +34,7 @@ fn second() -> Result<String> {
     ensure!(errors <= 1, "{}", finished.stderr);
     let took = finished.took.as_secs_f64();
     ensure!((4.0..10.0).contains(&took), "it took {took:.1} s");
-    // One that ends in time is waited for.
+    // If the first ends in time, the second waits for it.
     let mut next = Process::new(&stage.folder, "next", slurm_graphite()?).args(args);
     next.spawn()?;
     wait::pause(Duration::from_secs(1));
@@ -46,13 +47,13 @@ fn second() -> Result<String> {
     stage.ticks(2)?;
     stage.daemon.stop()?;
     stage.collected.look()?;
-    // What the second daemon sent is not in the record.
+    // The record does not contain what the second daemon sent.
     let findings = stage.settled()?;
     ensure!(findings.missing() == 0, "{findings}");
     Ok(format!("refused after {took:.1} s: {}", finished.stderr.lines().last().unwrap_or_default()))
 }
 
-/// Kills the daemon and starts it again; all that was kept before must be kept still.
+/// Kills the daemon and starts it again; everything that was in the queue before must still be there.
 fn kill_and_start(stage: &mut Stage) -> Result<()> {
     stage.daemon.kill()?;
     stage.collected.look()?;
@@ -87,7 +88,7 @@ fn killed_in_an_outage() -> Result<String> {
     clean(stage)
 }
 
-/// The backlog goes slowly enough to be met in its middle.
+/// The backlog is sent so slowly that the kill comes in the middle of it.
 fn killed_in_a_replay() -> Result<String> {
     let mut stage = Stage::new(&Options::default())?;
     stage.carbon.process.stop()?;

@@ -6,19 +6,19 @@ use sandbox::carbon::Options;
 use sandbox::{Imitation, Plan, Stage};
 use slurm_snapshot::{NodeRow, Nodes, Reading, Reply, RpcTables, RpcType, Statistics, Visibility};
 
-/// The points of a tick, about.
+/// The approximate number of points in a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     /// 30: the daemon's own figures.
     Small,
-    /// 137: the default collectors on a cluster of some age.
+    /// 137: the default collectors on a cluster that has run for some time.
     Usual,
-    /// 10,000: each of 520 nodes by itself.
+    /// 10,000: 520 nodes, each by itself.
     Large,
 }
 
 impl Size {
-    /// A stage, not yet running, whose ticks have so many points, with these further lines of `[queue]`.
+    /// A stage whose daemon is not running yet, with ticks of this size and these additional lines in `[queue]`.
     pub(crate) fn stage(self, queue: &str) -> Result<Stage> {
         let stage = Stage::new(&self.options())?;
         let mut plan = self.plan(&stage, &stage.carbon.address())?;
@@ -27,7 +27,7 @@ impl Size {
         Ok(stage)
     }
 
-    /// Archives that hold the test, and little more: 10,000 of them are read again and again.
+    /// Archives that are just large enough for the test: 10,000 of them are read again and again.
     pub(crate) fn options(self) -> Options {
         let schemas = match self {
             Self::Large => "[everything]\npattern = .*\nretentions = 1s:5m\n".to_owned(),
@@ -57,7 +57,7 @@ impl Size {
         off.map(|name| format!("[collectors.{name}]\nenabled = false\n")).concat()
     }
 
-    /// Fails where the ticks have not about so many points.
+    /// Fails if the ticks do not have approximately this many points.
     pub(crate) fn check(self, stage: &Stage) -> Result<()> {
         let points = stage.collected.counted().map(|(_, points)| points.len()).max().unwrap_or(0);
         let expected = match self {
@@ -70,7 +70,7 @@ impl Size {
     }
 }
 
-/// The `[slurm]` table of a reader whose slurmctld serves so many types of RPCs and has so many nodes.
+/// The `[slurm]` table for a reader whose slurmctld serves this many types of RPCs and has this many nodes.
 pub(crate) fn reader(stage: &Stage, types: u16, nodes: usize) -> Result<String> {
     let types = (0..types).map(|n| RpcType { id: 2003 + n, count: 9, time: 900, queue: None }).collect();
     let rpc = Some(RpcTables { types, pending: Some(Vec::new()), ..RpcTables::default() });

@@ -1,7 +1,7 @@
 //! TLS to Carbon: what is lost when the receiver or the proxy in front of it fails, what does not count as an answer,
 //! and the messages if the two ends do not match.
 //!
-//! carbon-c-relay reads lines over TLS itself; stunnel stands in front of carbon-cache, for pickle.
+//! carbon-c-relay reads lines over TLS itself; stunnel provides TLS for carbon-cache's pickle port.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use sandbox::{Invocation, Plan, Process, Relay, Stage, destination, now, wait};
 use super::side_by_side;
 use super::sizes::Size;
 
-/// Renewals every second, each a question.
+/// With renewals every second, each of which asks for an answer.
 const WINDOW: &str = "resend_window = \"4s\"\n";
 const THREE_WINDOWS: Duration = Duration::from_secs(13);
 
@@ -44,7 +44,7 @@ fn ends_that_do_not_fit_are_said_in_one_line_each_and_ticks_are_kept() {
     side_by_side(&[("eight destinations", unfit)]);
 }
 
-/// Without the cluster's name there is no point to send, to which a TLS port would object.
+/// Without the cluster's name there is no point to send that a TLS port could reject.
 #[test]
 fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_point_to_send() {
     let (stage, _proxy, authority) = behind("").unwrap();
@@ -65,7 +65,7 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
         "carbon tls: cert_file {}: certificate \"CN=expired\" has expired, on 2020-0",
         expired.certificate.display()
     );
-    // A reload, which checks its file, makes it no worse.
+    // A reload, which checks its file first, must not make it worse.
     assert!(check(&[]).contains(&format!("– {expiry}")));
     let checked = check(&["--connect"]);
     for line in [
@@ -78,7 +78,42 @@ fn check_says_that_a_certificate_has_expired_and_tells_a_tls_port_without_a_poin
     }
 }
 
-/// A `[[carbon]]` table that speaks TLS to this host's port.
+/// A file may still have the certificate of an authority from before; whether that matters, the handshake shows.
+#[test]
+fn check_does_not_fail_over_an_expired_certificate_that_the_handshake_does_not_need() {
+    let (stage, _proxy, authority) = behind("verifyChain = yes\nCAfile = ca.pem\n").unwrap();
+    let folder = &stage.folder;
+    let issue = |name: &str, good| authority.issue(folder, name, "DNS:client", good).unwrap();
+    let (good, expired) = (issue("client", true), issue("expired", false));
+    let append = |to: &Path| {
+        let both = [to, &expired.certificate].map(|path| fs::read_to_string(path).unwrap());
+        fs::write(to, both.concat()).unwrap();
+    };
+    append(&good.certificate);
+    append(&authority.ca);
+    let port = port_of(&stage).unwrap();
+    let check = |identity: &Identity| {
+        let text = format!("{}{}", table("tls", port, &authority.ca), client(identity));
+        let file = folder.path().join("check.toml");
+        fs::write(&file, format!("[slurm]\nreader = \"/nowhere\"\n{text}")).unwrap();
+        let args = ["check", "--connect", "--config", &file.display().to_string()];
+        Invocation::new(folder, &args).unwrap().finish().unwrap().stdout
+    };
+    let checked = check(&good);
+    for (key, path) in [("ca_file", &authority.ca), ("cert_file", &good.certificate)] {
+        let line = format!("carbon tls: {key} {}: certificate \"CN=", path.display());
+        let expired = format!("– {line}expired\" has expired, on 2020-0");
+        assert!(checked.contains(&expired) && checked.contains(&format!("✓ {line}")), "{key}: {checked}");
+    }
+    assert!(checked.contains("✓ carbon tls: accepted and read the test point"), "{checked}");
+    assert!(!checked.contains("✗ carbon tls"), "{checked}");
+    // The receiver refuses this one.
+    let checked = check(&expired);
+    let line = format!("✗ carbon tls: cert_file {}: certificate", expired.certificate.display());
+    assert!(checked.contains(&line) && !checked.contains("✓ carbon tls: accepted"), "{checked}");
+}
+
+/// A `[[carbon]]` table with TLS to a port on this host.
 fn table(name: &str, port: u16, ca: &Path) -> String {
     let table = destination(name, &format!("localhost:{port}"));
     format!("{table}connect_timeout = \"2s\"\ntls = true\nca_file = {ca:?}\n")
@@ -88,7 +123,7 @@ fn client(identity: &Identity) -> String {
     format!("cert_file = {:?}\nkey_file = {:?}\n", identity.certificate, identity.key)
 }
 
-/// A stage whose daemon speaks to a started stunnel in front of its Carbon.
+/// A stage whose daemon sends to a running stunnel in front of its Carbon.
 fn behind(more: &str) -> Result<(Stage, Process, Authority)> {
     let stage = Stage::new(&Options::default())?;
     let authority = Authority::new(&stage.folder, "ca")?;
@@ -102,7 +137,7 @@ fn behind(more: &str) -> Result<(Stage, Process, Authority)> {
     Ok((stage, proxy, authority))
 }
 
-/// Of the stunnel that the daemon's configuration names.
+/// The port of the stunnel in the daemon's configuration.
 fn port_of(stage: &Stage) -> Result<u16> {
     let text = fs::read_to_string(stage.folder.path().join("daemon.toml"))?;
     let port = text.split_once("localhost:").and_then(|(_, rest)| rest.split('"').next());
@@ -158,7 +193,7 @@ fn killed() -> Result<String> {
     }
     let since = now();
     stage.carbon.process.kill()?;
-    // The proxy takes connections, and closes them.
+    // The proxy accepts connections and closes them.
     stage.ticks(3)?;
     stage.carbon.process.start()?;
     stage.connected(since)?;
@@ -166,7 +201,7 @@ fn killed() -> Result<String> {
     Ok(stage.finish()?.clean()?.to_string())
 }
 
-/// Its kernel takes what is written; with the program that is gone.
+/// The program's kernel accepts what is written, and loses it with the program.
 fn hung(more: &str, freeze: fn(&mut Stage, &mut Process) -> Result<()>) -> Result<String> {
     let (mut stage, mut proxy, _authority) = behind(more)?;
     stage.daemon.spawn()?;
@@ -195,7 +230,7 @@ fn files_change() -> Result<String> {
     stage.daemon.spawn()?;
     stage.steady()?;
     let since = now();
-    // Of the two one is new before the other, and for a while they do not fit.
+    // One of the two files is replaced before the other, and in between they do not match.
     fs::copy(&next.certificate, &identity.certificate)?;
     let said = stage.said(since, BAD)?;
     ensure!(said.level == "WARN" && said.line.contains("client.pem and "), "{}", said.line);
@@ -208,7 +243,7 @@ fn files_change() -> Result<String> {
     stage.said(since, CHANGED)?;
     let bad = stage.collected.entries().iter().filter(|entry| entry.line.contains(BAD)).count();
     ensure!(bad == 1, "said {bad} times");
-    // And what is new is what counts: an authority that has not signed the server's certificate.
+    // And the new contents are in use: an authority that has not signed the server's certificate.
     let other = Authority::new(&stage.folder, "other")?;
     let good = fs::read(&authority.ca)?;
     let since = now();
@@ -272,7 +307,7 @@ fn unfit() -> Result<String> {
             stage.collected.entries().iter().filter(|entry| entry.is_news() && entry.line.contains(&quoted));
         let news: Vec<&str> = news.map(|entry| entry.line.as_str()).collect();
         let clear = news.iter().filter(|line| line.contains(words)).count();
-        // Without TLS it is a connection and then a close, until the port is looked at.
+        // Without TLS, all that is seen is a connection that is closed, until the port is probed.
         ensure!(clear == 1 && news.len() <= 1 + 2 * usize::from(name == "plain-to-tls"), "{name}: {news:#?}");
     }
     for line in [
@@ -281,7 +316,7 @@ fn unfit() -> Result<String> {
     ] {
         ensure!(checked.stdout.contains(line), "{line}: {}", checked.stdout);
     }
-    // The right authority in the file, and what was kept is sent.
+    // With the right authority in the file, the backlog is sent.
     let since = now();
     fs::copy(&authority.ca, &other.ca)?;
     let back = stage.said(since, "back after ")?;

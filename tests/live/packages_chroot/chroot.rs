@@ -1,7 +1,7 @@
 //! A clean Debian in a folder: this host's release or another, from this host's mirror.
 //!
-//! What a command needs is mounted in its own mount namespace, which ends with it. So there is nothing to unmount,
-//! however a test ends.
+//! What a command needs is mounted in that command's mount namespace, which ends with it. So there is nothing to
+//! unmount, however a test ends.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -10,37 +10,37 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::{Folder, Process, find_program};
 
-/// The chroot, and the folder that is visible inside of it under its own path: slurm.conf and munge's socket are there.
+/// The chroot, and the sandbox's folder, which has the same path inside: slurm.conf and munge's socket are there.
 pub(crate) struct Chroot<'f> {
     folder: &'f Folder,
     root: PathBuf,
 }
 
 impl<'f> Chroot<'f> {
-    /// This host's release.
+    /// A chroot of this host's release.
     pub(crate) fn new(folder: &'f Folder) -> Result<Self> {
         Self::of(folder, &own_suite()?)
     }
 
-    /// A copy of the one that is made at the first time and kept in the target folder.
+    /// A chroot of this release: a copy of one that is made once and kept in the target folder.
     pub(crate) fn of(folder: &'f Folder, suite: &str) -> Result<Self> {
         Self::named(folder, suite, "root")
     }
 
-    /// The same, where there are several.
+    /// The same with a name, for several chroots in one test.
     pub(crate) fn named(folder: &'f Folder, suite: &str, name: &str) -> Result<Self> {
         ensure!(rustix::process::getuid().is_root(), "a chroot needs root");
         let chroot = Self { folder, root: folder.path().join(name) };
         let base = base(folder, suite)?;
         host(folder, "cp", &["-a", "--reflink=auto", &text(&base), &text(&chroot.root)])?;
         fs::create_dir_all(chroot.path(&text(folder.path())))?;
-        // Packages of others start no services of theirs in here.
+        // Packages must not start services in the chroot.
         chroot.write("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n")?;
         chroot.run("chmod 755 /usr/sbin/policy-rc.d")?;
         Ok(chroot)
     }
 
-    /// Where a path of the chroot is.
+    /// The host's path of a file in the chroot.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -55,7 +55,7 @@ impl<'f> Chroot<'f> {
         fs::write(&path, text).with_context(|| text.to_owned())
     }
 
-    /// Runs a line of shell as root, and returns all that it said.
+    /// Runs a line of shell as root and returns its output.
     pub(crate) fn run(&self, line: &str) -> Result<String> {
         self.line(&[], line)
     }
@@ -71,13 +71,13 @@ impl<'f> Chroot<'f> {
         host(self.folder, "unshare", &[&args[..], &["sh", "-ec", line]].concat())
     }
 
-    /// A program that will run in the chroot, as `user` and its group.
+    /// A program that will run in the chroot as `user` and its group.
     pub(crate) fn process(&self, name: &str, user: &str, command: &[&str]) -> Result<Process> {
         let process = Process::new(self.folder, name, find_program("unshare")?);
         Ok(process.args(self.enter(&[&format!("--userspec={user}:{user}")])).args(command.iter().copied()))
     }
 
-    /// apt-get, without a question. A mirror of unstable may lag by weeks.
+    /// Runs apt-get without questions. A mirror of unstable may be weeks behind.
     pub(crate) fn apt(&self, args: &str) -> Result<String> {
         let options = "-qq -y -o Acquire::Check-Valid-Until=false";
         self.run(&format!("DEBIAN_FRONTEND=noninteractive apt-get {options} {args} </dev/null"))
@@ -108,7 +108,7 @@ fn own_suite() -> Result<String> {
     value.map(str::to_owned).context("/etc/os-release names no VERSION_CODENAME: this is no Debian")
 }
 
-/// The clean one. A half-made one has another name.
+/// The clean chroot to copy. An incomplete one has another name.
 fn base(folder: &Folder, suite: &str) -> Result<PathBuf> {
     let base = super::target()?.join("chroot").join(suite);
     if !base.exists() {
@@ -122,11 +122,11 @@ fn base(folder: &Folder, suite: &str) -> Result<PathBuf> {
         }
         let (mirror, _) =
             sources.iter().find(|(_, of)| of == suite).context("apt has no source of this release")?;
-        // What this debootstrap does not know yet is made as unstable is.
+        // A release that this debootstrap does not know yet is made like unstable.
         let script = ["/usr/share/debootstrap/scripts/", suite].concat();
         let script = if Path::new(&script).exists() { &script } else { "/usr/share/debootstrap/scripts/sid" };
         host(folder, "debootstrap", &["--variant=minbase", suite, &text(&half), mirror, script])?;
-        // The updates too.
+        // With the updates.
         let lines = sources.iter().map(|(mirror, suite)| format!("deb {mirror} {suite} main\n"));
         fs::write(half.join("etc/apt/sources.list"), lines.collect::<String>())?;
         for file in ["/etc/resolv.conf", "/etc/hosts"] {
@@ -137,13 +137,13 @@ fn base(folder: &Folder, suite: &str) -> Result<PathBuf> {
     Ok(base)
 }
 
-/// Mirror and suite that this host itself is from.
+/// The mirror and suite of this host.
 fn sources_of_this_host() -> Result<(String, String)> {
     let own = own_suite()?;
     sources(&own)?.into_iter().find(|(_, suite)| *suite == own).context("apt has no source of this release")
 }
 
-/// Mirror and suite of each of this release's sources, from either of the two forms that apt's files have.
+/// The mirror and suite of each of this release's sources, in either of apt's two file formats.
 fn sources(release: &str) -> Result<Vec<(String, String)>> {
     let files =
         fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten().map(|entry| entry.path());
@@ -165,14 +165,14 @@ fn sources(release: &str) -> Result<Vec<(String, String)>> {
             }
         }
     }
-    // Those of others have suites of their own.
+    // Other vendors' sources have other suites.
     sources.retain(|(_, suite)| {
         suite.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     });
     Ok(sources)
 }
 
-/// Runs a program of the host to its end, however long it takes, and returns all that it said.
+/// Runs a program of the host to its end, however long it takes, and returns its output.
 pub(crate) fn host(folder: &Folder, program: &str, args: &[&str]) -> Result<String> {
     let mut command = sandbox::command(folder.path(), &find_program(program)?);
     let output = command.args(args).output().with_context(|| program.to_owned())?;

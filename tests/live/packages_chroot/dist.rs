@@ -15,7 +15,7 @@ use sandbox::{Carbon, Folder, Slurm, wait};
 use super::chroot::Chroot;
 use super::{CONFIGURATION, FIGURE, INTERVAL, SOON, STATE, carbon, target, user_and_state_exist};
 
-/// What Debian has of Slurm for a host of the cluster, and a controller. Its commands do without the library.
+/// Debian's Slurm packages for a host of the cluster and a controller, whose commands need no libslurm.
 const SLURM: &str = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge '^libslurm[0-9]+(t64)?$'";
 
 #[test]
@@ -42,7 +42,7 @@ fn three_commands_and_two_lines_to_the_first_point_on_debian_sid() {
     on_a_clean("sid").unwrap();
 }
 
-/// 24.11 refuses a client of 22.05: the old reader is of no use any more, though its library may still be there.
+/// 24.11 refuses a client of 22.05, so the old reader is useless, although its library may still be there.
 #[test]
 #[ignore = "make dist-test"]
 fn under_an_upgrade_of_slurm_the_daemon_takes_the_other_reader_and_says_so_once() {
@@ -68,7 +68,7 @@ fn under_an_upgrade_of_slurm_the_daemon_takes_the_other_reader_and_says_so_once(
         .unwrap();
     chroot.apt("update").unwrap();
     chroot.apt(&format!("install --no-install-recommends -t trixie {SLURM}")).unwrap();
-    // Slurm reads the state of two releases before, no older one.
+    // Slurm can read the state of the two releases before, but no older one.
     chroot.run(&format!("rm -rf {}/state/*", folder.path().display())).unwrap();
     fs::write(folder.path().join("cgroup.conf"), "CgroupPlugin=disabled\n").unwrap();
     let before = points();
@@ -80,7 +80,8 @@ fn under_an_upgrade_of_slurm_the_daemon_takes_the_other_reader_and_says_so_once(
     assert!(daemon.stop().unwrap().status.success());
 }
 
-/// Package, then tarball: installed without a network, and the tarball's daemon started as its unit says.
+/// First the package, then the tarball: installed without a network, and the tarball's daemon started with its unit's
+/// command.
 fn on_a_clean(suite: &str) -> Result<()> {
     let folder = Folder::new()?;
     let chroot = Chroot::of(&folder, suite)?;
@@ -120,7 +121,7 @@ fn on_a_clean(suite: &str) -> Result<()> {
     Ok(())
 }
 
-/// The Slurm of the chroot's own release, running, and its slurm.conf where it belongs.
+/// The Slurm of the chroot's own release, running, with slurm.conf in its usual place.
 fn slurm(folder: &Folder, chroot: &Chroot<'_>) -> Result<Slurm> {
     chroot.apt("update")?;
     chroot.apt(&format!("install --no-install-recommends {SLURM}"))?;
@@ -130,7 +131,7 @@ fn slurm(folder: &Folder, chroot: &Chroot<'_>) -> Result<Slurm> {
     Ok(slurm)
 }
 
-/// The two lines.
+/// Edits the two lines of the configuration.
 fn edit(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     let address = carbon.address();
     chroot.run(&format!(
@@ -139,7 +140,7 @@ fn edit(chroot: &Chroot<'_>, carbon: &Carbon) -> Result<()> {
     Ok(())
 }
 
-/// As a package leaves them.
+/// The same as a package leaves them.
 fn user_and_state_exist_after_install_sh(chroot: &Chroot<'_>) -> Result<()> {
     let state = chroot.run(&format!("getent passwd slurm-graphite; stat -c '%U:%G %a' {STATE}"))?;
     ensure!(state.ends_with(":/usr/sbin/nologin\nslurm-graphite:slurm-graphite 750\n"), "{state}");
@@ -152,7 +153,7 @@ fn artefact(ending: &str) -> Result<PathBuf> {
     found.next().with_context(|| format!("no {ending} in target/dist: run `make dist`"))
 }
 
-/// All that is downloaded: files of ours in target/dist.
+/// All files that are downloaded: those in target/dist.
 fn artefacts() -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(target()?.join("dist")).context("run `make dist`")?;
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -164,7 +165,7 @@ fn artefacts() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// `make dist-test` shows what tests say.
+/// Prints a line of a test's output for `make dist-test`.
 #[expect(clippy::print_stdout, reason = "what was measured is to be read")]
 fn told(line: &str) {
     println!("{line}");

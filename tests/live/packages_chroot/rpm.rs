@@ -17,7 +17,7 @@ fn rpmlint_has_nothing_to_say() {
     }
 }
 
-/// A backslash in the macro that looks for it is lost on the way to the shell, and the package then had no number.
+/// A backslash in the macro that finds libslurm was lost on the way to the shell, and then the package had no number.
 #[test]
 #[ignore = "make packages-test"]
 fn the_spec_finds_the_host_s_libslurm() {
@@ -74,7 +74,7 @@ fn an_edited_configuration_survives_rpm_too() {
     let said = chroot
         .run("slurm-graphite --version; /usr/libexec/slurm-graphite/slurm-graphite-reader-* --help")
         .unwrap_err();
-    // It runs, and the reader has found no libslurm in this root.
+    // The daemon runs, and the reader has found no libslurm in this root.
     assert!(
         said.to_string().contains("slurm-graphite ") && said.to_string().contains("libslurm.so."),
         "{said}"

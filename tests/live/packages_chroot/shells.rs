@@ -1,4 +1,4 @@
-//! The completions, in the shells that they are for; bash's is in tests/live/install.rs, since bash is everywhere.
+//! The completions, each tested in its shell. bash's are tested in tests/live/install.rs, because bash is everywhere.
 
 use sandbox::Folder;
 

@@ -1,4 +1,4 @@
-//! A host without Slurm and munge: the daemon and the reader of slurmrestd alone.
+//! A host without Slurm and munge: only the daemon and the reader of slurmrestd.
 
 use anyhow::ensure;
 use sandbox::{Carbon, Folder, Slurm, Slurmrestd, Way, wait};
@@ -6,7 +6,7 @@ use sandbox::{Carbon, Folder, Slurm, Slurmrestd, Way, wait};
 use super::chroot::Chroot;
 use super::{CONFIGURATION, FIGURE, SOON, STATE, carbon, install, packages};
 
-/// It has the token where docs/install.md has it, and the unit's user.
+/// It has the token at the place named in docs/install.md, and the unit's user.
 #[test]
 #[ignore = "make packages-test"]
 fn without_slurm_two_packages_read_slurmrestd_from_check_to_the_first_point() {

@@ -38,7 +38,7 @@ fn slurmrestd_killed_and_slurmctld_killed_are_told_apart_and_come_back() {
     daemon.stop().unwrap();
 }
 
-/// Only where `make releases` has both; the reader is neither told nor restarted.
+/// Only if `make releases` has built both; the reader is neither told nor restarted.
 #[test]
 #[ignore = "needs two releases in chroots: SANDBOX_ROOT, and SANDBOX_OLDER_ROOT of Slurm 24.11"]
 fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
@@ -81,7 +81,7 @@ fn slurmrestd_of_24_11_replaced_by_that_of_26_05_under_a_running_reader() {
     daemon.stop().unwrap();
 }
 
-/// Renewed while it is good it costs no tick; one that has ended costs those until another is there.
+/// If it is renewed while it is valid, it costs no tick; if it expires, it costs ticks until there is another.
 #[test]
 fn a_token_that_ends_is_taken_from_its_file_again_without_a_restart() {
     let (folder, slurm, rest) = cluster(Way::Token, 10);
@@ -166,12 +166,12 @@ fn tls_needs_the_right_authority_and_the_right_name() {
     let reader = daemon.reader().unwrap();
     let most = super::imitated::most_kib(reader);
     println!("with TLS in normal work the reader has taken {most} KiB at most");
-    // A release build takes 4 MiB; what debug information and checks add is not of interest.
+    // A release build takes 4 MiB; what debug information and checks add does not matter.
     assert!(most <= if cfg!(debug_assertions) { 10 } else { 5 } * 1024, "{most} KiB");
     daemon.stop().unwrap();
 }
 
-/// Each tick is one request for statistics, and nothing else of ours reaches slurmctld.
+/// Each tick sends one request for statistics, and nothing else of ours reaches slurmctld.
 #[test]
 fn a_tick_is_one_rpc_and_no_ping() {
     let (folder, slurm, rest) = cluster(Way::Token, 3600);
@@ -185,7 +185,7 @@ fn a_tick_is_one_rpc_and_no_ping() {
     let (before, read) = (count("REQUEST_STATS_INFO"), daemon.recorded().unwrap().last("readings_ok"));
     daemon.ticks(8).unwrap();
     let (after, read_after) = (count("REQUEST_STATS_INFO"), daemon.recorded().unwrap().last("readings_ok"));
-    // sdiag's own, and what is between a reading and its point.
+    // sdiag's own request, and the time between a reading and its point.
     let more = i64::try_from(after - before).unwrap() - 1;
     #[expect(clippy::cast_possible_truncation, reason = "a few")]
     let ticks = (read_after - read) as i64;
@@ -201,7 +201,7 @@ fn no_token_and_a_wrong_one_are_said_so() {
     let other = Slurmrestd::new(&folder, &slurm, Way::Socket).unwrap();
     drop(other);
     let token = folder.path().join("token");
-    // In 23.02 slurmdbd is asked first, and all that slurmrestd tells is that there is no connection to it.
+    // slurmrestd 23.02 asks slurmdbd first, and reports only that there is no connection to it.
     let refused = match rest.slurmdbd.is_some() {
         true => ("✗ slurmctld: ", "and is the token valid?"),
         false => ("✗ token: ", "rejects the token"),

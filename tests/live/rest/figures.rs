@@ -1,4 +1,4 @@
-//! The batch over REST equals libslurm's of the same moment, except for the list that `slurm-graphite metrics` prints.
+//! The figures over REST equal libslurm's at the same moment, except for the list that `slurm-graphite metrics` prints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,13 +10,13 @@ use slurm_snapshot::{Answer, Nodes, Reading, Reply, Statistics};
 
 use super::{SOON, cluster, cluster_with};
 
-/// Before this release slurmrestd tells neither RPCs nor nodes nor licences.
+/// Before this release slurmrestd reports neither RPCs nor nodes nor licences.
 const FIRST_WITH_ALL: &str = "22.05";
 
-/// slurmrestd of this release does not tell whether a partition is up.
+/// slurmrestd of this release does not report whether a partition is up.
 const WITHOUT_STATES: &str = "23.02";
 
-/// What a request itself moves, and what is of the moment.
+/// Figures that a request itself changes, or that change with time.
 const MOVES: [&str; 4] = ["req_time", "server_thread_count", "job_states_ts", "seconds"];
 
 #[test]
@@ -64,7 +64,7 @@ fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
     let mut compared = 0;
     for (path, value) in &rest {
         let leaf = path.rsplit_once(".gauge-").unwrap().1;
-        // The two ask one after the other; of the interval only the sums are the same.
+        // The two ask one after the other; of the interval's figures only the sums are the same.
         let moves = MOVES.contains(&leaf)
             || path.contains("slurm_rpc_stats")
             || path.contains("slurm_sched_interval")
@@ -86,7 +86,7 @@ fn the_batch_over_rest_is_libslurms_less_the_printed_list() {
     );
 }
 
-/// But for what the requests themselves add: one row, and the time in it.
+/// Except for what the requests themselves add: one row, and its time.
 fn rpcs_are_the_same(libslurm: &Reading, rest: &Reading) {
     let rows = |reading: &Reading| -> BTreeMap<u16, (u32, u64)> {
         let tables = reading.statistics.as_ref().unwrap().rpc.as_ref();
@@ -101,7 +101,7 @@ fn rpcs_are_the_same(libslurm: &Reading, rest: &Reading) {
     assert!(!rest.is_empty());
 }
 
-/// A reading of each, between two of libslurm's that say the same.
+/// A reading of each, between two of libslurm's that are the same.
 fn moment(folder: &Folder, libslurm: &str, rest: &str) -> Option<(Reading, Reading)> {
     let (before, rest, after) = (read(folder, libslurm), read(folder, rest), read(folder, libslurm));
     (steady(&before) == steady(&after)).then_some((after, rest))
@@ -125,7 +125,7 @@ fn read(folder: &Folder, toml: &str) -> Reading {
     reading.unwrap()
 }
 
-/// What would be published of these readings, at the last of them.
+/// The points that would be published for these readings, at the last of them.
 fn points(folder: &Folder, readings: &[Reading; 2]) -> BTreeMap<String, String> {
     let line = |reading: &Reading| {
         let answer = Answer::Reading(Box::new(reading.clone()));
@@ -141,7 +141,7 @@ fn points(folder: &Folder, readings: &[Reading; 2]) -> BTreeMap<String, String> 
     lines.filter_map(|words| Some(((*words.first()?).to_owned(), (*words.get(1)?).to_owned()))).collect()
 }
 
-/// Families and leaves that docs/metrics.md says are absent in this release.
+/// Families and leaves that are absent in this release, according to docs/metrics.md.
 fn absent(folder: &Folder, release: &str) -> Vec<(String, BTreeSet<String>)> {
     let run = Invocation::new(folder, &["metrics"]).unwrap().finish().unwrap();
     let table = run.stdout.split("## Over REST").nth(1).unwrap().to_owned();
@@ -249,7 +249,7 @@ fn replies(mut reader: Command) -> Vec<Reply> {
     replies
 }
 
-/// Without what slurmrestd does not tell, and what is of the moment.
+/// The reply without what slurmrestd does not report and what changes with time.
 fn comparable(reply: Reply, has_states: bool) -> Reply {
     match reply {
         Reply::Nodes(mut nodes) => {
@@ -257,7 +257,7 @@ fn comparable(reply: Reply, has_states: bool) -> Reply {
             (whole.last_update, whole.future) = (0, None);
             if let Some(partitions) = &mut whole.partitions {
                 partitions.last_update = 0;
-                // Told up to 22.05, and from 26.05 on.
+                // Reported up to 22.05, and from 26.05 on.
                 partitions.partitions.iter_mut().for_each(|row| (row.default, row.hidden) = (None, None));
                 if !has_states {
                     partitions.partitions.iter_mut().for_each(|row| row.state.clear());

@@ -12,14 +12,14 @@ use sandbox::{Daemon, Folder, now, wait};
 
 use super::{DOWN, SOON};
 
-/// Its most memory so far, as the kernel has it.
+/// The peak memory of a process so far, according to the kernel.
 pub(crate) fn most_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").trim().parse().unwrap()
 }
 
-/// What is done with a connection whose request has been read.
+/// How a connection is treated after its request was read.
 type Manner = fn(&mut TcpStream) -> std::io::Result<()>;
 
 fn serve(manner: Manner) -> u16 {
@@ -141,10 +141,10 @@ fn whatever_a_server_sends_is_one_line_and_the_reader_stays_small() {
     }
 }
 
-/// 42 or 45: what is served.
+/// The version that is served: 42 or 45.
 static SERVED: AtomicU8 = AtomicU8::new(42);
 
-/// Every number of `diag` that each version has.
+/// Every number of `diag` that all versions have.
 const NUMBERS: [&str; 23] = [
     "server_thread_count",
     "agent_queue_size",
@@ -171,7 +171,7 @@ const NUMBERS: [&str; 23] = [
     "bf_queue_len",
 ];
 
-/// slurmrestd of 24.11, which knows v0.0.42 at most, or of 26.05, which knows it too.
+/// Acts like slurmrestd 24.11, which has v0.0.42 at most, or like 26.05, which has it too.
 fn upgraded(stream: &mut TcpStream, request: &str) -> std::io::Result<()> {
     let served = SERVED.load(Ordering::Relaxed);
     let release = if served == 42 { "24.11.5" } else { "26.05.5" };
@@ -221,6 +221,6 @@ fn an_upgraded_slurmrestd_is_asked_in_its_newest_version_and_no_tick_is_lost() {
     daemon.stop().unwrap();
     let paths: Vec<String> = paths.try_iter().collect();
     assert!(paths.last().is_some_and(|path| path.contains("v0.0.45")), "{paths:?}");
-    // From the newest down to the first that answers; then one a tick.
+    // From the newest version down to the first that answers; then one request a tick.
     assert_eq!(paths.iter().take_while(|path| !path.contains("v0.0.42")).count(), 3, "{paths:?}");
 }

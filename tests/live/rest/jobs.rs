@@ -72,7 +72,7 @@ fn over_rest(rest: &Slurmrestd) -> Command {
     command
 }
 
-/// What a reader says about jobs, or why it does not.
+/// What a reader returns about jobs, or why it returns nothing.
 fn ask(mut reader: Command, states_only: bool) -> Result<Jobs, String> {
     reader.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = reader.spawn().unwrap();
@@ -91,7 +91,7 @@ fn ask(mut reader: Command, states_only: bool) -> Result<Jobs, String> {
     }
 }
 
-/// All of a reply that slurmrestd tells.
+/// The part of a reply that slurmrestd reports.
 fn states_of(jobs: Jobs) -> Jobs {
     let only = |tally: JobTally| JobTally { jobs: tally.jobs, ..JobTally::default() };
     let states = jobs.states.into_iter().map(|(word, tally)| (word, only(tally))).collect();

@@ -1,4 +1,4 @@
-//! The log: changes only, as lines for a terminal or journald, or as JSON.
+//! The log: only changes, as lines for a terminal or journald, or as JSON.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ fn every_line_of_a_json_log_is_json_libslurms_own_too() {
     let mut daemon = daemon(&sandbox.folder, "daemon", &config).unwrap().args(["--log-format", "json"]);
     daemon.start().unwrap();
     daemon.line("slurmctld answers", SOON).unwrap();
-    // Without munged libslurm has something to say on stderr.
+    // Without munged, libslurm prints something on stderr.
     sandbox.slurm.munged.stop().unwrap();
     daemon.line("\"target\":\"libslurm\"", SOON).unwrap();
     daemon.line("no reading", SOON).unwrap();
@@ -51,7 +51,7 @@ fn journald_makes_its_own_timestamps_and_nobody_else_does() {
         daemon.stop().unwrap();
         daemon.lines()
     };
-    // stderr is this file: that it is no socket is nothing that the daemon looks at.
+    // stderr is a file here; the daemon does not check that it is not a socket.
     let file = sandbox.path("log/journal.log");
     fs::write(&file, "").unwrap();
     let metadata = fs::metadata(&file).unwrap();
@@ -59,7 +59,7 @@ fn journald_makes_its_own_timestamps_and_nobody_else_does() {
     let dated = |line: &String| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
 
     let lines = log("journal", Some(journal.clone()));
-    // sd-daemon(3): without these `journalctl -p warning` finds nothing.
+    // sd-daemon(3): without these prefixes `journalctl -p warning` finds nothing.
     let priority = |words: &str| lines.iter().find(|line| line.contains(words)).map(|line| &line[..3]);
     assert!(lines.iter().all(|line| line.starts_with('<')), "{lines:#?}");
     assert_eq!(

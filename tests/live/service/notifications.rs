@@ -1,4 +1,4 @@
-//! READY, STATUS in words, WATCHDOG and STOPPING.
+//! READY, STATUS as text, WATCHDOG and STOPPING.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ fn notifying(process: Process, notify: &Notify) -> Process {
     process.env("NOTIFY_SOCKET", notify.path.as_os_str())
 }
 
-/// A daemon of the sandbox that has been started.
+/// A daemon of the sandbox that has been started and sends.
 fn sending(sandbox: &Sandbox) -> Result<(Notify, Process)> {
     let notify = Notify::listen(&sandbox.folder)?;
     let mut daemon = notifying(daemon(&sandbox.folder, "daemon", &to_main(sandbox))?, &notify);
@@ -60,7 +60,7 @@ fn its_status_follows_slurmctld_and_carbon_in_words() {
     let before = notify.messages().len();
     sandbox.slurm.slurmctld.start().unwrap();
     notify.message_after(before, "slurmctld answers; sending to main", SOON * 2).unwrap();
-    // It is said when it changes, and nothing else is said without a watchdog.
+    // STATUS is sent when it changes; without a watchdog nothing else is sent.
     let statuses: Vec<&str> = notify.messages().iter().map(|(_, text)| text.as_str()).collect();
     assert!(statuses.windows(2).all(|pair| pair[0] != pair[1]), "{statuses:#?}");
     assert!(!statuses.iter().any(|text| text.contains("WATCHDOG")), "{statuses:#?}");
@@ -108,7 +108,7 @@ fn sigterm_ends_it_and_its_reader_within_two_seconds_with_everything_delivered()
     .unwrap();
     sandbox.carbon.process.stop().unwrap();
 
-    // With Carbon away the end waits for drain_timeout, and says what is left.
+    // While Carbon is down, the end takes drain_timeout, and the daemon reports what is left.
     let config = format!("drain_timeout = \"1s\"\n{}", to_main(&sandbox));
     let mut daemon = super::daemon(&sandbox.folder, "alone", &config).unwrap();
     daemon.start().unwrap();

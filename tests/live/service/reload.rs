@@ -1,4 +1,4 @@
-//! SIGHUP: a good file is applied completely, and what did not change is left alone. A bad file changes nothing.
+//! SIGHUP: a valid file is applied completely, and what did not change is left alone. An invalid file changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use sandbox::{Folder, Manner, Notify, Process, Sandbox, Sink, free_port, proc, w
 
 use super::{SOON, daemon, toml, write};
 
-/// The timestamps at which a plaintext receiver got a path that begins so.
+/// The timestamps at which a plaintext receiver got a path that begins with `start`.
 fn ticks(sink: &Sink, start: &str) -> BTreeSet<u64> {
     let text = String::from_utf8_lossy(&sink.bytes()).into_owned();
     let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n') && line.starts_with(start));
@@ -57,7 +57,7 @@ fn sighup_applies_what_has_changed_and_leaves_the_rest_alone() {
         "{lines:#?}"
     );
 
-    // The level is in use too: the debug lines of a refused connection come, and go with it.
+    // The level is also in use: debug lines about a refused connection appear, and disappear with it.
     let debug = |daemon: &Process| daemon.lines().iter().filter(|line| line.contains("DEBUG")).count();
     drop(comes);
     wait::until("a debug line", SOON, || debug(&daemon) > 0).unwrap();
@@ -90,7 +90,7 @@ fn a_bad_file_at_sighup_is_refused_with_its_reasons_and_the_old_one_goes_on() {
     notify.message("; the new configuration was refused at ", SOON).unwrap();
     let sent = |text: &str| String::from_utf8_lossy(&sink.bytes()).contains(text);
     wait::until("the figure of it", SOON, || sent(".gauge-reload_refused 1 ")).unwrap();
-    // A file without a destination is nothing for a daemon.
+    // A daemon cannot use a file without a destination.
     write(&sandbox.folder, "daemon", "interval = \"1s\"\n").unwrap();
     hang_up(&mut daemon, "nowhere to send to").unwrap();
     std::fs::remove_file(sandbox.path("daemon.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! The unit for systemd and the section for supervisord, as they are shipped.
+//! The shipped unit for systemd, and the section for supervisord.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +12,11 @@ const TEMPLATE: &str = include_str!("../../../systemd/slurm-graphite@.service");
 const SECTION: &str = include_str!("../../../config/supervisor/slurm-graphite.conf");
 const PROGRAM: &str = "/usr/bin/slurm-graphite";
 
-/// Each unit, under a name that it may be started by.
+/// Each unit, with a name under which it may be started.
 const UNITS: [(&str, &str); 2] =
     [("slurm-graphite.service", UNIT), ("slurm-graphite@beta.service", TEMPLATE)];
 
-/// systemd has nothing to say against the units; it looks whether the programs in them exist.
+/// systemd finds nothing wrong with the units; it also checks that their programs exist.
 #[test]
 fn systemd_takes_the_units_without_a_word() {
     for (name, unit) in UNITS {
@@ -36,7 +36,7 @@ fn systemd_takes_the_units_without_a_word() {
         let said = check(&unit);
         let about_it: Vec<&str> = said.lines().filter(|line| line.contains("slurm-graphite")).collect();
         assert_eq!(about_it, [""; 0]);
-        // That it would say something.
+        // And the check works: it finds an error.
         let said = check(&unit.replace("\nRestart=", "\nRestrat="));
         assert!(said.contains("slurm-graphite") && said.contains("Restrat"), "{said}");
     }
@@ -61,7 +61,7 @@ fn systemd_finds_the_units_well_sandboxed() {
     }
 }
 
-/// What is mended in one must be mended in the other.
+/// A correction in one must be made in the other.
 #[test]
 fn the_template_is_the_unit_but_for_the_name_of_its_cluster() {
     let own = |line: &&str| !line.starts_with('#') && !line.starts_with("AssertPathExists=");
@@ -73,7 +73,8 @@ fn the_template_is_the_unit_but_for_the_name_of_its_cluster() {
     assert_eq!(lines, unit.lines().filter(own).collect::<Vec<_>>());
 }
 
-/// It would be a second daemon with the same file and the same queue. A cluster may have any other name, that of a program too.
+/// It would be a second daemon with the same file and the same queue. A cluster may have any other name, even that of a
+/// program.
 #[test]
 fn an_instance_with_the_name_of_the_unit_is_not_started() {
     let folder = Folder::new().unwrap();
@@ -92,7 +93,7 @@ fn an_instance_with_the_name_of_the_unit_is_not_started() {
     }
 }
 
-/// Its own user would need root; everything else is the shipped section.
+/// Another user would need root; everything else is the shipped section.
 #[test]
 fn supervisord_starts_it_and_ends_it_with_success() {
     let folder = Folder::new().unwrap();

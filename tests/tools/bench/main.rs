@@ -1,7 +1,7 @@
 //! `make bench`: what a reading costs, compared with a bare C loop and with forking sdiag.
 //!
-//! How it is measured is in turns.rs. Further figures: what many ticks do to the memory of both processes, what full RPC
-//! tables cost, and what slurmrestd costs instead of libslurm.
+//! turns.rs explains how this is measured. It also measures how the memory of both processes changes over many ticks,
+//! what full RPC tables cost, and what slurmrestd costs compared with libslurm.
 
 #![forbid(unsafe_code)]
 
@@ -22,24 +22,24 @@ use crate::turns::{Cost, Costs, SETTLE, TURNS, contender, in_turn, measure};
 
 /// Readings in a turn, one a second.
 const READINGS: u32 = 10;
-/// The same for forking sdiag, which costs so much more that few are enough.
+/// The same for forking sdiag, which costs so much more that a few are enough.
 const FORKS: u32 = 4;
 
-/// The default window has 20 readings of 30 s; one of 8 s has 8 of 1 s. What the sender does every quarter of the window,
-/// and at most once a minute, comes every second reading in both.
+/// By default the window covers 20 readings of 30 s; one of 8 s covers 8 readings of 1 s. What the sender does every
+/// quarter of the window, and at most once a minute, happens every second reading in both cases.
 const WINDOW: Duration = Duration::from_secs(8);
 
-/// The aims: CPU compared with the C loop, memory, and how much cheaper than forking sdiag.
+/// The targets: CPU compared with the C loop, memory, and how much cheaper than forking sdiag.
 const MOST_CPU: f64 = 1.5;
 const MOST_DURABLE: f64 = 2.0;
 const MOST_MEMORY_KIB: f64 = 12e6 / 1024.0;
 const LEAST_GAIN: f64 = 4.0;
-/// The daemon's own, compared with what it costs without TLS.
+/// The daemon's own CPU, compared with its CPU without TLS.
 const MOST_TLS: f64 = 1.15;
 
 fn main() -> ExitCode {
     let Err(error) = bench() else { return ExitCode::SUCCESS };
-    // Nobody is left to be told when stderr is closed.
+    // If stderr is closed, nobody can be told.
     let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
     ExitCode::FAILURE
 }
@@ -58,7 +58,7 @@ fn bench() -> Result<()> {
     say(&tick.table())?;
     let growth = memory::growth(&sandbox)?;
     say(&growth.table())?;
-    // Last: the tables of slurmctld stay full.
+    // Measured last, because slurmctld's tables stay full.
     let full = rpc::full(&sandbox)?;
     say(&full.table())?;
     let rest = rest::rest()?;
@@ -68,7 +68,7 @@ fn bench() -> Result<()> {
     Ok(())
 }
 
-/// What is said about the aims that are not reached.
+/// The targets that were not reached, as text.
 pub(crate) fn unreached<const N: usize>(aims: [(bool, String); N]) -> Vec<String> {
     aims.into_iter().filter(|&(reached, _)| !reached).map(|(_, miss)| miss).collect()
 }
@@ -77,12 +77,12 @@ pub(crate) fn unreached<const N: usize>(aims: [(bool, String); N]) -> Vec<String
 struct Tick {
     floor: Costs,
     memory: Costs,
-    /// The same over TLS, to a stunnel.
+    /// The same over TLS to a stunnel.
     tls: Costs,
     durable: Costs,
-    /// With a window that is full, and with what the default does once a minute.
+    /// With a full window, and with what the default does once a minute.
     window: Costs,
-    /// The process is all, the child sdiag alone.
+    /// The process includes everything, the child only sdiag.
     fork: Costs,
     points: usize,
 }
@@ -201,7 +201,7 @@ impl Tick {
     }
 }
 
-/// A collector that has had its first reading; `carbon` and `queue` are lines of those sections.
+/// A collector after its first reading; `carbon` and `queue` are lines of those sections.
 fn collector(sandbox: &Sandbox, name: &str, carbon: &str, queue: &str) -> Result<Process> {
     let config = sandbox.path(&format!("{name}.toml"));
     let conf = sandbox.slurm.conf();

@@ -1,5 +1,5 @@
-//! What 50,000 ticks do to memory: a collector whose clock runs fast, against the real slurmctld and a peer that counts
-//! frames: a tick is one.
+//! How 50,000 ticks change memory: a collector with a fast clock reads the real slurmctld, and a peer counts frames,
+//! one for each tick.
 
 use std::io::{Read, copy, sink};
 use std::net::{TcpListener, TcpStream};
@@ -13,12 +13,12 @@ use sandbox::{Process, Sandbox, proc, wait};
 
 use crate::unreached;
 
-/// Ticks a second that the fast clock makes; a reading takes well under its 4 ms.
+/// Ticks a second of the fast clock; a reading takes much less than the 4 ms between them.
 const RATE: u64 = 250;
-/// The sender's rate (carbon/rate.rs) remembers each tick of the last minute by the real clock: 15,000, not 60.
+/// The sender's rate (carbon/rate.rs) remembers each tick of the last minute in real time: 15,000 instead of 60.
 const FIRST: u64 = 20_000;
 const LAST: u64 = 50_000;
-/// How much more memory the last tick may have than the first of these.
+/// How much more memory may be used at the last tick than at the first mark.
 const MOST_GROWTH_KIB: u64 = 256;
 
 /// Memory at the first mark and at the last, KiB, of daemon and reader.
@@ -28,7 +28,7 @@ pub(crate) struct Growth {
     ticks: u64,
 }
 
-/// Runs the fast collector. `SLURM_GRAPHITE_FAST_BIN` is one that was built with the feature `fast-clock`.
+/// Runs the fast collector. `SLURM_GRAPHITE_FAST_BIN` names one built with the feature `fast-clock`.
 pub(crate) fn growth(sandbox: &Sandbox) -> Result<Growth> {
     let program: PathBuf = std::env::var_os("SLURM_GRAPHITE_FAST_BIN")
         .context("SLURM_GRAPHITE_FAST_BIN is not set: use `make bench`")?
@@ -37,7 +37,7 @@ pub(crate) fn growth(sandbox: &Sandbox) -> Result<Growth> {
     let address = listener.local_addr()?.to_string();
     let frames = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&frames);
-    // The collector renews its connection.
+    // A thread, because the collector renews its connection.
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let counted = Arc::clone(&counted);
@@ -78,7 +78,7 @@ pub(crate) fn growth(sandbox: &Sandbox) -> Result<Growth> {
     Ok(Growth { daemon: [first[0], last[0]], reader: [first[1], last[1]], ticks })
 }
 
-/// Counts length-prefixed frames and keeps nothing.
+/// Counts length-prefixed frames and discards them.
 fn count(mut stream: TcpStream, frames: &AtomicU64) {
     let mut length = [0; 4];
     while stream.read_exact(&mut length).is_ok() {

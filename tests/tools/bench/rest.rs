@@ -8,10 +8,10 @@ use crate::turns::{Cost, Costs, SETTLE, contender, in_turn, measure};
 use crate::{mb, ms, unreached};
 
 const READINGS: u32 = 10;
-/// The aim: memory of the reader, with TLS.
+/// The target: memory of the reader, with TLS.
 const MOST_MEMORY_KIB: f64 = 5.0 * 1024.0;
 
-/// The turns of each way; the readers are the children.
+/// The turns of both readers, which are the child processes.
 pub(crate) struct Rest {
     libslurm: Costs,
     http: Costs,

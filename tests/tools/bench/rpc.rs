@@ -1,5 +1,5 @@
-//! The cost of full RPC tables: points of 100 types and 200 users from a recording, and a whole tick compared with a
-//! bare C loop while slurmctld's own table of users is full.
+//! The cost of full RPC tables: the points of 100 types and 200 users from a recording, and a whole tick compared with
+//! a bare C loop while slurmctld's own table of users is full.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write, copy, sink};
@@ -15,7 +15,7 @@ use slurm_snapshot::{Answer, Reading, Release, RpcTables, RpcType, RpcUser, Stat
 use crate::turns::{Cost, Costs, SETTLE, contender, cpu, in_turn, measure};
 use crate::{compile_floor, ms, unreached};
 
-/// Readings of the recording, and between which of them it is looked at: both while the queue is as full as it gets.
+/// Readings in the recording, and the range in which they are measured: at both ends the queue is as full as it gets.
 const READINGS: u32 = 1600;
 const FIRST: u64 = 300;
 const LAST: u64 = 1400;
@@ -26,7 +26,7 @@ const TYPES: usize = 100;
 /// Live readings in a turn.
 const LENGTH: u32 = 6;
 
-/// The aims: µs of CPU for deriving and encoding, and the whole tick compared with the floor's.
+/// The targets: µs of CPU for deriving and encoding, and the whole tick compared with the bare loop.
 const MOST_DERIVE: f64 = 1000.0;
 const MOST_CPU: f64 = 2.5;
 
@@ -40,7 +40,7 @@ pub(crate) struct Full {
     live: Option<Live>,
 }
 
-/// A live tick, where somebody may be 200 users.
+/// A live tick, if the sandbox can act as 200 users.
 struct Live {
     floor: Costs,
     collector: Costs,
@@ -101,7 +101,7 @@ impl Full {
     }
 }
 
-/// Readings whose tables are full and grow.
+/// Records readings whose tables are full and keep growing.
 fn record(file: &std::path::Path) -> Result<()> {
     let release = Release::new(24, 11);
     let known = (1000..u16::MAX).filter(|&id| rpc_name(id.into(), release).is_some());
@@ -147,7 +147,7 @@ fn record(file: &std::path::Path) -> Result<()> {
     out.flush().context("writing the recording")
 }
 
-/// µs of CPU and the points of a replayed tick.
+/// CPU in µs, and the points, of a replayed tick.
 fn replay(sandbox: &Sandbox, name: &str, enabled: bool) -> Result<(f64, u64)> {
     let peer = Peer::start()?;
     let config = sandbox.path(&format!("{name}.toml"));
@@ -176,7 +176,7 @@ fn replay(sandbox: &Sandbox, name: &str, enabled: bool) -> Result<(f64, u64)> {
     Ok((spent.as_secs_f64() * 1e6 / f64::from(ticks), points))
 }
 
-/// The lines of the last tick of a recording.
+/// How many lines the last tick of a recording has.
 fn points(sandbox: &Sandbox, once: &[&str]) -> Result<u64> {
     let text = sandbox::Invocation::new(&sandbox.folder, once)?.finish()?.stdout;
     let stamp = |line: &str| line.rsplit(' ').next().map(str::to_owned);
@@ -184,7 +184,7 @@ fn points(sandbox: &Sandbox, once: &[&str]) -> Result<u64> {
     Ok(text.lines().filter(|line| stamp(line).as_ref() == Some(&last)).count() as u64)
 }
 
-/// A peer that tells ticks apart by what every one of them has once, and keeps nothing.
+/// A peer that counts ticks by a metric that every tick has exactly once, and discards the rest.
 struct Peer {
     address: String,
     ticks: Arc<AtomicU64>,
@@ -264,10 +264,10 @@ fn live(sandbox: &Sandbox) -> Result<Live> {
     Ok(Live { floor, collector, types: sdiag.by_type.len(), users: sdiag.by_user.len() })
 }
 
-/// RPCs of as many users as slurmctld counts, and of what types the commands make.
+/// Makes RPCs of as many users as slurmctld counts, and of those types that the commands use.
 fn fill(sandbox: &Sandbox) -> Result<()> {
     for (program, args) in COMMANDS {
-        // Some are refused, and counted all the same.
+        // Some are refused, but counted anyway.
         let _ = sandbox.slurm.run(program, args);
     }
     let sinfo = find_program("sinfo")?.display().to_string();

@@ -1,8 +1,8 @@
 //! How the cost of a reading is measured: the contenders run alternately, each alone, and the median turn counts.
 //!
-//! Contenders that wake in the same second share caches: the first one warms slurmctld, munged and libslurm for the
-//! others. CPU is the clock of each process (`clock_getcpuclockid`): user and system time, in nanoseconds, of all its
-//! threads and of those that have ended.
+//! If contenders ran in the same second, they would share caches: the first one warms slurmctld, munged and libslurm
+//! for the others. CPU is the clock of each process (`clock_getcpuclockid`): user and system time, in nanoseconds, of
+//! all its threads and of those that have ended.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use sandbox::{Process, now, proc, wait};
 
-/// How often each contender has its turn.
+/// How many turns each contender has.
 pub(crate) const TURNS: usize = 5;
-/// Until the pages and buffers of the first readings exist.
+/// Until the first readings have allocated their pages and buffers.
 pub(crate) const SETTLE: Duration = Duration::from_secs(2);
 
 /// A contender, and what its turns so far have cost.
@@ -22,7 +22,7 @@ pub(crate) struct Contender<'a> {
     costs: Costs,
 }
 
-/// What a turn has cost: CPU in µs a reading and memory in KiB, of a process and of its child.
+/// What a turn cost a process and its child: CPU in µs a reading, and memory in KiB.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) own: f64,
@@ -47,13 +47,13 @@ impl Costs {
         median(self.0.iter().map(figure))
     }
 
-    /// The least and the greatest figure of all turns.
+    /// The smallest and the largest figure of all turns.
     pub(crate) fn range(&self, figure: impl Fn(&Cost) -> f64) -> (f64, f64) {
         let figures = || self.0.iter().map(&figure);
         (figures().fold(f64::MAX, f64::min), figures().fold(0.0, f64::max))
     }
 
-    /// The median turn's figure, compared with the CPU of the median turn of `floor`.
+    /// The median turn's figure, divided by the CPU of `floor`'s median turn.
     pub(crate) fn ratio(&self, floor: &Self, figure: impl Fn(&Cost) -> f64) -> f64 {
         self.median(figure) / floor.median(|cost| cost.own)
     }
@@ -64,7 +64,7 @@ pub(crate) fn contender<'a>(measure: impl Fn(usize) -> Result<Cost> + 'a) -> Con
     Contender { measure: Box::new(measure), costs: Costs::default() }
 }
 
-/// Gives each contender its turns. Each turn begins with another contender.
+/// Gives each contender its turns, starting each round with another contender.
 pub(crate) fn in_turn<const N: usize>(mut contenders: [Contender<'_>; N]) -> Result<[Costs; N]> {
     for turn in 0..TURNS {
         for contender in &mut contenders {
@@ -77,11 +77,11 @@ pub(crate) fn in_turn<const N: usize>(mut contenders: [Contender<'_>; N]) -> Res
     Ok(contenders.map(|contender| contender.costs))
 }
 
-/// What `process` and its child cost in `readings` seconds of one reading each, once it has settled. Ends it.
+/// What `process` and its child cost in `readings` seconds of one reading each, after `settle`. Ends the process.
 pub(crate) fn measure(mut process: Process, settle: Duration, readings: u32) -> Result<Cost> {
     let pid = process.pid().context("a contender has ended")?;
     let child = proc::children(pid).first().copied();
-    // Readings come on whole seconds: between two of them, their number is exact.
+    // Readings happen at whole seconds, so between two of them their number is exact.
     let start = now() + settle.as_secs_f64();
     let start = start.ceil() + 0.5;
     let spent = |pid: u32| -> Result<f64> { Ok(cpu(pid)?.as_secs_f64() * 1e6 / f64::from(readings)) };

@@ -1,10 +1,10 @@
-//! `make bench`: what delivery costs at 100,000 points a tick, compared with a bare loop that writes frames made beforehand,
+//! `make bench`: what delivery costs at 100,000 points a tick, compared with a bare loop that writes prepared frames,
 //! into a sink that only reads and into a real carbon-cache; and what the queue costs a tick.
 //!
-//! The variants are tried in turn, each turn begins with another one, and the median counts, because the second variant
-//! finds a carbon-cache that still writes what the first has sent. Before each try carbon-cache becomes idle.
+//! The variants run alternately, each round starts with another one, and the median counts, because after the first
+//! variant carbon-cache is still writing what that has sent. Each run waits until carbon-cache is idle.
 //!
-//! The queue and the sender run in this process: slurmctld gives no tick of 100,000 points.
+//! The queue and the sender run in this process: no slurmctld produces 100,000 points a tick.
 
 #![forbid(unsafe_code)]
 
@@ -22,12 +22,12 @@ use sandbox::{Carbon, Folder, wait};
 
 const POINTS: usize = 100_000;
 const TICKS: u32 = 10;
-/// How often each way is tried.
+/// How many runs each variant has.
 const TURNS: usize = 5;
 /// An hour of ticks every 30 s.
 const OUTAGE_TICKS: u32 = 120;
 
-/// The aims.
+/// The targets.
 const LEAST_OF_BARE: f64 = 0.95;
 const LEAST_INTO_SINK: f64 = 4e6;
 const MOST_GROWTH_KIB: u64 = 64 * 1024;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = runtime.context("starting the runtime").and_then(|runtime| runtime.block_on(bench()));
     let Err(error) = result else { return ExitCode::SUCCESS };
-    // Nobody is left to be told when stderr is closed.
+    // If stderr is closed, nobody can be told.
     let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
     ExitCode::FAILURE
 }
@@ -57,7 +57,7 @@ async fn bench() -> Result<()> {
     memory_sink.row("queue in memory and sender into the sink", &bare_sink)?;
     disk_sink.row("queue on disk and sender into the sink", &bare_sink)?;
     synced.row("a bare loop that writes each tick to a file and syncs it, and sends nothing", &bare_sink)?;
-    // Carbon makes the files at the first tick: that is not what is measured.
+    // Carbon creates the files at the first tick, which is not what is measured.
     bare(&cache.address())?;
     let pid = cache.process.pid().context("carbon-cache has ended")?;
     let [bare_carbon, disk_carbon] =
@@ -93,17 +93,17 @@ fn tick(number: u32, points: usize) -> Batch {
     batch
 }
 
-/// What delivers.
+/// The variants.
 #[derive(Clone, Copy)]
 enum Way {
     Bare,
     Memory,
     Disk,
-    /// Only what the disk takes.
+    /// Only writing to disk.
     Synced,
 }
 
-/// Points a second, of each turn.
+/// Points a second in each run.
 struct Rates(Vec<f64>);
 
 impl Rates {
@@ -119,7 +119,7 @@ impl Rates {
     }
 }
 
-/// Each way, [`TURNS`] times. `pid` is waited for to rest before each.
+/// Runs each variant [`TURNS`] times, each time after `pid` has become idle.
 async fn in_turn<const N: usize>(
     ways: [Way; N],
     address: &str,
@@ -146,7 +146,7 @@ async fn in_turn<const N: usize>(
     }))
 }
 
-/// Waits until a process takes less than a twentieth of a processor.
+/// Waits until a process uses less than a twentieth of a CPU.
 fn rest(pid: u32) -> Result<()> {
     wait::until("carbon-cache at rest", Duration::from_secs(300), || {
         let before = cpu(pid);
@@ -164,13 +164,13 @@ fn cpu(pid: u32) -> Option<Duration> {
     Some(clock_gettime(clock).ok()?.into())
 }
 
-/// Ready frames, as one text for each tick.
+/// Prepared frames, joined into one text for each tick.
 fn ready() -> Result<Vec<Vec<u8>>> {
     let frames = |number| anyhow::Ok(carbon::frames(&tick(number, POINTS))?.into_iter());
     (0..TICKS).map(|number| Ok(frames(number)?.flat_map(|frame| frame.body).collect())).collect()
 }
 
-/// The time in which ready frames can be written to a file, with a sync for each tick.
+/// How long it takes to write the prepared frames to a file, with a sync for each tick.
 fn synced(folder: &Folder) -> Result<f64> {
     let (ticks, path) = (ready()?, folder.path().join("synced"));
     let mut file = fs::File::create(&path)?;
@@ -184,7 +184,7 @@ fn synced(folder: &Folder) -> Result<f64> {
     Ok(rate)
 }
 
-/// The time in which ready frames can be written and are confirmed.
+/// How long it takes to write the prepared frames and have them confirmed.
 fn bare(address: &str) -> Result<f64> {
     let ticks = ready()?;
     let mut stream = TcpStream::connect(address)?;
@@ -197,7 +197,7 @@ fn bare(address: &str) -> Result<f64> {
     Ok(rate(start.elapsed()))
 }
 
-/// The time from the first push until everything is confirmed.
+/// How long it takes from the first push until everything is confirmed.
 async fn ours(address: &str, folder: Option<&Folder>) -> Result<f64> {
     let ticks: Vec<Batch> = (0..TICKS).map(|number| tick(number, POINTS)).collect();
     let dir = folder.map(|folder| folder.path().join("delivery"));
@@ -220,7 +220,7 @@ async fn ours(address: &str, folder: Option<&Folder>) -> Result<f64> {
     Ok(rate)
 }
 
-/// Bytes written to the file system and CPU of the queue's thread, a tick.
+/// Bytes written to the file system, and CPU of the queue's thread, for each tick.
 async fn cost(folder: &Folder, points: usize) -> Result<(u64, Duration)> {
     let dir = folder.path().join("cost");
     let queue = open(Some(dir.clone()));
@@ -237,7 +237,7 @@ async fn cost(folder: &Folder, points: usize) -> Result<(u64, Duration)> {
     Ok(((after.0 - before.0) / 20, (after.1.saturating_sub(before.1)) / 20))
 }
 
-/// An hour's ticks with nobody there, and then somebody: how much more memory the draining takes than a tick.
+/// Queues an hour's ticks without a receiver and then sends them: how much more memory that takes than a tick.
 async fn outage(folder: &Folder) -> Result<u64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
@@ -279,7 +279,7 @@ fn destination(address: &str) -> Result<Destination> {
     Ok(Destination { replay_rate: Some(u32::MAX), ..Destination::new("bench", address.parse()?) })
 }
 
-/// A listener that reads everything and keeps nothing.
+/// A listener that reads everything and discards it.
 fn sink() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?.to_string();
@@ -308,7 +308,7 @@ fn rate(time: Duration) -> f64 {
     f64::from(TICKS) * 1e5 / time.as_secs_f64()
 }
 
-/// proc(5): what this process has sent to the file system.
+/// proc(5): how many bytes this process has sent to the file system.
 fn written() -> Result<u64> {
     let io = fs::read_to_string("/proc/self/io")?;
     let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).context("no write_bytes")?;

@@ -1,5 +1,5 @@
-//! `make bench-scale`, accounting: a million finished jobs in the database, and 10,000 associations; what a round costs the servers and
-//! the reader, compared with a bare C loop that makes the same call.
+//! `make bench-scale`, accounting: a million finished jobs in the database, and 10,000 associations. It measures what a
+//! round costs the servers and the reader, compared with a bare C loop that makes the same call.
 //!
 //! Each contender has [`TURNS`] turns that alternate with those of the others; the median turn counts.
 
@@ -16,14 +16,14 @@ use crate::{from_env, say};
 
 const JOBS: u32 = 1_000_000;
 const USERS: u32 = 10_000;
-/// They end one after the other in so many seconds.
+/// Their end times are spread over this many seconds.
 const SPAN: u32 = 30 * 86_400;
 const HOUR: i64 = 3600;
 const TURNS: usize = 5;
 /// Requests in a turn.
 const REQUESTS: usize = 5;
 
-/// The aims.
+/// The targets.
 const MOST_SERVERS: f64 = 30_000.0;
 const MOST_READER: f64 = 5_000.0;
 const MOST_PER_JOB: f64 = 2.0;
@@ -51,7 +51,7 @@ fn unix_now() -> i64 {
     now
 }
 
-/// Finished jobs of the sandbox's own user, from `end` backwards.
+/// Inserts finished jobs of the sandbox's own user, backwards from `end`.
 fn fill(accounting: &Accounting, jobs: u32, end: i64) -> Result<()> {
     let account = ACCOUNTS[0];
     let association = accounting.sql(&format!(
@@ -82,7 +82,7 @@ fn request(since: i64, until: i64) -> Request {
     Request { since: Some(since), until: Some(until), ..request }
 }
 
-/// How many jobs the reader tells.
+/// How many jobs the reader returns.
 fn ask(reader: &mut Reader, since: i64, until: i64) -> Result<usize> {
     match reader.ask(&request(since, until))?.reply {
         Some(Reply::Finished(finished)) => Ok(finished.jobs.len()),
@@ -90,7 +90,7 @@ fn ask(reader: &mut Reader, since: i64, until: i64) -> Result<usize> {
     }
 }
 
-/// The index by which MariaDB finds the reader's jobs.
+/// The index that MariaDB uses for the reader's query.
 fn explain(accounting: &Accounting, end: i64) -> Result<String> {
     accounting.sql("set global log_output = 'TABLE'; set global general_log = 1")?;
     let mut reader = Reader::start(&accounting.slurm)?;
@@ -116,7 +116,7 @@ fn explain(accounting: &Accounting, end: i64) -> Result<String> {
     Ok(format!("{kind} over {key} ({}), {rows} rows", index.trim()))
 }
 
-/// What one request costs, all in µs: CPU of slurmdbd and of MariaDB, and the reader's own.
+/// The cost of one request, all in µs: CPU of slurmdbd, of MariaDB and of the reader.
 struct Round {
     slurmdbd: f64,
     mariadbd: f64,
@@ -185,7 +185,7 @@ fn finished(folder: &Folder, accounting: &mut Accounting, end: i64) -> Result<()
     Ok(())
 }
 
-/// A day, in pieces of an hour, and as many jobs as are read at once.
+/// A day in pieces of an hour, and as many jobs as are read at once.
 fn catch_up(accounting: &mut Accounting, end: i64) -> Result<()> {
     let mut reader = Reader::start(&accounting.slurm)?;
     let (mut rounds, mut jobs, mut until) = (Vec::new(), 0, end + 300);
@@ -212,7 +212,7 @@ fn catch_up(accounting: &mut Accounting, end: i64) -> Result<()> {
     Ok(())
 }
 
-/// Users of one account. sacctmgr takes minutes for them.
+/// Adds users to one account. sacctmgr would take minutes for them.
 fn add_users(accounting: &mut Accounting, users: u32) -> Result<()> {
     let account = ACCOUNTS[0];
     accounting.sql(&format!(
@@ -229,7 +229,7 @@ fn add_users(accounting: &mut Accounting, users: u32) -> Result<()> {
     accounting.slurm.slurmctld.start()
 }
 
-/// All associations: of accounts alone, as by default, and of users too.
+/// All associations: only those of accounts, as by default, and those of users too.
 fn associations(folder: &Folder, accounting: &mut Accounting, users: u32) -> Result<()> {
     add_users(accounting, users)?;
     let slurm = &accounting.slurm;

@@ -10,7 +10,7 @@ use sandbox::{Folder, Slurm, find_program};
 
 use crate::reader::{Cost, median};
 
-/// Keys of the sandbox's slurm.conf that a large cluster has otherwise.
+/// Keys of the sandbox's slurm.conf that are different in a large cluster.
 const OTHERWISE: [&str; 4] = ["NodeName", "PartitionName", "SchedulerParameters", "MessageTimeout"];
 
 /// Starts munged and slurmctld with `nodes` CLOUD nodes that never boot.
@@ -48,7 +48,7 @@ PartitionName=blocked Nodes=n1 MaxTime=INFINITE State=DOWN
     Ok(slurm)
 }
 
-/// Submits that many separate jobs to a partition.
+/// Submits this many separate jobs to a partition.
 pub(crate) fn submit(folder: &Folder, slurm: &Slurm, partition: &str, jobs: u32) -> Result<()> {
     let program = compile(folder, "submit", include_str!("submit.c"))?;
     let output = sandbox::command(folder.path(), &program)
@@ -59,12 +59,12 @@ pub(crate) fn submit(folder: &Folder, slurm: &Slurm, partition: &str, jobs: u32)
     Ok(())
 }
 
-/// What the bare C loop takes: the medians.
+/// The cost of the bare C loop: medians.
 pub(crate) fn floor(folder: &Folder, slurm: &Slurm, rounds: usize) -> Result<Cost> {
     bare(folder, slurm, "floor", include_str!("floor.c"), &[&rounds.to_string()])
 }
 
-/// What a loop in C takes, which prints a line a round: the medians.
+/// The cost of a C loop that prints a line each round: medians.
 pub(crate) fn bare(folder: &Folder, slurm: &Slurm, name: &str, source: &str, args: &[&str]) -> Result<Cost> {
     let program = compile(folder, name, source)?;
     let output =
@@ -81,15 +81,15 @@ pub(crate) fn bare(folder: &Folder, slurm: &Slurm, name: &str, source: &str, arg
     Ok(Cost { cpu: column(1)?, wall: column(2)?, peak_kib: peak as u32 })
 }
 
-/// Commands of Slurm's: the medians.
+/// The cost of Slurm's commands: medians.
 pub(crate) struct Forked {
-    /// Theirs; the wall time with the reading.
+    /// The cost of the commands; the wall time includes reading their output.
     pub(crate) cost: Cost,
-    /// CPU of who takes their lines apart, µs.
+    /// CPU for splitting their lines, µs.
     pub(crate) reading: f64,
 }
 
-/// What Slurm's own commands take, one after the other.
+/// Runs Slurm's own commands one after the other.
 pub(crate) fn forked(folder: &Folder, slurm: &Slurm, rounds: usize, commands: &[&[&str]]) -> Result<Forked> {
     let output = sandbox::command(folder.path(), &find_program("python3")?)
         .args(["-c", include_str!("forked.py"), &rounds.to_string(), &serde_json::to_string(commands)?])
@@ -114,12 +114,12 @@ pub(crate) fn calls(slurm: &Slurm) -> Result<BTreeMap<String, u64>> {
     Ok(slurm.sdiag()?.by_type.into_iter().map(|row| (row.name, row.count)).collect())
 }
 
-/// Changes something small, so that the next reply is a whole one.
+/// Makes a small change, so that the next reply is complete.
 pub(crate) fn touch(slurm: &Slurm, round: usize) -> Result<()> {
     slurm.run("scontrol", &["update", "jobid=1", &format!("comment=round{round}")])?;
     slurm.run("scontrol", &["update", "nodename=n2", &format!("comment=round{round}")])?;
     slurm.run("scontrol", &["update", "partitionname=debug", &format!("maxnodes={}", 1000 + round)])?;
-    // Moments are whole seconds: a change in the second of the last reply would not be one.
+    // Times are whole seconds: a change in the same second as the last reply would not be noticed.
     sandbox::wait::pause(Duration::from_millis(1100));
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! The commands that Slurm exporters for Prometheus run for one scrape. This is less than a whole scrape costs, because
-//! the only processing of the output is to split its lines.
+//! The commands that Slurm exporters for Prometheus run for one scrape. A whole scrape costs more, because here the
+//! output is only split into lines.
 //!
-//! Only the commands for jobs, nodes and partitions, as in the projects' sources; none for sdiag, licences or
+//! Only the commands for jobs, nodes and partitions, as in the projects' sources: none for sdiag, licences or
 //! reservations, and none that needs slurmdbd.
 
 use anyhow::Result;
@@ -15,7 +15,7 @@ struct Exporter {
     commands: &'static [&'static [&'static str]],
 }
 
-/// Their table, and how many times the CPU of `ours` the cheapest takes.
+/// Their table, and how many times as much CPU as `ours` the cheapest one uses.
 pub(crate) fn measure(folder: &Folder, slurm: &Slurm, rounds: usize, ours: &Cost) -> Result<(String, f64)> {
     let mut table = "| what an exporter forks a scrape | commands | job RPCs | CPU | and their lines taken apart in Python | beside the reader |\n|---|---|---|---|---|---|\n".to_owned();
     let mut cheapest = f64::INFINITY;

@@ -1,9 +1,9 @@
-//! `make bench-scale`: a cluster of 5,000 nodes and 100,000 waiting jobs, on this host alone: what one full survey
-//! costs compared with a bare C loop that makes the same calls and frees the replies, and with the commands that exporters
-//! fork; and whether the scheduler's statistics lose a slot meanwhile, also while 5,000 jobs start at once and hold the
-//! scheduler's lock.
+//! `make bench-scale`: a cluster of 5,000 nodes and 100,000 waiting jobs, all on this host. It measures what one full
+//! survey costs, compared with a bare C loop that makes the same calls and frees the replies, and with the commands
+//! that exporters fork. It also checks whether the scheduler's statistics lose a slot in the meantime, even while 5,000
+//! jobs start at once and hold the scheduler's lock.
 //!
-//! Nothing of the cluster runs but slurmctld: the nodes are CLOUD nodes that never boot.
+//! Only slurmctld runs: the nodes are CLOUD nodes that never boot.
 
 #![forbid(unsafe_code)]
 
@@ -23,24 +23,24 @@ use self::reader::{Cost, Reader};
 
 const JOBS: u32 = 100_000;
 const NODES: u32 = 5_000;
-/// Measurements of each, of which the median counts.
+/// Measurements of each contender; the median counts.
 const ROUNDS: usize = 5;
 
-/// The aims: compared with the C loop.
+/// The targets: compared with the C loop.
 const MOST_CPU: f64 = 1.2;
 const MOST_WALL: f64 = 1.2;
 const MOST_MEMORY: f64 = 1.15;
-/// And how many times the reader's CPU the cheapest exporter takes.
+/// And how many times the reader's CPU the cheapest exporter uses.
 const LEAST_EXPORTER: f64 = 5.0;
 
 fn main() -> ExitCode {
     let Err(error) = bench_all() else { return ExitCode::SUCCESS };
-    // Nobody is left to be told when stderr is closed.
+    // If stderr is closed, nobody can be told.
     let _told = writeln!(std::io::stderr(), "\nbench: {error:#}");
     ExitCode::FAILURE
 }
 
-/// Surveys and accounting, or one of them.
+/// Benchmarks surveys and accounting, or one of them.
 fn bench_all() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("accounting") => accounting::bench(),
@@ -84,7 +84,7 @@ fn bench() -> Result<()> {
     grid(&folder, &slurm, nodes, seconds)
 }
 
-/// Ten minutes of a daemon that collects everything, in which as many jobs as there are nodes start at once.
+/// Runs a daemon that collects everything for ten minutes; meanwhile as many jobs as there are nodes start at once.
 fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> {
     let toml = format!("conf = {:?}\n", slurm.conf());
     let mut collectors = "[collectors]\nmax_threads = 1000\n".to_owned();
@@ -131,7 +131,7 @@ fn grid(folder: &Folder, slurm: &Slurm, nodes: u32, seconds: u32) -> Result<()> 
 struct Row {
     name: &'static str,
     cost: Cost,
-    /// How often slurmctld was asked for all jobs, each time.
+    /// How often slurmctld was asked for all jobs in each measurement.
     dumps: f64,
 }
 

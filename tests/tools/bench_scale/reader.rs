@@ -1,4 +1,4 @@
-//! A conversation with a reader, and what an answer costs it.
+//! A conversation with a reader, and what an answer costs the reader.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use slurm_snapshot::{Answer, Reading, Reply, ReplyKind, ReplyOptions, Request};
 
 use crate::cluster;
 
-/// µs, and the most memory that the process has ever had, KiB.
+/// CPU and wall time in µs, and the peak memory of the process in KiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) cpu: f64,
@@ -53,7 +53,7 @@ impl Reader {
         proc::rss_kib(self.child.id()).context("the reader has ended")
     }
 
-    /// Full surveys, each of a cluster that has changed: the medians.
+    /// Full surveys of a cluster that changes before each: medians.
     pub(crate) fn surveys(&mut self, slurm: &Slurm, rounds: usize) -> Result<Cost> {
         let mut costs = Vec::new();
         for round in 0..rounds {
@@ -63,7 +63,7 @@ impl Reader {
         self.cost(&costs)
     }
 
-    /// The same of one that has not changed.
+    /// The same for a cluster that has not changed.
     pub(crate) fn unchanged(&mut self, rounds: usize) -> Result<Cost> {
         let costs = (0..rounds).map(|_| self.survey(Some(self.seen), true)).collect::<Result<Vec<_>>>()?;
         self.cost(&costs)
@@ -134,13 +134,13 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // Gone already is as good.
+        // It does not matter if it has already ended.
         let _killed = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// CPU time of a process so far, with that of its threads that have ended.
+/// The CPU time that a process has used so far, including threads that have ended.
 pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
     Ok(clock_gettime(clock)?.into())

@@ -13,7 +13,7 @@ mod cluster;
 mod collector;
 mod slurmctld;
 
-/// What is compared with what.
+/// How the value is compared with the threshold.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
     Above(f64),
@@ -22,34 +22,35 @@ enum Limit {
 
 /// A rule.
 struct Rule {
-    /// The last word of its uid.
+    /// The last part of its uid.
     name: &'static str,
     /// Its title after the cluster's name, and that of its page in docs/runbook.md.
     title: &'static str,
-    /// `critical`: somebody should look now. `warning`: today.
+    /// `critical`: somebody should look now. `warning`: somebody should look today.
     severity: &'static str,
-    /// Why this threshold: a comment in the file.
+    /// The reason for this threshold, which becomes a comment in the file.
     reason: &'static str,
-    /// What is wrong, in a sentence with the value: `.Values.B`, which needs no dollar sign. A dollar Grafana would take for a variable of
-    /// its environment.
+    /// What is wrong, in a sentence with the value as `.Values.B`. There is no dollar sign, because Grafana would take
+    /// it for an environment variable.
     summary: &'static str,
     /// What to do first.
     advice: &'static str,
     target: String,
-    /// Seconds looked back. Whatever the interval, up to 5 minutes, there have to be points in it.
+    /// How many seconds to look back. At any interval up to 5 minutes, this range must contain points.
     window: u32,
     reducer: &'static str,
     limit: Limit,
-    /// How long it has to last before anybody is told.
+    /// How long the condition must last before the alert fires.
     lasts: &'static str,
     /// Dashboard and panel to look at.
     panel: (&'static str, &'static str),
-    /// What no answer from Graphite, or none with a point, means.
+    /// What it means if Graphite does not answer, or returns no point.
     nothing: &'static str,
 }
 
-/// The series where each guard is at least what stands with it, 0 elsewhere, and nothing where the series has no point. Not by
-/// `multiplySeries`: where a factor has no point, graphite-web has none, and VictoriaMetrics the other factor.
+/// The series at the times when every guard has at least its given value; 0 at other times; nothing where the series
+/// has no point. `multiplySeries` is not used: if a factor has no point, graphite-web returns none, but VictoriaMetrics
+/// returns the other factor.
 fn where_at_least(series: &str, guards: &[(&str, f64)]) -> String {
     let all: Vec<String> = guards
         .iter()
@@ -59,7 +60,7 @@ fn where_at_least(series: &str, guards: &[(&str, f64)]) -> String {
     format!("sumSeries(group(scale({series}, 0), divideSeries({series}, minSeries(group({all})))))")
 }
 
-/// How much counters grew in each interval. Where a point is missing, the one before it serves.
+/// How much counters grew in each interval. If a point is missing, the one before it is used.
 fn growth(counters: &str) -> String {
     format!("sumSeries(nonNegativeDerivative(keepLastValue({counters})))")
 }
@@ -86,7 +87,7 @@ groups:
     rules:
 ";
 
-/// The file. `panel` tells the id of a dashboard's panel by its title.
+/// The file. `panel` returns the id of a dashboard's panel by its title.
 pub(crate) fn file(panel: impl Fn(&str, &str) -> Option<u64>) -> Option<String> {
     let mut file = HEAD.to_owned();
     for rule in slurmctld::rules().iter().chain(&cluster::rules()).chain(&collector::rules()) {
@@ -120,7 +121,7 @@ impl Rule {
             "  annotations:".to_owned(),
             format!("    summary: {}", json!(format!("Slurm cluster: {summary}"))),
             format!("    description: {}", json!(advice)),
-            // Grafana's own address, with its last slash.
+            // Grafana's own address, including the last slash.
             format!(
                 "    runbook_url: \"{{{{ externalURL }}}}d/slurm-graphite-{}?viewPanel={page}\"",
                 runbook::NAME
@@ -157,13 +158,13 @@ impl Rule {
                 format!("  datasourceUid: {uid}"),
                 "  model:".to_owned(),
                 format!("    refId: {id}"),
-                // Grafana's own expressions have a type of that name, Graphite's is the one that stands here as its uid.
+                // Grafana's own expressions have a type of that name; for Graphite, the uid here is its type.
                 format!("    datasource: {{ type: {uid}, uid: {uid} }}"),
             ] {
                 writeln!(file, "          {line}")?;
             }
             for (key, value) in model.as_object().into_iter().flatten() {
-                // JSON is YAML.
+                // JSON is valid YAML.
                 writeln!(file, "              {key}: {value}")?;
             }
         }

@@ -1,4 +1,4 @@
-//! *Cluster*: what are the nodes doing, how much of the machine is in use, and which partition is full?
+//! *Cluster*: what are the nodes doing, how much of the cluster is in use, and which partition is full?
 
 use crate::colours::NODES;
 use crate::grafana::{Dashboard, Row, closed, query_variable, row, top};
@@ -50,7 +50,7 @@ fn load() -> Row {
 }
 
 fn nodes() -> Row {
-    // As a share: a large cluster always has some broken node.
+    // As a share, because a large cluster always has some broken nodes.
     let out = |title: &str, description: &str, leaf: &str, yellow: f64, red: f64| {
         let of = |kind: &str| {
             format!(

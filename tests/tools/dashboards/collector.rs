@@ -14,9 +14,9 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
-/// How much counters of all hosts and destinations grew in each interval. Grafana asks for fewer points than there are when the time
-/// shown is long: Graphite has to add up what it puts together then. Where points were lost there may be none to compare the next with:
-/// the one before them serves.
+/// How much the counters of all hosts and destinations grew in each interval. Over a long time range Grafana asks for
+/// fewer points than there are, and Graphite then has to add up those that it merges. If points were lost, the next one
+/// may have none to be compared with, so the last one before them is used.
 fn growth(path: &str) -> String {
     format!(
         "consolidateBy(sumSeries(nonNegativeDerivative(keepLastValue($prefix.slurm_graphite.$host.{path}))), 'sum')"

@@ -5,7 +5,8 @@ use crate::grafana::{Row, closed};
 use crate::overview::FAILING;
 use crate::panel::{bars, series, stat};
 
-/// A total since the first start, as what it grew by in a minute. A round that could not be read has no point; the next one has its jobs.
+/// How much a total since the first start grew per minute. A round that could not be read has no point; its jobs are in
+/// the next one.
 fn per_minute(path: &str) -> String {
     let path = format!("$prefix.slurm_jobs_finished.{path}");
     format!(

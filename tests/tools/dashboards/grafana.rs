@@ -27,7 +27,7 @@ pub(crate) fn row(title: &'static str, panels: Vec<Panel>) -> Row {
     Row { title: Some(title), collapsed: false, panels }
 }
 
-/// Panels that are not seen until their heading is clicked: what not every site collects.
+/// Panels that are hidden until their heading is clicked: not every site collects their metrics.
 pub(crate) fn closed(title: &'static str, panels: Vec<Panel>) -> Row {
     Row { title: Some(title), collapsed: true, panels }
 }
@@ -35,20 +35,20 @@ pub(crate) fn closed(title: &'static str, panels: Vec<Panel>) -> Row {
 /// A dashboard.
 #[derive(Debug)]
 pub(crate) struct Dashboard {
-    /// The last word of its uid, and its file's name.
+    /// The last part of its uid, and its file's name.
     pub(crate) name: &'static str,
     /// Its title, after "Slurm".
     pub(crate) title: &'static str,
-    /// What it answers.
+    /// The question that it answers.
     pub(crate) description: &'static str,
-    /// Its variables next to the data source and the prefix.
+    /// Its variables in addition to the data source and the prefix.
     pub(crate) variables: Vec<Value>,
     /// Its panels.
     pub(crate) rows: Vec<Row>,
 }
 
 impl Dashboard {
-    /// As Grafana reads it.
+    /// The JSON that Grafana reads.
     pub(crate) fn json(self) -> Value {
         let mut variables = vec![data_source_variable(), prefix_variable()];
         variables.extend(self.variables);
@@ -80,7 +80,7 @@ impl Dashboard {
     }
 }
 
-/// Left to right, top to bottom, as text runs.
+/// Places panels from left to right and from top to bottom.
 fn grid(rows: Vec<Row>) -> Vec<Value> {
     let (mut placed, mut id, mut y) = (Vec::new(), 0, 0);
     let mut next = || {
@@ -115,7 +115,8 @@ fn grid(rows: Vec<Row>) -> Vec<Value> {
     placed
 }
 
-/// A variable with what a query finds, all of it chosen at first: as `*`, which stays short however much there is.
+/// A variable whose values are found by a query. At first all are selected, as `*`, which stays short however many
+/// there are.
 pub(crate) fn query_variable(name: &str, label: &str, query: &str) -> Value {
     json!({
         "name": name, "label": label, "type": "query", "datasource": data_source(), "query": query,
@@ -124,7 +125,7 @@ pub(crate) fn query_variable(name: &str, label: &str, query: &str) -> Value {
     })
 }
 
-/// A variable with one of these values, the first at first.
+/// A variable with one of these values; the first is the default.
 pub(crate) fn choice(name: &str, label: &str, values: &[&str]) -> Value {
     let first = values.first().copied().unwrap_or_default();
     let options: Vec<Value> = values
@@ -137,7 +138,8 @@ pub(crate) fn choice(name: &str, label: &str, values: &[&str]) -> Value {
     })
 }
 
-/// The import asks for a data source and writes it here; where a file is provisioned nobody asks, and Grafana takes the default one.
+/// An import asks for a data source and writes it here. A provisioned file is imported without asking, and Grafana uses
+/// the default data source.
 fn data_source_variable() -> Value {
     json!({
         "name": "datasource", "label": "Graphite", "type": "datasource", "query": "graphite", "regex": "", "refresh": 1,
@@ -146,8 +148,8 @@ fn data_source_variable() -> Value {
     })
 }
 
-/// The prefixes of all clusters, of one node and of two, as names of series: /metrics/find cannot look for both at once. A prefix of three
-/// nodes can be typed in.
+/// The prefixes of all clusters, with one node or two, as names of series, because /metrics/find cannot search for both
+/// at once. A prefix of three nodes can be typed in.
 fn prefix_variable() -> Value {
     let query = json!({
         "refId": "Clusters", "queryType": "Metric Name Query", "datasource": data_source(),

@@ -106,7 +106,7 @@ fn coloured(panel: Panel) -> Panel {
 }
 
 fn states() -> Row {
-    // Those that are over stay in slurmctld's memory for MinJobAge and would hide the others.
+    // Jobs that have ended stay in slurmctld's memory for MinJobAge and would hide the others.
     let over = [
         "boot_fail",
         "cancelled",

@@ -1,4 +1,4 @@
-//! Writes what is in config/grafana: the dashboards, and the alert rules that point at their panels.
+//! Writes the contents of config/grafana: the dashboards, and the alert rules that link to their panels.
 //!
 //! `make dashboards` runs it on the repository. A test runs it on another folder and compares the two.
 

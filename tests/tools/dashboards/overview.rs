@@ -13,7 +13,8 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
-/// How long ago slurmctld's last answer was, by the clock of Graphite's host, to half an interval; and never below 0, whatever the clocks.
+/// How long ago slurmctld's last answer was, by the clock of Graphite's host, to half an interval. Never below 0,
+/// whatever the clocks say.
 pub(crate) fn age_of_data() -> Panel {
     stat(
         "Age of data",
@@ -22,7 +23,7 @@ pub(crate) fn age_of_data() -> Panel {
     )
     .curve(
         "age",
-        // By minutes, which is a step that both have: VictoriaMetrics subtracts only where there is a point.
+        // Per minute, a step at which both series have points: VictoriaMetrics subtracts only where there is a point.
         "maxSeries(group(diffSeries(summarize(timeFunction('now', 1), '1min', 'max'), \
          keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max'))), \
          scale(keepLastValue(summarize($prefix.slurm_sched_stats.gauge-req_time, '1min', 'max')), 0)))",
@@ -38,7 +39,7 @@ pub(crate) fn answers() -> Panel {
         .switch("answers", "silent")
 }
 
-/// Nodes in these states as a share of all; 0 and not nothing where no node was ever in one.
+/// Nodes in these states as a share of all nodes; 0 instead of nothing if no node was ever in one of them.
 pub(crate) fn nodes_in(states: &str) -> String {
     format!(
         "divideSeries(sumSeries(group($prefix.slurm_nodes.state.{{{states}}}.gauge-nodes, \
@@ -94,7 +95,7 @@ fn now() -> Row {
     ])
 }
 
-/// Red by share: one broken node of a thousand is no alarm.
+/// Red depends on the share: one broken node in a thousand is no reason for an alarm.
 pub(crate) fn nodes_out() -> Panel {
     stat("Nodes out", "The percentage of nodes that are down, drained or draining.")
         .curve("down", &nodes_in(DOWN))
@@ -104,8 +105,8 @@ pub(crate) fn nodes_out() -> Panel {
         .worry(0.02, 0.1)
 }
 
-/// Of the jobs that ended within the last hour, those that did not end as their users meant.
-/// The division by 0 or 1 leaves no point where there is no round.
+/// Of the jobs that ended within the last hour, the share that did not end as their users intended. The division by 0
+/// or 1 leaves no point where there is no round.
 pub(crate) const FAILING: &str = "divideSeries(divideSeries(movingSum(sumSeries(group(\
     $prefix.slurm_jobs_finished.total.state.{failed,node_fail,out_of_memory,boot_fail}.gauge-jobs, \
     scale($prefix.slurm_jobs_finished.total.work.gauge-jobs, 0))), '1hour'), \
@@ -242,7 +243,7 @@ fn worst() -> Row {
     )
 }
 
-/// The prefix is what a curve is called here: it tells clusters apart.
+/// Curves here are named by their prefix, which tells clusters apart.
 fn clusters() -> Row {
     let both =
         |leaf: &str| format!("aliasSub(group(*.{leaf}, *.*.{leaf}), '^(.+)[.]slurm_[a-z_]+[.].*', '\\1')");

@@ -12,16 +12,16 @@ use crate::grafana::data_source;
 use self::kinds::no_data;
 pub(crate) use self::kinds::{alerts, bars, series, stat, table, text};
 
-/// The same of a survey, which comes once a minute.
+/// The same for a survey, which comes once a minute.
 const ROUNDS_MS: u32 = 180_000;
 
-/// A single figure is as old as this many of its intervals at most; then it is "no data".
+/// How many of its intervals old a single figure may be; after that the panel shows "no data".
 const FRESH: u32 = 4;
 
-/// What a single figure looks back over: enough for its little curve, and for a survey that comes every few minutes.
+/// How far back a single figure looks: enough for its small curve, and for a survey that runs every few minutes.
 const NOW: &str = "1h";
 
-/// What draws a panel's values.
+/// The kind of visualization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     TimeSeries,
@@ -32,16 +32,17 @@ enum Kind {
     Text,
 }
 
-/// What a series is called.
+/// How a series is named.
 #[derive(Debug, Clone)]
 enum Name {
     Alias(String),
     Node(i32),
-    /// The target names them itself.
+    /// The target names its series itself.
     Own,
 }
 
-/// One panel. Made by [`series`], [`stat`], [`bars`], [`table`], [`alerts`] or [`text`], then told what differs from the usual.
+/// One panel. [`series`], [`stat`], [`bars`], [`table`], [`alerts`] or [`text`] make it with defaults, and methods
+/// change these.
 #[derive(Debug, Clone)]
 pub(crate) struct Panel {
     kind: Kind,
@@ -56,7 +57,7 @@ pub(crate) struct Panel {
     overrides: Vec<Value>,
     transformations: Vec<Value>,
     links: Vec<Value>,
-    /// The newest value is shown, if it is fresh.
+    /// Whether only the newest value is shown, if it is fresh.
     is_now: bool,
 }
 
@@ -79,17 +80,17 @@ impl Panel {
         }
     }
 
-    /// Adds a curve with a name of its own.
+    /// Adds a curve with this name.
     pub(crate) fn curve(self, name: &str, target: &str) -> Self {
         self.target(target, Name::Alias(name.to_owned()))
     }
 
-    /// Adds what may be several curves, named by their node before the leaf.
+    /// Adds a target with one or more curves, named by the path node before the leaf.
     pub(crate) fn each(self, target: &str) -> Self {
         self.nodes(target, -2)
     }
 
-    /// Adds what may be several curves, named by this node, counted from the end.
+    /// Adds a target with one or more curves, named by this path node, counted from the end.
     pub(crate) fn nodes(self, target: &str, node: i32) -> Self {
         self.target(target, Name::Node(node))
     }
@@ -135,21 +136,21 @@ impl Panel {
         self
     }
 
-    /// A logarithmic axis: cycles of 100 µs and of 100 s on one picture.
+    /// Makes the axis logarithmic: cycles of 100 µs and of 100 s in one graph.
     pub(crate) fn log(mut self) -> Self {
         self.custom.insert("scaleDistribution".to_owned(), json!({ "type": "log", "log": 10 }));
         self.custom.insert("fillOpacity".to_owned(), json!(0));
         self
     }
 
-    /// Its curves are stacked.
+    /// Stacks its curves.
     pub(crate) fn stacked(mut self) -> Self {
         self.custom.insert("stacking".to_owned(), json!({ "mode": "normal", "group": "A" }));
         self.custom.insert("fillOpacity".to_owned(), json!(45));
         self.min(0.0)
     }
 
-    /// Yellow and red from these values on; dashed lines where there are curves.
+    /// Yellow and red from these values on, with dashed lines in graphs.
     pub(crate) fn worry(mut self, yellow: f64, red: f64) -> Self {
         self.steps = vec![("green", None), ("yellow", Some(yellow)), ("red", Some(red))];
         if self.kind == Kind::TimeSeries {
@@ -164,13 +165,13 @@ impl Panel {
         self
     }
 
-    /// No judgement about the value.
+    /// No colour that judges the value.
     pub(crate) fn neutral(mut self) -> Self {
         self.steps = vec![("blue", None)];
         self
     }
 
-    /// 1 and 0 as words, green and red.
+    /// Shows 1 and 0 as words, green and red.
     pub(crate) fn switch(mut self, one: &str, zero: &str) -> Self {
         self.steps = vec![("red", None), ("green", Some(1.0))];
         self.options.insert("graphMode".to_owned(), json!("none"));
@@ -184,13 +185,14 @@ impl Panel {
         )
     }
 
-    /// It comes from a survey, once a minute and not at every tick.
+    /// The panel shows a survey, which runs once a minute and not at every tick.
     pub(crate) fn survey(mut self) -> Self {
         self.custom.insert("spanNulls".to_owned(), json!(ROUNDS_MS));
         self
     }
 
-    /// A click on one of its series leads to a dashboard that shows it alone: `variable` is what that calls it there.
+    /// A click on one of its series opens a dashboard that shows only that series. `variable` is the variable for it
+    /// there.
     pub(crate) fn leads_to(mut self, title: &str, dashboard: &str, variable: &str) -> Self {
         let named = if self.kind == Kind::Table { "${__value.text}" } else { "${__field.name}" };
         let link = json!({
@@ -205,30 +207,30 @@ impl Panel {
         self
     }
 
-    /// The heading over the names of a table.
+    /// The heading of a table's column of names.
     fn name_column(&self) -> String {
         let renamed = self.transformations.iter().find_map(|one| one.pointer("/options/renameByName/Field"));
         renamed.and_then(Value::as_str).unwrap_or("Field").to_owned()
     }
 
-    /// Bars from the bottom, one for each point: what is added up over an hour or a day.
+    /// Draws one bar for each point: for sums over an hour or a day.
     pub(crate) fn columns(mut self) -> Self {
         self.custom.insert("drawStyle".to_owned(), json!("bars"));
         self.custom.insert("fillOpacity".to_owned(), json!(60));
         self.stacked()
     }
 
-    /// The colour of every series that has none of its own.
+    /// The colour of every series that has no fixed colour.
     pub(crate) fn colour_of_others(self, colour: &str) -> Self {
         self.default("color", json!({ "mode": "fixed", "fixedColor": colour }))
     }
 
-    /// Fixed colours for series that have these names; the others have those of the palette.
+    /// Fixed colours for series with these names; the others use the palette.
     pub(crate) fn coloured(self, colours: &[(&str, &str)]) -> Self {
         colours.iter().fold(self, |panel, (name, colour)| panel.colour(name, colour))
     }
 
-    /// Every series' sum over the time shown, not its newest value.
+    /// Shows each series' sum over the time range instead of its newest value.
     pub(crate) fn total(mut self) -> Self {
         if let Some(reduce) = self.options.get_mut("reduceOptions") {
             *reduce = json!({ "calcs": ["sum"], "fields": "", "values": false });
@@ -243,7 +245,7 @@ impl Panel {
         self.property(curve, "color", &json!({ "mode": "fixed", "fixedColor": colour }))
     }
 
-    /// A dashed thin line for one of its curves: what is only for comparison.
+    /// A thin dashed line for one of its curves, which is only for comparison.
     pub(crate) fn beside(self, curve: &str) -> Self {
         self.property(curve, "custom.lineStyle", &json!({ "fill": "dash", "dash": [8, 6] })).property(
             curve,
@@ -252,7 +254,7 @@ impl Panel {
         )
     }
 
-    /// A unit of its own, on the right, for one of its curves.
+    /// A separate unit, on the right axis, for one of its curves.
     pub(crate) fn right(self, curve: &str, unit: &str) -> Self {
         self.property(curve, "unit", &json!(unit))
             .property(curve, "custom.axisPlacement", &json!("right"))
@@ -275,7 +277,7 @@ impl Panel {
         self.size
     }
 
-    /// As Grafana reads it.
+    /// The JSON that Grafana reads.
     pub(crate) fn json(self, id: u32, x: u32, y: u32) -> Value {
         let name = match self.kind {
             Kind::TimeSeries => "timeseries",
@@ -334,7 +336,7 @@ impl Panel {
     }
 }
 
-/// Whole numbers without a point, as Grafana writes them.
+/// Whole numbers without a decimal point, as Grafana writes them.
 fn number(value: f64) -> Value {
     if value.fract() == 0.0 {
         json!(value).to_string().trim_end_matches(".0").parse().unwrap_or(json!(value))

@@ -19,7 +19,7 @@ pub(crate) fn dashboard() -> Dashboard {
     }
 }
 
-/// slurmctld keeps up to 100 types and 200 users: pictures show the largest.
+/// slurmctld keeps up to 100 types and 200 users: graphs show the largest.
 fn most() -> Value {
     choice("most", "Show the largest", &["10", "5", "20", "50"])
 }
@@ -156,7 +156,7 @@ fn queue() -> Row {
     )
 }
 
-/// slurmdbd's own, next to slurmctld's: a slow one makes slurmctld slow.
+/// slurmdbd's own RPCs: a slow slurmdbd makes slurmctld slow.
 fn slurmdbd() -> Row {
     let most = |leaf: &str| format!("highestAverage($prefix.slurm_slurmdbd.type.*.gauge-{leaf}, $most)");
     closed(

@@ -110,7 +110,7 @@ fn cycles() -> Row {
     )
 }
 
-/// A last cycle is a sample, the rest are means: the mean of the interval is the thick line.
+/// The last cycle is only a sample, the others are means: the mean of the interval is the thick line.
 fn cycle_times(title: &str, description: &str) -> Panel {
     series(title, description)
         .unit("µs")

@@ -27,16 +27,17 @@ fn note() -> Row {
 /// More than any number of jobs.
 const MARK: &str = "1000000000";
 
-/// Jobs that wait in accounts (or QOS) of which as many run as may (GrpJobs), or which have nine tenths of a TRES that they may have
-/// (GrpTRES): the most. 0 where there are no limits, and nothing where nothing was read.
+/// Jobs that wait in accounts (or QOS) which are at a limit: as many jobs run as may (GrpJobs), or nine tenths of a
+/// TRES are in use (GrpTRES). The largest figure; 0 if there are no limits, and nothing if nothing was read.
 ///
-/// What waits in an account at a limit is marked by being larger. Not by `applyByNode`, for which VictoriaMetrics does not count nodes from
-/// the end, nor by `multiplySeries` (alerts.rs).
+/// Figures of accounts at a limit are marked by adding [`MARK`]. `applyByNode` is not used, because VictoriaMetrics
+/// does not count nodes from the end; nor `multiplySeries` (see alerts.rs).
 pub(crate) fn waiting_at_limit(prefix: &str, kind: &str) -> String {
     let base = format!("{prefix}.slurm_associations.{kind}.*");
     let waiting =
         format!("groupByNode(group({base}.gauge-submit_jobs, {base}.gauge-jobs_running), -2, 'diff')");
-    // Functions take no name for a path that is a number, as accounts may be: each is applied before that is all there is.
+    // An account's name may be a number, and functions do not accept a number as a path: so each function is applied
+    // while there is more of the path.
     let marks = |share: &str, percent: u32, node: i32| {
         format!("groupByNode(scale(isNonNull(removeBelowValue({share}, {percent})), {MARK}), {node}, 'max')")
     };
@@ -53,13 +54,13 @@ pub(crate) fn waiting_at_limit(prefix: &str, kind: &str) -> String {
     )
 }
 
-/// What is used as a percentage of what may be, by nodes. Where there is no limit it is 0, because `asPercent` of graphite-web fails at a
-/// series that has no total; a division by that gives no point there, and infinity on VictoriaMetrics.
+/// Usage as a percentage of the limit, by nodes. Without a limit it is 0: `asPercent` of graphite-web fails if a series
+/// has no total, and dividing by that 0 gives no point, or infinity on VictoriaMetrics.
 fn share_of(used: &str, limit: &str, nodes: &str) -> String {
     format!("removeAboveValue(asPercent({used}, group({limit}, scale({used}, 0)), {nodes}), 1000000000000)")
 }
 
-/// The same for whatever has a limit.
+/// The same for anything that has a limit.
 fn share(of: &str, used: &str, limit: &str, nodes: &str) -> String {
     let path = |leaf: &str| format!("$prefix.slurm_associations.{of}.gauge-{leaf}");
     format!("removeEmptySeries({})", share_of(&path(used), &path(limit), nodes))

@@ -1,5 +1,5 @@
-//! `make demo`: half a minute of a real Slurm cluster in a real Carbon, which is killed in between. The table shows
-//! what is in whisper's files.
+//! `make demo`: half a minute of a real Slurm cluster with a real Carbon, which is killed in between. The table shows
+//! the contents of whisper's files.
 
 #![forbid(unsafe_code)]
 
@@ -16,13 +16,13 @@ use sandbox::{CPUS, Sandbox, Sdiag, slurm_graphite, wait};
 use crate::table::Table;
 
 const LENGTH: u64 = 30;
-/// Carbon is killed at this second, and started again at that.
+/// The second at which Carbon is killed, and the one at which it is started again.
 const KILLED: u64 = 10;
 const BACK: u64 = 14;
-/// How long the collector may take to notice that; it tries again with growing pauses.
+/// How long the collector may take to notice that Carbon is back; it retries with growing pauses.
 const NOTICED: Duration = Duration::from_secs(60);
 
-/// A tick's reading is over within this time, so that sdiag asked afterwards shows what the collector saw.
+/// A tick's reading is complete within this time, so that a later sdiag shows what the collector saw.
 const AFTER_THE_TICK: Duration = Duration::from_millis(40);
 
 /// The part of a metric path before the leaf.
@@ -35,7 +35,7 @@ const TABLE: &str = "
 
 fn main() -> ExitCode {
     let Err(error) = demo() else { return ExitCode::SUCCESS };
-    // Nobody is left to be told when stderr is closed.
+    // If stderr is closed, nobody can be told.
     let _told = writeln!(std::io::stderr(), "\ndemo: {error:#}");
     ExitCode::FAILURE
 }
@@ -115,7 +115,7 @@ fn demo() -> Result<()> {
     ))
 }
 
-/// The three commands that come next.
+/// The three commands to try next.
 fn next() -> Result<String> {
     let program = slurm_graphite()?;
     let here = std::env::current_dir()?;
@@ -132,7 +132,7 @@ fn next() -> Result<String> {
     ))
 }
 
-/// How many points, as the collector's own figures of its last tick have it, once nothing more waits.
+/// How many points were resent, by the collector's own figures in its last tick, once nothing is queued any more.
 fn has_resent(sandbox: &Sandbox) -> Option<f64> {
     let paths = sandbox.carbon.paths();
     let last = |leaf: &str| {
@@ -178,8 +178,8 @@ impl Jobs {
     }
 }
 
-/// The demo is a test too: every name on people's dashboards must be there and without holes. A busy machine may cost a reading
-/// its tick. Returns the most holes.
+/// The demo is a test too: every metric that people's dashboards use must be there, without holes. On a busy machine a
+/// tick may be without its reading. Returns the largest number of holes.
 fn judge(table: &Table, sdiag: &Sdiag) -> Result<usize> {
     let mut most = 0;
     for figure in FIGURES.iter().filter(|figure| figure.seed && figure.in_sdiag(sdiag).is_some()) {

@@ -28,7 +28,7 @@ pub(crate) struct Row {
 /// The metrics that arrived, by group.
 pub(crate) struct Table {
     groups: Vec<(&'static str, Vec<Row>)>,
-    /// Families that are too long for the screen: their number of paths.
+    /// Families that are too long for the screen, with their number of paths.
     others: BTreeMap<String, usize>,
     /// Metrics that sdiag does not show either.
     absent: Vec<&'static str>,
@@ -51,7 +51,7 @@ impl Table {
                     *others.entry(family(&path)).or_default() += 1;
                     continue;
                 }
-                // slurmctld's first second can have points of these; a row of holes would say nothing.
+                // slurmctld's first second may have points of these; a row of holes would be useless.
                 _ if absent.contains(&leaf) => continue,
                 _ if leaf.starts_with("main_") => "main scheduler",
                 _ if leaf.starts_with("bf_") => "backfill",
@@ -63,7 +63,7 @@ impl Table {
                 group.1.push(row);
             }
         }
-        // In sdiag's order; what sdiag does not have comes behind, by name.
+        // In sdiag's order; metrics that sdiag does not have come last, sorted by name.
         let place =
             |row: &Row| FIGURES.iter().position(|figure| figure.leaf == row.leaf).unwrap_or(FIGURES.len());
         groups.iter_mut().for_each(|group| group.1.sort_by_key(place));
@@ -129,7 +129,7 @@ impl Row {
     }
 }
 
-/// A path up to its family, whatever dimensions come below that.
+/// A path up to its family, without the levels below it.
 fn family(path: &str) -> String {
     let mut below = false;
     let up_to_it = |part: &&str| !std::mem::replace(&mut below, part.starts_with("slurm_"));
@@ -149,7 +149,7 @@ fn graph(slots: &[Option<f64>]) -> String {
         HEIGHTS.get(if high > low { step } else { 0 }).copied().unwrap_or(' ')
     };
     let columns = slots.len().min(GRAPH);
-    // Several slots share a column when there are more; a hole among them must still be seen.
+    // If there are more slots than columns, several share a column; a hole among them must still be visible.
     (0..columns)
         .filter_map(|column| slots.get(column * slots.len() / columns..(column + 1) * slots.len() / columns))
         .map(|part| {

@@ -1,5 +1,6 @@
-//! A relay over three stores: one is stopped in the middle of a tick and comes back, one is killed, and what is missing is counted
-//! before and after the relay is restarted, which makes the sender send all of `resend_window` again.
+//! A relay in front of three stores: one is stopped in the middle of a tick and started again, and one is killed. The
+//! missing points are counted before and after a restart of the relay, which makes the sender send everything in
+//! `resend_window` again.
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -11,18 +12,18 @@ use super::feed::{Feed, POINTS};
 use super::say;
 use super::stores::{Counts, Stores};
 
-/// How long after a tick has entered the queue its fault comes: while the relay passes it on.
+/// How long after a tick has entered the queue its fault comes, while the relay is passing it on.
 const DELAYS: [u64; 3] = [60, 150, 400];
-/// How long a store is away.
+/// How long a store is down.
 const AWAY: Duration = Duration::from_secs(3);
-/// How long stores take for a tick, generously.
+/// How long the stores need for a tick, generously.
 const WRITTEN: Duration = Duration::from_secs(9);
-/// Stores that are idle and get nothing more for so long have all they will have.
+/// Stores that are idle and receive nothing for this long have everything they will ever have.
 const QUIET: Duration = Duration::from_secs(12);
-/// Of CPU time, ticks of 10 ms.
+/// CPU time in ticks of 10 ms.
 const IDLE: u64 = 20;
 
-/// What plays.
+/// The relay, the stores and the feed.
 pub(crate) struct Relaying<S> {
     pub(crate) name: &'static str,
     pub(crate) stores: S,
@@ -31,7 +32,7 @@ pub(crate) struct Relaying<S> {
 }
 
 impl<S: Stores> Relaying<S> {
-    /// All of it; `read` reads the stored ticks as a user would.
+    /// Runs the whole scenario. `read` reads the stored ticks as a user would.
     pub(crate) fn play(mut self, read: impl Fn(usize) -> Result<()>) -> Result<()> {
         say(&format!("\n## {}\n\n{POINTS} points a tick\n\n", self.name))?;
         self.feed.push()?;
@@ -68,13 +69,13 @@ impl<S: Stores> Relaying<S> {
         say(&format!("| counted as lost by the sender | {lost} |\n"))
     }
 
-    /// What two ticks cost when all series are there.
+    /// What two ticks cost when all series exist.
     fn steady(&mut self) -> Result<()> {
         let before = self.cpu();
         for _ in 0..2 {
             self.feed.push()?;
             self.feed.sent()?;
-            // To count would cost the stores more.
+            // Counting would cost the stores more.
             wait::pause(WRITTEN);
         }
         let cost: Vec<u64> = self
@@ -103,8 +104,9 @@ impl<S: Stores> Relaying<S> {
         process.start()
     }
 
-    /// What is missing, and who lost it: the store of number N was away in the tick N after `first`. It alone had read what came before
-    /// that; what came with it was on its way there, or read; for what came later the relay had a queue.
+    /// What is missing, and which program lost it. Store number N was down in tick N after `first`. Points of earlier
+    /// ticks were lost after the store had read them. Points of that tick were on the way to the store, or already
+    /// read. For later ticks the relay had a queue.
     fn row(&self, what: &str, counts: &Counts, first: usize) -> Result<()> {
         let (mut read_before, mut of_the_tick, mut later, mut all) = (0, 0, 0, Vec::new());
         for (number, tick) in self.feed.ticks.iter().enumerate() {
@@ -134,7 +136,7 @@ impl<S: Stores> Relaying<S> {
         ))
     }
 
-    /// Waits until all points of all ticks are there, or until nothing moves any more.
+    /// Waits until all points of all ticks are there, or until nothing changes any more.
     fn settled(&mut self) -> Result<Counts> {
         let (mut before, mut since) = (Counts::default(), Instant::now());
         loop {

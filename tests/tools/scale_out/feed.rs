@@ -11,12 +11,12 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 pub(crate) const POINTS: usize = 100_000;
-/// Seconds between two ticks, and a slot of the stores.
+/// Seconds between two ticks, and the stores' resolution.
 pub(crate) const STEP: u64 = 10;
 
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Where the sender works while this thread waits for other things.
+/// The runtime in which the sender works while this thread waits for other things.
 pub(crate) struct Runtime {
     handle: Handle,
     end: Arc<Notify>,
@@ -36,7 +36,7 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         self.end.notify_one();
-        // A thread that panicked has said so.
+        // A thread that panicked has already said so.
         let _ended = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -82,13 +82,13 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits until nothing is due any more.
+    /// Waits until nothing is due.
     pub(crate) fn sent(&self) -> Result<Status> {
         wait::until("a receiver of all that is due", PATIENCE, || self.sender.status().due == 0)?;
         Ok(self.sender.status())
     }
 
-    /// Waits until what could be lost with the relay has been sent to its next life.
+    /// Waits until everything that could be lost with the relay has been sent again after its restart.
     pub(crate) fn resent(&self, connects: u64) -> Result<Status> {
         wait::until("the relay again", PATIENCE, || {
             let status = self.sender.status();
@@ -107,7 +107,7 @@ fn slot() -> u64 {
     now() as u64 / STEP * STEP
 }
 
-/// That a graphite-web which asks three others has all series of some groups, and the newest tick of each.
+/// Checks that a graphite-web in front of three others has all series of some groups, and the newest tick of each.
 pub(crate) fn read_through(web: &GraphiteWeb, ticks: usize) -> Result<()> {
     for group in [0, 41, 99] {
         let target = format!("sumSeries(cluster.scale.group{group}.*)");

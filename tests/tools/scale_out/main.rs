@@ -1,7 +1,7 @@
-//! `make scale-out`: 100,000 points a tick through a relay over three stores, of which one is stopped and one is killed in the middle
-//! of a tick; and every target of the dashboards and alert rules on graphite-web and on VictoriaMetrics.
+//! `make scale-out`: 100,000 points a tick through a relay to three stores, one of which is stopped and one killed in
+//! the middle of a tick; and every target of the dashboards and alert rules on graphite-web and on VictoriaMetrics.
 //!
-//! The queue and the sender run in this process: slurmctld gives no tick of 100,000 points.
+//! The queue and the sender run in this process: no slurmctld produces 100,000 points a tick.
 
 #![forbid(unsafe_code)]
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     let all = ["c-relay", "relay", "vmagent", "targets"].map(str::to_owned);
     let result = if wanted.is_empty() { each(&all) } else { each(&wanted) };
     let Err(error) = result else { return ExitCode::SUCCESS };
-    // Nobody is left to be told when stderr is closed.
+    // If stderr is closed, nobody can be told.
     let _told = writeln!(std::io::stderr(), "\nscale-out: {error:#}");
     ExitCode::FAILURE
 }
@@ -93,7 +93,7 @@ fn vmagent() -> Result<()> {
         .play(|_| Ok(()))
 }
 
-/// A program of the VictoriaMetrics that run.sh has unpacked; the installed one may be too old.
+/// A program from the VictoriaMetrics that run.sh has unpacked; the installed one may be too old.
 fn victoria(name: &str) -> Result<PathBuf> {
     let folder = std::env::var_os("VICTORIA").context("VICTORIA names no folder: run `make scale-out`")?;
     Ok(PathBuf::from(folder).join(name))

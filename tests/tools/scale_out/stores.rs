@@ -9,7 +9,7 @@ use sandbox::{Carbon, Folder, Process, Series, VictoriaMetrics};
 use super::feed::{POINTS, STEP};
 use super::victoria;
 
-/// How many of its series each store has a point of, by timestamp.
+/// By timestamp, how many of its series have a point in each store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) series: Vec<usize>,
@@ -17,7 +17,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Points of a tick that are missing, by store. Each series belongs to one.
+    /// Missing points of a tick, by store. Each series belongs to one store.
     pub(crate) fn missing(&self, timestamp: u64) -> Vec<usize> {
         let stores = self.series.iter().zip(&self.points);
         stores
@@ -69,7 +69,7 @@ impl Stores for Caches {
 
     fn series(&self, store: usize) -> Result<Vec<Vec<u64>>> {
         let files = self.all.get(store).map(|cache| cache.paths().into_values()).into_iter().flatten();
-        // One that is being made has no archive yet.
+        // A file that is just being created has no archive yet.
         Ok(files
             .map(|file| Series::read(&file).map_or(Vec::new(), |series| series.points.into_keys().collect()))
             .collect())

@@ -1,5 +1,6 @@
-//! Every target of the dashboards and alert rules on graphite-web and on VictoriaMetrics, over the same points, which are made up for
-//! every path of docs/metrics.md: the same series with the same values, or a reason why not, which no alert rule may need.
+//! Evaluates every target of the dashboards and alert rules on graphite-web and on VictoriaMetrics, with the same
+//! invented points for every path in docs/metrics.md. Both must return the same series with the same values, or there
+//! must be a reason why not; alert rules may not differ.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,13 +24,14 @@ use super::{say, victoria};
 /// Seconds between two points, and how many there are.
 const STEP: u64 = 30;
 const COUNT: u64 = 120;
-/// The time that is asked for, up to the newest point.
+/// The requested time range, up to the newest point.
 const ASKED: u64 = 45 * 60;
 const ALERT: &str = "alert ";
-/// What no cluster has none of: a division by 0 gives nothing on graphite-web, and infinity on VictoriaMetrics.
+/// Metrics that are never 0 in a cluster: a division by 0 gives nothing on graphite-web, and infinity on
+/// VictoriaMetrics.
 const TOTALS: [&str; 3] = ["gauge-nodes_total", "gauge-cpus_total", "gauge-gpus_total"];
 
-/// Targets of dashboards that differ, by a part of them, and why.
+/// Targets of dashboards that differ, identified by a part of their text, and why.
 const DIFFERENT: &[(&str, &str)] = &[
     (
         "timeFunction(",
@@ -104,18 +106,19 @@ pub(crate) fn compare() -> Result<()> {
     Ok(())
 }
 
-/// Points of every documented path, two for each thing that varies, in both; returns the newest one's time.
+/// Stores points for every documented path, with two values for each level that varies, in both programs. Returns the
+/// newest timestamp.
 fn invent(folder: &Folder, carbon: &Carbon, victoria: &VictoriaMetrics) -> Result<u64> {
     let output = command(folder.path(), &slurm_graphite()?).arg("metrics").output()?;
     let mut paths = documented(&String::from_utf8(output.stdout)?);
-    // The two declarations of a level may share it.
+    // Two declarations of a level may share a path.
     paths.sort();
     paths.dedup();
     let newest = newest_slot() - 2 * STEP;
     let mut lines = String::new();
     for (index, path) in (0_u64..).zip(&paths) {
         for number in (0..COUNT).filter(|number| index % 3 != 0 || number % 17 != 5) {
-            // Waves, and counters that are reset once.
+            // Waves, and counters with one reset.
             let value = if index % 2 == 0 {
                 (index * 7 + number * 13) % 101
             } else {
@@ -152,7 +155,7 @@ fn documented(text: &str) -> Vec<String> {
     paths
 }
 
-/// States and the like by the words that targets have, everything else as `alpha` and `beta`.
+/// Replaces placeholders: states and the like by words that targets use, everything else by `alpha` and `beta`.
 fn filled(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('<') else { return vec![path.to_owned()] };
     let Some((what, after)) = rest.split_once('>') else { return vec![path.to_owned()] };
@@ -174,8 +177,8 @@ fn filled(path: &str) -> Vec<String> {
 /// Points by time, without those that are missing.
 type Points = BTreeMap<u64, f64>;
 
-/// What is not the same about two answers, if anything. A name that no alias has made is a function's own text, of which there are two
-/// spellings: what is alone needs none.
+/// The difference between two answers, if there is any. Without an alias, a series is named by the text of its
+/// function, which the two programs spell differently; if it is the only series, its name is ignored.
 fn difference(target: &str, ours: &[Rendered], theirs: &[Rendered], times: (u64, u64)) -> Option<String> {
     let (ours, theirs) = (sorted(ours, times), sorted(theirs, times));
     let names =
@@ -186,7 +189,7 @@ fn difference(target: &str, ours: &[Rendered], theirs: &[Rendered], times: (u64,
         return Some(format!("other series: {:?} and {:?}", first(&ours), first(&theirs)));
     }
     ours.iter().zip(&theirs).find_map(|((name, ours), (_, theirs))| {
-        // graphite-web rounds what is per second to six digits.
+        // graphite-web rounds per-second values to six digits.
         let is_same = |at: &u64| match (ours.get(at), theirs.get(at)) {
             (Some(one), Some(other)) => (one - other).abs() <= one.abs() * 1e-9 + 1e-5,
             _ => false,
@@ -200,8 +203,8 @@ fn difference(target: &str, ours: &[Rendered], theirs: &[Rendered], times: (u64,
     })
 }
 
-/// By name and values, because curves may share a name. The two disagree about the ends of a time: a point that is missing at its beginning is
-/// filled by VictoriaMetrics from before it.
+/// Sorted by name and values, because curves may share a name. The two programs differ at the ends of a time range: if
+/// a point is missing at the beginning, VictoriaMetrics fills it with an earlier one.
 fn sorted(all: &[Rendered], (from, until): (u64, u64)) -> Vec<(String, Points)> {
     let is_inside = |at: u64| at > from + 2 * STEP && at < until;
     let mut all: Vec<(String, Points)> = all

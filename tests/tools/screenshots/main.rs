@@ -1,7 +1,8 @@
-//! `make screenshots`: the dashboards in docs/images, drawn by graphite-web from some minutes of a busy sandbox.
+//! `make screenshots`: the dashboards in docs/images, drawn by graphite-web from a few minutes of a busy sandbox.
 //!
 //! The panels, their positions, units, colours and targets are read from config/grafana, so the pictures show what is
-//! imported, although Grafana draws it better. Closed rows are open if their collectors are on, and left out otherwise.
+//! imported, although Grafana draws it better. Collapsed rows are opened if their collectors are on, and left out
+//! otherwise.
 
 #![forbid(unsafe_code)]
 
@@ -17,13 +18,13 @@ use sandbox::{Bustle, Dashboard, Folder, GraphiteWeb, daemon, find_program, wait
 
 use crate::page::Page;
 
-/// Some waves of jobs and what goes wrong; shorter, and the axis would have seconds under it.
+/// Long enough for a few waves of jobs and the faults; if it were shorter, the axis would show seconds.
 const LENGTH: u32 = 400;
 
-/// When Carbon is killed and when it is back. Nothing of it is seen but in *Collector*: there is no hole.
+/// When Carbon is killed and when it is started again. Only *Collector* shows it, because there is no hole.
 const CARBON_AWAY: (u32, u32) = (230, 260);
 
-/// What is drawn, and at which row of the dashboard the picture ends.
+/// Which dashboards are drawn, and the row at which each picture ends.
 const PICTURES: [(&str, &str); 6] = [
     ("overview", "All clusters side by side"),
     ("scheduler", "slurmctld"),
@@ -47,11 +48,12 @@ fn main() -> Result<()> {
     );
     let _daemon = daemon::spawn_daemon(&sandbox.folder, "daemon", &toml)?;
     let (start, mut bustle, mut done) = (Instant::now(), Bustle::default(), 0);
-    // On a busy machine a second's jobs may take longer: what belongs to the seconds between is left out, except for the events.
+    // On a busy machine a second's jobs may take longer. The seconds in between are then skipped, except for their
+    // events.
     while done < LENGTH {
         let second = u32::try_from(start.elapsed().as_secs())?;
         let passed = |moment: u32| (done..second).contains(&moment);
-        // What is seen afterwards: no hole.
+        // There must be no hole afterwards.
         if passed(CARBON_AWAY.0) {
             sandbox.carbon.process.kill()?;
         }

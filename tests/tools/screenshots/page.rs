@@ -7,13 +7,13 @@ use sandbox::grafana::{Variables, replaced};
 use sandbox::{Dashboard, GraphiteWeb, Panel};
 use serde_json::{Value, json};
 
-/// Pixels of a column and of a line of Grafana's grid.
+/// Pixels of a column and of a line in Grafana's grid.
 const CELL: (u64, u64) = (46, 28);
 
-/// Pixels from one point of a curve to the next at least: about five seconds, which are averaged.
+/// The minimum distance between two points of a curve in pixels: about five seconds, which are averaged.
 const STEP: u64 = 9;
 
-/// The last points of a bar that are averaged: at a tick a second one interval has too little in it.
+/// How many of the last points are averaged for a bar: with one tick a second a single interval has too little in it.
 const LAST: usize = 30;
 
 const COLOURS: [(&str, &str); 19] = [
@@ -41,14 +41,14 @@ const COLOURS: [(&str, &str); 19] = [
 /// Grafana's classic palette.
 const PALETTE: &str = "7EB26D,EAB839,6ED0E0,EF843C,E24D42,1F78C1,BA43A9,705DA0,508642,CCA300";
 
-/// What compose.py puts together.
+/// The input of compose.py.
 pub(crate) struct Page {
     title: String,
     parts: Vec<Value>,
 }
 
 impl Page {
-    /// Asks for all that is above the row `end`.
+    /// Requests everything above the row `end`.
     pub(crate) fn draw(
         dashboard: Dashboard,
         web: &GraphiteWeb,
@@ -70,7 +70,7 @@ impl Page {
             page.part(row, json!({ "kind": "row" }))?;
         }
         for panel in dashboard.panels().iter().filter(|panel| is_drawn(&panel.json)) {
-            // Bars have room for more than curves on a small picture.
+            // In a small picture there is room for more bars than curves.
             let mut variables = variables.clone();
             variables.insert("most".to_owned(), if panel.kind == "bargauge" { "10" } else { "5" }.to_owned());
             let targets: Result<Vec<String>> =
@@ -87,7 +87,7 @@ impl Page {
         Ok(page)
     }
 
-    /// For compose.py.
+    /// The input of compose.py as JSON.
     pub(crate) fn json(&self) -> Value {
         let colours: Vec<&str> =
             COLOURS.iter().map(|(_, colour)| *colour).chain(PALETTE.split(',')).collect();
@@ -107,14 +107,15 @@ fn place(panel: &Value, key: &str) -> Option<u64> {
     panel.pointer(&format!("/gridPos/{key}"))?.as_u64()
 }
 
-/// The dashboard with those rows opened whose collectors are on here, without the other closed ones and without words.
+/// The dashboard with those collapsed rows opened whose collectors are on, and without the other collapsed rows and
+/// text panels.
 fn opened(mut dashboard: Dashboard) -> Result<Dashboard> {
     let panels = dashboard.json.get_mut("panels").and_then(Value::as_array_mut).context("no panels")?;
     let (mut open, mut more, mut less) = (Vec::new(), 0, 0);
     for mut panel in std::mem::take(panels) {
         let is_closed = panel.get("collapsed") == Some(&Value::Bool(true));
         let text = |key: &str| panel.get(key).and_then(Value::as_str).unwrap_or_default();
-        // There is no slurmdbd in the pictures.
+        // The pictures are made without slurmdbd.
         let needs_slurmdbd = ["finished", "slurmdbd"].iter().any(|name| text("title").contains(name));
         let is_on = text("title").contains("(collectors.") && !needs_slurmdbd;
         if text("type") == "text" || (is_closed && !is_on) {
@@ -138,7 +139,7 @@ fn opened(mut dashboard: Dashboard) -> Result<Dashboard> {
     Ok(dashboard)
 }
 
-/// What a unit of Grafana's becomes on an axis that cannot write "1.5 ms": a factor and a word.
+/// How a unit of Grafana's is shown on an axis that cannot write "1.5 ms": a factor and a word.
 fn axis(unit: &str) -> (f64, &str) {
     match unit {
         "µs" => (0.001, "ms"),
@@ -164,7 +165,7 @@ fn curves(
     let stacked = custom("stacking/mode") == Some("normal");
     let (factor, word) = axis(at("/fieldConfig/defaults/unit").and_then(Value::as_str).unwrap_or_default());
     let (width, height) = (place(&panel.json, "w").context("w")?, place(&panel.json, "h").context("h")?);
-    // 8 pixels to the neighbours, a line and a half for the title.
+    // 8 pixels to the neighbouring panels, and a line and a half for the title.
     let (width, height) = (width * CELL.0 - 24, height * CELL.1 - 46);
     let colour = |name: &str| {
         COLOURS.iter().find(|(known, _)| *known == name).map_or("", |(_, colour)| colour).to_owned()
@@ -214,7 +215,7 @@ fn curves(
             drawn = format!("aliasSub(scale({drawn}, {factor}), '^scale.(.*),.*$', '\\1')");
         }
         if is_log {
-            // A logarithm of 0 is an error here, and left out by Grafana.
+            // graphite-web fails at a logarithm of 0; Grafana leaves it out.
             drawn =
                 format!("aliasSub(removeBelowValue({drawn}, 0.001), '^removeBelowValue.(.*),.*$', '\\1')");
         }
@@ -250,7 +251,7 @@ fn curves(
     Ok(json!({ "kind": "curves", "file": file, "unit": words.join(", ") }))
 }
 
-/// A target that has several series as one for each, so that each can have its colour.
+/// Splits a target with several series into one for each, so that each can have its colour.
 fn apart(target: &str, web: &GraphiteWeb, seconds: u32) -> Result<Vec<String>> {
     if !target.starts_with("aliasByNode(") {
         return Ok(vec![target.to_owned()]);
@@ -259,7 +260,7 @@ fn apart(target: &str, web: &GraphiteWeb, seconds: u32) -> Result<Vec<String>> {
     Ok(series.iter().map(|one| format!("alias(grep({target}, '^{0}$'), '{0}')", one.name)).collect())
 }
 
-/// The lines of a table: the newest value and the mean of each series, and its course.
+/// The lines of a table: the newest value, the mean and the curve of each series.
 fn table(panel: &Panel, targets: &[String], web: &GraphiteWeb, seconds: u32) -> Result<Value> {
     let unit = panel.json.pointer("/fieldConfig/defaults/unit").and_then(Value::as_str).unwrap_or_default();
     let (mut values, mut lines) = (Vec::new(), Vec::new());

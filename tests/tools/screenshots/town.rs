@@ -9,13 +9,13 @@ use sandbox::{CPUS, Carbon, Folder, Process, Sandbox, Slurm, carbon, free_port, 
 /// The nodes, and the GPUs of each.
 const NODES: [(&str, u32); 5] = [("d1", 0), ("c1", 0), ("c2", 0), ("g1", 4), ("g2", 4)];
 
-/// What the collectors of surveys may do here: slurmctld is small.
+/// The collectors that need surveys may do as much as they like, because slurmctld is small.
 pub(crate) const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n\
     [collectors.jobs]\nenabled = true\ninterval = \"2s\"\naccounts = true\nusers = 5\n\
     [collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\
     [collectors.partitions]\nenabled = true\ninterval = \"2s\"\n";
 
-/// A sandbox with these nodes instead of its own, and their slurmds.
+/// A sandbox with these nodes instead of its default node, and their slurmds.
 pub(crate) fn start() -> Result<(Sandbox, Vec<Process>)> {
     let folder = Folder::new()?;
     let mut carbon = Carbon::spawn(&folder, "carbon", &carbon::Options::default())?;
@@ -33,16 +33,17 @@ pub(crate) fn start() -> Result<(Sandbox, Vec<Process>)> {
     Ok((Sandbox { slurm, carbon, folder }, slurmds))
 }
 
-/// When so many jobs come at once that the schedulers take long.
+/// When so many jobs are submitted at once that the schedulers are slow.
 const BURST: u32 = 90;
 
 /// When a node is lost, and when it is back.
 const LOST: (u32, u32) = (170, 290);
 
-/// Users of Debian's own, who have jobs.
+/// Users of every Debian; they submit jobs.
 const USERS: [u32; 4] = [5, 9, 34, 65534];
 
-/// Does what belongs to these seconds, counted from the beginning: jobs that fill the nodes, a burst of them, and a node that is lost.
+/// Does the work of these seconds, counted from the beginning: jobs that fill the nodes, a burst of jobs, and a node
+/// that is lost.
 pub(crate) fn second(slurm: &Slurm, seconds: Range<u32>, slurmds: &mut [Process]) -> Result<()> {
     let length = || format!("sleep {}", fastrand::u32(20..70));
     let any = |every: u32, first: u32| seconds.clone().any(|second| second % every == first);
@@ -86,7 +87,7 @@ pub(crate) fn second(slurm: &Slurm, seconds: Range<u32>, slurmds: &mut [Process]
     Ok(())
 }
 
-/// By one of the users, where root may lend them its hands.
+/// Submits as one of the users, if the sandbox runs as root.
 fn submit(slurm: &Slurm, args: &[&str]) -> Result<()> {
     let args = [&["--output=/dev/null", "--chdir=/"], args].concat();
     let user = USERS.get(fastrand::usize(..8)).filter(|_| rustix::process::getuid().is_root());
@@ -119,7 +120,7 @@ PartitionName=gpu Nodes=g[1-2] State=UP
             "NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs={CPUS} RealMemory=24000 {devices} State=UNKNOWN\n"
         );
         for gpu in 0..gpus {
-            // slurmd looks whether a device is there.
+            // slurmd checks whether the device exists.
             let device = folder.path().join(format!("{name}-gpu{gpu}"));
             fs::write(&device, "")?;
             gres += &format!("NodeName={name} Name=gpu Type=a100 File={}\n", device.display());

@@ -1,4 +1,4 @@
-//! The faults of the soak: each breaks something for a random time and repairs it again.
+//! The faults of the soak test: each breaks something for a random time and then repairs it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,12 +20,12 @@ const UNKNOWN: &str = "127.0.0.1 localhost\n";
 
 type Fault = fn(&mut Soak) -> Result<()>;
 
-/// All of them; each is as likely as the others.
+/// All faults; each is as likely as the others.
 pub(crate) fn faults(tls: bool) -> Vec<(&'static str, Fault)> {
     [FAULTS, if tls { TLS_FAULTS } else { &[] }].concat()
 }
 
-/// Of the proxy that speaks TLS for Carbon.
+/// Faults of the proxy that provides TLS for Carbon.
 const TLS_FAULTS: &[(&str, Fault)] = &[
     ("stunnel: SIGKILL", |soak| proxy_killed(soak, false)),
     ("stunnel and Carbon: SIGKILL", |soak| proxy_killed(soak, true)),
@@ -75,8 +75,8 @@ fn carbon_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.start()
 }
 
-/// Wide again from the next fault that ends it on. By the first fault all series are there: of new ones it would make
-/// fifty a minute, and drop the others.
+/// The limits are wide again from the next fault that restarts Carbon. All series exist before the first fault; with
+/// these limits Carbon would create only fifty new ones a minute and drop the others.
 fn carbon_limited(soak: &mut Soak, killed: bool) -> Result<()> {
     soak.stage.carbon.limit(Limits::AsShipped)?;
     if killed {
@@ -93,7 +93,7 @@ fn carbon_frozen(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.thaw()
 }
 
-/// Its kernel has taken what was written since, and with it that is gone.
+/// Carbon's kernel has accepted what was written since the freeze, and loses it when Carbon is killed.
 fn carbon_frozen_and_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.freeze()?;
     soak.lasts(6.0, 25.0);
@@ -102,7 +102,7 @@ fn carbon_frozen_and_killed(soak: &mut Soak) -> Result<()> {
     soak.stage.carbon.process.start()
 }
 
-/// What the daemon was told at its end is no proof of storing.
+/// What the daemon saw when it ended does not prove that Carbon has stored anything.
 fn carbon_killed_after_a_restart(soak: &mut Soak) -> Result<()> {
     soak.stage.tick()?;
     daemon_ends(soak)?;
@@ -181,7 +181,7 @@ fn connection_breaks(soak: &mut Soak) -> Result<()> {
     Ok(())
 }
 
-/// In place: another file would be behind the mount.
+/// The file is changed in place: a new file would be hidden by the mount.
 fn name_unknown(soak: &mut Soak) -> Result<()> {
     let hosts = soak.stage.folder.path().join("hosts");
     fs::write(&hosts, UNKNOWN)?;
@@ -190,7 +190,7 @@ fn name_unknown(soak: &mut Soak) -> Result<()> {
     Ok(fs::write(&hosts, KNOWN)?)
 }
 
-/// The old address answers nobody any more, and the backlog that was for it goes to the new one.
+/// Nobody answers at the old address any more, and its backlog goes to the new one.
 fn address_moved(soak: &mut Soak) -> Result<()> {
     away(soak);
     soak.pause(0.0, 4.0);
@@ -200,16 +200,16 @@ fn address_moved(soak: &mut Soak) -> Result<()> {
     let since = now();
     soak.stage.daemon.signal(Signal::HUP)?;
     soak.stage.said(since, "the new configuration is in use")?;
-    // Its own figures have new paths: a Carbon that is killed while it makes files leaves them broken.
+    // The daemon's own figures have new paths, and a Carbon that is killed while it creates files leaves them broken.
     soak.stage.steady()
 }
 
-/// A tick of tomorrow, and then the clock goes back.
+/// One tick is made tomorrow, and then the clock goes back.
 fn clock_ahead(soak: &mut Soak) -> Result<()> {
     let before = of_tomorrow(soak);
     soak.clock.set(A_DAY)?;
     wait::until("a tick of tomorrow", Duration::from_secs(10), || of_tomorrow(soak) > before)?;
-    // The second that it was made in must be over: it may have a tick of its own.
+    // The second of that tick must be over, because it may have its own tick.
     soak.pause(1.2, 3.0);
     soak.clock.set(0)?;
     soak.stage.tick()
@@ -263,19 +263,19 @@ fn daemon_ends_in_an_outage(soak: &mut Soak) -> Result<()> {
     back(soak)
 }
 
-/// A tick that is not on disk would be lost with the process: all of them are before the next fault.
+/// A tick that is not on disk would be lost with the process, so all ticks must be on disk before the next fault.
 fn disk_full(soak: &mut Soak) -> Result<()> {
     let (filler, since) = (soak.stage.queue().join("filler"), now());
     let mut file = File::create(&filler)?;
     for size in [1 << 20, 4096, 512] {
         while file.write_all(&vec![0; size]).is_ok() {}
     }
-    // An open file would keep its room after its removal.
+    // A file that is open would keep its space after it was removed.
     drop(file);
     soak.lasts(2.0, 20.0);
     fs::remove_file(&filler)?;
     soak.stage.tick()?;
-    // A log that had room for them already does not grow.
+    // A log that already has room for them does not grow.
     if soak.stage.collected.said(since, "cannot write ticks to disk") {
         soak.stage.said(since, "ticks are written to disk again")?;
     }

@@ -1,11 +1,10 @@
-//! `make soak`: random faults in random order against one daemon and one Carbon, without a single lost or wrong
-//! datapoint.
+//! `make soak`: random faults in random order for one daemon and one Carbon, without a single lost or wrong datapoint.
 //!
-//! SOAK_FAULTS sets their number (200), and SOAK_SEED repeats a run's order and durations. Most faults are short, and
-//! some have their maximum length. With SOAK_LONGEST each kind occurs once, at its maximum length, in the table's
-//! order. With SOAK_TLS the daemon speaks TLS to a stunnel in front of that Carbon, which has faults of its own. It
-//! starts itself again in namespaces of its own, where the loopback network can be cut, a small disk filled and a name
-//! taken away.
+//! SOAK_FAULTS sets their number (200), and SOAK_SEED repeats a run's order and durations. Most faults are short; some
+//! have their maximum length. With SOAK_LONGEST each kind occurs once, at its maximum length, in the table's order.
+//! With SOAK_TLS the daemon speaks TLS to a stunnel in front of that Carbon, which has additional faults. The program
+//! starts itself again in separate namespaces, where it can cut the loopback network, fill a small disk and remove a
+//! host name.
 
 #![forbid(unsafe_code)]
 
@@ -27,18 +26,18 @@ use self::faults::faults;
 
 /// Set for the run inside the namespaces.
 const INSIDE: &str = "SOAK_INSIDE";
-/// Between two looks at everything.
+/// How many faults there are between two checks of everything.
 const CHECK_EVERY: usize = 25;
 
 fn main() -> ExitCode {
     let done = if std::env::var_os(INSIDE).is_some() { soak() } else { enter() };
     let Err(error) = done else { return ExitCode::SUCCESS };
-    // Nobody is left to be told when stderr is closed.
+    // If stderr is closed, nobody can be told.
     let _told = writeln!(std::io::stderr(), "\nsoak: {error:#}");
     ExitCode::FAILURE
 }
 
-/// Runs this program in namespaces of its own.
+/// Runs this program in separate namespaces.
 fn enter() -> Result<()> {
     let seed = number("SOAK_SEED", fastrand::u64(..))?;
     let mut inside = command(&std::env::temp_dir(), &find_program("unshare")?);
@@ -52,22 +51,22 @@ fn enter() -> Result<()> {
     Ok(())
 }
 
-/// What the faults are done to.
+/// The programs that the faults affect.
 struct Soak {
     stage: Stage,
-    /// Between the daemon and Carbon, on `port`; `None`: the port is refused.
+    /// The forwarder between the daemon and Carbon, on `port`; `None`: the port refuses connections.
     forwarder: Option<Forwarder>,
     port: u16,
     /// TLS in front of Carbon, with the port that it forwards to and the file of its authority.
     tls: Option<(Process, u16, PathBuf)>,
-    /// The daemon's.
+    /// The daemon's clock.
     clock: Ahead,
     /// `stall_timeout`.
     stall: &'static str,
     random: fastrand::Rng,
-    /// Everything takes as long as it may.
+    /// Whether everything takes as long as it may.
     longest: bool,
-    /// How long the fault lasts that continues, in seconds, where it has a length of its own.
+    /// How long the current fault lasts, in seconds, if it has a fixed length.
     length: Option<f64>,
 }
 
@@ -94,7 +93,7 @@ impl Soak {
         let mut stage = Stage::with(folder, carbon)?;
         stage.under(&clock)?;
         let mut random = fastrand::Rng::with_seed(seed);
-        // A cut that is shorter than this is sat out on the same connection.
+        // During a shorter cut the connection survives.
         let stall = random.choice(["2s", "10s"]).unwrap_or("2s");
         say(&format!("stall_timeout = {stall}\n"))?;
         let longest = std::env::var_os("SOAK_LONGEST").is_some();
@@ -106,7 +105,7 @@ impl Soak {
         Ok(soak)
     }
 
-    /// Without a name, as the default configuration has it: the address may change.
+    /// The destination has no name, as in the default configuration: its address may change.
     fn configure(&self) -> Result<()> {
         let mut plan = Plan::to(&format!("carbon.sandbox:{}", self.port));
         let stall = format!("\"{}\"", self.stall);
@@ -114,23 +113,23 @@ impl Soak {
         if let Some((_, _, ca)) = &self.tls {
             plan.destinations.push_str(&format!("tls = true\nca_file = {ca:?}\n"));
         }
-        // Shorter than many a fault: time that passes must prove nothing.
+        // Shorter than many faults: the passing of time must prove nothing.
         plan.queue = "resend_window = \"5s\"\nreplay_rate = \"20000\"\n".to_owned();
         self.stage.configure(&plan)
     }
 
-    /// What the forwarder forwards to.
+    /// The port that the forwarder forwards to.
     fn receiver(&self) -> u16 {
         self.tls.as_ref().map_or(self.stage.carbon.pickle_port, |(_, port, _)| *port)
     }
 
-    /// Waits for a time between these, in seconds.
+    /// Waits for a random time between these, in seconds.
     fn pause(&mut self, shortest: f64, longest: f64) {
         let random = if self.longest { 1.0 } else { self.random.f64() };
         wait::pause(Duration::from_secs_f64(shortest + random * (longest - shortest)));
     }
 
-    /// The fault's own length, in seconds: mostly little over the shortest, now and then up to the longest.
+    /// The length of the fault, in seconds: usually a little more than the shortest, sometimes up to the longest.
     fn lasts(&mut self, shortest: f64, longest: f64) {
         let random = if self.longest { 1.0 } else { self.random.f64().powi(4) };
         let length = shortest + random * (longest - shortest);
@@ -138,7 +137,7 @@ impl Soak {
         wait::pause(Duration::from_secs_f64(length));
     }
 
-    /// Waits until a tick has seen a connection, and nothing waiting.
+    /// Waits until a tick shows a connection and nothing queued.
     fn recovered(&mut self) -> Result<()> {
         let limit = Instant::now() + Duration::from_secs(120);
         loop {
@@ -152,7 +151,7 @@ impl Soak {
     }
 }
 
-/// A running stunnel in front of the port `to`, its own, and the file of its authority.
+/// A running stunnel in front of the port `to`, the port that it listens on, and the file of its authority.
 fn tls(folder: &Folder, to: u16) -> Result<(Process, u16, PathBuf)> {
     let authority = Authority::new(folder, "ca")?;
     let server = authority.issue(folder, "server", "DNS:carbon.sandbox", true)?;
@@ -182,7 +181,7 @@ fn soak() -> Result<()> {
         say(&format!("{length}\n"))?;
         let (times, longest) = by_kind.entry(name).or_default();
         (*times, *longest) = (*times + 1, longest.max(soak.length.unwrap_or(0.0)));
-        // Often the next one meets the daemon while it is not done with the last.
+        // Often the next fault comes while the daemon is still busy with the last one.
         if soak.random.u8(..3) == 0 {
             soak.recovered().with_context(|| format!("after fault {n}, {name}"))?;
         }

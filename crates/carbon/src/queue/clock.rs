@@ -3,15 +3,15 @@
 //! While the host is up, age is the CLOCK_BOOTTIME since the push, whatever the wall clock says. For a batch from
 //! before the host's last start only the timestamp is known, so its age comes from the wall clock. That age is used
 //! only while the wall clock is plausible: not earlier than the newest of those timestamps, and without a step of more
-//! than a minute against CLOCK_BOOTTIME in the last ten minutes of this run.
+//! than a minute relative to CLOCK_BOOTTIME in the last ten minutes of this run.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long the wall clock must have gone on without a step.
+/// How long the wall clock must have run without a step.
 const STEADY: Duration = Duration::from_secs(600);
-/// What is no step: the correction of a clock that is a little off.
+/// A smaller step, in seconds, is only the correction of a clock that is a little off.
 const NO_STEP: i64 = 60;
 
 /// A moment on both clocks.
@@ -34,9 +34,9 @@ impl Moment {
 /// What is known about the wall clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
-    /// How far it was ahead of CLOCK_BOOTTIME when it was last looked at, in seconds, and since when without a step.
+    /// How many seconds it was ahead of CLOCK_BOOTTIME at the last look, and since when it has made no step.
     steady: Option<(i64, Duration)>,
-    /// The newest timestamp of before the host's last start.
+    /// The newest timestamp from before the host's last boot.
     pub(super) newest: Option<i64>,
 }
 

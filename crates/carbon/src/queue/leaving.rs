@@ -1,5 +1,4 @@
-//! What leaves a queue undelivered, because of size, age or damage, and how it is counted; also a destination that
-//! moves.
+//! What leaves a queue undelivered, because of size, age or damage, and how it is counted; also destinations that move.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +10,13 @@ use super::clock::Moment;
 use super::state::{QueueState, QueuedBatch};
 use crate::ledger::Removed;
 
-/// Bytes of frames kept in memory in addition to the file; what does not fit is read again when its turn comes.
+/// Bytes of frames that are kept in memory in addition to the file. Other frames are read from disk when their turn
+/// comes.
 const MEMORY: usize = 16 << 20;
 
 impl QueueState {
-    /// A batch leaves the queue. Points that a destination never received are lost, and `counter` counts them; those
-    /// that it may not have read are remembered until that is known. Returns whether there are such points.
+    /// Removes a batch. Points that a destination never received are lost and counted by `counter`. Points that it may
+    /// not have read are remembered until that is known. Returns whether there are such points.
     pub(super) fn drop_batch(&mut self, id: u64, counter: fn(&mut Dropped) -> &mut u64) -> bool {
         self.publish(id);
         let Some(held) = self.remove(id) else { return false };
@@ -26,7 +26,7 @@ impl QueueState {
         for (name, to) in &mut self.destinations {
             let points = match to.ledger.remove(id) {
                 Some(Removed::Unwritten(left)) => left,
-                // Nobody publishes what its ledger counts.
+                // The counts of its ledger are not published.
                 Some(_) if !to.configured => held.summary.points,
                 Some(Removed::Written) => {
                     was_written = true;
@@ -41,7 +41,7 @@ impl QueueState {
         was_written
     }
 
-    /// `max_bytes` has no room for a batch.
+    /// Removes a batch because `max_bytes` has no room for it.
     pub(super) fn evict(&mut self, id: u64) {
         let was_written = self.drop_batch(id, |dropped| &mut dropped.full);
         if was_written && !std::mem::replace(&mut self.status.window_short, true) {
@@ -51,7 +51,7 @@ impl QueueState {
         }
     }
 
-    /// Drops what is older than `max_age`.
+    /// Removes batches that are older than `max_age`.
     pub(super) fn expire(&mut self, now: Moment) {
         let max_age = self.limits.max_age;
         let is_plausible = self.clock.look(now);
@@ -62,7 +62,7 @@ impl QueueState {
             Some(pushed) => now.boot.saturating_sub(pushed) > max_age,
             None => is_plausible && wall(held.summary.timestamp) > max_age,
         };
-        // In the order in which they were pushed: behind the first young one of this boot all are younger.
+        // Batches are in the order of their pushes: after the first young one of this boot, all are younger.
         let looked_at =
             self.batches.iter().take_while(|(_, held)| held.summary.pushed.is_none() || is_old(held));
         let old: Vec<u64> = looked_at.filter(|(_, held)| is_old(held)).map(|(&id, _)| id).collect();
@@ -72,7 +72,7 @@ impl QueueState {
         self.destinations.retain(|_, to| to.configured || to.ledger.held() > 0);
     }
 
-    /// A destination has a new name and is a new peer: everything that it is not done with is due.
+    /// Gives a destination a new name. It is a new peer, so everything that it is not done with is due.
     pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) {
         let Some(mut destination) = self.destinations.remove(from) else { return };
         destination.ledger.lost();
@@ -83,7 +83,7 @@ impl QueueState {
         self.finish(to);
     }
 
-    /// Keeps memory within its bounds: frames that are on disk need not be in memory, and without a disk the oldest
+    /// Keeps memory within its bounds: frames that are on disk are removed from memory, and without a disk the oldest
     /// batch is removed.
     pub(super) fn trim(&mut self) {
         if self.status.memory_bytes > MEMORY && self.status.durable {

@@ -1,4 +1,4 @@
-//! One destination's place in the queue: what its sender requests and reports.
+//! One destination's handle on the queue: what its sender requests and reports.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,38 +13,38 @@ use crate::ledger::Ledger;
 use crate::store::StoreError;
 use crate::wire::{Frame, points};
 
-/// A batch whose turn it is.
+/// The next batch for a destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) backlog: bool,
-    /// The number of frames that need not be written.
+    /// The number of frames that are already written.
     pub(crate) written: usize,
-    /// `None`: they are read from disk.
+    /// `None`: they must be read from disk.
     pub(crate) frames: Option<Arc<[Frame]>>,
 }
 
-/// The outcome of looking for a batch's frames.
+/// The outcome of loading a batch's frames.
 #[derive(Debug)]
 pub(crate) enum Loaded {
     Frames(Arc<[Frame]>),
-    /// The batch is gone, and counted.
+    /// The batch is lost, and counted.
     Lost,
-    /// The disk does not give it now.
+    /// The disk does not return it now.
     NotNow,
 }
 
-/// A destination's status. Counters run over changes of its settings.
+/// A destination's status. Counters continue when its settings change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status {
     /// Whether there is a connection.
     pub connected: bool,
-    /// Since when there has been a connection, or none, or doubt, whichever is true now. Unix seconds.
+    /// Since when it has been connected, disconnected or in doubt, whichever is true now. Unix seconds.
     pub since: u64,
-    /// Connections that were made after there was none.
+    /// Connections that were made while there was none.
     pub connects: u64,
-    /// Connections that were renewed, and whose end proved that everything before it was read.
+    /// Connections that were renewed, and whose end proved that everything written to them was read.
     pub renewals: u64,
     /// Points written, each counted once.
     pub sent: u64,
@@ -52,9 +52,9 @@ pub struct Status {
     pub resent: u64,
     /// Points that the queue lost.
     pub dropped: Dropped,
-    /// Points written that could not be proved read before a loss, and that cannot be written again.
+    /// Points that were written, could not be proved to be read before a loss, and cannot be written again.
     pub unproved: u64,
-    /// Whether there is no sign that the peer reads.
+    /// Whether there is currently no sign that the peer reads.
     pub in_doubt: bool,
     /// Bytes written that the peer's kernel has not acknowledged.
     pub unacked: u64,
@@ -62,7 +62,7 @@ pub struct Status {
     pub last_delivery: Option<u64>,
     /// Batches that are due.
     pub due: usize,
-    /// Batches written and not read, as far as is known.
+    /// Batches that were written and, as far as is known, not read.
     pub unread: usize,
     /// Timestamp of the oldest batch that is due, Unix seconds.
     pub oldest_due: Option<i64>,
@@ -70,18 +70,18 @@ pub struct Status {
     pub held: usize,
     /// Bytes held.
     pub bytes: usize,
-    /// The queue's file has not been opened, so ticks of an earlier run are not included.
+    /// Whether the queue's file is not open yet, so that ticks of an earlier run are not included.
     pub unopened: bool,
 }
 
 impl Status {
-    /// Whether the receiver has read everything. It is never known whether it has stored it.
+    /// Whether the receiver has read everything. Whether it has stored it is never known.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.due == 0 && self.unread == 0 && !self.unopened
     }
 
-    /// Points that the receiver did not receive, or may not have received, and that are not sent again.
+    /// Points that the receiver did not get, or may not have got, and that are not sent again.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         let Dropped { full, age, damaged } = self.dropped;
@@ -90,7 +90,7 @@ impl Status {
 }
 
 impl fmt::Display for Status {
-    /// What is left at the end.
+    /// What is left at the end, as text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.due, self.unread) {
             (0, 0) => f.write_str("every tick was read by the receiver")?,
@@ -114,7 +114,7 @@ impl Place {
         self.news.notified().await;
     }
 
-    /// The batch whose turn it is.
+    /// The next batch to send.
     pub(crate) fn next(&self) -> Option<Turn> {
         let state = self.shared.state();
         let ledger = &state.destinations.get(&self.name)?.ledger;
@@ -124,7 +124,8 @@ impl Place {
         Some(Turn { id, points, backlog, written, frames: held.frames.clone() })
     }
 
-    /// The batch's frames, from memory or from the file; `given_up`: whether a batch that the disk refuses is lost.
+    /// The batch's frames, from memory or from the file. `given_up`: a batch that the disk does not return counts as
+    /// lost.
     pub(crate) async fn frames(&self, turn: &Turn, given_up: bool) -> Loaded {
         if let Some(frames) = &turn.frames {
             return Loaded::Frames(Arc::clone(frames));
@@ -173,7 +174,7 @@ impl Place {
         }
     }
 
-    /// Its status.
+    /// The destination's status.
     pub(crate) fn status(&self) -> Status {
         let state = self.shared.state();
         let Some(destination) = state.destinations.get(&self.name) else { return Status::default() };

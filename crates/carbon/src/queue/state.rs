@@ -1,4 +1,4 @@
-//! The queue's contents: batches, what each destination still needs, and what the file has to be told.
+//! The queue's contents: batches, what each destination still needs, and the changes that are not yet in the file.
 //!
 //! Nothing here waits, writes or reads. It is changed under the queue's lock, by pushes, by the senders and by the
 //! file's thread.
@@ -22,16 +22,16 @@ pub(super) struct QueueState {
     pub(super) limits: Limits,
     pub(super) batches: BTreeMap<u64, QueuedBatch>,
     pub(super) destinations: BTreeMap<Arc<str>, DestinationState>,
-    /// Changes that the file's thread has not been told.
+    /// Changes that have not been handed to the file's thread.
     pub(super) told: Changes,
-    /// The newest of each name.
+    /// The newest bytes of each name.
     pub(super) states: BTreeMap<String, Arc<[u8]>>,
-    /// The last ticket that was given for states, and the last whose states are on disk.
+    /// The last ticket given for states, and the last one whose states are on disk.
     pub(super) ticket: u64,
     pub(super) kept: watch::Sender<u64>,
     pub(super) clock: Clock,
     pub(super) next_id: u64,
-    /// Whether what an earlier run kept is included.
+    /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
     pub(super) status: QueueStatus,
     pub(super) said_undurable: bool,
@@ -42,9 +42,9 @@ pub(super) struct QueuedBatch {
     pub(super) summary: Summary,
     pub(super) frames: Option<Arc<[Frame]>>,
     pub(super) durable: bool,
-    /// Until when the senders wait for its commit before they get it.
+    /// Until when the senders wait for its commit before they get it anyway.
     pub(super) waits_until: Option<Instant>,
-    /// Destinations that are not done with it.
+    /// How many destinations are not done with it.
     pub(super) waiting: usize,
 }
 
@@ -52,9 +52,9 @@ pub(super) struct QueuedBatch {
 pub(super) struct DestinationState {
     pub(super) ledger: Ledger,
     pub(super) news: Arc<Notify>,
-    /// Its sender's counters, and what it lost.
+    /// Its sender's counters, and its losses.
     pub(super) status: Status,
-    /// If not, it was removed and gets nothing new.
+    /// If not, it was removed and gets no new batches.
     pub(super) configured: bool,
 }
 
@@ -69,13 +69,13 @@ impl QueueState {
     pub(super) fn new(limits: Limits, names: Vec<Arc<str>>) -> Self {
         let new = |name| (name, DestinationState::new(limits.resend_window));
         let destinations = names.into_iter().map(new).collect();
-        // Batches of different runs never share a number: each run starts at its own moment.
+        // Batches of different runs never have the same number, because each run starts counting at its own time.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let next_id = u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0);
         Self { limits, destinations, next_id, ..Self::default() }
     }
 
-    /// The destinations that get what is collected.
+    /// The destinations that get new batches.
     pub(super) fn configured(&self) -> Vec<Arc<str>> {
         let configured = self.destinations.iter().filter(|(_, to)| to.configured);
         configured.map(|(name, _)| Arc::clone(name)).collect()
@@ -97,13 +97,13 @@ impl QueueState {
         }
     }
 
-    /// The same with every batch whose commit is under way.
+    /// The same for every batch whose commit is under way.
     pub(super) fn publish_all(&mut self) {
         let committing: Vec<u64> = self.unpublished().map(|(id, _)| id).collect();
         committing.into_iter().for_each(|id| self.publish(id));
     }
 
-    /// Releases what is done for `name`.
+    /// Releases the batches that `name` is done with.
     pub(super) fn finish(&mut self, name: &Arc<str>) {
         let done = self.destinations.get_mut(name).map(|to| to.ledger.take_done());
         for id in done.into_iter().flatten() {
@@ -112,7 +112,7 @@ impl QueueState {
             let Some(held) = self.batches.get_mut(&id) else { continue };
             held.waiting = held.waiting.saturating_sub(1);
             if held.waiting == 0 {
-                // A disk that hangs need not have it.
+                // If the disk hangs, it need not be written at all.
                 self.told.append.retain(|kept| kept.id != id);
                 self.remove(id);
             }
@@ -145,7 +145,7 @@ impl QueueState {
                 }
                 for id in dropped {
                     self.evict(id);
-                    // The file has let go of it by itself.
+                    // The file has already removed it.
                     self.told.forget.retain(|other| *other != id);
                 }
                 for id in appended {
@@ -172,7 +172,7 @@ impl QueueState {
         }
     }
 
-    /// Publishes from memory the batches that the disk has not confirmed in time.
+    /// Gives the senders, from memory, the batches that the disk has not confirmed in time.
     pub(super) fn lose_patience(&mut self, now: Instant) {
         let late: Vec<u64> =
             self.unpublished().filter(|(_, until)| *until <= now).map(|(id, _)| id).collect();

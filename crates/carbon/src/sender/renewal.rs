@@ -1,5 +1,4 @@
-//! The connections to one destination between two losses: when they are renewed, and what the end of each old one
-//! proves.
+//! The connections to one destination between two losses: when they are renewed, and what the end of an old one proves.
 //!
 //! At most one connection is half-closed at a time. A missing answer is not a loss: the peer is in doubt until the
 //! answer comes.
@@ -20,18 +19,18 @@ use crate::duration::in_words;
 /// A connection is renewed at this age, or sooner.
 const RENEW_EVERY: Duration = Duration::from_secs(60);
 const RENEW_LEAST: Duration = Duration::from_secs(1);
-/// How long a new connection must live before the old one is half-closed: a receiver that allows one closes the next at once.
-/// One that has answered since the last loss allows two.
+/// How long a new connection must live before the old one is half-closed, because a receiver that allows only one
+/// connection closes the second at once. One that has answered since the last loss allows two.
 const LIVES_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a connection must live after a write before the next failure starts with a short delay again. A port
-/// that accepts and closes at once takes writes too, and must not be called at full speed.
+/// How long a connection must live after a write before the next failure starts with a short delay again. A port that
+/// accepts connections and closes them at once accepts writes too, and must not be called at full speed.
 const DELIVERED_AFTER: Duration = Duration::from_secs(1);
 
 /// A connection that is being written to, or one whose end is awaited.
 pub(super) struct Link<C> {
     pub(super) stream: C,
-    /// In the order in which connections were opened.
+    /// Connections are numbered in the order in which they were opened.
     pub(super) number: u64,
     /// When it was opened, or half-closed.
     pub(super) since: Instant,
@@ -45,11 +44,11 @@ pub(super) type Opening<C> = Pin<Box<dyn Future<Output = Result<C>> + Send>>;
 /// The connections to one destination, from one loss to the next.
 pub(super) struct Links<C> {
     pub(super) current: Link<C>,
-    /// When the first tick had been written.
+    /// When the first tick was completely written.
     pub(super) delivered: Option<Instant>,
     pub(super) half_closed: Option<Link<C>>,
     pub(super) opening: Option<Opening<C>>,
-    /// The next connection, since this moment.
+    /// The next connection, and when it was opened.
     pub(super) next: Option<(C, Instant)>,
     pub(super) renew_at: Instant,
     /// Whether the peer has answered on a connection other than the newest.
@@ -79,7 +78,7 @@ impl SenderTask {
         [quarter, idle].into_iter().flatten().fold(RENEW_EVERY, Duration::min).max(RENEW_LEAST)
     }
 
-    /// When the next connection is opened; the rest of the period is for the next live tick to come.
+    /// When the next connection is opened. The rest of the period is left to wait for the next live tick.
     pub(super) fn opens_after(&self) -> Duration {
         if self.budget.is_patient() { self.period() } else { self.period() / 2 }
     }
@@ -91,15 +90,15 @@ impl SenderTask {
             && self.doubt_since.is_none()
     }
 
-    /// Opens the next connection when it is time: to the same IP address, unless that fails or `reconnect_every` is
-    /// over.
+    /// Opens the next connection when it is time: to the same IP address, unless that fails or `reconnect_every` has
+    /// passed.
     pub(super) fn renew_if_due<C: Stream>(&self, links: &mut Links<C>) {
         if !self.may_renew(links) || links.renew_at > Instant::now() {
             return;
         }
         let by_name = links.renewals_fail_since.is_some()
             || self.to.reconnect_every.is_some_and(|every| links.looked_up.elapsed() >= every);
-        // At the end there is nothing more that the old one could carry.
+        // When draining, the old connection has nothing more to carry.
         let is_safe = links.takes_two || self.draining;
         let lives_after = if is_safe { Duration::ZERO } else { LIVES_AFTER };
         if by_name {
@@ -128,7 +127,7 @@ impl SenderTask {
         let now = Instant::now();
         let is_tls = matches!(error, ConnectionError::Tls(_) | ConnectionError::NoHandshake(_));
         if is_tls && links.renewals_fail_since.is_none() {
-            // Perhaps a certificate that has expired since: it is for somebody to look at.
+            // Perhaps a certificate has expired: an administrator must look at it.
             warn!(destination = %self.to.name, %error, "cannot open a new connection; still using the old one");
         } else {
             debug!(destination = %self.to.name, %error, "no second connection");
@@ -138,7 +137,7 @@ impl SenderTask {
         links.takes_two = false;
         links.renew_at = now + self.backoff.next_delay().max(RENEW_LEAST);
         if matches!(error, ConnectionError::Tls(_)) {
-            // It is refused by one of the two programs, and would be without the last connection too.
+            // One of the two programs refuses it, and would do so without the old connection too.
             return Ok(());
         }
         let window = self.place.ledger(|ledger| ledger.resend_window);
@@ -161,7 +160,7 @@ impl SenderTask {
     }
 
     /// Switches to the next connection when it is time. Right before a live tick is the best moment, because then the
-    /// peer had the longest time to read what came before.
+    /// peer has had the longest time to read what came before.
     pub(super) fn switch_if_due<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         let is_asked = self.budget.is_over() && self.place.status().due > 0;
         match &links.next {
@@ -185,7 +184,7 @@ impl SenderTask {
         Ok(())
     }
 
-    /// Handles the end of the half-closed connection and what it proves, or its absence.
+    /// Handles the end of the half-closed connection, or its absence.
     pub(super) fn half_closed<C: Stream>(
         &mut self,
         current: &Link<C>,
@@ -219,7 +218,7 @@ impl SenderTask {
     fn answered<C>(&mut self, half: &Link<C>) {
         self.truncated = 0;
         let after = half.since.elapsed();
-        // Also where nobody looked at the time: this process may have been stopped.
+        // Also if nobody looked in time: this process may have been stopped.
         if half.in_doubt || after > self.to.timeouts.stall {
             self.place.ledger(|ledger| ledger.answered_too_late(half.number));
             return self.trust();
@@ -230,7 +229,7 @@ impl SenderTask {
         self.place.count(|status| (status.renewals, status.in_doubt) = (status.renewals + 1, false));
     }
 
-    /// An end without TLS's own: no answer, and no loss. A proxy that was killed ends like that, once.
+    /// An end without TLS's close_notify is neither an answer nor a loss. A proxy that was killed causes one, once.
     fn truncated<C>(&mut self, half: &Link<C>) {
         self.truncated += 1;
         if self.truncated == 2 {
@@ -240,14 +239,14 @@ impl SenderTask {
         }
         self.budget.doubted();
         self.place.ledger(|ledger| ledger.answered_too_late(half.number));
-        // The next half-close asks again; until an answer comes, nothing shows that it reads.
+        // The next half-close asks again. Until it is answered, nothing shows that the peer reads.
         self.place.count(|status| status.in_doubt = true);
         if self.doubt_since.take().is_some() {
             self.place.ledger(|ledger| ledger.doubt_ended(Instant::now()));
         }
     }
 
-    /// There is no sign that the peer reads. That is not a loss.
+    /// Puts the peer in doubt: there is no sign that it reads. That is not a loss.
     pub(super) fn doubt(&mut self) {
         self.budget.doubted();
         if self.doubt_since.is_none() {
@@ -259,7 +258,7 @@ impl SenderTask {
         }
     }
 
-    /// The peer reads again.
+    /// Ends the doubt: the peer reads again.
     pub(super) fn trust(&mut self) {
         if let Some(since) = self.doubt_since.take() {
             self.place.count(|status| status.in_doubt = false);
@@ -270,7 +269,7 @@ impl SenderTask {
     }
 }
 
-/// The new connection, if it lives.
+/// The new connection, if it is still alive after this time.
 async fn lives<C: Stream>(stream: C, after: Duration) -> Result<C> {
     match timeout(after, stream.ended()).await {
         Ok(end) => Err(end),

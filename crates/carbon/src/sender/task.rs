@@ -1,8 +1,8 @@
 //! A destination's task: it connects, writes what is due, renews its connection, and watches the old one until it ends.
 //!
-//! The newest tick goes first, then the backlog. Only the program at the other end can close the old connection in
-//! answer to our half-close, so this is the only proof that it reads. ledger.rs has the consequences. `wait` only names
-//! what happened; each event is handled in one place.
+//! The newest tick is sent first, then the backlog. Only the program at the other end can close the old connection in
+//! answer to our half-close, so this is the only proof that it reads. ledger.rs has the rule that follows from this.
+//! `wait` only names what happened; each event is handled in one place.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,28 +19,28 @@ use crate::ledger::Ledger;
 use crate::queue::{Loaded, Turn};
 use crate::wire::Frame;
 
-/// A disk that did not give a batch is asked again after this; live ticks continue in between.
+/// How long to wait before reading a batch again that the disk did not return. Live ticks continue meanwhile.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// A peer that closes sooner after the last byte is not one that closes what is idle.
+/// If a peer closes a connection sooner than this after the last byte, idleness is not the reason.
 const IDLE_LEAST: Duration = Duration::from_secs(3);
-/// Connections in a row that were closed right after a write, before the protocol is doubted.
+/// After so many connections in a row that were closed right after a write, the protocol may be the wrong one.
 const CLOSED_AT_ONCE: u32 = 3;
 
 /// What woke the task.
 enum Woken<C> {
-    /// Something to write, or a moment that was waited for.
+    /// There may be something to write, or a wait is over.
     Look,
     Ended(ConnectionError),
     Opened(Result<C>),
-    /// The end of the half-closed connection, or `None` when it was time for it.
+    /// The end of the half-closed connection, or `None` if it did not come in time.
     HalfClosed(Option<ConnectionError>),
     Drain,
 }
 
 impl SenderTask {
-    /// Connects for ever. To drain, it tries once where something is due and there is no connection.
+    /// Connects for ever. When draining without a connection, it tries once, and only if something is due.
     pub(super) async fn run<C: Stream>(mut self) {
-        // How long the connection was idle that the peer closed, if it takes the next one at once.
+        // How long the connection that the peer closed had been idle, if the peer accepts the next one at once.
         let mut closed_idle = None;
         while !self.draining || self.place.status().due > 0 {
             let opened = tokio::select! {
@@ -74,7 +74,7 @@ impl SenderTask {
                 return warn!(%destination, %error, "it may not have read everything");
             }
             let delay = self.backoff.next_delay();
-            // To look at the port may take seconds, which a drain does not have.
+            // Probing the port may take seconds, which a drain does not have.
             let hint = tokio::select! {
                 biased;
                 hint = C::suspicion(&self.to), if is_closed_at_once => hint,
@@ -133,7 +133,7 @@ impl SenderTask {
         Link { stream, number: self.connections, since: Instant::now(), last_write: None, in_doubt: false }
     }
 
-    /// Everything that is not done is due again. Returns whether the protocol is doubtful since now.
+    /// Makes everything due that is not done. Returns whether the protocol has just become doubtful.
     fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) -> bool {
         self.truncated = 0;
         self.place.ledger(Ledger::lost);
@@ -158,7 +158,7 @@ impl SenderTask {
         false
     }
 
-    /// Until the connection is lost; to drain, until everything was read.
+    /// Serves the connection until it is lost, or, when draining, until everything was read.
     async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         loop {
             // Never cancelled half-way, not even to drain: the stream would be out of step.
@@ -183,7 +183,7 @@ impl SenderTask {
             self.place.count(|status| status.unacked = unacked);
             self.renew_if_due(links);
             self.switch_if_due(links)?;
-            // Where all is acknowledged and nothing waits there is nothing to look at before the next tick.
+            // If everything is acknowledged and nothing waits, there is nothing to check before the next tick.
             let look = (unacked > 0).then(|| Instant::now() + self.to.timeouts.stall);
             match self.wait(links, look, pause).await {
                 Woken::Look => {}
@@ -221,7 +221,7 @@ impl SenderTask {
         }
     }
 
-    /// Writes what is due, as far as the peer and the rate allow; returns when the rate allows more.
+    /// Writes what is due, as far as the peer and the rate allow. Returns until when to wait for the rate.
     async fn write_some<C: Stream>(&mut self, links: &mut Links<C>) -> Result<Option<Instant>> {
         loop {
             let now = Instant::now();
@@ -251,7 +251,7 @@ impl SenderTask {
         }
     }
 
-    /// Writes a tick. Returns whether the disk is useful.
+    /// Writes a tick. Returns whether the disk can be used.
     async fn write_tick<C: Stream>(&mut self, links: &mut Links<C>, turn: &Turn) -> Result<bool> {
         let now = Instant::now();
         let refused =
@@ -281,12 +281,12 @@ impl SenderTask {
         Ok(true)
     }
 
-    /// Writes a frame, and continues watching the half-closed connection meanwhile.
+    /// Writes a frame, and keeps watching the half-closed connection meanwhile.
     async fn write_frame<C: Stream>(&mut self, links: &mut Links<C>, frame: &Frame) -> Result {
         let bytes = match frame.bytes(self.to.protocol, self.to.names) {
             Ok(bytes) => bytes,
             Err(error) => {
-                // Left in the queue it would be tried for ever.
+                // If it stayed in the queue, it would be tried for ever.
                 error!(destination = %self.to.name, %error, "these points cannot be encoded and are dropped");
                 return Ok(());
             }

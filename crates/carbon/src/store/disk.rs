@@ -11,9 +11,9 @@ use super::StoreError;
 #[cfg(test)]
 use super::tests::faults;
 
-/// The file that a daemon has locked as long as it uses the folder, with its process id.
+/// The file that a daemon keeps locked while it uses the folder. It contains the daemon's process id.
 const LOCK: &str = "queue.lock";
-/// What a disk reads at once, and what it cannot read where a sector is bad.
+/// The unit of a read, and of what cannot be read because of a bad sector.
 const PAGE: usize = 4096;
 
 pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
@@ -23,7 +23,7 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     let mut file = opened.map_err(|source| StoreError::Io { path: path.clone(), source })?;
     match file.try_lock() {
         Ok(()) => {
-            // Only for the one who cannot lock it.
+            // Only read by a process that cannot lock it.
             let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
             Ok(file)
         }
@@ -35,11 +35,11 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// The kernel does not tell which start of the host this is, as below the shipped unit (`ProcSubset=pid`): the batches of every
-/// run are an earlier one's.
+/// Used if the kernel does not show the boot id, as under the shipped unit (`ProcSubset=pid`). Then the batches of
+/// every earlier run count as those of an earlier boot.
 pub(super) const NO_BOOT: [u8; 16] = [0; 16];
 
-/// Which start of the host this is.
+/// The boot id of the host.
 pub(super) fn boot() -> [u8; 16] {
     #[cfg(test)]
     if faults::is_without_boot() {
@@ -67,7 +67,7 @@ pub(super) fn segments(dir: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// What the disk gives of a segment; zeros stand for the other pages.
+/// The readable pages of a segment, with zeros in place of the others.
 pub(super) fn read_pages(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::open(path)?;
     let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).unwrap_or(0)];
@@ -77,7 +77,7 @@ pub(super) fn read_pages(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes all of it, as one write where the kernel takes it, without a copy in between.
+/// Writes all of it, in one system call if the kernel accepts that, and without copying.
 pub(super) fn write(mut file: &File, parts: &[Cow<'_, [u8]>]) -> io::Result<()> {
     #[cfg(test)]
     faults::write(file, &parts.concat())?;
@@ -101,7 +101,7 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// Returns when what was written to the file, or a name made in the folder, is on the disk.
+/// Returns when what was written to the file, or a name created in the folder, is on the disk.
 pub(super) fn sync(file: &File) -> io::Result<()> {
     #[cfg(test)]
     faults::sync()?;

@@ -12,13 +12,13 @@ use tracing::warn;
 use super::log::Log;
 use super::{Changes, Event, StoreCommand, StoreError, disk};
 
-/// A log that could not be opened is tried again after this.
+/// How long to wait before another attempt to open the log.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
-/// How long a daemon that ends may keep the folder from the next one.
+/// How long a daemon that is ending may keep the folder from the next one.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks at a lock.
+/// The pause between two attempts to lock the folder.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
-/// After so many tries what the disk still refuses to read is given up.
+/// After so many attempts, pages that the disk refuses to read count as damaged.
 const MOST_TRIES: u32 = 3;
 
 pub(super) struct Keeper {
@@ -29,9 +29,9 @@ pub(super) struct Keeper {
     log: Option<Log>,
     tried: Option<Instant>,
     refused: u32,
-    /// A newer program wrote the log: it stays so for as long as this one runs.
+    /// A newer program wrote the log, so this one cannot use it until it ends.
     is_newer: bool,
-    /// What no commit has taken yet.
+    /// Changes that no commit has written yet.
     owed: Changes,
     said: mpsc::UnboundedSender<Event>,
 }
@@ -57,7 +57,7 @@ impl Keeper {
         }
     }
 
-    /// Carries out commands until their sender is gone. First it reports whether another process uses the folder.
+    /// Executes commands until their sender is gone. First it reports whether another process uses the folder.
     pub(super) fn run(
         mut self,
         commands: &Receiver<StoreCommand>,
@@ -84,7 +84,7 @@ impl Keeper {
                     let _ = reply.send(frames);
                 }
                 StoreCommand::Close { changes, closed } => {
-                    // There is no later time.
+                    // There is no later attempt.
                     self.tried = None;
                     let dropped = self.apply(changes);
                     (self.log, self.lock) = (None, None);
@@ -96,7 +96,7 @@ impl Keeper {
     }
 
     fn say(&self, event: Event) {
-        // Nobody listens any more at the end.
+        // At the end nobody listens any more.
         let _ = self.said.send(event);
     }
 
@@ -124,7 +124,7 @@ impl Keeper {
         }
     }
 
-    /// Returns the batches that had to make room; `None` where the changes are not on disk.
+    /// Returns the batches that were removed to make room; `None` if the changes are not on disk.
     fn apply(&mut self, changes: Changes) -> Option<Vec<u64>> {
         if let Some((names, max_bytes)) = &changes.configured {
             (self.destinations, self.max_bytes) = (names.clone(), *max_bytes);
@@ -219,7 +219,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
-        // A folder cannot be opened as the lock, nor as a segment.
+        // A directory cannot be opened as the lock, nor as a segment.
         let in_the_way = [dir.path().join("queue.lock"), disk::segment(dir.path(), 1)];
         in_the_way.iter().for_each(|path| std::fs::create_dir(path).unwrap());
         (0..MOST_TRIES).for_each(|_| keeper.open());

@@ -1,6 +1,6 @@
 //! The log: its contents, commit by commit, and what is removed from its front.
 //!
-//! Only the newest segment is written, and after an error never again: the next commit begins another one, with
+//! Only the newest segment is written. After an error it is never written again: the next commit begins a new one, with
 //! everything that it needs from memory. A segment is removed when nothing in it is due. To keep `max_bytes`, the
 //! oldest one is removed even if something in it is due.
 
@@ -16,14 +16,14 @@ use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
 use crate::wire::{Frame, points};
 
-/// The largest segment, except for one batch that is larger.
+/// The largest size of a segment, except for one with a single larger batch.
 const MOST_SEGMENT: u64 = 4 << 20;
 
 #[derive(Clone, Debug)]
 pub(super) struct LogEntry {
     pub(super) segment: u64,
     pub(super) offset: u64,
-    /// Of its record without the body.
+    /// The length of its record without the body.
     pub(super) length: u32,
     pub(super) number: u64,
     pub(super) points: u64,
@@ -45,26 +45,26 @@ pub(super) struct Log {
     pub(super) max_bytes: u64,
     pub(super) boot: [u8; 16],
     pub(super) configured: Vec<Arc<str>>,
-    /// For the next segments to say: old name, new name, the first record with the new one.
+    /// Moved destinations, for the next segments: old name, new name, the first record with the new name.
     pub(super) moved: Vec<(Arc<str>, Arc<str>, u64)>,
     pub(super) segments: BTreeMap<u64, Segment>,
     pub(super) batches: BTreeMap<u64, LogEntry>,
-    /// The newest of each name, with its segment.
+    /// The newest bytes of each name, with their segment.
     pub(super) states: BTreeMap<String, (u64, Arc<[u8]>)>,
     /// By destination and id: segment, points.
     pub(super) evicted: BTreeMap<(Arc<str>, u64), (u64, u64)>,
-    /// What was found at the start, for the next commit to say.
+    /// What was found at the start, for the next commit to record.
     pub(super) settled: Vec<Done>,
     /// The next record's number.
     pub(super) number: u64,
-    /// The segment that was written last, and how many points it has had for each destination.
+    /// The segment that was written last, and how many points it has had for each destination so far.
     pub(super) last: u64,
     pub(super) totals: Totals,
-    /// It, where more may be written to it.
+    /// Its file, if more may be written to it.
     pub(super) newest: Option<File>,
 }
 
-/// The largest segment within this bound.
+/// The largest size of a segment for this `max_bytes`.
 pub(crate) fn segment_bytes(max_bytes: u64) -> u64 {
     (max_bytes / 8).min(MOST_SEGMENT)
 }
@@ -74,7 +74,7 @@ impl Log {
         self.segments.values().map(|segment| segment.bytes).sum()
     }
 
-    /// These destinations are configured from now on, and those that have `moved` have another name.
+    /// Configures these destinations from now on; those in `moved` have another name.
     pub(super) fn configure(&mut self, names: &[Arc<str>], moved: &[(Arc<str>, Arc<str>)], max_bytes: u64) {
         for (from, to) in moved {
             self.rename(from, to, u64::MAX);
@@ -85,7 +85,7 @@ impl Log {
         self.newest = None;
     }
 
-    /// A destination has another name in the records before that of number `first`.
+    /// A destination has another name in the records before number `first`.
     pub(super) fn rename(&mut self, from: &Arc<str>, to: &Arc<str>, first: u64) {
         let before = self.batches.values_mut().filter(|entry| entry.number < first);
         let due = before.flat_map(|entry| &mut entry.due).filter(|name| *name == from);
@@ -97,7 +97,7 @@ impl Log {
         self.evicted = evicted.map(|((name, id), its)| ((today(name, its.0), id), its)).collect();
     }
 
-    /// Makes the changes durable: one write, one sync. Returns the batches that went to make room.
+    /// Makes the changes durable with one write and one sync. Returns the batches that were removed to make room.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
         if let Some((names, max_bytes)) = &changes.configured {
             self.configure(names, &changes.moved, *max_bytes);
@@ -148,7 +148,7 @@ impl Log {
         if !done.is_empty() {
             put(Content::Done(done.clone()), &totals, Vec::new());
         }
-        // What is newest of what goes comes along.
+        // The newest states of segments that will be removed are copied.
         let mut states = changes.states.clone();
         for (name, (_, bytes)) in self.states.iter().filter(|(_, (from, _))| gone.contains(from)) {
             states.entry(name.clone()).or_insert_with(|| Arc::clone(bytes));
@@ -159,7 +159,7 @@ impl Log {
         }
         let copied = self.evicted.iter().filter(|(_, (from, _))| gone.contains(from));
         let copied = copied.map(|((to, id), (_, points))| (Arc::clone(to), *id, *points));
-        // What was proved or counted meanwhile is settled.
+        // What was proved or counted in the meantime is not copied.
         let is_open = |(to, id, _): &_| !changes.done.iter().any(|done| done.0 == *to && done.1 == *id);
         let evicted: Vec<_> = copied.chain(changes.evicted.iter().cloned()).filter(is_open).collect();
         if !evicted.is_empty() {
@@ -181,7 +181,7 @@ impl Log {
         Ok(dropped)
     }
 
-    /// Writes behind what `newest` has, or to a segment of its own.
+    /// Appends to `newest`, or writes a new segment.
     fn write(
         &mut self,
         newest: Option<File>,
@@ -199,7 +199,7 @@ impl Log {
             Ok(file)
         };
         newest.map_or_else(create, Ok).and_then(write).map_err(|source| {
-            // Nothing counts that is in a new one.
+            // Nothing in a new segment counts.
             if let Ok(left) = fs::metadata(&path)
                 && (!is_new || disk::remove(&path).is_err())
             {
@@ -210,7 +210,7 @@ impl Log {
         })
     }
 
-    /// What a commit says is done, as far as the log has it.
+    /// The changes that say a batch is done, for batches that are in the log.
     fn done(&self, appended: &BTreeMap<u64, LogEntry>, changes: &Changes) -> Vec<Done> {
         let find = |id: &u64| appended.get(id).or_else(|| self.batches.get(id));
         let entry = |to: &Arc<str>, id: u64| {
@@ -225,7 +225,7 @@ impl Log {
         self.settled.iter().cloned().chain(done).chain(forgotten).collect()
     }
 
-    /// A batch is in the log, and no copy of it counts that was before.
+    /// Registers a batch that is now in the log; earlier copies of it no longer count.
     pub(super) fn keep(&mut self, id: u64, entry: LogEntry) {
         self.segments.entry(entry.segment).or_default().due += 1;
         let before = self.batches.insert(id, entry);
@@ -248,8 +248,8 @@ impl Log {
         }
     }
 
-    /// The segments that go with a commit of `size` bytes to `segment`: from the front, as long as nothing in them is due or
-    /// there would be too much otherwise. As much as the next commit may take stays free.
+    /// The segments to remove before a commit of `size` bytes to `segment`: from the front, as long as nothing in them
+    /// is due or the log would be too large. Room for one more commit stays free.
     fn leaving(&self, segment: u64, size: u64) -> Vec<u64> {
         let bound = self.max_bytes.saturating_sub(segment_bytes(self.max_bytes).max(size));
         let mut bytes = self.bytes().saturating_add(size);
@@ -261,7 +261,7 @@ impl Log {
         front.map(|(&front, _)| front).collect()
     }
 
-    /// Removes segments, and returns what was due in them.
+    /// Removes segments. Returns the batches that were due in them.
     fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
         for segment in gone {
             match disk::remove(&disk::segment(&self.dir, *segment)) {
@@ -277,7 +277,7 @@ impl Log {
         dropped
     }
 
-    /// The frames of a batch that are what was written.
+    /// The frames of a batch that are undamaged.
     pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let LogEntry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
         let path = disk::segment(&self.dir, segment);

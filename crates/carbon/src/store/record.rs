@@ -1,7 +1,7 @@
 //! The format of the queue's files, version 1, and its conversion from and to memory.
 //!
-//! The queue is a log in segments, files named `queue-NUMBER.log`, where NUMBER is that of their first record in decimal. A
-//! segment is a `begin` and records behind it, without anything between them:
+//! The queue is a log in segments, which are files named `queue-NUMBER.log`, where NUMBER is the number of their first
+//! record in decimal. A segment is a `begin` and then records, without gaps:
 //!
 //! | bytes | |
 //! |---|---|
@@ -33,34 +33,34 @@ const MARK: [u8; 4] = [0xf5, b'q', 0xfa, b'l'];
 /// Mark, checksum, length and version.
 const FIXED: usize = 13;
 
-/// Points of destinations.
+/// Points by destination.
 pub(super) type Totals = BTreeMap<Arc<str>, u64>;
 
-/// Everything of a record but its body.
+/// A record without its body.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Head {
-    /// That of a `begin` is its first record's.
+    /// A `begin` has the number of the record that follows it.
     pub(super) number: u64,
-    /// What this segment has had before; in a `begin`, what the segment before has had in all.
+    /// The totals of this segment before this record; in a `begin`, the final totals of the segment before.
     pub(super) totals: Totals,
     /// The length of the body.
     pub(super) body: u32,
     pub(super) content: Content,
 }
 
-/// What a record says.
+/// The contents of a record's head.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Content {
-    /// The NUMBER of the segment before, the boot id, the destinations that are configured, and those that have moved: the old
-    /// name, the new one, and the number of the first record that has the new one. Each `begin` repeats them, as long as a
-    /// segment is older.
+    /// The NUMBER of the segment before, the boot id, the configured destinations, and those that have moved: the old
+    /// name, the new one, and the number of the first record that has the new one. Each `begin` repeats the moves as
+    /// long as an older segment exists.
     Begin {
         previous: u64,
         boot: [u8; 16],
         configured: Vec<Arc<str>>,
         moved: Vec<(Arc<str>, Arc<str>, u64)>,
     },
-    /// `pushed`: CLOCK_BOOTTIME in milliseconds; `due`: destinations. The body is the frames.
+    /// `pushed` is CLOCK_BOOTTIME in milliseconds, `due` the destinations. The body is the frames.
     Batch {
         id: u64,
         timestamp: i64,
@@ -74,12 +74,12 @@ pub(super) enum Content {
         name: String,
         sum: u32,
     },
-    /// Destination, id and points of batches that were written and not proved when `max_bytes` or `max_age` took them; a later
-    /// done for the id cancels it.
+    /// Destination, id and points of batches that were written, and not proved to be read, when `max_bytes` or
+    /// `max_age` removed them. A later `done` for the id cancels it.
     Evicted(Vec<(Arc<str>, u64, u64)>),
 }
 
-/// `to` is done with a batch, whose record has `number`. With an id of 0, points of that record are lost, and counted.
+/// `to` is done with a batch whose record has `number`. With an id of 0, points of that record are lost, and counted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Done {
     pub(super) to: Arc<str>,
@@ -102,7 +102,7 @@ impl FrameHead {
         Self { points: frame.points, bytes: as_u32(frame.body.len()), sum: frame_sum(id, &frame.body) }
     }
 
-    /// Whether `bytes` is what was written.
+    /// Whether `bytes` are what was written.
     pub(super) fn fits(self, id: u64, bytes: &[u8]) -> bool {
         self.bytes == as_u32(bytes.len()) && self.sum == frame_sum(id, bytes)
     }
@@ -115,21 +115,21 @@ fn frame_sum(id: u64, bytes: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// No record comes near what its fields can say.
+/// No record comes near the limits of its fields.
 pub(super) fn as_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
 
 /// The bytes of a record without its body.
 pub(super) fn before_body(head: &Head) -> Vec<u8> {
-    // Nothing in it is refused, and a Vec takes all.
+    // Nothing in a head is refused, and a Vec takes everything.
     let head = postcard::to_extend(head, vec![VERSION]).unwrap_or_default();
     let length = as_u32(FIXED - 1 + head.len()).to_le_bytes();
     let summed = [length.as_slice(), &head].concat();
     [&MARK[..], &crc32fast::hash(&summed).to_le_bytes(), &summed].concat()
 }
 
-/// A record whose head is what was written.
+/// A record with an undamaged head.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     /// Where it is in the segment.
@@ -137,7 +137,7 @@ pub(super) struct Record<'a> {
     /// How long it is without its body.
     pub(super) length: u32,
     pub(super) head: Head,
-    /// Shorter than it was where the segment is cut.
+    /// Shorter than it was, if the segment was cut.
     pub(super) body: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! What the log contains at the start, what is lost, and to whom it belongs.
+//! Reads the log at the start: its contents, what is lost, and to which destinations that belongs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,26 +11,26 @@ use super::log::{Log, LogEntry, Segment};
 use super::record::{self, Content, Done, Head, Record, Totals};
 use super::{Restored, StoreError, Summary, disk, moved};
 
-/// Records that are gone, and the points that each destination has lost with them.
+/// The numbers of missing records, and the points that each destination has lost with them.
 type Gap = (Range<u64>, Totals);
 
-/// One reading of the log.
+/// The state of reading the log once.
 #[derive(Debug, Default)]
 struct Scan {
     log: Log,
-    /// Of the segment that is read.
+    /// The boot id of the segment that is being read.
     boot: Option<[u8; 16]>,
-    /// Of each batch, with the points of frames that are not what was written.
+    /// Each batch, with the number of points in its damaged frames.
     summaries: BTreeMap<u64, (Summary, u64)>,
     gaps: Vec<Gap>,
-    /// By segment: the numbers between its last record and the next segment, and what it has had.
+    /// By segment: the numbers between its last record and the next segment, and its totals.
     ends: BTreeMap<u64, Gap>,
     /// The number of the batch's record, destination, id, points.
     done: BTreeSet<(u64, Arc<str>, u64, u64)>,
 }
 
 impl Log {
-    /// Reads the log in `dir`. With `anyway` what the disk refuses to read counts as damaged.
+    /// Reads the log in `dir`. With `anyway`, pages that the disk refuses to read count as damaged.
     pub(super) fn open(
         dir: &Path,
         max_bytes: u64,
@@ -58,7 +58,7 @@ impl Log {
             let has_records =
                 has_records.map_err(|version| StoreError::Newer { path: path.clone(), version })?;
             is_empty &= !has_records;
-            // Behind the next segment it would look like a gap.
+            // Once a next segment exists, it would look like a gap.
             if limit.is_none() && !has_records && refused.is_none() && disk::remove(&path).is_ok() {
                 scan.log.totals = before;
                 break;
@@ -67,11 +67,11 @@ impl Log {
             scan.log.segments.insert(segment, Segment { bytes, due: 0 });
             scan.log.last = segment;
         }
-        // A disk that gives nothing at all may give everything later.
+        // A disk that returns nothing at all may return everything later.
         if let Some(error) = refused.filter(|_| is_empty) {
             return Err(error);
         }
-        // A segment may be there without a record.
+        // There may be a segment without a record.
         scan.log.number = scan.log.number.max(scan.log.last.saturating_add(1));
         let before = std::mem::take(&mut scan.log.configured);
         let is_due = |name: &Arc<str>| scan.log.batches.values().any(|entry| entry.due.contains(name));
@@ -87,7 +87,8 @@ impl Log {
 }
 
 impl Scan {
-    /// Reads the next segment; the one behind it begins at `limit`. Returns whether it has any record but its `begin`.
+    /// Reads the next segment; the one after it begins at `limit`. Returns whether it has any record except its
+    /// `begin`.
     fn segment(&mut self, segment: u64, limit: Option<u64>, bytes: &[u8]) -> Result<bool, u8> {
         let before = std::mem::take(&mut self.log.totals);
         let end = std::mem::replace(&mut self.log.number, segment);
@@ -105,7 +106,7 @@ impl Scan {
                     if previous != self.log.last && self.ends.contains_key(&previous) {
                         self.void(previous);
                     }
-                    // Of the one before, and of that alone, it knows how much there was.
+                    // It knows the totals of the segment before it, and of no other.
                     let before = self.ends.get(&previous).cloned();
                     let (numbers, had) = before.unwrap_or_else(|| (end..segment, Totals::new()));
                     self.gap(numbers, &totals, &had);
@@ -138,7 +139,7 @@ impl Scan {
         Ok(has_records)
     }
 
-    /// The commits of the segments behind this one have failed.
+    /// Drops what came from the segments after this one, because their commits have failed.
     fn void(&mut self, segment: u64) {
         self.log.batches.retain(|_, entry| entry.segment <= segment);
         let end = self.ends.get(&segment).map_or(u64::MAX, |(numbers, _)| numbers.end);
@@ -156,7 +157,7 @@ impl Scan {
         }
     }
 
-    /// A destination has another name than in the records before that of number `first`.
+    /// A destination had another name in the records before number `first`.
     fn rename(&mut self, from: &Arc<str>, to: &Arc<str>, first: u64) {
         self.log.rename(from, to, first);
         let today = |name, number| if name == *from && number < first { Arc::clone(to) } else { name };
@@ -225,7 +226,7 @@ impl Scan {
         }
     }
 
-    /// The log and what it has: what is lost is counted, and counted only once.
+    /// The log and its contents. Losses are counted, and counted only once.
     fn take(self) -> (Log, Restored) {
         let Self { mut log, summaries, gaps, done, .. } = self;
         let mut restored = Restored {
@@ -233,7 +234,7 @@ impl Scan {
             damaged: gaps.iter().map(|(numbers, _)| numbers.end.saturating_sub(numbers.start)).sum(),
             ..Restored::default()
         };
-        // Without those that an earlier start has counted, and those that were done before they went.
+        // Without those that an earlier start has counted, and those that were done before they were removed.
         let mut settled = Vec::new();
         let mut count = |to: Arc<str>, numbers: Range<u64>, points: u64, only: Option<u64>| {
             let first = (numbers.start, Arc::from(""), 0, 0);
@@ -261,7 +262,7 @@ impl Scan {
             }
         }
         log.settled.append(&mut settled);
-        // Nobody will know now.
+        // It can no longer be proved that they were read.
         for ((to, id), (_, points)) in std::mem::take(&mut log.evicted) {
             *restored.unproved.entry(Arc::clone(&to)).or_default() += points;
             log.settled.push(Done { to, number: 0, id, points: 0 });

@@ -1,4 +1,4 @@
-//! What a certificate says of itself: whose it is, and until when.
+//! The subject of a certificate, and when it expires.
 
 use std::path::Path;
 
@@ -7,24 +7,24 @@ use x509_cert::der::Decode as _;
 
 use super::read_certificates;
 
-/// A certificate, as far as a person wants to know it.
+/// What a person needs to know about a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
-    /// Such as `CN=carbon.example.org`; empty where it has only alternative names.
+    /// Such as `CN=carbon.example.org`; empty if it has only alternative names.
     pub subject: String,
-    /// When it ends, Unix seconds.
+    /// When it expires, Unix seconds.
     pub expires: u64,
 }
 
-/// Every certificate of a file in PEM.
+/// Every certificate in a PEM file.
 ///
 /// # Errors
-/// It cannot be read, or has none.
+/// The file cannot be read, or has no certificate.
 pub fn certificates(path: &Path) -> Result<Vec<Certificate>, String> {
     Ok(read_certificates(path)?.iter().filter_map(parse).collect())
 }
 
-/// `None`: rustls reads it, and the parser does not.
+/// `None`: rustls can read it, but this parser cannot.
 pub(crate) fn parse(der: &CertificateDer<'_>) -> Option<Certificate> {
     let certificate = x509_cert::Certificate::from_der(der).ok()?;
     let certificate = certificate.tbs_certificate();

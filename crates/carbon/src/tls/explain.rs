@@ -1,4 +1,4 @@
-//! Why there is no TLS connection, in the words of the settings that change it.
+//! Explains why there is no TLS connection, by the settings that can change it.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use super::Tls;
 use crate::connection_error::ConnectionError;
 use crate::duration::in_words;
 
-/// An error of rustls.
+/// Explains an error of rustls.
 pub(crate) fn error(error: &Error, tls: &Tls) -> ConnectionError {
     ConnectionError::Tls(match error {
         Error::InvalidCertificate(error) => certificate(error, tls),
@@ -22,7 +22,7 @@ pub(crate) fn error(error: &Error, tls: &Tls) -> ConnectionError {
     })
 }
 
-/// What ended the connection before the handshake was over.
+/// Explains why the connection ended before the handshake was complete.
 pub(crate) fn handshake(error: ConnectionError, peer: SocketAddr) -> ConnectionError {
     let is_closed = match &error {
         ConnectionError::Closed => true,
@@ -47,7 +47,7 @@ pub(crate) fn silence(peer: SocketAddr, patience: Duration) -> ConnectionError {
 
 fn certificate(error: &CertificateError, tls: &Tls) -> String {
     let text = match error {
-        // Another authority of the same name makes a bad signature.
+        // A different authority with the same name leads to a bad signature.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => match &tls.settings().ca_file {
             Some(file) => format!(
                 "is not signed by an authority of ca_file ({}), or the server does not send a certificate in between",
@@ -77,7 +77,7 @@ fn certificate(error: &CertificateError, tls: &Tls) -> String {
     format!("the server's certificate {text}")
 }
 
-/// rustls has them as `DnsName("carbon.example.org")`.
+/// rustls gives them as `DnsName("carbon.example.org")`.
 fn names(presented: &[String]) -> String {
     let name = |text: &String| text.split('"').nth(1).map_or_else(|| text.clone(), str::to_owned);
     match presented {
@@ -86,7 +86,7 @@ fn names(presented: &[String]) -> String {
     }
 }
 
-/// What a server says before it closes. OpenSSL says "handshake failure" where TLS 1.2 lacks a certificate.
+/// What a server's alert means. OpenSSL sends "handshake failure" if a certificate is missing in TLS 1.2.
 fn refusal(alert: AlertDescription, tls: &Tls) -> String {
     use AlertDescription as Alert;
     match (alert, &tls.settings().identity) {

@@ -1,4 +1,4 @@
-//! Whether a port speaks TLS, where a destination without `tls` is closed again and again.
+//! Finds out whether a port speaks TLS, if a destination without `tls` is closed again and again.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::address::Address;
 
 /// A server answers a hello at once.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// TLS's first bytes of an answer: a handshake or an alert, and the major version.
+/// The first bytes of a TLS answer: a handshake or an alert, and the major version.
 const ANSWERS: [[u8; 2]; 2] = [[22, 3], [21, 3]];
 
-/// Whether what listens there answers TLS's hello. No certificate is looked at.
+/// Whether the server at this address answers TLS's hello. No certificate is checked.
 pub async fn speaks_tls(address: &Address) -> bool {
     timeout(PATIENCE, asks(address))
         .await

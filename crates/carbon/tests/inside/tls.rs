@@ -1,4 +1,4 @@
-//! What the end of a TLS connection proves. The server is rustls', and each test says how it ends the connection.
+//! What the end of a TLS connection proves. The server is rustls's, and each test decides how it ends the connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use crate::wire::Protocol;
 
 type Server = StreamOwned<ServerConnection, TcpStream>;
 
-/// A port whose first connection `serve` serves, and the destination for it.
+/// A port that handles its first connection with `serve`, and the destination for it.
 fn server<T: Send + 'static>(
     folder: &tempfile::TempDir,
     close_notify: bool,
@@ -52,7 +52,7 @@ async fn end(connection: &TlsConnection) -> ConnectionError {
     timeout(Duration::from_secs(5), connection.ended()).await.unwrap()
 }
 
-/// Reads up to TLS's own end, and answers it or only closes.
+/// Reads up to TLS's close_notify, and then answers it or only closes.
 fn read_all(mut server: Server, notifies: bool) -> Vec<u8> {
     let mut read = Vec::new();
     server.read_to_end(&mut read).unwrap();

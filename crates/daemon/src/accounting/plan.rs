@@ -6,30 +6,30 @@ use crate::collectors::FinishedSettings;
 use crate::config::Config;
 use crate::finished::{HOUR, Levels};
 
-/// Of `queue.max_bytes`, the part that ids may take.
+/// Ids may take this fraction of `queue.max_bytes`: one eighth.
 const PART: u64 = 8;
 
 /// Bytes of an id in the queue's log.
 pub(crate) const ID_BYTES: u64 = 8;
 
-/// What is read, and what of it is kept.
+/// What is read, and how much of it is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     /// Seconds between two rounds.
     pub(crate) every: i64,
     /// Seconds of end times that each round reads.
     pub(crate) window: i64,
-    /// Seconds of end times in which a job may come late.
+    /// How late a job may be reported, s.
     pub(crate) catch_up: i64,
     pub(crate) levels: Levels,
-    /// Whether what their steps have used is asked for.
+    /// Whether the CPU time of their steps is read.
     pub(crate) efficiency: bool,
     /// How many ids are remembered.
     pub(crate) most_ids: usize,
 }
 
 impl Plan {
-    /// What the configuration says of finished jobs; `None` where they are not counted.
+    /// `None` if the configuration does not count finished jobs.
     pub(crate) fn of(config: &Config) -> Option<Self> {
         let (every, finished) = config.collectors.finished(config.interval)?;
         let most_ids = usize::try_from(config.queue.limits.max_bytes / PART / ID_BYTES).unwrap_or(usize::MAX);
@@ -44,7 +44,7 @@ impl Plan {
         self.catch_up.max(self.window).saturating_add(HOUR)
     }
 
-    /// The request for the jobs that ended between two moments, which belong to it; Unix seconds.
+    /// The request for the jobs that ended from `since` to `until`, Unix seconds, both included.
     pub(crate) fn request(&self, since: i64, until: i64) -> Request {
         let (qos, users, steps) = (self.levels.qos > 0, self.levels.users > 0, self.efficiency);
         let options = ReplyOptions { qos, users, steps, ..ReplyOptions::default() };
@@ -52,10 +52,10 @@ impl Plan {
     }
 }
 
-/// What slurmctld may be asked for, where there is no slurmdbd.
+/// Limits for requests to slurmctld, if there is no slurmdbd.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sparing {
-    /// Of the time, the part that one reply may take.
+    /// The share of time that one reply may take.
     pub(crate) max_duty: f64,
     /// It serves too many RPCs, or does not answer.
     pub(crate) is_busy: bool,

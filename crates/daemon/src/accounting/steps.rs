@@ -7,22 +7,22 @@ use slurm_snapshot::{Finished, Request, Used};
 use super::plan::Plan;
 use crate::finished::{FinishedLedger, FinishedRound};
 
-/// So many jobs at once: each has a question of its own to slurmdbd's database, and any number of steps.
+/// Jobs in one request: each is a query of its own to slurmdbd's database, with any number of steps.
 const MOST_JOBS: usize = 1000;
 
-/// Jobs whose steps are asked for. They count when all is known: a request that fails takes the round with it.
+/// Jobs whose steps are read. They count once all are known; if a request fails, so does the round.
 #[derive(Debug)]
 pub(super) struct Measuring {
     finished: Finished,
-    /// µs of all requests until now.
+    /// Of all requests so far, µs.
     elapsed: u64,
-    /// Of the jobs that are to be asked for, and of those that are: `db_index`, how it is asked for, and when it started.
+    /// Of jobs still to be requested, and of those in the request: `db_index`, job and task, and start.
     left: Vec<(u64, (u32, u32), i64)>,
     asked: Vec<(u64, (u32, u32), i64)>,
 }
 
 impl Measuring {
-    /// Of what was read, what `round` would count.
+    /// The jobs in `finished` that `round` would count.
     pub(super) fn of(
         finished: Finished,
         elapsed: u64,
@@ -34,7 +34,7 @@ impl Measuring {
         Self { finished, elapsed, left, asked: Vec::new() }
     }
 
-    /// The next request; `None` where everything is known.
+    /// The next request; `None` if everything is known.
     pub(super) fn next(&mut self, plan: &Plan, until: i64) -> Option<Request> {
         self.asked = self.left.split_off(self.left.len().saturating_sub(MOST_JOBS));
         let &(.., since) = self.asked.first()?;
@@ -42,8 +42,8 @@ impl Measuring {
         Some(Request { jobs: jobs.into_iter().collect(), ..plan.request(since, until) })
     }
 
-    /// With the answer to it. `None` where that has not all of them: slurmdbd leaves out jobs where its database fails half-way. Of
-    /// the other runs of a job that was requeued, it tells those that ended since the first of these started.
+    /// Adds the answer to it. `None` if some jobs are missing: slurmdbd leaves out jobs if its database fails half-way. Of the other
+    /// runs of a requeued job, it reports those that ended since the first of these started.
     pub(super) fn with(mut self, used: &[Used], elapsed: u64) -> Option<Self> {
         self.elapsed = self.elapsed.saturating_add(elapsed);
         self.finished.used.extend(used);

@@ -12,7 +12,7 @@ use slurm_snapshot::{
 
 use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::exact_f64;
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Leaves, Metric, Points, average, number};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -64,11 +64,7 @@ pub(super) const COLLECTOR: Collector = Collector {
             leaves: &QOS,
         },
         Paths { below: "slurm_associations.qos.<qos>", about: "As of an account.", leaves: &JOBS },
-        Paths {
-            below: "slurm_associations.qos.<qos>.tres.<tres>",
-            about: "As for an account.",
-            leaves: &TRES,
-        },
+        as_for_an_account("slurm_associations.qos.<qos>.tres.<tres>", &TRES),
         Paths {
             below: "slurm_associations.qos.<qos>.tres.<tres>",
             about: "What each user and each account may have of a TRES in this QOS.",
@@ -82,127 +78,106 @@ pub(super) const COLLECTOR: Collector = Collector {
                     path. A user with a `fairshare` near 0 waits for the jobs of others.",
             leaves: &SHARES,
         },
-        Paths {
-            below: "slurm_associations.user.<account>.<user>",
-            about: "As for an account.",
-            leaves: &JOBS,
-        },
-        Paths {
-            below: "slurm_associations.user.<account>.<user>.tres.<tres>",
-            about: "As for an account.",
-            leaves: &TRES,
-        },
+        as_for_an_account("slurm_associations.user.<account>.<user>", &JOBS),
+        as_for_an_account("slurm_associations.user.<account>.<user>.tres.<tres>", &TRES),
     ],
     replies: &[ReplyKind::Associations],
-    start: Start::Survey(|begin| Box::new(AssociationsCollector::new(begin))),
+    start: Start::Survey(|Begin { settings, memory, .. }| {
+        let user_paths = UserPaths::of(settings, *memory);
+        Box::new(AssociationsCollector { user_paths, ..AssociationsCollector::default() })
+    }),
 };
 
+const fn as_for_an_account(below: &'static str, leaves: &'static (dyn Leaves + Sync)) -> Paths {
+    Paths { below, about: "As for an account.", leaves }
+}
+
+#[derive(Default)]
 struct AssociationsCollector {
     tres_seen: SeenStates,
-    /// Of users: whose time as a member is up has no zeroes.
+    /// Of users: a user who loses paths has no zeroes.
     user_tres_seen: SeenStates,
     user_paths: Option<UserPaths>,
 }
 
 #[rustfmt::skip]
 const TOTAL: &[Metric<Associations>] = &[
-    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |a| number(a.records),
-        meaning: "number of associations: accounts, and users in accounts" },
+    average("records", "count", |a| number(a.records), "number of associations: accounts, and users in accounts"),
 ];
 
 #[rustfmt::skip]
 const SHARES: &[Metric<Association>] = &[
-    Metric { leaf: "shares_raw", unit: "count", rollup: Rollup::Average, value: |a| match a.shares {
+    average("shares_raw", "count", |a| match a.shares {
             SharesRaw::Shares(shares) => Some(shares.into()),
             SharesRaw::None | SharesRaw::Parent => None,
         },
-        meaning: "RawShares: its shares, compared with those of its siblings; not published if it has its parent's" },
-    Metric { leaf: "shares_norm", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.shares_norm),
-        meaning: "NormShares: its share of the cluster" },
-    Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |a| number(a.usage_raw),
-        meaning: "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife" },
-    Metric { leaf: "usage_norm", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.usage_norm),
-        meaning: "NormUsage: its share of the cluster's usage; compare it with `shares_norm`" },
-    Metric { leaf: "usage_efctv", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.usage_efctv),
-        meaning: "EffectvUsage: the usage that counts against its share" },
-    Metric { leaf: "fairshare", unit: "fraction", rollup: Rollup::Average, value: |a| number(a.fairshare),
-        meaning: "FairShare: the fairshare factor in a user's job priority, 1 for the user who is served first; no point for accounts, or without FAIR_TREE" },
-    Metric { leaf: "level_fs", unit: "ratio", rollup: Rollup::Average, value: |a| number(a.level_fs),
-        meaning: "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used" },
+        "RawShares: its shares, compared with those of its siblings; not published if it has its parent's"),
+    average("shares_norm", "fraction", |a| number(a.shares_norm), "NormShares: its share of the cluster"),
+    average("usage_raw", "TRES-seconds", |a| number(a.usage_raw),
+        "RawUsage: weighted by TRESBillingWeights, reduced by PriorityDecayHalfLife"),
+    average("usage_norm", "fraction", |a| number(a.usage_norm),
+        "NormUsage: its share of the cluster's usage; compare it with `shares_norm`"),
+    average("usage_efctv", "fraction", |a| number(a.usage_efctv), "EffectvUsage: the usage that counts against its share"),
+    average("fairshare", "fraction", |a| number(a.fairshare),
+        "FairShare: the fairshare factor in a user's job priority, 1 for the user who is served first; no point for accounts, or without FAIR_TREE"),
+    average("level_fs", "ratio", |a| number(a.level_fs),
+        "LevelFS: share divided by usage among its siblings; below 1 it has used more than its share. No point if nothing was used"),
 ];
 
 #[rustfmt::skip]
 const JOBS: &[Metric<UseAndLimits>] = &[
-    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |u| number(u.jobs_running),
-        meaning: "its running jobs" },
-    Metric { leaf: "grp_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.grp_jobs),
-        meaning: "GrpJobs: maximum number of running jobs" },
-    Metric { leaf: "max_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.max_jobs),
-        meaning: "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit" },
-    Metric { leaf: "submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.jobs_submitted),
-        meaning: "its running and pending jobs" },
-    Metric { leaf: "grp_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.grp_submit_jobs),
-        meaning: "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused" },
-    Metric { leaf: "max_submit_jobs", unit: "count", rollup: Rollup::Average, value: |u| number(u.max_submit_jobs),
-        meaning: "MaxSubmitJobs: maximum number of running and pending jobs of each user" },
-    Metric { leaf: "wall_used", unit: "s", rollup: Rollup::Average, value: |u| number(u.wall_used),
-        meaning: "wall time of its jobs, reduced by decay" },
-    Metric { leaf: "grp_wall", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.grp_wall),
-        meaning: "GrpWall: the limit of wall_used" },
-    Metric { leaf: "max_wall_per_job", unit: "s", rollup: Rollup::Average, value: |u| minutes(u.max_wall_per_job),
-        meaning: "MaxWall: how long one job may run" },
+    average("jobs_running", "count", |u| number(u.jobs_running), "its running jobs"),
+    average("grp_jobs", "count", |u| number(u.grp_jobs), "GrpJobs: maximum number of running jobs"),
+    average("max_jobs", "count", |u| number(u.max_jobs),
+        "MaxJobs: maximum number of running jobs of each user; for an account, the limit of users without their own limit"),
+    average("submit_jobs", "count", |u| number(u.jobs_submitted), "its running and pending jobs"),
+    average("grp_submit_jobs", "count", |u| number(u.grp_submit_jobs),
+        "GrpSubmitJobs: maximum number of running and pending jobs; beyond that sbatch is refused"),
+    average("max_submit_jobs", "count", |u| number(u.max_submit_jobs),
+        "MaxSubmitJobs: maximum number of running and pending jobs of each user"),
+    average("wall_used", "s", |u| number(u.wall_used), "wall time of its jobs, reduced by decay"),
+    average("grp_wall", "s", |u| minutes(u.grp_wall), "GrpWall: the limit of wall_used"),
+    average("max_wall_per_job", "s", |u| minutes(u.max_wall_per_job), "MaxWall: how long one job may run"),
 ];
 
 #[rustfmt::skip]
 const QOS: &[Metric<QosUse>] = &[
-    Metric { leaf: "usage_raw", unit: "TRES-seconds", rollup: Rollup::Average, value: |q| number(q.usage_raw),
-        meaning: "as for an account" },
-    Metric { leaf: "max_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_jobs_per_user),
-        meaning: "MaxJobsPU: maximum number of running jobs of each user" },
-    Metric { leaf: "max_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_jobs_per_account),
-        meaning: "MaxJobsPA: maximum number of running jobs of each account" },
-    Metric { leaf: "max_submit_jobs_per_user", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_submit_jobs_per_user),
-        meaning: "MaxSubmitPU: maximum number of running and pending jobs of each user" },
-    Metric { leaf: "max_submit_jobs_per_account", unit: "count", rollup: Rollup::Average, value: |q| number(q.use_and_limits.max_submit_jobs_per_account),
-        meaning: "MaxSubmitPA: maximum number of running and pending jobs of each account" },
+    average("usage_raw", "TRES-seconds", |q| number(q.usage_raw), "as for an account"),
+    average("max_jobs_per_user", "count", |q| number(q.use_and_limits.max_jobs_per_user),
+        "MaxJobsPU: maximum number of running jobs of each user"),
+    average("max_jobs_per_account", "count", |q| number(q.use_and_limits.max_jobs_per_account),
+        "MaxJobsPA: maximum number of running jobs of each account"),
+    average("max_submit_jobs_per_user", "count", |q| number(q.use_and_limits.max_submit_jobs_per_user),
+        "MaxSubmitPU: maximum number of running and pending jobs of each user"),
+    average("max_submit_jobs_per_account", "count", |q| number(q.use_and_limits.max_submit_jobs_per_account),
+        "MaxSubmitPA: maximum number of running and pending jobs of each account"),
 ];
 
-/// A TRES, and what it is counted in.
 #[derive(Clone, Copy, Debug, Default)]
 struct TresValues {
     of: TresUse,
-    /// Bytes are published, and Slurm counts MiB.
+    /// Slurm counts MiB; bytes are published.
     is_memory: bool,
 }
 
 #[rustfmt::skip]
 const TRES: &[Metric<TresValues>] = &[
-    Metric { leaf: "used", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(Some(t.of.used)),
-        meaning: "what is allocated to running jobs" },
-    Metric { leaf: "grp_tres", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.grp),
-        meaning: "GrpTRES: what they may have allocated together" },
-    Metric { leaf: "used_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.used_secs) / 60.0),
-        meaning: "TRES-minutes used, reduced by decay" },
-    Metric { leaf: "grp_tres_mins", unit: "min", rollup: Rollup::Average, value: |t| number(t.of.grp_mins),
-        meaning: "GrpTRESMins: the limit of used_mins" },
-    Metric { leaf: "run_mins", unit: "min", rollup: Rollup::Average, value: |t| Some(exact_f64(t.of.run_secs) / 60.0),
-        meaning: "TRES-minutes that running jobs may still use, by their time limits" },
-    Metric { leaf: "grp_tres_run_mins", unit: "min", rollup: Rollup::Average, value: |t| number(t.of.grp_run_mins),
-        meaning: "GrpTRESRunMins: the limit of run_mins" },
-    Metric { leaf: "max_tres_per_job", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_job),
-        meaning: "MaxTRES: what one job may have" },
-    Metric { leaf: "max_tres_per_node", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_node),
-        meaning: "MaxTRESPerNode: what one job may have on a node" },
-    Metric { leaf: "max_tres_mins_per_job", unit: "min", rollup: Rollup::Average, value: |t| number(t.of.max_mins_per_job),
-        meaning: "MaxTRESMins: TRES-minutes of one job" },
+    average("used", "count, bytes", |t| t.amount(Some(t.of.used)), "what is allocated to running jobs"),
+    average("grp_tres", "count, bytes", |t| t.amount(t.of.grp), "GrpTRES: what they may have allocated together"),
+    average("used_mins", "min", |t| Some(exact_f64(t.of.used_secs) / 60.0), "TRES-minutes used, reduced by decay"),
+    average("grp_tres_mins", "min", |t| number(t.of.grp_mins), "GrpTRESMins: the limit of used_mins"),
+    average("run_mins", "min", |t| Some(exact_f64(t.of.run_secs) / 60.0),
+        "TRES-minutes that running jobs may still use, by their time limits"),
+    average("grp_tres_run_mins", "min", |t| number(t.of.grp_run_mins), "GrpTRESRunMins: the limit of run_mins"),
+    average("max_tres_per_job", "count, bytes", |t| t.amount(t.of.max_per_job), "MaxTRES: what one job may have"),
+    average("max_tres_per_node", "count, bytes", |t| t.amount(t.of.max_per_node), "MaxTRESPerNode: what one job may have on a node"),
+    average("max_tres_mins_per_job", "min", |t| number(t.of.max_mins_per_job), "MaxTRESMins: TRES-minutes of one job"),
 ];
 
 #[rustfmt::skip]
 const QOS_TRES: &[Metric<TresValues>] = &[
-    Metric { leaf: "max_tres_per_user", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_user),
-        meaning: "MaxTRESPU: what each user may have" },
-    Metric { leaf: "max_tres_per_account", unit: "count, bytes", rollup: Rollup::Average, value: |t| t.amount(t.of.max_per_account),
-        meaning: "MaxTRESPA: what each account may have" },
+    average("max_tres_per_user", "count, bytes", |t| t.amount(t.of.max_per_user), "MaxTRESPU: what each user may have"),
+    average("max_tres_per_account", "count, bytes", |t| t.amount(t.of.max_per_account), "MaxTRESPA: what each account may have"),
 ];
 
 impl Collect<SurveyReplies> for AssociationsCollector {
@@ -237,14 +212,6 @@ impl Collect<SurveyReplies> for AssociationsCollector {
 }
 
 impl AssociationsCollector {
-    fn new(Begin { settings, memory, .. }: &Begin<'_>) -> Self {
-        Self {
-            tres_seen: SeenStates::default(),
-            user_tres_seen: SeenStates::default(),
-            user_paths: UserPaths::of(settings, *memory),
-        }
-    }
-
     fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, all: &[Association]) {
         let Some(user_paths) = &mut self.user_paths else { return };
         let mut users: BTreeMap<u32, (&str, Vec<&Association>)> = BTreeMap::new();
@@ -290,7 +257,7 @@ fn push(points: &mut Points<'_>, tres_seen: &mut SeenStates, level: &str, associ
     tres_seen.push(points, &format!("{level}.tres"), &[], &tres(&association.use_and_limits), TRES);
 }
 
-/// By a name that makes a component as it is: `gres/gpu` is `gres_gpu`, unless another is called that.
+/// By a name that is a legal path component: `gres/gpu` becomes `gres_gpu`, unless another TRES has that name.
 fn tres(of: &UseAndLimits) -> BTreeMap<String, TresValues> {
     let mut tres = BTreeMap::new();
     for (name, of) in &of.tres {
@@ -317,7 +284,7 @@ fn minutes(minutes: Option<u32>) -> Option<f64> {
 mod tests {
     use slurm_snapshot::AssociationUser;
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     fn physics() -> Association {

@@ -3,7 +3,7 @@
 use slurm_snapshot::{Controller, Reply, ReplyKind};
 
 use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -25,10 +25,9 @@ struct ControllersCollector;
 
 #[rustfmt::skip]
 const METRICS: &[Metric<Controller>] = &[
-    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |c| number(c.up),
-        meaning: "whether it answered" },
-    Metric { leaf: "answer_time", unit: "µs", rollup: Rollup::Average, value: |c| c.elapsed.and_then(number).filter(|_| c.up),
-        meaning: "time until it answered; not published without a response" },
+    average("up", "0 or 1", |c| number(c.up), "whether it answered"),
+    average("answer_time", "µs", |c| c.elapsed.and_then(number).filter(|_| c.up),
+        "time until it answered; not published without a response"),
 ];
 
 impl Collect<SurveyReplies> for ControllersCollector {
@@ -48,7 +47,7 @@ impl Collect<SurveyReplies> for ControllersCollector {
 mod tests {
     use slurm_snapshot::Reply;
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use slurm_snapshot::{FINAL_STATES, ReplyKind};
 
 use super::{Collector, Paths, Start};
 use crate::finished::{Counts, Figures, Levels, Spread, Tally};
-use crate::metric::{Leaves, Metric, MetricTotals, Points, Rollup, number};
+use crate::metric::{Leaves, Metric, MetricTotals, Points, average, last, max, number};
 use crate::settings::{Setting, Settings, Value};
 
 const WINDOW: Setting = Setting {
@@ -57,92 +57,60 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
                     not be read has no point; the next one counts its jobs.",
             leaves: &READING,
         },
-        Paths {
-            below: "slurm_jobs_finished.total.state.<state>",
-            about: "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
-                    slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
-                    each run that ended because the job was requeued (`requeued`).",
-            leaves: &STATE,
-        },
+        state(
+            "slurm_jobs_finished.total.state.<state>",
+            "By final state, in sacct's words in lower case. Each task of a job array counts as a job, even if \
+             slurmdbd has one row for all tasks that never started. So does each component of a het job, and \
+             each run that ended because the job was requeued (`requeued`).",
+        ),
         Paths {
             below: "slurm_jobs_finished.total.work",
             about: "How long they waited and ran, and which resources they had allocated. Percentiles are exact (nearest rank).",
             leaves: &WORK,
         },
-        Paths {
-            below: "slurm_jobs_finished.partition.<partition>.state.<state>",
-            about: "By partition. A job that never started counts in the first partition that it asked for.",
-            leaves: &STATE,
-        },
-        Paths {
-            below: "slurm_jobs_finished.partition.<partition>.work",
-            about: "The same.",
-            leaves: &WORK,
-        },
-        Paths {
-            below: "slurm_jobs_finished.account.<account>.state.<state>",
-            about: "By account, if `accounts` is above 0: the first accounts that have a finished job, up to that \
-                    number. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
-            leaves: &STATE,
-        },
-        Paths {
-            below: "slurm_jobs_finished.account.<account>.work",
-            about: "The same.",
-            leaves: &WORK,
-        },
-        Paths {
-            below: "slurm_jobs_finished.other_accounts.state.<state>",
-            about: "All accounts without paths of their own.",
-            leaves: &STATE,
-        },
-        Paths {
-            below: "slurm_jobs_finished.other_accounts.work",
-            about: "The same.",
-            leaves: &WORK,
-        },
-        Paths {
-            below: "slurm_jobs_finished.no_account.state.<state>",
-            about: "Jobs without an account.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.no_account.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.qos.<qos>.state.<state>",
-            about: "By QOS, if `qos` is above 0, as by account.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.qos.<qos>.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.other_qos.state.<state>",
-            about: "All QOS without paths of their own.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.other_qos.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.no_qos.state.<state>",
-            about: "Jobs without a QOS.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.no_qos.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.user.<user>.state.<state>",
-            about: "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
-                    long as Graphite keeps them.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.user.<user>.work", about: "The same.", leaves: &WORK },
-        Paths {
-            below: "slurm_jobs_finished.other_users.state.<state>",
-            about: "All users without paths of their own.",
-            leaves: &STATE,
-        },
-        Paths { below: "slurm_jobs_finished.other_users.work", about: "The same.", leaves: &WORK },
+        state(
+            "slurm_jobs_finished.partition.<partition>.state.<state>",
+            "By partition. A job that never started counts in the first partition that it asked for.",
+        ),
+        work("slurm_jobs_finished.partition.<partition>.work"),
+        state(
+            "slurm_jobs_finished.account.<account>.state.<state>",
+            "By account, if `accounts` is above 0: the first accounts that have a finished job, up to that \
+             number. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
+        ),
+        work("slurm_jobs_finished.account.<account>.work"),
+        state("slurm_jobs_finished.other_accounts.state.<state>", "All accounts without paths of their own."),
+        work("slurm_jobs_finished.other_accounts.work"),
+        state("slurm_jobs_finished.no_account.state.<state>", "Jobs without an account."),
+        work("slurm_jobs_finished.no_account.work"),
+        state("slurm_jobs_finished.qos.<qos>.state.<state>", "By QOS, if `qos` is above 0, as by account."),
+        work("slurm_jobs_finished.qos.<qos>.work"),
+        state("slurm_jobs_finished.other_qos.state.<state>", "All QOS without paths of their own."),
+        work("slurm_jobs_finished.other_qos.work"),
+        state("slurm_jobs_finished.no_qos.state.<state>", "Jobs without a QOS."),
+        work("slurm_jobs_finished.no_qos.work"),
+        state(
+            "slurm_jobs_finished.user.<user>.state.<state>",
+            "By user, if `users` is above 0, as by account. Paths by user and account are personal data for as \
+             long as Graphite keeps them.",
+        ),
+        work("slurm_jobs_finished.user.<user>.work"),
+        state("slurm_jobs_finished.other_users.state.<state>", "All users without paths of their own."),
+        work("slurm_jobs_finished.other_users.work"),
     ],
     replies: &[ReplyKind::Finished],
     start: Start::Finished,
 };
 
-/// What the configuration says.
+const fn state(below: &'static str, about: &'static str) -> Paths {
+    Paths { below, about, leaves: &STATE }
+}
+
+/// Follows the states of the same level.
+const fn work(below: &'static str) -> Paths {
+    Paths { below, about: "The same.", leaves: &WORK }
+}
+
 pub(crate) struct FinishedSettings {
     /// Seconds.
     pub(crate) window: u32,
@@ -160,13 +128,12 @@ impl FinishedSettings {
     }
 }
 
-/// Jobs in one state.
 struct StateCount {
     round: u64,
     total: u64,
 }
 
-/// All points of these counts, in a batch of its own.
+/// A batch with all points of these counts.
 pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
     let mut batch = Batch::new(counts.slot);
     let mut points = Points::new(prefix, &mut batch);
@@ -191,7 +158,7 @@ pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
     batch
 }
 
-/// The paths of these counts and of those to come: percentiles need a job that had started.
+/// The paths of these and of later counts: percentiles, which need a job that had started, are included.
 pub(crate) fn paths(counts: &Counts, prefix: &str) -> Vec<String> {
     let mut counts = counts.clone();
     for level in counts.totals.keys() {
@@ -212,92 +179,68 @@ fn spread(spread: Option<Spread>, which: fn(&Spread) -> u64) -> Option<f64> {
 
 #[rustfmt::skip]
 const READING: &[Metric<Counts>] = &[
-    Metric { leaf: "late_jobs", unit: "count", rollup: Rollup::Average, value: |c| number(c.reading.late_jobs),
-        meaning: "jobs of this round that ended before the previous round: slurmdbd learnt of them late" },
-    Metric { leaf: "late_jobs_total", unit: "count", rollup: Rollup::Last, value: |c| number(c.late_total),
-        meaning: "the same since the first start" },
-    Metric { leaf: "oldest_late_seconds", unit: "s", rollup: Rollup::Max, value: |c| number(c.reading.oldest_late),
-        meaning: "time since the first of those ended; 0 if there are none. Jobs that come more than `catch_up` late are not counted" },
-    Metric { leaf: "window_jobs", unit: "count", rollup: Rollup::Average, value: |c| number(c.reading.window_jobs),
-        meaning: "rows of jobs that ended in the last `window`, counted now or before" },
-    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |c| number(c.reading.unparsed),
-        meaning: "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures" },
-    Metric { leaf: "round_time", unit: "µs", rollup: Rollup::Average, value: |c| number(c.reading.elapsed),
-        meaning: "how long slurmdbd took for all answers of the round" },
-    Metric { leaf: "complete", unit: "0 or 1", rollup: Rollup::Average, value: |c| number(c.reading.complete),
-        meaning: "without slurmdbd: whether this round came within half of MinJobAge after the last one, so that slurmctld cannot have \
-                  forgotten a job between them; none with slurmdbd" },
+    average("late_jobs", "count", |c| number(c.reading.late_jobs),
+        "jobs of this round that ended before the previous round: slurmdbd learnt of them late"),
+    last("late_jobs_total", "count", |c| number(c.late_total), "the same since the first start"),
+    max("oldest_late_seconds", "s", |c| number(c.reading.oldest_late),
+        "time since the first of those ended; 0 if there are none. Jobs that come more than `catch_up` late are not counted"),
+    average("window_jobs", "count", |c| number(c.reading.window_jobs),
+        "rows of jobs that ended in the last `window`, counted now or before"),
+    average("unparsed", "count", |c| number(c.reading.unparsed),
+        "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures"),
+    average("round_time", "µs", |c| number(c.reading.elapsed), "how long slurmdbd took for all answers of the round"),
+    average("complete", "0 or 1", |c| number(c.reading.complete),
+        "without slurmdbd: whether this round came within half of MinJobAge after the last one, so that slurmctld cannot have \
+                  forgotten a job between them; none with slurmdbd"),
 ];
 
 #[rustfmt::skip]
 const STATE: &[Metric<StateCount>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| number(j.round),
-        meaning: "jobs that this round has counted" },
-    Metric { leaf: "jobs_total", unit: "count", rollup: Rollup::Last, value: |j| number(j.total),
-        meaning: "jobs since the first start" },
+    average("jobs", "count", |j| number(j.round), "jobs that this round has counted"),
+    last("jobs_total", "count", |j| number(j.total), "jobs since the first start"),
 ];
 
 #[rustfmt::skip]
 const SUMS: &[Metric<Tally>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| number(t.jobs()),
-        meaning: "jobs in all states" },
-    Metric { leaf: "cancelled_before_start", unit: "count", rollup: Rollup::Average, value: |t| number(t.cancelled_before_start),
-        meaning: "jobs cancelled before they started" },
-    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |t| number(t.started),
-        meaning: "jobs that had started; all figures below refer to these" },
-    Metric { leaf: "wait_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.wait),
-        meaning: "total time they waited after becoming eligible; for a job that never became eligible, after submission" },
-    Metric { leaf: "run_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.run),
-        meaning: "total time they ran, not counting suspensions" },
-    Metric { leaf: "cpu_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.cpu),
-        meaning: "CPUs allocated to them, multiplied by their run time" },
-    Metric { leaf: "gpu_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.gpu),
-        meaning: "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu" },
-    Metric { leaf: "node_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.node),
-        meaning: "the same for nodes; a node that several jobs share counts for each of them" },
-    Metric { leaf: "billing_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.billing),
-        meaning: "the same for the TRES billing" },
-    Metric { leaf: "limited", unit: "count", rollup: Rollup::Average, value: |t| number(t.limited),
-        meaning: "jobs with a time limit" },
-    Metric { leaf: "limit_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.limit),
-        meaning: "sum of their time limits" },
-    Metric { leaf: "limit_used_seconds", unit: "s", rollup: Rollup::Average, value: |t| number(t.limit_used),
-        meaning: "how much of that they used" },
-    Metric { leaf: "limit_used_little", unit: "count", rollup: Rollup::Average, value: |t| number(t.short),
-        meaning: "jobs that ran for less than a tenth of their time limit" },
+    average("jobs", "count", |t| number(t.jobs()), "jobs in all states"),
+    average("cancelled_before_start", "count", |t| number(t.cancelled_before_start), "jobs cancelled before they started"),
+    average("started", "count", |t| number(t.started), "jobs that had started; all figures below refer to these"),
+    average("wait_seconds", "s", |t| number(t.wait),
+        "total time they waited after becoming eligible; for a job that never became eligible, after submission"),
+    average("run_seconds", "s", |t| number(t.run), "total time they ran, not counting suspensions"),
+    average("cpu_seconds", "s", |t| number(t.cpu), "CPUs allocated to them, multiplied by their run time"),
+    average("gpu_seconds", "s", |t| number(t.gpu), "the same for GPUs; 0 if AccountingStorageTRES does not name gres/gpu"),
+    average("node_seconds", "s", |t| number(t.node), "the same for nodes; a node that several jobs share counts for each of them"),
+    average("billing_seconds", "s", |t| number(t.billing), "the same for the TRES billing"),
+    average("limited", "count", |t| number(t.limited), "jobs with a time limit"),
+    average("limit_seconds", "s", |t| number(t.limit), "sum of their time limits"),
+    average("limit_used_seconds", "s", |t| number(t.limit_used), "how much of that they used"),
+    average("limit_used_little", "count", |t| number(t.short), "jobs that ran for less than a tenth of their time limit"),
 ];
 
-/// What a level's work is.
 const WORK: (&(dyn Leaves + Sync), &(dyn Leaves + Sync)) = (&(SUMS, SPREADS), &(TOTALS, (USED, USED_TOTALS)));
 
 const TOTALS: MetricTotals<Tally> = MetricTotals(SUMS);
 
 #[rustfmt::skip]
 const USED: &[Metric<Tally>] = &[
-    Metric { leaf: "cpu_used_seconds", unit: "s", rollup: Rollup::Average, value: |t| seconds(t.cpu_used),
-        meaning: "if `efficiency` is on: user and system CPU time used by all their steps, sacct's TotalCPU. Divided by cpu_seconds, it is their CPU efficiency" },
+    average("cpu_used_seconds", "s", |t| seconds(t.cpu_used),
+        "if `efficiency` is on: user and system CPU time used by all their steps, sacct's TotalCPU. Divided by cpu_seconds, it is their CPU efficiency"),
 ];
 
 const USED_TOTALS: MetricTotals<Tally> = MetricTotals(USED);
 
 #[rustfmt::skip]
 const SPREADS: &[Metric<Figures>] = &[
-    Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p50),
-        meaning: "median wait of this round's jobs; not published if none of these jobs had started" },
-    Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p90),
-        meaning: "90th percentile of the same" },
-    Metric { leaf: "wait_p99", unit: "s", rollup: Rollup::Average, value: |f| spread(f.waits, |s| s.p99),
-        meaning: "99th percentile of the same" },
-    Metric { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |f| spread(f.waits, |s| s.max),
-        meaning: "the longest wait" },
-    Metric { leaf: "run_p50", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p50),
-        meaning: "median run time of this round's jobs" },
-    Metric { leaf: "run_p90", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p90),
-        meaning: "90th percentile of the same" },
-    Metric { leaf: "run_p99", unit: "s", rollup: Rollup::Average, value: |f| spread(f.runs, |s| s.p99),
-        meaning: "99th percentile of the same" },
-    Metric { leaf: "run_max", unit: "s", rollup: Rollup::Max, value: |f| spread(f.runs, |s| s.max),
-        meaning: "the longest run" },
+    average("wait_p50", "s", |f| spread(f.waits, |s| s.p50),
+        "median wait of this round's jobs; not published if none of these jobs had started"),
+    average("wait_p90", "s", |f| spread(f.waits, |s| s.p90), "90th percentile of the same"),
+    average("wait_p99", "s", |f| spread(f.waits, |s| s.p99), "99th percentile of the same"),
+    max("wait_max", "s", |f| spread(f.waits, |s| s.max), "the longest wait"),
+    average("run_p50", "s", |f| spread(f.runs, |s| s.p50), "median run time of this round's jobs"),
+    average("run_p90", "s", |f| spread(f.runs, |s| s.p90), "90th percentile of the same"),
+    average("run_p99", "s", |f| spread(f.runs, |s| s.p99), "99th percentile of the same"),
+    max("run_max", "s", |f| spread(f.runs, |s| s.max), "the longest run"),
 ];
 
 #[cfg(test)]

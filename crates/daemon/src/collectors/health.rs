@@ -6,7 +6,7 @@ use slurm_snapshot::{Reading, ReplyKind, Statistics};
 
 use super::{Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, max, number};
 
 const FAMILY: &str = "slurm_health";
 
@@ -33,7 +33,6 @@ struct Health {
     last: Option<i64>,
 }
 
-/// What is known of one tick.
 #[derive(Default)]
 struct HealthValues {
     up: Option<bool>,
@@ -45,8 +44,7 @@ struct HealthValues {
 
 impl Collect<TickOutcome> for Health {
     fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        let known = match outcome.reading().and_then(|reading| Some((reading, reading.statistics.as_ref()?)))
-        {
+        let values = match outcome.statistics() {
             Some((reading, statistics)) => {
                 self.last = Some(timestamp);
                 let before = self.before.replace(Arc::clone(reading));
@@ -73,26 +71,26 @@ impl Collect<TickOutcome> for Health {
                 ..HealthValues::default()
             },
         };
-        points.push(FAMILY, METRICS, &known);
+        points.push(FAMILY, METRICS, &values);
     }
 }
 
 #[rustfmt::skip]
 const METRICS: &[Metric<HealthValues>] = &[
-    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |k| number(k.up),
-        meaning: "whether slurmctld answered at this tick; not published if a reload of the configuration cut the reading short. Alert: 0 for 3 ticks" },
-    Metric { leaf: "seconds_since_reading", unit: "s", rollup: Rollup::Max, value: |k| number(k.seconds_since_reading),
-        meaning: "time since the last tick at which slurmctld answered, 0 if it answered now; no point before the first answer. Alert: above 300" },
-    Metric { leaf: "threads_fraction", unit: "0-1", rollup: Rollup::Average, value: |k| number(k.threads_fraction),
-        meaning: "server_thread_count divided by 256, slurmctld's limit up to Slurm 24.05. The limit is lower if slurmctld may open \
+    average("up", "0 or 1", |k| number(k.up),
+        "whether slurmctld answered at this tick; not published if a reload of the configuration cut the reading short. Alert: 0 for 3 ticks"),
+    max("seconds_since_reading", "s", |k| number(k.seconds_since_reading),
+        "time since the last tick at which slurmctld answered, 0 if it answered now; no point before the first answer. Alert: above 300"),
+    average("threads_fraction", "0-1", |k| number(k.threads_fraction),
+        "server_thread_count divided by 256, slurmctld's limit up to Slurm 24.05. The limit is lower if slurmctld may open \
                   only few files. No point from 24.11 on, which has no such limit. Warn: above 0.5 for 5 minutes, slurm_rpc_stats shows \
-                  whose RPCs they are; alert: above 0.9, new RPCs wait" },
-    Metric { leaf: "agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| number(k.agent_queue_per_minute),
-        meaning: "growth of agent_queue_size, the messages that wait to be sent to nodes; negative while the queue gets shorter. Warn: \
-                  above 0 for 15 minutes, nodes do not answer" },
-    Metric { leaf: "dbd_agent_queue_per_minute", unit: "1/min", rollup: Rollup::Average, value: |k| number(k.dbd_agent_queue_per_minute),
-        meaning: "growth of dbd_agent_queue_size; negative while the queue gets shorter. Warn: above 0 for 15 minutes, slurmdbd or its \
-                  database is down or slow; accounting is lost when the queue reaches MaxDBDMsgs" },
+                  whose RPCs they are; alert: above 0.9, new RPCs wait"),
+    average("agent_queue_per_minute", "1/min", |k| number(k.agent_queue_per_minute),
+        "growth of agent_queue_size, the messages that wait to be sent to nodes; negative while the queue gets shorter. Warn: \
+                  above 0 for 15 minutes, nodes do not answer"),
+    average("dbd_agent_queue_per_minute", "1/min", |k| number(k.dbd_agent_queue_per_minute),
+        "growth of dbd_agent_queue_size; negative while the queue gets shorter. Warn: above 0 for 15 minutes, slurmdbd or its \
+                  database is down or slow; accounting is lost when the queue reaches MaxDBDMsgs"),
 ];
 
 #[cfg(test)]

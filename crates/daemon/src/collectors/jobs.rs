@@ -12,7 +12,7 @@ use slurm_snapshot::{
 
 use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::seconds_since;
-use crate::metric::{Metric, Points, Rollup, mebibytes, number};
+use crate::metric::{Metric, Points, average, max, mebibytes, number};
 use crate::replies::SurveyReplies;
 use crate::settings::{STATES_ONLY, Setting, Value};
 use crate::user_paths::{Candidate, UserPaths};
@@ -32,7 +32,7 @@ By user too: publish the top N users by CPUs, and root and slurm; 0 for none, at
 within 30 days 5 * users of them, each with five files for each state of the user's jobs.",
 };
 
-/// A queue has these, also when it is empty.
+/// States that always have points, even if the queue is empty.
 const ALWAYS: &[&str] = &["pending", "running"];
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -47,95 +47,90 @@ pub(super) const COLLECTOR: Collector = Collector {
                     jobs for MinJobAge (300 s by default) after their end, and they count here for that time.",
             leaves: &TOTAL,
         },
-        Paths {
-            below: "slurm_jobs.state.<state>",
-            about: "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
-                    a point in every round; `pending` and `running` always have one.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.reason.<reason>",
-            about: "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
-                    Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
-                    look.",
-            leaves: &TALLY,
-        },
+        tally(
+            "slurm_jobs.state.<state>",
+            "By state, in squeue's words (`squeue -o %T`) in lower case. From the first job in a state on there is \
+             a point in every round; `pending` and `running` always have one.",
+        ),
+        tally(
+            "slurm_jobs.reason.<reason>",
+            "Pending jobs by the reason that squeue shows: Priority and Resources mean a busy cluster; \
+             Dependency, JobHeldUser and BeginTime are what the users asked for; every other reason deserves a \
+             look.",
+        ),
         Paths {
             below: "slurm_jobs.waiting",
             about: "How long pending jobs have been waiting, and how long the jobs that started since the last round had waited. \
                     Percentiles are exact (nearest rank). A path without jobs has no point.",
             leaves: &WAITING,
         },
-        Paths {
-            below: "slurm_jobs.partition.<partition>.state.<state>",
-            about: "By partition and state.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.partition.<partition>.reason.<reason>",
-            about: "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
-                    have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
-                    administrator. From the first job with a reason on there is a point in every round.",
-            leaves: &TALLY,
-        },
+        tally("slurm_jobs.partition.<partition>.state.<state>", "By partition and state."),
+        tally(
+            "slurm_jobs.partition.<partition>.reason.<reason>",
+            "The pending jobs of one partition by reason: Resources and Priority in one partition while others \
+             have idle nodes show where nodes are missing; PartitionDown and ReqNodeNotAvail need an \
+             administrator. From the first job with a reason on there is a point in every round.",
+        ),
         Paths {
             below: "slurm_jobs.partition.<partition>.waiting",
             about: "The waiting times of one partition.",
             leaves: &WAITING,
         },
-        Paths {
-            below: "slurm_jobs.qos.<qos>.state.<state>",
-            about: "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.no_qos.state.<state>",
-            about: "Jobs without a QOS, by state.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.account.<account>.state.<state>",
-            about: "By account and state: `accounts = true`; off by default, because a cluster may have thousands. \
-                    Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.no_account.state.<state>",
-            about: "Jobs without an account, by state.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.user.<user>.state.<state>",
-            about: "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
-                    allocated and requested, get paths for at least a day; `root` and `slurm` always have them. Within \
-                    30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
-                    all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
-                    25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
-            leaves: &TALLY,
-        },
-        Paths {
-            below: "slurm_jobs.others.state.<state>",
-            about: "The jobs of all users without a path of their own. Together with the users' paths they are all \
-                    jobs.",
-            leaves: &TALLY,
-        },
+        tally(
+            "slurm_jobs.qos.<qos>.state.<state>",
+            "By QOS and state: `qos = true`, the default. Jobs without a QOS are in `slurm_jobs.no_qos.state.<state>`.",
+        ),
+        tally("slurm_jobs.no_qos.state.<state>", "Jobs without a QOS, by state."),
+        tally(
+            "slurm_jobs.account.<account>.state.<state>",
+            "By account and state: `accounts = true`; off by default, because a cluster may have thousands. \
+             Jobs without one are in `slurm_jobs.no_account.state.<state>`.",
+        ),
+        tally("slurm_jobs.no_account.state.<state>", "Jobs without an account, by state."),
+        tally(
+            "slurm_jobs.user.<user>.state.<state>",
+            "By user and state: only if `users` in `[collectors.jobs]` is above 0. The top `users` by CPUs, \
+             allocated and requested, get paths for at least a day; `root` and `slurm` always have them. Within \
+             30 days at most 5 × `users` (and those two) get paths, the last fifth only users with a tenth of \
+             all these CPUs; everybody else is in `slurm_jobs.others`. With 5 figures for each state that makes \
+             25 files for each state and each of `users` in 30 days. A user without jobs has no point.",
+        ),
+        tally(
+            "slurm_jobs.others.state.<state>",
+            "The jobs of all users without a path of their own. Together with the users' paths they are all \
+             jobs.",
+        ),
     ],
     replies: &[ReplyKind::Jobs],
-    start: Start::Survey(|begin| Box::new(JobsCollector::new(begin))),
+    start: Start::Survey(|Begin { settings, memory, .. }| {
+        let user_paths = UserPaths::of(settings, *memory);
+        let options = ReplyOptions {
+            accounts: settings.flag(&ACCOUNTS),
+            qos: settings.flag(&QOS),
+            states_only: settings.flag(&STATES_ONLY),
+            users: user_paths.is_some(),
+            ..ReplyOptions::default()
+        };
+        Box::new(JobsCollector { options, user_paths, ..JobsCollector::default() })
+    }),
 };
 
+const fn tally(below: &'static str, about: &'static str) -> Paths {
+    Paths { below, about, leaves: &TALLY }
+}
+
+#[derive(Default)]
 struct JobsCollector {
     options: ReplyOptions,
     states_seen: SeenStates,
-    /// Of users: whose time as a member is up has his jobs among the others', and no zeroes.
+    /// Of users: the jobs of a user who loses paths are among the others, so there are no zeroes.
     user_states_seen: SeenStates,
     /// `None` if users have no paths of their own.
     user_paths: Option<UserPaths>,
-    /// That of the last round: the same reply again shows no new start.
+    /// Of the last round: the same reply again shows no new starts.
     last_update: Option<i64>,
 }
 
-/// The waits of one level at one moment.
 struct LevelWaits {
     submitted: Option<Moments>,
     eligible: Option<Moments>,
@@ -143,13 +138,12 @@ struct LevelWaits {
     now: i64,
 }
 
-/// What of [`TALLY`] the states alone tell: the first.
+/// The part of [`TALLY`] that is known with `states_only`.
 const JOBS: &[Metric<JobTally>] = TALLY.split_at(1).0;
 
-/// What of [`TOTAL`]: the first two.
+/// The part of [`TOTAL`] that is known with `states_only`.
 const ALL_JOBS: &[Metric<Jobs>] = TOTAL.split_at(2).0;
 
-/// Every path that it may make with `states_only`.
 pub(super) const OF_STATES: &[Paths] = &[
     Paths { below: "slurm_jobs.total", about: "", leaves: &ALL_JOBS },
     Paths { below: "slurm_jobs.state.<state>", about: "", leaves: &JOBS },
@@ -157,50 +151,38 @@ pub(super) const OF_STATES: &[Paths] = &[
 
 #[rustfmt::skip]
 const TALLY: &[Metric<JobTally>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |t| number(t.jobs),
-        meaning: "number of jobs; each task of an array counts" },
-    Metric { leaf: "cpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.cpus),
-        meaning: "CPUs allocated to these jobs, or requested by them while they are pending" },
-    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |t| number(t.nodes),
-        meaning: "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each" },
-    Metric { leaf: "gpus", unit: "count", rollup: Rollup::Average, value: |t| number(t.gpus),
-        meaning: "GPUs allocated to or requested by these jobs" },
-    Metric { leaf: "memory", unit: "bytes", rollup: Rollup::Average, value: |t| mebibytes(t.memory),
-        meaning: "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory" },
+    average("jobs", "count", |t| number(t.jobs), "number of jobs; each task of an array counts"),
+    average("cpus", "count", |t| number(t.cpus), "CPUs allocated to these jobs, or requested by them while they are pending"),
+    average("nodes", "count", |t| number(t.nodes),
+        "nodes allocated to or requested by these jobs; a node shared by several jobs is counted once for each"),
+    average("gpus", "count", |t| number(t.gpus), "GPUs allocated to or requested by these jobs"),
+    average("memory", "bytes", |t| mebibytes(t.memory),
+        "memory allocated to or requested by these jobs: `mem=` in scontrol's AllocTRES and ReqTRES. 0 if Slurm does not allocate memory"),
 ];
 
 #[rustfmt::skip]
 const TOTAL: &[Metric<Jobs>] = &[
-    Metric { leaf: "jobs", unit: "count", rollup: Rollup::Average, value: |j| number(sum(&j.states)),
-        meaning: "all jobs that slurmctld knows" },
-    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |j| number(j.unparsed),
-        meaning: "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures" },
-    Metric { leaf: "records", unit: "count", rollup: Rollup::Average, value: |j| number(j.records),
-        meaning: "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record" },
+    average("jobs", "count", |j| number(sum(&j.states)), "all jobs that slurmctld knows"),
+    average("unparsed", "count", |j| number(j.unparsed),
+        "texts in the reply that could not be parsed; above 0, GPUs, memory or array tasks are missing from the other figures"),
+    average("records", "count", |j| number(j.records),
+        "records in slurmctld's reply, which MaxJobCount limits; the waiting tasks of an array are one record"),
 ];
 
 #[rustfmt::skip]
 const WAITING: &[Metric<LevelWaits>] = &[
-    Metric { leaf: "wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p50),
-        meaning: "median time since the pending jobs were submitted" },
-    Metric { leaf: "wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.submitted, |m| m.p90),
-        meaning: "90th percentile of the same" },
-    Metric { leaf: "wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.submitted, |m| m.max),
-        meaning: "time since the oldest pending job was submitted" },
-    Metric { leaf: "eligible_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p50),
-        meaning: "median time since the pending jobs that may start became eligible" },
-    Metric { leaf: "eligible_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.since(w.eligible, |m| m.p90),
-        meaning: "90th percentile of the same" },
-    Metric { leaf: "eligible_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.since(w.eligible, |m| m.max),
-        meaning: "longest time that an eligible job has waited" },
-    Metric { leaf: "started", unit: "count", rollup: Rollup::Average, value: |w| w.started.and_then(|s| number(s.jobs)),
-        meaning: "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge" },
-    Metric { leaf: "started_wait_p50", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p50),
-        meaning: "median time that the started jobs had been eligible" },
-    Metric { leaf: "started_wait_p90", unit: "s", rollup: Rollup::Average, value: |w| w.had_waited(|s| s.p90),
-        meaning: "90th percentile of the same" },
-    Metric { leaf: "started_wait_max", unit: "s", rollup: Rollup::Max, value: |w| w.had_waited(|s| s.max),
-        meaning: "longest time that one of them had been eligible" },
+    average("wait_p50", "s", |w| w.since(w.submitted, |m| m.p50), "median time since the pending jobs were submitted"),
+    average("wait_p90", "s", |w| w.since(w.submitted, |m| m.p90), "90th percentile of the same"),
+    max("wait_max", "s", |w| w.since(w.submitted, |m| m.max), "time since the oldest pending job was submitted"),
+    average("eligible_wait_p50", "s", |w| w.since(w.eligible, |m| m.p50),
+        "median time since the pending jobs that may start became eligible"),
+    average("eligible_wait_p90", "s", |w| w.since(w.eligible, |m| m.p90), "90th percentile of the same"),
+    max("eligible_wait_max", "s", |w| w.since(w.eligible, |m| m.max), "longest time that an eligible job has waited"),
+    average("started", "count", |w| w.started.and_then(|s| number(s.jobs)),
+        "jobs that started since the last round; a job whose nodes must boot starts when they are up. Too low if the interval is longer than MinJobAge"),
+    average("started_wait_p50", "s", |w| w.had_waited(|s| s.p50), "median time that the started jobs had been eligible"),
+    average("started_wait_p90", "s", |w| w.had_waited(|s| s.p90), "90th percentile of the same"),
+    max("started_wait_max", "s", |w| w.had_waited(|s| s.max), "longest time that one of them had been eligible"),
 ];
 
 impl Collect<SurveyReplies> for JobsCollector {
@@ -246,27 +228,10 @@ impl Collect<SurveyReplies> for JobsCollector {
 }
 
 impl JobsCollector {
-    fn new(Begin { settings, memory, .. }: &Begin<'_>) -> Self {
-        let user_paths = UserPaths::of(settings, *memory);
-        Self {
-            options: ReplyOptions {
-                accounts: settings.flag(&ACCOUNTS),
-                qos: settings.flag(&QOS),
-                states_only: settings.flag(&STATES_ONLY),
-                users: user_paths.is_some(),
-                ..ReplyOptions::default()
-            },
-            states_seen: SeenStates::default(),
-            user_states_seen: SeenStates::default(),
-            user_paths,
-            last_update: None,
-        }
-    }
-
     fn push_names(&mut self, points: &mut Points<'_>, kind: &str, names: &BTreeMap<String, JobTallies>) {
         for (name, states) in names {
             let level = match name.as_str() {
-                // At another level, where it is nobody's name.
+                // At another level, because every name is possible below `kind`.
                 "" => format!("slurm_jobs.no_{kind}.state"),
                 name => format!("slurm_jobs.{kind}.{}.state", path::component(name)),
             };
@@ -304,7 +269,7 @@ impl JobsCollector {
     }
 }
 
-/// Those that his jobs have, and those that they ask for.
+/// Allocated and requested CPUs of a user's jobs.
 fn cpus(user: &UserJobs) -> u64 {
     let waiting_or_running = ["pending", "running"].into_iter().filter_map(|state| user.states.get(state));
     waiting_or_running.fold(0, |sum, tally| sum.saturating_add(tally.cpus))
@@ -330,7 +295,7 @@ fn sum(states: &JobTallies) -> u64 {
 mod tests {
     use slurm_snapshot::{PartitionJobs, Reply};
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{has_all, started, surveyed};
     use super::*;
 
     fn tallies(jobs: &[(&str, u64)]) -> JobTallies {
@@ -390,7 +355,7 @@ mod tests {
             1000,
             &SurveyReplies::of(ReplyKind::Jobs, Reply::Jobs(Box::new(queue()))),
         );
-        for expected in [
+        let expected = [
             "c.slurm_jobs.total.gauge-jobs 4",
             "c.slurm_jobs.state.completing.gauge-jobs 1",
             "c.slurm_jobs.state.running.gauge-jobs 0",
@@ -398,9 +363,8 @@ mod tests {
             "c.slurm_jobs.waiting.gauge-wait_max 900",
             "c.slurm_jobs.waiting.gauge-started 2",
             "c.slurm_jobs.no_qos.state.pending.gauge-jobs 3",
-        ] {
-            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
-        }
+        ];
+        has_all(&points, &expected);
         assert!(
             points
                 .iter()

@@ -6,7 +6,7 @@ use carbon::path;
 use slurm_snapshot::{License, Reply, ReplyKind};
 
 use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -35,14 +35,10 @@ struct LicensesCollector;
 
 #[rustfmt::skip]
 const METRICS: &[Metric<License>] = &[
-    Metric { leaf: "total", unit: "count", rollup: Rollup::Average, value: |l| number(l.total),
-        meaning: "total number of licences; not published if there is no limit" },
-    Metric { leaf: "used", unit: "count", rollup: Rollup::Average, value: |l| number(l.used),
-        meaning: "licences in use by jobs" },
-    Metric { leaf: "free", unit: "count", rollup: Rollup::Average, value: |l| number(l.free),
-        meaning: "free licences; not published if there is no limit" },
-    Metric { leaf: "reserved", unit: "count", rollup: Rollup::Average, value: |l| number(l.reserved),
-        meaning: "licences in reservations" },
+    average("total", "count", |l| number(l.total), "total number of licences; not published if there is no limit"),
+    average("used", "count", |l| number(l.used), "licences in use by jobs"),
+    average("free", "count", |l| number(l.free), "free licences; not published if there is no limit"),
+    average("reserved", "count", |l| number(l.reserved), "licences in reservations"),
 ];
 
 impl Collect<SurveyReplies> for LicensesCollector {
@@ -56,8 +52,8 @@ impl Collect<SurveyReplies> for LicensesCollector {
     }
 }
 
-/// Each licence, and each layer of a hierarchical resource, by its level. `None` where several have the same one: nobody
-/// knows which is which, and layers that are nested have no sum.
+/// Each licence, and each layer of a hierarchical resource, by its level. `None` if several have the same level: they
+/// cannot be told apart, and nested layers have no sum.
 fn by_level(licenses: &[License]) -> BTreeMap<String, Option<&License>> {
     let mut levels = BTreeMap::new();
     for license in licenses {
@@ -75,7 +71,7 @@ fn by_level(licenses: &[License]) -> BTreeMap<String, Option<&License>> {
 mod tests {
     use slurm_snapshot::Reply;
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     #[test]

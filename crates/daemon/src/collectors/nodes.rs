@@ -6,7 +6,7 @@ use carbon::path;
 use slurm_snapshot::{NodeRow, Nodes, Reply, ReplyKind, ReplyOptions};
 
 use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::settings::{Setting, Value};
@@ -86,7 +86,7 @@ struct NodesCollector {
     states_seen: SeenStates,
 }
 
-/// Since when some nodes have been out, seen from a moment.
+/// The times since when nodes have been down or drained, oldest first.
 struct Out {
     since: Vec<i64>,
     now: i64,
@@ -94,34 +94,26 @@ struct Out {
 
 #[rustfmt::skip]
 const RECORDS: &[Metric<Nodes>] = &[
-    Metric { leaf: "future", unit: "count", rollup: Rollup::Average, value: |n| number(n.future),
-        meaning: "FUTURE nodes: configured, but not present yet" },
-    Metric { leaf: "blank", unit: "count", rollup: Rollup::Average, value: |n| number(n.blank),
-        meaning: "records that slurmctld sent empty" },
-    Metric { leaf: "unparsed", unit: "count", rollup: Rollup::Average, value: |n| number(n.unparsed),
-        meaning: "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures" },
+    average("future", "count", |n| number(n.future), "FUTURE nodes: configured, but not present yet"),
+    average("blank", "count", |n| number(n.blank), "records that slurmctld sent empty"),
+    average("unparsed", "count", |n| number(n.unparsed),
+        "texts in the reply that could not be parsed; above 0, GPUs are missing from the other figures"),
 ];
 
 #[rustfmt::skip]
 const OUT: &[Metric<Out>] = &[
-    Metric { leaf: "over_1h", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(HOUR),
-        meaning: "nodes for over an hour" },
-    Metric { leaf: "over_1d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(DAY),
-        meaning: "nodes for over a day" },
-    Metric { leaf: "over_7d", unit: "count", rollup: Rollup::Average, value: |o| o.longer_than(7 * DAY),
-        meaning: "nodes for over a week" },
+    average("over_1h", "count", |o| o.longer_than(HOUR), "nodes for over an hour"),
+    average("over_1d", "count", |o| o.longer_than(DAY), "nodes for over a day"),
+    average("over_7d", "count", |o| o.longer_than(7 * DAY), "nodes for over a week"),
 ];
 
 #[rustfmt::skip]
 const ROW: &[Metric<NodeRow>] = &[
-    Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.base_state == "down"),
-        meaning: "whether the node is down, regardless of whether it is also drained" },
-    Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "drain")),
-        meaning: "whether it is drained or draining" },
-    Metric { leaf: "not_responding", unit: "0 or 1", rollup: Rollup::Average, value: |r| number(r.flags.iter().any(|flag| flag == "not_responding")),
-        meaning: "whether its slurmd does not respond" },
-    Metric { leaf: "cpu_load", unit: "load", rollup: Rollup::Average, value: |r| r.cpu_load.map(|load| f64::from(load) / 100.0),
-        meaning: "load average over the last minute" },
+    average("down", "0 or 1", |r| number(r.base_state == "down"), "whether the node is down, regardless of whether it is also drained"),
+    average("drain", "0 or 1", |r| number(r.flags.iter().any(|flag| flag == "drain")), "whether it is drained or draining"),
+    average("not_responding", "0 or 1", |r| number(r.flags.iter().any(|flag| flag == "not_responding")),
+        "whether its slurmd does not respond"),
+    average("cpu_load", "load", |r| r.cpu_load.map(|load| f64::from(load) / 100.0), "load average over the last minute"),
 ];
 
 impl Collect<SurveyReplies> for NodesCollector {
@@ -131,7 +123,6 @@ impl Collect<SurveyReplies> for NodesCollector {
 
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Nodes(nodes)) = replies.get(ReplyKind::Nodes) else { return };
-        let now = timestamp;
         points.push("slurm_nodes.total", SHARES, &nodes.total);
         points.push("slurm_nodes.records", RECORDS, nodes);
         self.states_seen.push(points, "slurm_nodes.state", &[], &nodes.states, TALLY);
@@ -142,11 +133,9 @@ impl Collect<SurveyReplies> for NodesCollector {
                 kind => points.push(&format!("slurm_nodes.gpu.{}", path::component(kind)), GPUS, shares),
             }
         }
-        for (below, since) in
-            [("slurm_nodes.drained", &nodes.drain_since), ("slurm_nodes.down", &nodes.down_since)]
-        {
-            points.push(below, OUT, &Out { since: since.clone(), now });
-        }
+        let out = |since: &[i64]| Out { since: since.to_owned(), now: timestamp };
+        points.push("slurm_nodes.drained", OUT, &out(&nodes.drain_since));
+        points.push("slurm_nodes.down", OUT, &out(&nodes.down_since));
         for row in nodes.rows.iter().filter(|_| self.each) {
             let name = path::component(&row.name);
             points.push(&format!("slurm_nodes.node.{name}"), SHARES, &row.tally);
@@ -156,10 +145,8 @@ impl Collect<SurveyReplies> for NodesCollector {
 }
 
 impl Out {
-    /// How many of them; `since` is in order, the oldest first.
     fn longer_than(&self, seconds: i64) -> Option<f64> {
-        let longer = self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds);
-        u64::try_from(longer).ok().and_then(number)
+        number(self.since.partition_point(|&since| self.now.saturating_sub(since) > seconds))
     }
 }
 
@@ -167,7 +154,7 @@ impl Out {
 mod tests {
     use slurm_snapshot::{NodeTally, Reply, Shares};
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{has_all, started, surveyed};
     use super::*;
 
     #[test]
@@ -211,7 +198,7 @@ mod tests {
             10 * DAY,
             &SurveyReplies::of(ReplyKind::Nodes, Reply::Nodes(Box::new(nodes))),
         );
-        for expected in [
+        let expected = [
             "c.slurm_nodes.total.gauge-nodes_allocated 1",
             "c.slurm_nodes.total.gauge-nodes_idle 2",
             "c.slurm_nodes.state.mixed.gauge-nodes 3",
@@ -220,8 +207,7 @@ mod tests {
             "c.slurm_nodes.drained.gauge-over_1d 1",
             "c.slurm_nodes.drained.gauge-over_7d 1",
             "c.slurm_nodes.down.gauge-over_1h 0",
-        ] {
-            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
-        }
+        ];
+        has_all(&points, &expected);
     }
 }

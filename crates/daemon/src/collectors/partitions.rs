@@ -2,13 +2,11 @@
 //!
 //! A node in two partitions counts in each.
 
-use std::collections::BTreeMap;
-
 use carbon::path;
 use slurm_snapshot::{JobTally, Partition, PartitionJobs, Reply, ReplyKind, ReplyOptions};
 
 use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, number};
 use crate::node_metrics::{GPUS, SHARES, TALLY};
 use crate::replies::SurveyReplies;
 use crate::zero_fill::SeenStates;
@@ -65,26 +63,18 @@ struct PartitionsCollector {
 
 #[rustfmt::skip]
 const STATE: &[Metric<Partition>] = &[
-    Metric { leaf: "up", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "up"),
-        meaning: "whether the partition accepts jobs and starts them" },
-    Metric { leaf: "down", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "down"),
-        meaning: "whether the partition accepts jobs without starting them" },
-    Metric { leaf: "drain", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "drain"),
-        meaning: "whether the partition starts queued jobs while refusing new ones" },
-    Metric { leaf: "inactive", unit: "0 or 1", rollup: Rollup::Average, value: |p| is(p, "inactive"),
-        meaning: "whether the partition neither accepts nor starts jobs" },
+    average("up", "0 or 1", |p| is(p, "up"), "whether the partition accepts jobs and starts them"),
+    average("down", "0 or 1", |p| is(p, "down"), "whether the partition accepts jobs without starting them"),
+    average("drain", "0 or 1", |p| is(p, "drain"), "whether the partition starts queued jobs while refusing new ones"),
+    average("inactive", "0 or 1", |p| is(p, "inactive"), "whether the partition neither accepts nor starts jobs"),
 ];
 
 #[rustfmt::skip]
 const JOBS: &[Metric<PartitionJobs>] = &[
-    Metric { leaf: "jobs_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.jobs),
-        meaning: "jobs pending" },
-    Metric { leaf: "jobs_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.jobs),
-        meaning: "jobs running" },
-    Metric { leaf: "jobs_cpus_pending", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "pending", |t| t.cpus),
-        meaning: "CPUs that pending jobs request" },
-    Metric { leaf: "jobs_cpus_running", unit: "count", rollup: Rollup::Average, value: |p| tally(p, "running", |t| t.cpus),
-        meaning: "CPUs allocated to running jobs" },
+    average("jobs_pending", "count", |p| tally(p, "pending", |t| t.jobs), "jobs pending"),
+    average("jobs_running", "count", |p| tally(p, "running", |t| t.jobs), "jobs running"),
+    average("jobs_cpus_pending", "count", |p| tally(p, "pending", |t| t.cpus), "CPUs that pending jobs request"),
+    average("jobs_cpus_running", "count", |p| tally(p, "running", |t| t.cpus), "CPUs allocated to running jobs"),
 ];
 
 impl Collect<SurveyReplies> for PartitionsCollector {
@@ -100,12 +90,10 @@ impl Collect<SurveyReplies> for PartitionsCollector {
             points.push(&below, STATE, partition);
             points.push(&below, SHARES, &partition.total);
             self.states_seen.push(points, &format!("{below}.state"), &[], &partition.states, TALLY);
-            let (untyped, types): (BTreeMap<_, _>, BTreeMap<_, _>) = partition
-                .gpus
-                .iter()
-                .map(|(kind, shares)| (kind.clone(), *shares))
-                .partition(|(kind, _)| kind.is_empty());
-            untyped.values().for_each(|shares| points.push(&format!("{below}.untyped_gpu"), GPUS, shares));
+            let mut types = partition.gpus.clone();
+            if let Some(untyped) = types.remove("") {
+                points.push(&format!("{below}.untyped_gpu"), GPUS, &untyped);
+            }
             self.gpu_types_seen.push(points, &format!("{below}.gpu"), &[], &types, GPUS);
             if let Some(Reply::Jobs(jobs)) = replies.get(ReplyKind::Jobs)
                 && !jobs.states_only
@@ -132,7 +120,7 @@ fn tally(jobs: &PartitionJobs, state: &str, of: fn(&JobTally) -> u64) -> Option<
 mod tests {
     use slurm_snapshot::{Jobs, Memory, NodeTally, Nodes, Reply, Shares};
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{started, surveyed};
     use super::*;
 
     fn partition(name: &str, state: &str, total: NodeTally) -> Partition {

@@ -3,7 +3,7 @@
 use slurm_snapshot::{Reply, ReplyKind, Reservation};
 
 use super::{Collect, Collector, Paths, Start};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, number};
 use crate::replies::SurveyReplies;
 
 pub(super) const COLLECTOR: Collector = Collector {
@@ -29,7 +29,6 @@ pub(super) const COLLECTOR: Collector = Collector {
 
 struct ReservationsCollector;
 
-/// Some reservations at one moment.
 struct ReservationsNow {
     reservations: Vec<Reservation>,
     now: i64,
@@ -37,30 +36,22 @@ struct ReservationsNow {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<ReservationsNow>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |s| number(s.reservations.len()),
-        meaning: "reservations, at most 1,000" },
-    Metric { leaf: "active", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().count()),
-        meaning: "reservations that have begun and not ended" },
-    Metric { leaf: "nodes", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
-        meaning: "nodes in active reservations; a node in two of them counts twice" },
-    Metric { leaf: "cores", unit: "count", rollup: Rollup::Average, value: |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()),
-        meaning: "cores in active reservations" },
-    Metric { leaf: "seconds_to_start", unit: "s", rollup: Rollup::Average, value: |s| s.soonest(|r| r.start_time),
-        meaning: "time until the next reservation begins; not published if none is planned" },
-    Metric { leaf: "seconds_to_end", unit: "s", rollup: Rollup::Average, value: |s| s.soonest_end(),
-        meaning: "time until the next active reservation ends; not published if none is active" },
+    average("count", "count", |s| number(s.reservations.len()), "reservations, at most 1,000"),
+    average("active", "count", |s| number(s.active().count()), "reservations that have begun and not ended"),
+    average("nodes", "count", |s| number(s.active().map(|r| u64::from(r.nodes)).sum::<u64>()),
+        "nodes in active reservations; a node in two of them counts twice"),
+    average("cores", "count", |s| number(s.active().map(|r| u64::from(r.cores)).sum::<u64>()), "cores in active reservations"),
+    average("seconds_to_start", "s", |s| s.to_soonest(s.reservations.iter().filter_map(|r| r.start_time)),
+        "time until the next reservation begins; not published if none is planned"),
+    average("seconds_to_end", "s", |s| s.to_soonest(s.active().filter_map(|r| r.end_time)), "time until the next active reservation ends; not published if none is active"),
 ];
 
 impl Collect<SurveyReplies> for ReservationsCollector {
     fn collect(&mut self, timestamp: i64, replies: &SurveyReplies, points: &mut Points<'_>) {
         let Some(Reply::Reservations(all)) = replies.get(ReplyKind::Reservations) else { return };
-        let now = timestamp;
-        let maint = all.reservations.iter().filter(|reservation| reservation.maint).cloned().collect();
-        points.push(
-            "slurm_reservations.all",
-            METRICS,
-            &ReservationsNow { reservations: all.reservations.clone(), now },
-        );
+        let (all, now) = (all.reservations.clone(), timestamp);
+        let maint = all.iter().filter(|reservation| reservation.maint).cloned().collect();
+        points.push("slurm_reservations.all", METRICS, &ReservationsNow { reservations: all, now });
         points.push("slurm_reservations.maint", METRICS, &ReservationsNow { reservations: maint, now });
     }
 }
@@ -73,15 +64,7 @@ impl ReservationsNow {
         })
     }
 
-    /// Seconds to the soonest of such moments that is still to come.
-    fn soonest(&self, of: fn(&Reservation) -> Option<i64>) -> Option<f64> {
-        self.to_soonest(self.reservations.iter().filter_map(of))
-    }
-
-    fn soonest_end(&self) -> Option<f64> {
-        self.to_soonest(self.active().filter_map(|reservation| reservation.end_time))
-    }
-
+    /// Seconds until the first of these moments that is in the future.
     fn to_soonest(&self, moments: impl Iterator<Item = i64>) -> Option<f64> {
         let soonest = moments.filter(|&moment| moment > self.now).min()?;
         u64::try_from(soonest.saturating_sub(self.now)).ok().and_then(number)
@@ -92,7 +75,7 @@ impl ReservationsNow {
 mod tests {
     use slurm_snapshot::Reply;
 
-    use super::super::{started, surveyed};
+    use super::super::tests::{has_all, started, surveyed};
     use super::*;
 
     #[test]
@@ -114,15 +97,14 @@ mod tests {
             1000,
             &SurveyReplies::of(ReplyKind::Reservations, Reply::Reservations(all)),
         );
-        for expected in [
+        let expected = [
             "c.slurm_reservations.all.gauge-count 3",
             "c.slurm_reservations.all.gauge-active 1",
             "c.slurm_reservations.all.gauge-nodes 2",
             "c.slurm_reservations.all.gauge-seconds_to_end 4000",
             "c.slurm_reservations.maint.gauge-seconds_to_start 3000",
-        ] {
-            assert!(points.iter().any(|point| point == expected), "{expected} is not in {points:#?}");
-        }
+        ];
+        has_all(&points, &expected);
         assert!(
             !points.iter().any(|point| point.starts_with("c.slurm_reservations.maint.gauge-seconds_to_end"))
         );

@@ -12,7 +12,7 @@ use slurm_snapshot::{Release, ReplyKind, ReplyOptions, RpcQueue, RpcTables, rpc_
 
 use super::{Begin, Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive::{self, Reset, Tables};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, last, max, number};
 use crate::rpc_metrics::{self, CallsRow, MEMBERS, RpcHistory};
 use crate::settings::{Setting, Value};
 
@@ -88,7 +88,6 @@ struct RpcStats {
     history: RpcHistory,
 }
 
-/// How many rows the tables have.
 struct Rows {
     types: usize,
     users: usize,
@@ -105,10 +104,8 @@ impl Collect<TickOutcome> for RpcStats {
     }
 
     fn collect(&mut self, timestamp: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        let Some(reading) = outcome.reading() else { return };
-        let Some(rpc) = reading.statistics.as_ref().and_then(|statistics| statistics.rpc.as_ref()) else {
-            return;
-        };
+        let Some((reading, statistics)) = outcome.statistics() else { return };
+        let Some(rpc) = &statistics.rpc else { return };
         let tables = Tables::of(&rpc.types, &rpc.users);
         let growth = self.history.growth(&tables, |before| {
             let span = derive::span(before, reading, self.interval)?;
@@ -166,34 +163,26 @@ const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
 #[rustfmt::skip]
 const QUEUE: &[Metric<RpcQueue>] = &[
-    Metric { leaf: "queued", unit: "count", rollup: Rollup::Average, value: |q| number(q.queued),
-        meaning: "RPCs of this type in slurmctld's RPC queue. Like the next three, only from Slurm 24.05 on with enable_rpc_queue" },
-    Metric { leaf: "dropped", unit: "count", rollup: Rollup::Last, value: |q| number(q.dropped),
-        meaning: "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset" },
-    Metric { leaf: "cycle_last", unit: "count", rollup: Rollup::Average, value: |q| number(q.cycle_last),
-        meaning: "RPCs served in the last cycle of the queue" },
-    Metric { leaf: "cycle_max", unit: "count", rollup: Rollup::Max, value: |q| number(q.cycle_max),
-        meaning: "largest number of RPCs served in one cycle of the queue" },
+    average("queued", "count", |q| number(q.queued),
+        "RPCs of this type in slurmctld's RPC queue. Like the next three, only from Slurm 24.05 on with enable_rpc_queue"),
+    last("dropped", "count", |q| number(q.dropped), "RPCs refused because the queue was full, since slurmctld's start or sdiag --reset"),
+    average("cycle_last", "count", |q| number(q.cycle_last), "RPCs served in the last cycle of the queue"),
+    max("cycle_max", "count", |q| number(q.cycle_max), "largest number of RPCs served in one cycle of the queue"),
 ];
 
 #[rustfmt::skip]
 const ROWS: &[Metric<Rows>] = &[
-    Metric { leaf: "types", unit: "count", rollup: Rollup::Average, value: |t| number(t.types),
-        meaning: "rows in the table of types; at 100 it is full, and slurmctld counts no further types" },
-    Metric { leaf: "users", unit: "count", rollup: Rollup::Average, value: |t| number(t.users),
-        meaning: "rows in the table of users; at 200 it is full, and slurmctld counts no further users" },
+    average("types", "count", |t| number(t.types), "rows in the table of types; at 100 it is full, and slurmctld counts no further types"),
+    average("users", "count", |t| number(t.users), "rows in the table of users; at 200 it is full, and slurmctld counts no further users"),
 ];
 
 #[rustfmt::skip]
 const PENDING: &[Metric<u64>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |&messages| number(messages),
-        meaning: "messages of this type that wait" },
+    average("count", "count", |&messages| number(messages), "messages of this type that wait"),
 ];
 
 #[rustfmt::skip]
 const PENDING_TOTAL: &[Metric<Pending>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Average, value: |p| number(p.count),
-        meaning: "messages that wait; if it grows, nodes do not answer" },
-    Metric { leaf: "dumped", unit: "count", rollup: Rollup::Average, value: |p| number(p.dumped),
-        meaning: "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25" },
+    average("count", "count", |p| number(p.count), "messages that wait; if it grows, nodes do not answer"),
+    average("dumped", "count", |p| number(p.dumped), "messages that `sdiag` and `slurm-graphite stats` show with their nodes: at most 25"),
 ];

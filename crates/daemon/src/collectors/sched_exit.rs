@@ -8,7 +8,7 @@ use slurm_snapshot::{BACKFILL_EXITS, ExitReasons, MAIN_EXITS, Reading, ReplyKind
 
 use super::{Collect, Collector, Paths, Start, TickOutcome};
 use crate::derive;
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, last, number};
 
 pub(super) const COLLECTOR: Collector = Collector {
     name: "sched_exit",
@@ -52,7 +52,6 @@ struct Ended {
 struct Scheduler {
     below: &'static str,
     reasons: ExitReasons,
-    /// The counts, by reason.
     exits: fn(&Statistics) -> Option<&[u32]>,
 }
 
@@ -63,8 +62,7 @@ const SCHEDULERS: [Scheduler; 2] = [
 
 impl Collect<TickOutcome> for SchedExit {
     fn collect(&mut self, _: i64, outcome: &TickOutcome, points: &mut Points<'_>) {
-        let Some(reading) = outcome.reading() else { return };
-        let Some(new) = &reading.statistics else { return };
+        let Some((reading, new)) = outcome.statistics() else { return };
         let before = self.before.replace(Arc::clone(reading));
         let unbroken = before.as_deref().and_then(|before| derive::unbroken(before, reading, self.tick));
         for Scheduler { below, reasons, exits } in SCHEDULERS {
@@ -80,10 +78,8 @@ impl Collect<TickOutcome> for SchedExit {
 
 #[rustfmt::skip]
 const METRICS: &[Metric<Ended>] = &[
-    Metric { leaf: "count", unit: "count", rollup: Rollup::Last, value: |e| number(e.count),
-        meaning: "cycles that have ended for this reason since the last reset" },
-    Metric { leaf: "interval_count", unit: "count", rollup: Rollup::Average, value: |e| number(e.interval_count),
-        meaning: "cycles that ended for this reason since the last reading" },
+    last("count", "count", |e| number(e.count), "cycles that have ended for this reason since the last reset"),
+    average("interval_count", "count", |e| number(e.interval_count), "cycles that ended for this reason since the last reading"),
 ];
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use slurm_snapshot::{DbdRollup, DbdStatistics, Reply, ReplyKind, ReplyOptions, d
 
 use super::{Begin, Collect, Collector, Paths, Start};
 use crate::derive::{self, Tables, seconds_since};
-use crate::metric::{Metric, Points, Rollup, number};
+use crate::metric::{Metric, Points, average, last, max, number};
 use crate::replies::SurveyReplies;
 use crate::rpc_metrics::{self, CallsRow, MEMBERS, RpcHistory};
 use crate::settings::{Setting, Value};
@@ -16,12 +16,12 @@ const FAMILY: &str = "slurm_slurmdbd";
 pub(super) const COLLECTOR: Collector = Collector {
     name: "slurmdbd",
     comment: "\
-slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd tells them to administrators only:
+slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd gives them only to administrators:
 `sacctmgr modify user NAME set adminlevel=admin`, or run the daemon as SlurmUser.",
     settings: &[Setting {
         key: "users",
         default: Value::Users(0),
-        comment: "The first so many users by RPC time of an interval get paths of their own, as in rpc_stats; 0 for none, at most 200.",
+        comment: "Publish the top N users by RPC time of an interval, as in rpc_stats; 0 for none, at most 200.",
     }],
     paths: &[
         Paths {
@@ -60,7 +60,10 @@ slurmdbd's statistics of itself, its RPCs and roll-ups: slurm_slurmdbd. slurmdbd
         },
     ],
     replies: &[ReplyKind::Slurmdbd],
-    start: Start::Survey(|begin| Box::new(Slurmdbd::new(begin))),
+    start: Start::Survey(|Begin { interval, settings, memory }| {
+        let history = RpcHistory::new(settings, *memory);
+        Box::new(Slurmdbd { interval: settings.interval(*interval), history })
+    }),
 };
 
 struct Slurmdbd {
@@ -69,7 +72,7 @@ struct Slurmdbd {
     history: RpcHistory,
 }
 
-/// The roll-ups of one period, and how long ago the last one's period ended, s.
+/// The roll-ups of one period, and the seconds since the end of the last period that was rolled up.
 struct Period {
     rollup: DbdRollup,
     age: Option<u64>,
@@ -87,20 +90,17 @@ const TOTAL: &[Metric<CallsRow>] = &rpc_metrics::total(SINCE);
 
 #[rustfmt::skip]
 const ROLLUP: &[Metric<Period>] = &[
-    Metric { leaf: "last_cycle", unit: "µs", rollup: Rollup::Average, value: |p| number(p.rollup.last),
-        meaning: "how long the last one took; no point before the second one" },
-    Metric { leaf: "max_cycle", unit: "µs", rollup: Rollup::Max, value: |p| number(p.rollup.max),
-        meaning: "how long the longest one took; no point before the second one" },
-    Metric { leaf: "mean_cycle", unit: "µs", rollup: Rollup::Average, value: |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
-        meaning: "sacctmgr's mean, truncated: `total_time` over `total_cycles`" },
-    Metric { leaf: "total_time", unit: "µs", rollup: Rollup::Last, value: |p| number(p.rollup.total),
-        meaning: "total time of all of them" },
-    Metric { leaf: "total_cycles", unit: "count", rollup: Rollup::Last, value: |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
-        meaning: "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
-                  includes it" },
-    Metric { leaf: "age", unit: "s", rollup: Rollup::Max, value: |p| number(p.age),
-        meaning: "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
-                  hours, slurmdbd or its database hangs: see slurmdbd's log" },
+    average("last_cycle", "µs", |p| number(p.rollup.last), "how long the last one took; no point before the second one"),
+    max("max_cycle", "µs", |p| number(p.rollup.max), "how long the longest one took; no point before the second one"),
+    average("mean_cycle", "µs", |p| p.rollup.total.and_then(|total| number(total / p.rollup.count.max(1))),
+        "sacctmgr's mean, truncated: `total_time` over `total_cycles`"),
+    last("total_time", "µs", |p| number(p.rollup.total), "total time of all of them"),
+    last("total_cycles", "count", |p| Some(p.rollup.count).filter(|cycles| *cycles > 0).and_then(number),
+        "number of roll-ups; no point before the second one, because slurmdbd does not count the first, although `total_time` \
+                  includes it"),
+    max("age", "s", |p| number(p.age),
+        "time since the end of the last hour, day or month to be rolled up. For `hour`, up to an hour is normal; above two \
+                  hours, slurmdbd or its database hangs: see slurmdbd's log"),
 ];
 
 impl Collect<SurveyReplies> for Slurmdbd {
@@ -114,7 +114,7 @@ impl Collect<SurveyReplies> for Slurmdbd {
         let DbdStatistics { since, types, users, rollups } = &**statistics;
         let tables = Tables::of(types, users);
         let growth = self.history.growth(&tables, |before| {
-            // Otherwise slurmdbd has reset its counters since then.
+            // Otherwise slurmdbd has reset its counters.
             let is_same = |reply: &Reply| matches!(reply, Reply::Slurmdbd(before) if before.since == *since);
             before.reply.as_ref().filter(|reply| is_same(reply))?;
             derive::seconds_between(before, reading, self.interval)
@@ -135,13 +135,6 @@ impl Collect<SurveyReplies> for Slurmdbd {
     }
 }
 
-impl Slurmdbd {
-    fn new(Begin { interval, settings, memory }: &Begin<'_>) -> Self {
-        let history = RpcHistory::new(settings, *memory);
-        Self { interval: settings.interval(*interval), history }
-    }
-}
-
 fn type_name(id: u32) -> String {
     dbd_rpc_name(id).map_or_else(|| format!("type_{id}"), str::to_owned)
 }
@@ -158,7 +151,8 @@ mod tests {
     use carbon::Batch;
     use slurm_snapshot::{Reading, RpcType, RpcUser};
 
-    use super::super::{SurveyCollector, started};
+    use super::super::SurveyCollector;
+    use super::super::tests::started;
     use super::*;
 
     const START: i64 = 1_700_000_000;

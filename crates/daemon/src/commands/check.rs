@@ -32,19 +32,23 @@ use crate::config::{Config, default_paths};
 use crate::url::Url;
 use crate::{prefix, self_metrics};
 
-/// A file is for a daemon, which would refuse one without a destination.
 pub(super) fn check(options: &Options, json: bool) -> Result<()> {
+    let mut report = Report { json, ..Report::default() };
+    let looked = look(options, &mut report);
+    report.end(looked)
+}
+
+/// A file is for a daemon, which would refuse one without a destination.
+fn look(options: &Options, report: &mut Report) -> Result<()> {
     let config = load(options)?;
     let config = if config.file.is_some() { config.with_destination()? } else { config };
-    let mut report = Report { json, ..Report::default() };
     report.good(&configuration(&config))?;
     if config.carbon.is_empty() {
         report
             .unknown("carbon: no destination; `run` needs a file with [[carbon]], or --carbon HOST:2004")?;
     }
-    neighbors::look(&config, false, &mut report)?;
-    files(&config, false, &mut report)?;
-    report.end()
+    neighbors::look(&config, false, report)?;
+    files(&config, false, report)
 }
 
 /// What other files the configuration names that can be checked without a connection.
@@ -54,37 +58,45 @@ fn files(_config: &Config, _connects: bool, _report: &mut Report) -> Result<()> 
     Ok(())
 }
 
+/// The same, and everything that the configuration names.
 pub(super) fn connect(
     options: &Options,
     json: bool,
     storage_schemas: Option<&Path>,
     read_back: Option<&Url>,
 ) -> Result<()> {
+    let mut report = Report { json, ..Report::default() };
+    let looked = block_on(look_at_all(options, storage_schemas, read_back, &mut report));
+    report.end(looked)?;
+    print(report.summary())
+}
+
+async fn look_at_all(
+    options: &Options,
+    storage_schemas: Option<&Path>,
+    read_back: Option<&Url>,
+    report: &mut Report,
+) -> Result<()> {
     let config = load(options)?;
     start_quiet_log(options, &config);
-    block_on(async {
-        let mut report = Report { json, ..Report::default() };
-        report.good(&configuration(&config))?;
-        neighbors::look(&config, true, &mut report)?;
-        let reading = match &config.slurm.rest.endpoint {
-            Some(endpoint) => rest::look(&config, endpoint, &mut report).await?,
-            None => slurm::look(&config, &mut report).await?,
-        };
-        accounting::look(&config, reading.as_ref(), &mut report).await?;
-        delivery::queue(&config, &mut report)?;
-        files(&config, true, &mut report)?;
-        // A Carbon's rules come before its canary, which is a series too.
-        storage::look(&config, reading.as_ref(), storage_schemas, &mut report).await?;
-        let canary = canary(&config, reading.as_ref());
-        let has_read = delivery::carbons(&config, canary.as_ref(), &mut report).await?;
-        if let Some(url) = read_back {
-            let canary = canary.as_ref().filter(|_| has_read);
-            read_back::look(url, canary, config.has_tags_only(), &mut report).await?;
-        }
-        let summary = report.summary();
-        report.end()?;
-        print(summary)
-    })
+    report.good(&configuration(&config))?;
+    neighbors::look(&config, true, report)?;
+    let reading = match &config.slurm.rest.endpoint {
+        Some(endpoint) => rest::look(&config, endpoint, report).await?,
+        None => slurm::look(&config, report).await?,
+    };
+    accounting::look(&config, reading.as_ref(), report).await?;
+    delivery::queue(&config, report)?;
+    files(&config, true, report)?;
+    // A Carbon's rules come before its canary, which is a series too.
+    storage::look(&config, reading.as_ref(), storage_schemas, report).await?;
+    let canary = canary(&config, reading.as_ref());
+    let has_read = delivery::carbons(&config, canary.as_ref(), report).await?;
+    if let Some(url) = read_back {
+        let canary = canary.as_ref().filter(|_| has_read);
+        read_back::look(url, canary, config.has_tags_only(), report).await?;
+    }
+    Ok(())
 }
 
 fn configuration(config: &Config) -> String {
@@ -152,17 +164,22 @@ impl Report {
         }
     }
 
-    /// An error if something is wrong.
-    fn end(self) -> Result<()> {
+    /// Prints the JSON, also where the checks could not be completed. An error if something is wrong.
+    fn end(&mut self, looked: Result<()>) -> Result<()> {
+        if self.json {
+            let failure = looked.as_ref().err().map(|error| format!("{error:#}")).unwrap_or_default();
+            failure.lines().try_for_each(|line| self.add("✗", line, None))?;
+        }
         let wrong = self.lines.iter().filter(|line| line.mark == "✗").count();
         if self.json {
             let document = serde_json::json!({ "well": wrong == 0, "lines": self.lines });
             print(&format!("{document}\n"))?;
         }
-        match wrong {
-            0 => Ok(()),
-            1 => bail!("1 check failed; see the advice above"),
-            many => bail!("{many} checks failed; see the advice above"),
+        match (looked, wrong) {
+            (Err(error), _) => Err(error),
+            (Ok(()), 0) => Ok(()),
+            (Ok(()), 1) => bail!("1 check failed; see the advice above"),
+            (Ok(()), many) => bail!("{many} checks failed; see the advice above"),
         }
     }
 }

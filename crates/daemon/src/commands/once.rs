@@ -18,7 +18,7 @@ use crate::collectors::TickOutcome;
 use crate::config::{Collectors, Config};
 use crate::prefix;
 use crate::source::recording;
-use crate::survey::Survey;
+use crate::survey::{Survey, patient};
 
 pub(super) fn once(options: &Options, replay: Option<&Path>) -> Result<()> {
     let mut config = load_what_is_readable(options)?;
@@ -75,7 +75,7 @@ impl<'a> Ticks<'a> {
         let Collectors { max_duty, max_threads, .. } = self.config.collectors;
         for role in [Role::Surveys, Role::Accounting] {
             let Some(needs) = self.collecting.needs(role) else { continue };
-            let survey = Survey::start(&self.config.slurm, max_duty, max_threads);
+            let survey = Survey::new(patient(&self.config.slurm), false, max_duty, max_threads);
             let (done, failures) = survey.all(batch.timestamp(), needs).await;
             failures.iter().for_each(|failure| note(failure));
             self.collecting.collect_survey(DueCollectors::All, &done, batch.timestamp(), &self.prefix, batch);

@@ -12,7 +12,7 @@ use slurm_snapshot::{RpcType, RpcUser};
 /// RPCs, and the time spent on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Calls {
-    /// µs. First, as rows are ranked by it.
+    /// µs. The first member, because rows are ranked by it.
     pub(crate) time: u64,
     pub(crate) count: u64,
 }
@@ -39,10 +39,10 @@ impl Calls {
     }
 }
 
-/// The rows of one table by their number; two rows of one number, which slurmctld never makes, are one.
+/// The rows of one table by number. Two rows with one number, which slurmctld never makes, are added.
 type CallsTable<K> = BTreeMap<K, Calls>;
 
-/// The tables of one reading, or what they grew by.
+/// The tables of one reading, or their growth.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tables {
     pub(crate) types: CallsTable<u16>,

@@ -5,7 +5,7 @@
 
 use slurm_snapshot::{Release, Statistics};
 
-/// Since when `schedule_cycle_sum` is a `u64` in slurmctld.
+/// The first release in which `schedule_cycle_sum` is a `u64` in slurmctld.
 const WIDE_CYCLE_SUM: Release = Release::new(25, 11);
 
 /// One interval of one slurmctld, without a reset in it.
@@ -13,17 +13,14 @@ const WIDE_CYCLE_SUM: Release = Release::new(25, 11);
 pub(crate) struct Interval {
     /// Wall time, s; more than 0.
     pub(crate) seconds: f64,
-    /// The main scheduler.
     pub(crate) main: Cycles,
-    /// The backfill scheduler.
     pub(crate) bf: Cycles,
-    /// Sum over its cycles of the jobs that it tried to start.
+    /// Jobs that backfill tried to start, summed over its cycles.
     pub(crate) bf_depth_try: Option<u32>,
-    /// Sum over its cycles of the entries of their queues; unknown where a cycle was running at either reading.
+    /// Entries of the queues of its cycles; `None` if a cycle was running at either reading.
     pub(crate) bf_queue_len: Option<u32>,
-    /// Sum over its cycles of the time slots.
+    /// Time slots of its cycles.
     pub(crate) bf_table_size: Option<u32>,
-    /// What happened to jobs.
     pub(crate) jobs: JobCounts,
 }
 
@@ -31,13 +28,12 @@ pub(crate) struct Interval {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Cycles {
     pub(crate) count: u32,
-    /// Their time, µs; `None` where it cannot be right.
+    /// Their time, µs; `None` if it cannot be right.
     pub(crate) time: Option<u64>,
-    /// The jobs looked at.
+    /// Jobs that they examined.
     pub(crate) depth: Option<u32>,
 }
 
-/// Jobs in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct JobCounts {
     pub(crate) submitted: u32,
@@ -49,7 +45,7 @@ pub(crate) struct JobCounts {
 }
 
 impl Interval {
-    /// What grew within `seconds`; there was no reset between the two.
+    /// The growth within `seconds`, without a reset.
     pub(crate) fn new(old: &Statistics, new: &Statistics, release: Release, seconds: f64) -> Self {
         let grown = |of: fn(&Statistics) -> u32| of(new).wrapping_sub(of(old));
         // Not every reader knows every sum.
@@ -58,7 +54,7 @@ impl Interval {
         let main_time = main_time.and_then(|(old, new)| cycle_sum_grown(old, new, release));
         let main_count = grown(|s| s.schedule_cycle_counter);
         let main_most = most_time(seconds, main_count, new.schedule_cycle_max);
-        // Where the sum may have wrapped once more than is seen, nothing is known.
+        // If the sum may have wrapped once more, nothing is known.
         let unique = |time: u64| {
             release >= WIDE_CYCLE_SUM || time.checked_add(1 << 32).is_some_and(|more| more > main_most)
         };
@@ -93,12 +89,11 @@ impl Interval {
         }
     }
 
-    /// So many in the interval as a rate, 1/min.
     pub(crate) fn per_minute(&self, count: impl Into<f64>) -> f64 {
         count.into() * 60.0 / self.seconds
     }
 
-    /// Time in these cycles by wall time; above 1 where a cycle was longer than the interval that it ended in.
+    /// The time of these cycles divided by wall time; above 1 if a cycle was longer than the interval in which it ended.
     pub(crate) fn busy_fraction(&self, cycles: &Cycles) -> Option<f64> {
         cycles.time.map(|time| exact_f64(time) / (self.seconds * 1e6))
     }
@@ -115,7 +110,7 @@ impl Cycles {
         self.mean_of(self.depth?)
     }
 
-    /// `sum` by the number of cycles; `None` when none ended.
+    /// `sum` divided by the number of cycles; `None` when none ended.
     pub(crate) fn mean_of(&self, sum: impl Into<f64>) -> Option<f64> {
         (self.count > 0).then(|| sum.into() / f64::from(self.count))
     }
@@ -130,10 +125,10 @@ fn cycle_sum_grown(old: u64, new: u64, release: Release) -> Option<u64> {
     Some(new.wrapping_sub(old).into())
 }
 
-/// The most that so many cycles can have taken, µs: no more than the longest each, and together all the time with what
-/// one of them may have begun before.
+/// The longest time that so many cycles can have taken, µs: each no longer than `longest`, and together no longer than
+/// `seconds` and the part of one that was before the interval.
 fn most_time(seconds: f64, cycles: u32, longest: u32) -> u64 {
-    // slurmctld's clock and the reader's do not run alike to the last.
+    // slurmctld's clock and the reader's do not run at exactly the same speed.
     let wall = seconds * 1.01e6 + 1e6;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the range of u64")]
     let wall = (wall as u64).saturating_add(longest.into());

@@ -5,13 +5,13 @@
 
 use slurm_snapshot::{Reading, RpcTables, RpcType, Statistics};
 
-/// How many intervals may be between two readings that are compared.
+/// The most intervals that may be between two readings that are compared.
 const FARTHEST: f64 = 3.0;
 
-/// How much of one at least: a rate over a moment, after an answer that was nearly late, would be noise.
+/// The least, because a rate over a short moment, after an answer that was nearly late, would be noise.
 const NEAREST: f64 = 0.25;
 
-/// How much faster than the other a clock may run that is being adjusted and not set.
+/// How much faster than another a clock may run while it is adjusted, but not set.
 const SLEW: f64 = 0.01;
 
 /// `REQUEST_STATS_INFO`, which is also how `sdiag --reset` asks.
@@ -24,7 +24,6 @@ const DAY: i64 = 86_400;
 pub(crate) struct Span {
     /// Real time between the two replies, s; more than 0.
     pub(crate) seconds: f64,
-    /// Why the counters were reset within it.
     pub(crate) reset: Option<Reset>,
 }
 
@@ -33,14 +32,14 @@ pub(crate) struct Span {
 pub(crate) enum Reset {
     /// Midnight UTC: the scheduler's counters, not those of RPCs.
     Midnight,
-    /// `sdiag --reset`, by anybody: all of them.
+    /// `sdiag --reset`: all of them.
     Command,
     /// slurmctld started, or another controller took over: all of them.
     Restart,
 }
 
-/// What is between two readings; `None` where they are more than three intervals apart or nearly at once, of two
-/// clusters or releases, or where a clock was set meanwhile.
+/// The time between two readings; `None` if they are more than three intervals apart or nearly at the same time, of two
+/// clusters or releases, or if a clock was set in between.
 pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Span> {
     let (old, new) = statistics(before, now)?;
     let seconds = seconds_between(before, now, interval)?;
@@ -50,8 +49,7 @@ pub(crate) fn span(before: &Reading, now: &Reading, interval: u32) -> Option<Spa
     usable.then(|| Span { seconds, reset: began_anew(old, new) })
 }
 
-/// The real time between two readings, s; `None` where they are more than three intervals apart or nearly at once, of two
-/// clusters or releases, or where this host's clock was set meanwhile.
+/// The real time between two readings, s; `None` for the reasons of [`span`], but slurmctld's clock is not compared.
 pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) -> Option<f64> {
     let wall = now.time - before.time;
     let seconds = now.uptime.zip(before.uptime).map_or(wall, |(now, before)| now - before);
@@ -62,7 +60,7 @@ pub(crate) fn seconds_between(before: &Reading, now: &Reading, interval: u32) ->
     usable.then_some(seconds)
 }
 
-/// The statistics of the reading before, and the seconds since, where they are a [`Span`] and nothing was reset within it.
+/// The statistics of the reading before, and the seconds since, if there is a [`Span`] without a reset.
 pub(crate) fn unbroken<'a>(
     before: &'a Reading,
     now: &Reading,
@@ -78,7 +76,7 @@ pub(crate) fn reset(before: &Reading, now: &Reading) -> Option<Reset> {
     began_anew(old, new)
 }
 
-/// Both statistics, where they may be compared.
+/// Both statistics, if they may be compared.
 fn statistics<'a>(before: &'a Reading, now: &'a Reading) -> Option<(&'a Statistics, &'a Statistics)> {
     before.statistics.as_ref().zip(now.statistics.as_ref()).filter(|_| !is_another(before, now))
 }
@@ -88,13 +86,11 @@ fn is_another(before: &Reading, now: &Reading) -> bool {
     matches!((&before.cluster, &now.cluster), (Some(old), Some(new)) if old != new)
 }
 
-/// How far two clocks may differ over so many seconds.
 fn slack(seconds: f64) -> f64 {
     0.05 + seconds * SLEW
 }
 
-/// Whether so much time went by on slurmctld's clock too, which tells whole seconds; it answered between the request
-/// and the reply.
+/// Whether as much time passed on slurmctld's clock, which has whole seconds. It answered between request and reply.
 fn agrees(seconds: f64, before: &Reading, now: &Reading, old: &Statistics, new: &Statistics) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "moments of this century are exact")]
     let there = new.req_time.saturating_sub(old.req_time) as f64;
@@ -111,12 +107,12 @@ fn elapsed(reading: &Reading) -> f64 {
 
 fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {
     let kept = !kept_went_down(old, new);
-    // A slurmctld counts since 0 until it first looks at its clock, and keeps what it has counted by then.
+    // A slurmctld counts from time 0 until it first looks at its clock, and keeps what it counted before that.
     let moved = old.req_time_start != new.req_time_start && old.req_time_start > 0;
     if !moved && kept && !scheduler_went_down(old, new) {
         return None;
     }
-    // It resets itself at its first moment of a day, which may be late when it is busy.
+    // A busy slurmctld resets its counters late in the new day.
     let day = |moment: i64| moment.div_euclid(DAY);
     if moved && kept && day(old.req_time_start) < day(new.req_time_start) && !restarted(old, new) {
         return Some(Reset::Midnight);
@@ -124,7 +120,7 @@ fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {
     Some(if restarted(old, new) || !by_command(new) { Reset::Restart } else { Reset::Command })
 }
 
-/// What every reset sets to 0 and nothing else lowers; the sums of depths and lengths may wrap within a day.
+/// Counters that every reset sets to 0 and nothing else lowers. The sums of depths and lengths may wrap within a day.
 fn scheduler_went_down(old: &Statistics, new: &Statistics) -> bool {
     let counters = |s: &Statistics| {
         [
@@ -145,14 +141,14 @@ fn scheduler_went_down(old: &Statistics, new: &Statistics) -> bool {
         || is_lower(old.bf_cycle_max, new.bf_cycle_max)
 }
 
-/// What midnight leaves alone.
+/// Counters that midnight does not reset.
 fn kept_went_down(old: &Statistics, new: &Statistics) -> bool {
     went_down(old.bf_backfilled_jobs, new.bf_backfilled_jobs)
         || old.rpc.as_ref().zip(new.rpc.as_ref()).is_some_and(|(old, new)| rpcs_went_down(old, new))
 }
 
 fn rpcs_went_down(old: &RpcTables, new: &RpcTables) -> bool {
-    // slurmctld adds a new type at the end: a row that is not where it was is of another process.
+    // slurmctld adds new types at the end: if a row has moved, it is another process.
     let mut rows = new.types.iter();
     old.types.iter().any(|old| {
         let is_lower =
@@ -161,17 +157,16 @@ fn rpcs_went_down(old: &RpcTables, new: &RpcTables) -> bool {
     })
 }
 
-/// Of what is not known at either moment nothing can be said.
 fn is_lower<T: Ord>(old: Option<T>, new: Option<T>) -> bool {
     old.zip(new).is_some_and(|(old, new)| new < old)
 }
 
-/// Whether a counter was set back; one that has passed `u32::MAX` was not.
+/// Whether a counter was set back, not wrapped at `u32::MAX`.
 const fn went_down(old: u32, new: u32) -> bool {
     new.wrapping_sub(old) > u32::MAX / 2
 }
 
-/// Whether what outlives `sdiag --reset` and midnight is lost: that takes another process, or another controller.
+/// Whether figures that survive `sdiag --reset` and midnight are lost: then it is another process or controller.
 fn restarted(old: &Statistics, new: &Statistics) -> bool {
     new.req_time_start <= 0
         || new.req_time_start < old.req_time_start
@@ -180,9 +175,9 @@ fn restarted(old: &Statistics, new: &Statistics) -> bool {
         || (old.schedule_cycle_last > 0 && new.schedule_cycle_last == 0 && new.schedule_cycle_counter == 0)
 }
 
-/// Whether this process is older than its counters. A reset is the first RPC that the tables count after it; a
-/// slurmctld that starts hears from others first. The moment of the last backfill cycle tells nothing: a slurmctld
-/// that starts knows it from its saved state (22.05).
+/// Whether the process is older than its counters. After a reset, that RPC is the first row of the tables; a slurmctld
+/// that starts receives others first. The time of the last backfill cycle shows nothing, because slurmctld restores it
+/// from its saved state (22.05).
 fn by_command(new: &Statistics) -> bool {
     let since = new.req_time_start;
     let first = new.rpc.as_ref().and_then(|tables| tables.types.first());

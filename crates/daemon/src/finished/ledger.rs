@@ -22,28 +22,28 @@ const PUBLISHED: &str = "finished.3.published";
 /// The version of the counts.
 const VERSION: u32 = 2;
 
-/// So far back anything is read: hours have 256 names.
+/// Nothing further back is read: there are names for 256 hours.
 const MOST_HOURS: i64 = 240;
 
-/// A slot that is so far ahead of the clock was taken from a clock that went wrong.
+/// A slot further ahead than this comes from a clock that was wrong.
 const FAR_AHEAD: i64 = HOUR;
 
-/// Everything that a commit says, but for ids of earlier ones.
+/// The content of a commit, without ids of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Counts {
     version: u32,
     pub(crate) cluster: String,
-    /// When the first of these counts was made, Unix seconds. Hours of other counts do not belong to these: 22.05 gives the jobs of
-    /// every cluster the same ids.
+    /// When counting began, Unix seconds. Records of hours with another `first` are ignored: in 22.05 the jobs of every cluster have
+    /// the same ids.
     first: i64,
     /// Nothing that ended before is counted, Unix seconds.
     floor: i64,
     /// The newest end that was counted.
     latest: Option<i64>,
-    /// Whether the last jobs were told by slurmctld, because there was no slurmdbd.
+    /// Whether the last jobs came from slurmctld, because there was no slurmdbd.
     of_slurmctld: bool,
-    /// Whether what steps have used is in them.
+    /// Whether they include the CPU time of steps.
     pub(crate) efficiency: bool,
     /// When the round began; `None` before the first.
     moment: Option<i64>,
@@ -59,14 +59,14 @@ pub(crate) struct Counts {
     recent: Vec<BTreeMap<i64, Vec<u64>>>,
 }
 
-/// What is on disk, and all that it means.
+/// The counts on disk, and the ids of all counted jobs.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedLedger {
     counts: Counts,
     seen: SeenIds,
     /// Hours that have a record on disk.
     written: BTreeSet<i64>,
-    /// Rows that are waited for, because they are not complete.
+    /// Rows that are not complete yet.
     incomplete: BTreeMap<u64, Incomplete>,
     /// How many of the counts' recent ids have reached the records of their hours.
     settled: usize,
@@ -81,11 +81,10 @@ pub(crate) struct Next {
     emptied: Vec<i64>,
     /// Whether the floor has moved because there are too many ids.
     pub(crate) is_short: bool,
-    /// Whether it is of a round that is not published.
     pub(crate) is_silent: bool,
 }
 
-/// How much is remembered.
+/// How many ids are remembered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RememberedSpan {
     /// Seconds of end times.
@@ -94,14 +93,14 @@ pub(crate) struct RememberedSpan {
 }
 
 impl FinishedLedger {
-    /// The first one of a cluster: nothing that ended before `now` is counted.
+    /// The first ledger of a cluster: jobs that ended before `now` are not counted.
     pub(crate) fn first(cluster: &str, now: i64) -> Self {
         let cluster = cluster.to_owned();
         let counts = Counts { version: VERSION, cluster, first: now, floor: now, ..Counts::default() };
         Self { counts, seen: SeenIds::new(now), ..Self::default() }
     }
 
-    /// The first one of another cluster. Its paths may be the same: no slot is used again.
+    /// The first ledger of another cluster. Its paths may be the same, so no slot is used again.
     pub(crate) fn first_of_another(&self, cluster: &str, now: i64) -> Self {
         let first = now.max(self.counts.first.saturating_add(1));
         let mut ledger = Self::first(cluster, now);
@@ -110,7 +109,7 @@ impl FinishedLedger {
         ledger
     }
 
-    /// What the log has; `None` where that is nothing. The second is whether the queue may not have the batch of the last counts.
+    /// The ledger in the log, if there is one, and whether the queue may lack the batch of the last counts.
     pub(crate) fn restore(records: &BTreeMap<String, Arc<[u8]>>) -> Option<(Self, bool)> {
         let counts: Counts = serde_json::from_slice(records.get(COUNTS)?).ok()?;
         if counts.version != VERSION {
@@ -134,20 +133,20 @@ impl FinishedLedger {
         &self.counts
     }
 
-    /// Nothing that ended before is counted, Unix seconds.
+    /// Jobs that ended before this are not counted, Unix seconds.
     pub(crate) const fn floor(&self) -> i64 {
         self.counts.floor
     }
 
-    /// The same for jobs that slurmctld tells, or slurmdbd. What the other one has told has other ids: all that it can have told is
-    /// before.
+    /// The floor for jobs from slurmctld, or from slurmdbd. Jobs from the other one have other ids, so the floor is after all that were
+    /// counted from there.
     pub(super) fn floor_of(&self, of_slurmctld: bool) -> i64 {
         let old = &self.counts;
         let told = old.moment.max(old.latest).filter(|_| old.of_slurmctld != of_slurmctld);
         told.map_or(old.floor, |told| old.floor.max(told.saturating_add(1)))
     }
 
-    /// From when on everything is to be read at `now`, Unix seconds.
+    /// From when everything must be read at `now`, Unix seconds.
     pub(crate) fn unread_from(&self, now: i64) -> i64 {
         self.counts.floor.max(now.saturating_sub(MOST_HOURS.saturating_mul(HOUR)))
     }
@@ -160,8 +159,8 @@ impl FinishedLedger {
         self.counts.moment
     }
 
-    /// Whether the last `window` may not reach back to the last round: rounds failed, the host slept, its clock was set, or the daemon
-    /// did not run.
+    /// Whether the last `window` may not reach back to the last round, because rounds failed, the host slept, its clock was set, or
+    /// the daemon did not run.
     pub(crate) fn has_gap(&self, now: i64, window: i64) -> bool {
         self.counts.moment.is_none_or(|moment| !(0..=window / 2).contains(&now.saturating_sub(moment)))
     }
@@ -170,21 +169,20 @@ impl FinishedLedger {
         self.incomplete.get(&id).copied()
     }
 
-    /// Whether a row is waited for that the last `window` does not have.
+    /// Whether a row is not complete that ended before the last `window`.
     pub(crate) fn has_incomplete_before(&self, from: i64) -> bool {
         self.incomplete.values().any(|incomplete| incomplete.end < from)
     }
 
-    /// The floor of a ledger that has counted nothing, where a clock that was ahead made it. Of one that has counted some jobs, the
-    /// ids of those that ended before its floor are forgotten: they would be counted again.
+    /// Lowers a floor that comes from a clock that was ahead, but only while nothing was counted: ids from before the floor are
+    /// forgotten, and those jobs would be counted again.
     pub(crate) fn lower_floor(&mut self, now: i64) {
         if self.counts.latest.is_none() && self.counts.floor > now.saturating_add(FAR_AHEAD) {
             self.counts.floor = now;
         }
     }
 
-    /// The slot of a round that ends at `now`, of which there is one every `every` seconds: the one that is open, but never one
-    /// that was used.
+    /// The slot of a round that ends at `now`, if there is a round every `every` seconds: the open one, but never one that was used.
     pub(crate) fn slot(&self, now: i64, every: i64) -> i64 {
         let every = every.max(1);
         let open = now.div_euclid(every).saturating_mul(every);
@@ -223,7 +221,7 @@ impl FinishedLedger {
         let bound = self.seen.floor_for(span.ids, &round.ids);
         let late_total = old.late_total.saturating_add(round.reading.late_jobs);
         let is_silent = round.is_silent;
-        // What was published last stays, in case the queue has lost it.
+        // Keeps what was published last, in case the queue has lost it.
         let (slot, figures, reading) = if is_silent {
             (old.slot, old.round.clone(), old.reading)
         } else {
@@ -272,7 +270,7 @@ impl FinishedLedger {
         self.counts = counts;
     }
 
-    /// What is committed with the batch of these counts: that the queue has it.
+    /// The record that is committed with the batch of these counts, to show that the queue has it.
     pub(crate) fn published(&self) -> (String, Arc<[u8]>) {
         (PUBLISHED.to_owned(), Arc::from(self.counts.slot.to_le_bytes()))
     }

@@ -10,23 +10,22 @@ use super::ledger::FinishedLedger;
 use super::seen::{end_of, hour_of};
 use super::tally::{Figures, Spread, Tally};
 
-/// How long after its end a job may be told without being late: slurmctld tells slurmdbd some seconds later.
+/// A job that is reported within this time after its end is not late: slurmctld reports to slurmdbd some seconds later.
 const GRACE: i64 = 60;
 
-/// How long a row may lack what slurmctld's word of the job's start brings, before it counts as it is. That word may come behind that
-/// of its end; until then a row has no partition, and an array is one task. While slurmctld has something to tell slurmdbd, nobody
-/// knows.
+/// A row without the record of its job's start counts after this time as it is. slurmdbd may receive that record after the one of
+/// the job's end; until then the row has no partition, and an array is one task. The time begins when slurmctld has sent all records.
 const INCOMPLETE: i64 = 600;
 
-/// How long the tasks of an array that never started must stay as many. slurmctld tells of an end by its queue, and every 5 s, past that
-/// queue, of 1,000 jobs of which something else has changed: that some of the tasks did start may come later.
+/// How long the number of an array's tasks that never started must stay the same. slurmctld sends the ends of jobs through its queue,
+/// and other changes of 1,000 jobs every 5 s past that queue: slurmdbd may learn later that some of the tasks did start.
 const SETTLING: i64 = 30;
 
-/// How long what a job's steps have used may be unknown, before it counts with what is known: KillWait and UnkillableStepTimeout pass
-/// after the end of a job that was cancelled, before those of its steps. Where slurmctld gathers nothing it is never known.
+/// A job counts after this time even if the CPU time of some steps is not known. Steps of a cancelled job end up to KillWait and
+/// UnkillableStepTimeout after the job. Without JobAcctGatherType it is never known.
 const OPEN_STEPS: i64 = 180;
 
-/// How many accounts, QOS and users have levels of their own: the first that have a finished job. All others have one together.
+/// How many accounts, QOS and users have levels of their own: the first that have a finished job. All others share one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
     pub(crate) accounts: usize,
@@ -35,7 +34,6 @@ pub(crate) struct Levels {
 }
 
 impl Levels {
-    /// Each kind: how its levels begin, how many there may be, where the others are, and where those without a name are.
     const fn kinds(self) -> [LevelKind; 3] {
         [
             LevelKind { own: "account.", most: self.accounts, others: "other_accounts", none: "no_account" },
@@ -44,7 +42,7 @@ impl Levels {
         ]
     }
 
-    /// Whether a level is still asked for.
+    /// Whether the settings still have this level.
     pub(super) fn has(self, level: &str) -> bool {
         let is_its =
             |kind: &LevelKind| level.starts_with(kind.own) || [kind.others, kind.none].contains(&level);
@@ -60,19 +58,19 @@ struct LevelKind {
     none: &'static str,
 }
 
-/// What the reading of a round was like.
+/// Figures about the reading of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RoundReading {
-    /// µs of all of its requests.
+    /// Of all its requests, µs.
     pub(crate) elapsed: u64,
-    /// Jobs that slurmdbd has told of the last `window`, counted now or before.
+    /// Rows of jobs that ended in the last `window`, counted now or before.
     pub(crate) window_jobs: u64,
-    /// Jobs that were counted and had ended before the last round; seconds since the first of them ended.
+    /// Jobs counted now that ended before the last round, and seconds since the first of them ended.
     pub(crate) late_jobs: u64,
     pub(crate) oldest_late: u64,
     pub(crate) unparsed: u64,
-    /// Of slurmctld's records: whether none can have gone between the last round and this one.
+    /// Of slurmctld's records: whether none can have been removed since the last round.
     pub(crate) complete: Option<bool>,
 }
 
@@ -83,13 +81,13 @@ pub(crate) struct FinishedRound {
     pub(crate) moment: i64,
     /// The last `window` of that.
     pub(crate) window_from: i64,
-    /// When slurmctld had something to tell slurmdbd for the last time, Unix seconds.
+    /// When slurmctld last had records that slurmdbd did not have, Unix seconds.
     pub(crate) busy: i64,
     pub(crate) levels: Levels,
     pub(crate) reading: RoundReading,
     /// Whether everything since the floor has been read.
     pub(crate) is_complete: bool,
-    /// Its jobs are in the totals, and another host's daemon publishes what they add.
+    /// Its jobs are added to the totals, but published by another host's daemon.
     pub(crate) is_silent: bool,
     /// Whether what their steps have used is counted.
     pub(crate) efficiency: bool,
@@ -105,30 +103,30 @@ pub(crate) struct FinishedRound {
     pub(super) latest: Option<i64>,
 }
 
-/// A row that is not complete yet: since when it is known as it is, and when its job ended.
+/// A row that is not complete yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Incomplete {
+    /// When it was first read as it is, Unix seconds.
     since: i64,
     pub(super) end: i64,
     tasks: u64,
-    /// How long it is waited for.
+    /// How long to wait for the rest of it, s.
     patience: i64,
 }
 
 impl Incomplete {
-    /// Whether it is waited for no longer.
     pub(super) const fn is_over(self, now: i64) -> bool {
         now.saturating_sub(self.since) >= self.patience
     }
 }
 
-/// Whether it has been counted. One that was submitted, and ended, when the hour was over in which its number was counted is another: a
-/// database that was restored from a backup gives numbers again.
+/// Whether it has been counted. A job that was submitted after the hour in which its id was counted is another one: a database
+/// restored from a backup uses ids again.
 fn is_seen(job: &FinishedJob, ledger: &FinishedLedger) -> bool {
     ledger.seen_in(job.id).is_some_and(|hour| job.submit.min(job.end) < end_of(hour))
 }
 
-/// Figures that grow.
+/// Figures while jobs are added.
 #[derive(Debug, Default)]
 struct Growing {
     sums: Tally,
@@ -137,12 +135,11 @@ struct Growing {
 }
 
 impl FinishedRound {
-    /// One that begins at `moment`.
     pub(crate) fn new(moment: i64, window: i64, levels: Levels) -> Self {
         Self { moment, window_from: moment.saturating_sub(window), levels, ..Self::default() }
     }
 
-    /// Of the jobs that had started, those that may count in this round. What their steps have used belongs to what is added.
+    /// The jobs with a start that may count in this round: the CPU time of their steps must be known before they are added.
     pub(crate) fn steps_of(
         &self,
         finished: &Finished,
@@ -156,7 +153,7 @@ impl FinishedRound {
         finished.started.iter().filter(|(id, ..)| new.contains(id)).copied().collect()
     }
 
-    /// Takes what slurmdbd has told: jobs that the ledger has not counted, nor this round before.
+    /// Adds the jobs that neither the ledger nor this round has counted.
     pub(crate) fn add(&mut self, finished: &Finished, elapsed: u64, ledger: &FinishedLedger) {
         let of_slurmctld = finished.min_job_age.is_some();
         self.of_slurmctld = Some(of_slurmctld);
@@ -176,7 +173,7 @@ impl FinishedRound {
             let Some(mut tally) = Tally::of(job).filter(|_| job.end >= floor) else { continue };
             let hour = hour_of(job.end);
             if is_seen(job, ledger) {
-                // Its end was changed since: it is remembered for as long as that end is read.
+                // Its end has changed: it is remembered for as long as jobs with that end are read.
                 if ledger.seen_in(job.id) != Some(hour) {
                     self.ids.entry(hour).or_default().push(job.id);
                 }
@@ -185,7 +182,7 @@ impl FinishedRound {
             let used = used.get(&job.id).copied().unwrap_or_default();
             tally.cpu_used = used.cpu;
             let patience = match finished.name(job.partition) {
-                // slurmctld knows all of its own records.
+                // slurmctld's own records are complete.
                 _ if of_slurmctld => 0,
                 "" => INCOMPLETE,
                 _ if job.tasks > 1 => SETTLING,
@@ -248,7 +245,7 @@ impl FinishedRound {
         if known.len() < kind.most { own } else { kind.others.to_owned() }
     }
 
-    /// What it adds, by level.
+    /// What the round adds, by level.
     pub(super) fn figures(&mut self) -> BTreeMap<String, Figures> {
         let done = std::mem::take(&mut self.figures).into_iter().map(|(level, growing)| {
             let (waits, runs) = (Spread::of(growing.waits), Spread::of(growing.runs));

@@ -7,7 +7,7 @@ use super::HOUR;
 /// The version of an hour's record.
 const VERSION: u8 = 2;
 
-/// So many hours have names: more than are ever read again.
+/// The number of names for hours: more hours than are ever read again.
 const NAMES: i64 = 256;
 
 /// Ids by hour of their end, sorted.
@@ -32,7 +32,6 @@ pub(super) fn name(hour: i64) -> String {
 pub(super) const PREFIX: &str = "finished.1.hour.";
 
 impl SeenIds {
-    /// Nothing yet, of the counts that were made first then.
     pub(super) const fn new(first: i64) -> Self {
         Self { first, hours: BTreeMap::new() }
     }
@@ -40,7 +39,7 @@ impl SeenIds {
     /// The hour in which it is.
     pub(super) fn find(&self, id: u64) -> Option<i64> {
         let has = |ids: &Vec<u64>| ids.binary_search(&id).is_ok();
-        // What is new is found nowhere, and most of what is seen is of the newest hours.
+        // Most ids that are found are in the newest hours.
         self.hours.iter().rev().find(|(_, ids)| has(ids)).map(|(hour, _)| *hour)
     }
 
@@ -56,13 +55,12 @@ impl SeenIds {
         self.hours.values().map(Vec::len).sum()
     }
 
-    /// The hours in which some ended.
     pub(super) fn hours(&self) -> BTreeSet<i64> {
         self.hours.keys().copied().collect()
     }
 
-    /// The end of the last hour that must be forgotten so that there are no more than `most` ids with `more`, by hour; `None`
-    /// where there are no more. The newest hour stays.
+    /// The end of the last hour that must be forgotten so that there are no more than `most` ids together with `more`; `None` if
+    /// none must. The newest hour stays.
     pub(super) fn floor_for(&self, most: usize, more: &BTreeMap<i64, Vec<u64>>) -> Option<i64> {
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
         for (hour, ids) in self.hours.iter().chain(more) {
@@ -86,7 +84,7 @@ impl SeenIds {
         over
     }
 
-    /// The record of an hour; empty where nothing is in it.
+    /// The record of an hour; empty if the hour has no ids.
     pub(super) fn record(&self, hour: i64) -> Vec<u8> {
         let Some(ids) = self.hours.get(&hour) else { return Vec::new() };
         let mut bytes = Vec::with_capacity(ids.len().saturating_mul(8).saturating_add(17));
@@ -97,7 +95,7 @@ impl SeenIds {
         bytes
     }
 
-    /// Takes a record back in. One that is none, of another version or of other counts, is nothing.
+    /// Reads a record. One that is damaged, of another version or of other counts is ignored.
     pub(super) fn restore(&mut self, record: &[u8]) {
         let Some((&VERSION, rest)) = record.split_first() else { return };
         let Some((first, rest)) = rest.split_first_chunk() else { return };

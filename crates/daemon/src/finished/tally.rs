@@ -10,18 +10,18 @@ pub(crate) struct Tally {
     /// Tasks by state, in the order of [`FINAL_STATES`].
     pub(crate) states: [u64; FINAL_STATES.len()],
     pub(crate) cancelled_before_start: u64,
-    /// Jobs that started, and the seconds that they had waited and ran.
+    /// Jobs that started, and the seconds that they waited and ran.
     pub(crate) started: u64,
     pub(crate) wait: u64,
     pub(crate) run: u64,
-    /// Seconds of what they had allocated.
+    /// Seconds of the resources allocated to them.
     pub(crate) cpu: u64,
     pub(crate) gpu: u64,
     pub(crate) node: u64,
     pub(crate) billing: u64,
-    /// CPU time that they used, ms; 0 where their steps are not asked for.
+    /// CPU time that they used, ms; 0 if their steps are not read.
     pub(crate) cpu_used: u64,
-    /// Jobs that started and had a time limit, their limits and what they used of them; those that used less than a tenth.
+    /// Jobs that started and had a time limit, their limits, how much of them they used, and jobs that used less than a tenth.
     pub(crate) limited: u64,
     pub(crate) limit: u64,
     pub(crate) limit_used: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Tally {
 const CANCELLED: u32 = 4;
 
 impl Tally {
-    /// What one job is. `None` where it has not ended, in a state that is known here.
+    /// The tally of one job. `None` if it has not ended, or in an unknown state.
     pub(crate) fn of(job: &FinishedJob) -> Option<Self> {
         let mut tally = Self::default();
         let place = FINAL_STATES.iter().position(|(number, _)| *number == job.state)?;
@@ -87,7 +87,7 @@ impl Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) sums: Tally,
-    /// Of the jobs that started: seconds that they had waited, and ran.
+    /// Of the jobs that started: seconds that they waited and ran.
     pub(crate) waits: Option<Spread>,
     pub(crate) runs: Option<Spread>,
 }

@@ -14,23 +14,21 @@ pub(super) struct DutyLimit {
 }
 
 impl DutyLimit {
-    /// Whether it may be asked for at `now`. A clock that was set back counts as time gone by.
+    /// Whether it may be asked for at `now`; always after the clock was set back.
     pub(super) fn allows(&self, now: Duration) -> bool {
         now >= self.next || self.asked.is_some_and(|asked| now < asked)
     }
 
-    /// It is asked for.
     pub(super) const fn ask(&mut self, now: Duration) {
         self.asked = Some(now);
         self.next = now;
     }
 
-    /// The answer, or what came instead of one, took `duration`; from start to start there is now at least
-    /// `duration / max_duty`.
+    /// The answer or failure took `duration`: the next request may start `duration / max_duty` after the last one.
     pub(super) fn answered(&mut self, duration: Duration, max_duty: f64) {
         let Some(asked) = self.asked else { return };
         let period = duration.as_secs_f64() / max_duty.clamp(f64::MIN_POSITIVE, 1.0);
-        // A year: what is longer than that is no period, and a Duration has an end.
+        // At most a year, because a Duration has an end.
         self.next = asked.saturating_add(Duration::from_secs_f64(period.min(31_536_000.0)));
     }
 }

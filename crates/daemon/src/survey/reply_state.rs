@@ -7,24 +7,23 @@ use slurm_snapshot::{Reading, Reply, ReplyKind, ReplyOptions};
 use tracing::{info, warn};
 
 use super::duty::DutyLimit;
-use crate::replies::ReplyCounters;
+use crate::replies::{ReplyCounters, one_more};
 use crate::source::Outcome;
 
-/// What a failure may count for at most: at a duty of 5 % it is asked again after ten minutes.
+/// A failure counts for no longer: at a duty of 5 %, the next request is sent after ten minutes.
 const LONGEST_FAILURE: Duration = Duration::from_secs(30);
 
-/// What an administrator does about PrivateData.
 pub(crate) const HIDDEN_REMEDY: &str = "Run the daemon as SlurmUser, or make its user an operator: \
     `sacctmgr modify user NAME set adminlevel=operator`.";
 
-/// One kind of reply: when it may come, what it was last, how it is doing.
+/// One kind of reply: when it may be requested, its last outcome, its counters.
 #[derive(Debug, Default)]
 pub(super) struct ReplyState {
     pub(super) duty: DutyLimit,
     /// The last full reply that was published.
     pub(super) kept: Option<Arc<Reading>>,
     pub(super) counters: ReplyCounters,
-    /// Why there was no reading the last time, and what to do.
+    /// Why the last request brought no reading, and what to do.
     pub(super) failure: Option<String>,
     logged: LoggedReply,
 }
@@ -40,17 +39,16 @@ enum LoggedReply {
 }
 
 impl ReplyState {
-    /// Whether it was ever asked for.
     pub(super) fn is_known(&self) -> bool {
         self.logged != LoggedReply::Nothing || self.counters.skipped_busy > 0
     }
 
-    /// What may be left out of the answer if it has not changed.
+    /// The `since` of the next request: slurmctld sends nothing if nothing has changed since then.
     pub(super) fn since(&self) -> Option<i64> {
         self.kept.as_ref()?.reply.as_ref()?.last_update()
     }
 
-    /// What the outcome of a request is worth: a reading to publish, or nothing.
+    /// Takes the outcome of a request; returns a reading to publish.
     pub(super) fn take(
         &mut self,
         kind: ReplyKind,
@@ -87,18 +85,18 @@ impl ReplyState {
             return Some(Arc::from(reading));
         }
         one_more(&mut self.counters.readings_unchanged);
-        // Of another cluster nothing is unchanged: slurm.conf has been replaced.
+        // Not if it is of another cluster: slurm.conf has been replaced.
         self.kept = self.kept.take().filter(|kept| kept.cluster == reading.cluster);
         self.kept.clone()
     }
 
-    /// Takes out what may be a part only.
+    /// Removes partitions that may be only a part of all.
     fn hide(&mut self, kind: ReplyKind, options: ReplyOptions, reading: &mut Reading) -> LoggedReply {
         if kind.row().private.is_empty() {
             return LoggedReply::Good;
         }
         let Some(visibility) = &reading.visibility else { return LoggedReply::Unknown };
-        // Whatever the reply is: of one in which nothing has changed they were taken out before.
+        // Also for an unchanged reply, from which they were removed before.
         let no_partitions =
             kind == ReplyKind::Nodes && options.partitions && visibility.may_hide("partitions");
         if let (true, Some(Reply::Nodes(nodes))) = (no_partitions, &mut reading.reply) {
@@ -109,7 +107,7 @@ impl ReplyState {
     }
 }
 
-/// Whether slurmctld may keep some of the reply from us.
+/// Whether slurmctld may hide a part of the reply from the daemon's user.
 fn is_hidden(kind: ReplyKind, reading: &Reading) -> bool {
     let visibility = reading.visibility.as_ref();
     visibility.is_some_and(|visibility| kind.row().is_hidden(visibility))
@@ -133,18 +131,13 @@ fn log(kind: ReplyKind, logged: LoggedReply, reading: &Reading) {
     }
 }
 
-/// What slurmctld may have spent on it. A failure tells only how long it took until it was one.
+/// The time that slurmctld may have spent on it; of a failure, the time until it failed.
 pub(super) fn cost(outcome: &Outcome, elapsed: Duration) -> Duration {
     match outcome {
         Ok(reading) => Duration::from_micros(reading.elapsed),
         Err(error) if error.was_asked() => elapsed.min(LONGEST_FAILURE),
         Err(_) => Duration::ZERO,
     }
-}
-
-/// Counts one more.
-pub(crate) const fn one_more(counter: &mut u64) {
-    *counter = counter.saturating_add(1);
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `diag`: what sdiag shows.
 //!
 //! One table has every member that is read, its name in the API, which is not always libslurm's, and its destination.
-//! slurmrestd's quotients are used only if their sum is absent. Two of them are used only in versions in which they are
-//! what their name says: the mean table size up to v0.0.38, because after that it is the mean queue length, and the
+//! slurmrestd's quotients are used only if their sum is absent. Two of them are used only in those versions where they
+//! are what their name says: the mean table size up to v0.0.38, because after that it is the mean queue length, and the
 //! mean queue length from v0.0.38 on, because before that it is the mean table size (in all of v0.0.36, and in v0.0.37
 //! until 21.08.7).
 
@@ -13,21 +13,21 @@ use super::lenient::{Flag, Number, Text, Words};
 use super::object::{Fill, Members, each};
 use super::wrong;
 
-/// Rows of slurmctld's tables: as its own libslurm reads them.
+/// The most rows of slurmctld's tables, as in its own libslurm.
 const MAX_TYPES: usize = 100;
 const MAX_USERS: usize = 200;
 const MAX_PENDING: usize = 100;
 
-/// Where the quotient called `bf_table_size_mean` is one of table sizes.
+/// The last version in which `bf_table_size_mean` is a mean of table sizes.
 const LAST_TABLE_SIZE_MEAN: u8 = 38;
 
-/// Where the quotient called `bf_queue_len_mean` is one of queue lengths.
+/// The first version in which `bf_queue_len_mean` is a mean of queue lengths.
 const FIRST_QUEUE_LEN_MEAN: u8 = 38;
 
-/// Where a member goes.
+/// Where a member's value is stored.
 #[derive(Clone, Copy)]
 enum Goes {
-    /// There in every version; without it, it is no such answer.
+    /// Present in every version; an answer without it is not an answer to `diag`.
     To(fn(&mut Statistics) -> &mut u32),
     Some32(fn(&mut Statistics) -> &mut Option<u32>),
     Some64(fn(&mut Statistics) -> &mut Option<u64>),
@@ -101,7 +101,7 @@ const MEMBERS: [(&str, Goes); 53] = [
     ("pending_rpcs_by_hostlist", Goes::Dumped),
 ];
 
-/// Reasons for an end, in slurmctld's order.
+/// Why a scheduling cycle ended, in slurmctld's order.
 const SCHEDULE_EXITS: [&str; 6] =
     ["end_job_queue", "default_queue_depth", "max_job_start", "licenses", "max_rpc_cnt", "max_sched_time"];
 const BF_EXITS: [&str; 6] = [
@@ -116,16 +116,22 @@ const BF_EXITS: [&str; 6] = [
 /// The answer to `diag`.
 #[derive(Debug, Default)]
 pub(crate) struct Diag {
+    asked: Asked,
+    pub(crate) statistics: Option<Statistics>,
+}
+
+/// How `diag` was asked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
     /// N of v0.0.N.
     version: u8,
     rpc: bool,
     names: bool,
-    pub(crate) statistics: Option<Statistics>,
 }
 
 impl Diag {
     pub(crate) fn new(version: u8, rpc: bool, names: bool) -> Self {
-        Self { version, rpc, names, statistics: None }
+        Self { asked: Asked { version, rpc, names }, statistics: None }
     }
 }
 
@@ -137,19 +143,9 @@ impl Members for Diag {
         if self.statistics.is_some() {
             return Err(wrong("the response contains the statistics twice"));
         }
-        let mut reading = ReadingDiag {
-            version: self.version,
-            rpc: self.rpc,
-            names: self.names,
-            statistics: Statistics::default(),
-            means: Means::default(),
-            tables: RpcTables::default(),
-            has_tables: false,
-            seen: 0,
-            next: 0,
-        };
+        let mut reading = ReadingDiag { asked: self.asked, ..ReadingDiag::default() };
         map.next_value_seed(Fill(&mut reading))?;
-        // What was refused has statistics too, in 22.05, of empty arrays.
+        // In 22.05 a refused answer has statistics too, with empty arrays.
         self.statistics = (reading.seen & REQ_TIME != 0).then_some(reading.statistics);
         Ok(true)
     }
@@ -162,17 +158,16 @@ impl Members for Diag {
 /// The bit of `req_time` among the members seen.
 const REQ_TIME: u64 = 1 << 1;
 
+#[derive(Default)]
 struct ReadingDiag {
-    version: u8,
-    rpc: bool,
-    names: bool,
+    asked: Asked,
     statistics: Statistics,
     means: Means,
     tables: RpcTables,
     has_tables: bool,
-    /// Members seen, by their places in [`MEMBERS`].
+    /// The members seen so far, by their index in [`MEMBERS`].
     seen: u64,
-    /// Where the next one most probably is: versions have them in nearly the same order.
+    /// The most probable index of the next member: all versions have nearly the same order.
     next: usize,
 }
 
@@ -195,76 +190,52 @@ impl Members for ReadingDiag {
             return Err(wrong(format_args!("{name} occurs twice")));
         }
         let s = &mut self.statistics;
-        let is_there = match goes {
-            Goes::To(of) => {
-                let number = map.next_value::<Number>()?.within(name)?;
-                number.map(|number| *of(s) = number).is_some()
-            }
-            Goes::Some32(of) => {
-                *of(s) = map.next_value::<Number>()?.within(name)?;
-                true
-            }
-            Goes::Some64(of) => {
-                *of(s) = map.next_value::<Number>()?.within(name)?;
-                true
-            }
-            Goes::Moment(of) => {
-                *of(s) = map.next_value::<Number>()?.moment(name)?;
-                true
-            }
-            Goes::Mean(of) => {
-                *of(&mut self.means) = map.next_value::<Number>()?.within(name)?;
-                true
-            }
-            Goes::ReqTime => {
-                let moment = map.next_value::<Number>()?.moment(name)?;
-                moment.map(|moment| s.req_time = moment).is_some()
-            }
-            Goes::ReqTimeStart => {
-                // A slurmctld counts since 0 until it first looks at its clock.
-                s.req_time_start = map.next_value::<Number>()?.moment(name)?.unwrap_or(0);
-                true
-            }
+        match goes {
+            Goes::To(of) => match map.next_value::<Number>()?.within(name)? {
+                Some(number) => *of(s) = number,
+                None => return Ok(true),
+            },
+            Goes::Some32(of) => *of(s) = map.next_value::<Number>()?.within(name)?,
+            Goes::Some64(of) => *of(s) = map.next_value::<Number>()?.within(name)?,
+            Goes::Moment(of) => *of(s) = map.next_value::<Number>()?.moment(name)?,
+            Goes::Mean(of) => *of(&mut self.means) = map.next_value::<Number>()?.within(name)?,
+            Goes::ReqTime => match map.next_value::<Number>()?.moment(name)? {
+                Some(moment) => s.req_time = moment,
+                None => return Ok(true),
+            },
+            // slurmctld counts from 0 until it first looks at its clock.
+            Goes::ReqTimeStart => s.req_time_start = map.next_value::<Number>()?.moment(name)?.unwrap_or(0),
             Goes::Active => {
                 let active = map.next_value::<Flag>()?.0;
                 s.bf_active = active.ok_or_else(|| wrong("bf_active is neither true nor false"))?.into();
-                true
             }
             Goes::ScheduleExit => {
                 map.next_value_seed(Fill(&mut Exits { names: &SCHEDULE_EXITS, to: &mut s.schedule_exit }))?;
-                true
             }
             Goes::BfExit => {
                 map.next_value_seed(Fill(&mut Exits { names: &BF_EXITS, to: &mut s.bf_exit }))?;
-                true
             }
-            Goes::Types | Goes::Users | Goes::Pending | Goes::Dumped if !self.rpc => return Ok(false),
+            Goes::Types | Goes::Users | Goes::Pending | Goes::Dumped if !self.asked.rpc => return Ok(false),
             Goes::Types => {
                 self.has_tables = true;
                 let types = &mut self.tables.types;
                 map.next_value_seed(each(|row: RpcRow| row.add_type(types)))?;
-                true
             }
             Goes::Users => {
                 self.has_tables = true;
-                let (users, names) = (&mut self.tables.users, self.names);
+                let (users, names) = (&mut self.tables.users, self.asked.names);
                 map.next_value_seed(each(|row: RpcRow| row.add_user(users, names)))?;
-                true
             }
             Goes::Pending => {
                 let pending = self.tables.pending.get_or_insert_default();
                 map.next_value_seed(each(|row: RpcRow| row.add_pending(pending)))?;
-                true
             }
             Goes::Dumped => {
                 let dumped = &mut self.tables.dumped;
                 map.next_value_seed(each(|row: Dump| row.add(dumped)))?;
-                true
             }
-        };
-        if is_there {
-            self.seen |= bit;
         }
+        self.seen |= bit;
         Ok(true)
     }
 
@@ -279,8 +250,8 @@ impl Members for ReadingDiag {
             }
         }
         let (s, told) = (&mut self.statistics, &self.means);
-        let sizes = told.bf_table_size.filter(|_| self.version <= LAST_TABLE_SIZE_MEAN);
-        let lengths = told.bf_queue_len.filter(|_| self.version >= FIRST_QUEUE_LEN_MEAN);
+        let sizes = told.bf_table_size.filter(|_| self.asked.version <= LAST_TABLE_SIZE_MEAN);
+        let lengths = told.bf_queue_len.filter(|_| self.asked.version >= FIRST_QUEUE_LEN_MEAN);
         let means = Means {
             schedule_cycle: told.schedule_cycle.filter(|_| s.schedule_cycle_sum.is_none()),
             schedule_depth: told.schedule_depth.filter(|_| s.schedule_cycle_depth.is_none()),
@@ -293,7 +264,7 @@ impl Members for ReadingDiag {
         s.means = (means != Means::default()).then_some(means);
         if self.has_tables {
             let mut tables = std::mem::take(&mut self.tables);
-            // slurmrestd never tells whether RPCs are queued: they are where a queue has done something.
+            // slurmrestd never reports whether RPCs are queued. They are if a queue has done something.
             let busy = |queue: &RpcQueue| *queue != RpcQueue::default();
             let is_queued = tables.types.iter().filter_map(|row| row.queue.as_ref()).any(busy);
             if is_queued {
@@ -381,7 +352,7 @@ impl RpcRow {
         let (Some(id), Some(count), Some(time)) = (self.id, self.count, self.time) else {
             return Err("a row of rpcs_by_user is incomplete".to_owned());
         };
-        // A user without a name goes by number.
+        // A user without a name is identified by the number.
         let name = self.user.filter(|name| names && !name.is_empty() && *name != id.to_string());
         rows.push(RpcUser { id, name, looking_up: false, count, time });
         Ok(())
@@ -399,7 +370,7 @@ impl RpcRow {
     }
 }
 
-/// A message that waits, with its nodes, which are called `count`.
+/// A message that waits, with its nodes, which slurmrestd calls `count`.
 #[derive(Default)]
 struct Dump {
     id: Option<u32>,
@@ -419,7 +390,7 @@ impl Members for Dump {
 
 impl Dump {
     fn add(self, rows: &mut Vec<DumpedRpcs>) -> Result<(), String> {
-        /// Enough to see which nodes.
+        /// Long enough to see which nodes.
         const LONGEST: usize = 1000;
         if rows.len() >= MAX_PENDING {
             return Ok(());

@@ -1,8 +1,8 @@
 //! `jobs/state`: how many jobs are in each state, counted while the answer is read.
 //!
-//! A row's id shows how many jobs it stands for, because the waiting tasks of an array may be one row. In 24.11 and
-//! 26.05 each task has its own row, so rows are not slurmctld's records. Of the words of a state only one counts, the
-//! one that squeue's `%T` shows.
+//! A row's id shows how many jobs the row represents, because the waiting tasks of an array may be one row. In 24.11
+//! and 26.05 each task has its own row, so rows are not slurmctld's records. If a state has several words, only one
+//! counts: the one that squeue's `%T` shows.
 
 use serde::de::MapAccess;
 use slurm_snapshot::{JOB_STATES, JobTally, Jobs, array};
@@ -11,7 +11,7 @@ use super::lenient::{Text, Words};
 use super::list::ListAnswer;
 use super::object::Members;
 
-/// Flags that squeue shows instead of the base state, the first of them first.
+/// Flags that squeue shows instead of the base state, in order of precedence.
 const SHOWN: [&str; 13] = [
     "completing",
     "stage_out",
@@ -70,7 +70,7 @@ impl ListAnswer for Jobs {
     }
 }
 
-/// How many jobs an id is: 1 of `7`, `7+1`, `7_3` and `7_*`, 10 of `7_[1-10]`.
+/// How many jobs an id represents: 1 for `7`, `7+1`, `7_3` and `7_*`, 10 for `7_[1-10]`.
 fn array_tasks(id: &str) -> Option<u64> {
     match id.split_once("_[") {
         Some((_, expression)) => array::count_tasks(expression.strip_suffix(']')?.as_bytes()),

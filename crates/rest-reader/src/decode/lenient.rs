@@ -7,19 +7,19 @@ use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAcce
 
 use super::wrong;
 
-/// A whole number, or that there is none.
+/// A whole number, or one of Slurm's values for "none".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Number {
     #[default]
     None,
     Infinite,
     Is(i128),
-    /// Something else.
+    /// Not a number.
     Wrong,
 }
 
 impl Number {
-    /// `None` where there is none; an error where it is no whole number or does not fit.
+    /// `None` if there is no value; an error if it is not a whole number or does not fit.
     pub(super) fn within<T: TryFrom<i128>, E: Error>(self, name: &str) -> Result<Option<T>, E> {
         match self {
             Self::None | Self::Infinite => Ok(None),
@@ -31,18 +31,18 @@ impl Number {
         }
     }
 
-    /// The same of what C has as an unsigned number of 32 bits, whose last two are "no value" and "infinite".
+    /// The same for an unsigned C number of 32 bits, whose two highest values mean "no value" and "infinite".
     pub(super) fn value32<E: Error>(self, name: &str) -> Result<Option<u32>, E> {
         self.unless(&[-1, -2, 0xffff_fffe, 0xffff_ffff]).within(name)
     }
 
-    /// The same of 64 bits; older versions write those as negative numbers.
+    /// The same for 64 bits; older versions write those values as negative numbers.
     pub(super) fn value64<E: Error>(self, name: &str) -> Result<Option<u64>, E> {
         let last = i128::from(u64::MAX);
         self.unless(&[-1, -2, 0xffff_fffe, 0xffff_ffff, last, last - 1]).within(name)
     }
 
-    /// A moment. 0 is none, and so are a negative number, "no value" and "infinite".
+    /// A time. 0, a negative number, "no value" and "infinite" are `None`.
     pub(super) fn moment<E: Error>(self, name: &str) -> Result<Option<i64>, E> {
         match self {
             Self::Is(number) => {
@@ -52,7 +52,7 @@ impl Number {
         }
     }
 
-    /// A figure that nothing else hangs on.
+    /// A figure that may be missing: anything else is `None`.
     pub(super) fn or_none<T: TryFrom<i128>>(self) -> Option<T> {
         if let Self::Is(number) = self { T::try_from(number).ok() } else { None }
     }
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Number {
             Loose::Bool(_) | Loose::List => Self::Wrong,
             Loose::Text(text) => match text.trim() {
                 "" => Self::None,
-                // With the data parser's flag "complex".
+                // As written with the data parser's flag "complex".
                 text if text.eq_ignore_ascii_case("infinity") => Self::Infinite,
                 text => text.parse().map_or(Self::Wrong, Self::Is),
             },
@@ -160,7 +160,7 @@ enum Loose {
     Text(String),
     Nothing,
     List,
-    /// What it is as a number: `{set, infinite, number}`.
+    /// `{set, infinite, number}`, as the number that it means.
     Object(Number),
 }
 
@@ -187,7 +187,7 @@ impl<'de> Deserialize<'de> for Loose {
             }
 
             fn visit_f64<E: Error>(self, number: f64) -> Result<Loose, E> {
-                // Beyond 2^53 a float is not the number that was meant.
+                // Above 2^53, a float may differ from the number that was meant.
                 if number.fract() != 0.0 || number.abs() > 9_007_199_254_740_992.0 {
                     return Ok(Loose::Number(Number::Wrong));
                 }
@@ -221,7 +221,7 @@ impl<'de> Deserialize<'de> for Loose {
                 Ok(Loose::Object(match (set, infinite.0, number) {
                     (_, Some(true), _) => Number::Infinite,
                     (Some(false), ..) => Number::None,
-                    // "infinite" within "number" is not said by anybody.
+                    // No version writes "infinite" inside "number".
                     (_, _, Number::Infinite | Number::None) => Number::Wrong,
                     (.., number) => number,
                 }))

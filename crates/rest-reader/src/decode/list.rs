@@ -8,19 +8,19 @@ use super::lenient::Number;
 use super::object::{Members, each};
 use super::wrong;
 
-/// What items are added to.
+/// Something that the items of a list are added to.
 pub(crate) trait ListAnswer {
-    /// What the list is called in the answer.
+    /// The list's name in the answer.
     const NAME: &'static str;
     type Item: Members + Default;
 
     fn add(&mut self, item: Self::Item) -> Result<(), String>;
 
-    /// There are no more; `last_update` is when slurmctld last changed any of it, 0 where the answer does not tell.
+    /// The end of the list. `last_update` is when slurmctld last changed it, 0 if the answer does not say.
     fn end(&mut self, _last_update: i64) {}
 }
 
-/// The answer, which must have its list, once.
+/// An answer that must have its list exactly once.
 #[derive(Debug, Default)]
 pub(crate) struct Listed<L> {
     pub(crate) list: L,

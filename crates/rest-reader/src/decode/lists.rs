@@ -7,7 +7,7 @@ use super::lenient::{Flag, Number, Text, Words};
 use super::list::ListAnswer;
 use super::object::Members;
 
-/// As many as the reader of libslurm lists.
+/// The same limit as in the reader of libslurm.
 const MAX_RESERVATIONS: usize = 1000;
 const MAX_LICENSES: usize = 10_000;
 

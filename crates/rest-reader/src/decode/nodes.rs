@@ -1,10 +1,9 @@
 //! `nodes`, counted while the answer is read. Only what a node adds to a tally is kept, unless each node is requested.
 //!
-//! slurmrestd's state is a list of words. Here it becomes libslurm's number, and then the one word that sinfo shows and
-//! slurmrestd does not report.
+//! slurmrestd's state is a list of words. It is converted to libslurm's number, and then to the one word that sinfo
+//! shows and slurmrestd does not report.
 
 use std::collections::BTreeMap;
-use std::mem;
 
 use serde::de::MapAccess;
 use slurm_snapshot::{Memory, NODE_STATES, NodeRow, NodeTally, Release, Shares, gres};
@@ -16,7 +15,7 @@ use super::object::Members;
 /// slurm.conf can have no more nodes (`MAX_SLURM_NODES` is 65,536 in 26.05).
 const MOST_NODES: u64 = 100_000;
 
-/// Partitions, states, flags and types of GPUs that are remembered: bytes, about.
+/// The most bytes, approximately, for the names of partitions, states, flags and GPU types.
 const MOST_NAMES: usize = 2 << 20;
 
 /// Bytes of an entry in addition to its name.
@@ -49,7 +48,7 @@ const INVALID_REG: u32 = bit(22);
 const POWER_DOWN: u32 = bit(23);
 const BLOCKED: u32 = bit(27);
 
-/// Flags: slurmrestd's word, the bit, and our word where it is another.
+/// Flags: slurmrestd's word, the bit, and our word if it is different.
 const FLAGS: [(&str, u32, Option<&str>); 25] = [
     ("PERFCTRS", 4, Some("bit_4")),
     ("EXTERNAL", 4, Some("bit_4")),
@@ -78,10 +77,10 @@ const FLAGS: [(&str, u32, Option<&str>); 25] = [
     ("BLOCKED", 27, None),
 ];
 
-/// Words for two flags at once, each of which is there by itself too.
+/// Words for two flags at once, each of which is listed by itself too.
 const PAIRS: [&str; 2] = ["POWER_DOWN_ASAP", "POWER_DOWN_FORCE"];
 
-/// Since when a failing node of which jobs have a part is called that.
+/// The release from which a failing node with jobs on part of it is shown as failing.
 const FAILING_WHILE_MIXED: Release = Release::new(25, 11);
 
 /// The answer to `nodes`.
@@ -90,12 +89,12 @@ pub(crate) struct NodesAnswer {
     release: Release,
     rows: bool,
     pub(crate) nodes: slurm_snapshot::Nodes,
-    /// What each partition's nodes have.
+    /// The nodes of each partition.
     pub(crate) members: BTreeMap<String, PartitionNodes>,
     names: usize,
 }
 
-/// What the nodes of a partition have.
+/// The nodes of a partition, added up.
 #[derive(Debug, Default)]
 pub(crate) struct PartitionNodes {
     pub(crate) total: NodeTally,
@@ -126,7 +125,7 @@ impl ListAnswer for NodesAnswer {
         }
         let state = node.state()?;
         if state & BASE == FUTURE {
-            // They are not in this answer by rights: how many there are is not known.
+            // They should not be in this answer, and how many there are is not known.
             return Ok(());
         }
         let (Some(cpus), Some(alloc_cpus)) = (node.cpus, node.alloc_cpus) else {
@@ -135,9 +134,14 @@ impl ListAnswer for NodesAnswer {
         let usable = state & BASE != DOWN && state & DRAIN == 0;
         let has_jobs = matches!(state & BASE, ALLOCATED | MIXED) || state & COMPLETING != 0;
         let cpus = node.effective_cpus.filter(|&cpus| cpus > 0).unwrap_or(cpus);
-        let by_type = gpus(&node.gres, &node.gres_used, usable, nodes, &mut self.names);
+        let (by_type, unparsed) =
+            gres::shares_by_type(node.gres.as_bytes(), node.gres_used.as_bytes(), usable);
+        nodes.unparsed = nodes.unparsed.saturating_add(unparsed);
         let mut gpus = Shares::default();
-        by_type.iter().for_each(|(_, shares)| gpus.add(*shares));
+        for (kind, shares) in &by_type {
+            gpus.add(*shares);
+            named(&mut nodes.gpus, kind, &mut self.names).add(*shares);
+        }
         let tally = NodeTally {
             nodes: Shares::new(has_jobs.into(), 1, usable),
             cpus: Shares::new(alloc_cpus, cpus, usable),
@@ -150,10 +154,10 @@ impl ListAnswer for NodesAnswer {
         };
         let (word, base) = (state_word(state, self.release), base_word(state));
         let flags = node.flags(state);
+        // A drained node that goes down keeps its reason, and with it the time.
         if state & DRAIN != 0 {
             nodes.drain_since.extend(node.reason_time);
-        }
-        if state & BASE == DOWN {
+        } else if state & BASE == DOWN {
             nodes.down_since.extend(node.reason_time);
         }
         nodes.total.add(&tally);
@@ -196,7 +200,7 @@ impl ListAnswer for NodesAnswer {
     }
 }
 
-/// What is remembered under this name, and what that costs.
+/// The entry with this name, whose cost is counted.
 fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str, cost: &mut usize) -> &'a mut T {
     if !map.contains_key(name) {
         *cost = cost.saturating_add(name.len()).saturating_add(NAME_COST);
@@ -205,46 +209,7 @@ fn named<'a, T: Default>(map: &'a mut BTreeMap<String, T>, name: &str, cost: &mu
     map.entry(name.to_owned()).or_default()
 }
 
-/// As the reader of libslurm counts them.
-fn gpus(
-    has: &str,
-    used: &str,
-    usable: bool,
-    nodes: &mut slurm_snapshot::Nodes,
-    names: &mut usize,
-) -> Vec<(String, Shares)> {
-    let mut types: Vec<(&[u8], u64, u64)> = Vec::new();
-    let mut add = |kind, has, used| match types.iter_mut().find(|(known, ..)| *known == kind) {
-        Some((_, sum_has, sum_used)) => {
-            *sum_has = u64::saturating_add(*sum_has, has);
-            *sum_used = u64::saturating_add(*sum_used, used);
-        }
-        None => types.push((kind, has, used)),
-    };
-    for result in [
-        gres::gpus_by_type(has.as_bytes(), |kind, count| add(kind, count, 0)),
-        gres::gpus_by_type(used.as_bytes(), |kind, count| add(kind, 0, count)),
-    ] {
-        nodes.unparsed = nodes.unparsed.saturating_add(result.is_err().into());
-    }
-    if types.iter().any(|(kind, has, _)| kind.is_empty() && *has > 0) {
-        // slurm.conf names no type and gres.conf does: only those in use have it, and they are no more GPUs.
-        let unconfigured = types.iter_mut().filter(|(_, has, _)| *has == 0);
-        let used = unconfigured.map(|(_, _, used)| mem::take(used)).fold(0, u64::saturating_add);
-        if let Some((.., untyped)) = types.iter_mut().find(|(kind, ..)| kind.is_empty()) {
-            *untyped = untyped.saturating_add(used);
-        }
-    }
-    let some = types.into_iter().filter(|(_, has, used)| *has > 0 || *used > 0);
-    some.map(|(kind, has, used)| {
-        let (kind, shares) = (String::from_utf8_lossy(kind).into_owned(), Shares::new(used, has, usable));
-        named(&mut nodes.gpus, &kind, names).add(shares);
-        (kind, shares)
-    })
-    .collect()
-}
-
-/// One node, as far as it counts.
+/// The parts of a node that are counted.
 #[derive(Default)]
 pub(crate) struct Node {
     name: String,
@@ -277,7 +242,7 @@ impl Members for Node {
             "alloc_cpus" => self.alloc_cpus = map.next_value::<Number>()?.within(name)?,
             "real_memory" => self.real_memory = map.next_value::<Number>()?.value64(name)?,
             "alloc_memory" => self.alloc_memory = map.next_value::<Number>()?.value64(name)?,
-            // Up to v0.0.38 the one, then the other.
+            // Up to v0.0.38 the first name, later the second.
             "free_memory" | "free_mem" => self.free_memory = map.next_value::<Number>()?.value64(name)?,
             "cpu_load" => self.cpu_load = map.next_value::<Number>()?.value32(name)?,
             "gres" => self.gres = map.next_value::<Text>()?.0.unwrap_or_default(),
@@ -296,7 +261,7 @@ impl Node {
         self.state.iter().chain(&self.state_flags).flat_map(|words| words.split('+'))
     }
 
-    /// libslurm's number for it.
+    /// libslurm's number for the state.
     fn state(&self) -> Result<u32, String> {
         let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
         let base = self.words().find_map(|word| NODE_STATES.iter().position(|base| is(word, base)));
@@ -306,7 +271,7 @@ impl Node {
         Ok(flags.fold(base, |state, (_, number, _)| state | bit(*number)))
     }
 
-    /// Its flags in our words; one that is newer than this table in slurmrestd's.
+    /// Its flags in our words. A flag that is not in this table keeps slurmrestd's word.
     fn flags(&self, state: u32) -> Vec<String> {
         let mut flags: Vec<String> = Vec::new();
         let mut set = 0;
@@ -322,7 +287,7 @@ impl Node {
                 || PAIRS.iter().any(|pair| is(pair))
                 || FLAGS.iter().any(|(flag, ..)| is(flag))
         };
-        // "?" is 22.05's for a flag that it has no word for.
+        // 22.05 writes "?" for a flag that it has no word for.
         let unknown = self.words().filter(|word| !is_known(word) && !["INVALID", "?"].contains(word));
         flags.extend(unknown.map(str::to_ascii_lowercase));
         flags

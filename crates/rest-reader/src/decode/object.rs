@@ -1,4 +1,4 @@
-//! Objects whose members are added to something as they arrive, and arrays of such objects.
+//! Objects whose members are processed as they arrive, and arrays of such objects.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,18 +7,18 @@ use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 
-/// What takes members.
+/// Something that members are added to.
 pub(crate) trait Members {
-    /// Takes the member of this name, or leaves it where it is: false.
+    /// Reads the member of this name; false: the member is not needed and was not read.
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error>;
 
-    /// There are no more.
+    /// The end of the members.
     fn end<E: Error>(&mut self) -> Result<(), E> {
         Ok(())
     }
 }
 
-/// An object, added to something. `null` adds nothing.
+/// Reads an object into something. `null` adds nothing.
 pub(crate) struct Fill<'a, T>(pub(crate) &'a mut T);
 
 impl<'de, T: Members> DeserializeSeed<'de> for Fill<'_, T> {
@@ -50,7 +50,7 @@ impl<'de, T: Members> Visitor<'de> for Fill<'_, T> {
     }
 }
 
-/// A member's name; one that is longer than any of Slurm's is empty.
+/// A member's name; empty if it is longer than any of Slurm's.
 struct Name {
     bytes: [u8; 48],
     length: usize,
@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for Name {
     }
 }
 
-/// An array of objects, each handed over by itself. `null` has none.
+/// An array of objects, handed over one by one. `null` is an empty array.
 pub(crate) struct Each<T, F> {
     take: F,
     item: PhantomData<fn() -> T>,

@@ -1,4 +1,4 @@
-//! `partitions`, each with the tallies of its nodes.
+//! `partitions`, each with the totals of its nodes.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::object::{Fill, Members};
 /// More partitions than any cluster has.
 const MOST_PARTITIONS: usize = 5000;
 
-/// Each with what its nodes have.
+/// Each partition with the totals of its nodes.
 pub(crate) fn joined(
     mut partitions: Partitions,
     mut members: BTreeMap<String, PartitionNodes>,
@@ -46,7 +46,7 @@ impl Members for Partition {
     fn member<'de, A: MapAccess<'de>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
         match name {
             "name" => self.name = map.next_value::<Text>()?.0.unwrap_or_default(),
-            // Up to v0.0.38 here, from v0.0.39 on in `partition`.
+            // Up to v0.0.38 it is here, from v0.0.39 on in `partition`.
             "state" => self.state = state_of(&map.next_value::<Words>()?),
             "partition" => map.next_value_seed(Fill(&mut Inner(self)))?,
             "flags" => {

@@ -28,7 +28,7 @@ impl ListAnswer for Vec<Controller> {
 pub(crate) struct PingRow {
     host: String,
     up: Option<bool>,
-    /// Not told up to v0.0.38.
+    /// Absent up to v0.0.38.
     latency: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! The conversation with a slurmctld that is a list of what it will say.
+//! The conversation with a scripted slurmctld.
 
 use std::cell::RefCell;
 use std::io;
@@ -9,22 +9,22 @@ use slurm_snapshot::{Controller, Finished, Jobs, PROTOCOL, RpcTables, RpcUser, U
 use super::*;
 use crate::conf::Conf;
 
-/// slurmctld, as a list of what it will say.
+/// slurmctld, as a list of its answers.
 #[derive(Default)]
 struct Script {
     statistics: Vec<bool>,
-    /// What libslurm's own configuration has.
+    /// ClusterName in libslurm's own configuration.
     own_cluster: Option<&'static str>,
-    /// Whether slurmctld tells its configuration, each time that it is asked.
+    /// For each request, whether slurmctld returns its configuration.
     cluster: Vec<bool>,
     slurmdbd: bool,
-    /// How many lines of output there were each time.
+    /// How many lines of output there were at each request.
     asked_after: Vec<usize>,
     output: Rc<RefCell<Vec<u8>>>,
     resets: u32,
     loaded: u32,
     asked_for_rpc: Vec<bool>,
-    /// What this host's own slurmctld says to its next question; nothing else is well.
+    /// The results of the next requests to this host's own slurmctld.
     own: Vec<i32>,
     is_alone: bool,
     has_answered: Vec<bool>,
@@ -112,7 +112,7 @@ fn answers(script: &mut Script, input: &str) -> (Vec<Answer>, Result<(), ServeEr
     (lines.collect(), end)
 }
 
-/// Output that a script sees too.
+/// Output that the script can read too.
 struct Shared(Rc<RefCell<Vec<u8>>>);
 
 impl Write for Shared {
@@ -151,7 +151,7 @@ fn hello_then_one_answer_for_each_request_in_order() {
     assert_eq!(script.asked_for_rpc, [false, true]);
 }
 
-/// slurmctld answers that behind the scheduler's locks, and statistics without one.
+/// slurmctld needs the scheduler's locks for its configuration, but not for statistics.
 #[test]
 fn a_reading_is_one_rpc_also_the_first_where_libslurm_itself_knows_the_cluster() {
     let mut script = Script { own_cluster: Some("sandbox"), ..Script::default() };
@@ -214,7 +214,7 @@ fn what_a_reply_may_lack_is_asked_first_and_unknown_it_costs_slurmctld_no_dump()
     assert_eq!((name(first), name(second)), (None, Some("root".to_owned())));
 }
 
-/// slurmctld 24.05 hung up and its log ended: the RPC walks a list that may be NULL.
+/// slurmctld 24.05 crashed: the RPC walks a list that may be NULL.
 #[test]
 fn associations_are_asked_for_only_where_slurmdbd_keeps_them() {
     for (slurmdbd, loaded) in [(false, 0), (true, 1)] {
@@ -252,7 +252,7 @@ fn a_name_service_that_never_answers_holds_up_no_answer() {
     assert_eq!(text.matches("\"looking_up\":true").count(), 6, "{text}");
 }
 
-/// It is an answer, and no failure over which a reader would be replaced.
+/// It is an answer, not a failure that would replace the reader.
 #[test]
 fn a_backup_that_waits_has_said_so_and_is_asked_only_where_that_was_asked_for() {
     let own_cluster = Some("sandbox");
@@ -273,6 +273,6 @@ fn a_backup_that_waits_has_said_so_and_is_asked_only_where_that_was_asked_for() 
     assert_eq!(cluster(&answers[1]), own_cluster);
     assert!(anybody.statistics.is_some() && active.statistics.is_some());
     assert_eq!(down.errno, 1800);
-    // What has answered with figures needs no look whether it is there.
+    // A slurmctld that has answered with figures is not checked first.
     assert_eq!(script.has_answered, [false, false, true]);
 }

@@ -1,4 +1,4 @@
-//! What is in the files of target/dist, without installing them.
+//! The contents of the files in target/dist, without installing them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::super::chroot::host;
 use super::{artefact, artefacts};
 
-/// EL 8; EL 9 has 2.34, Debian 11 2.31.
+/// EL 8's version; EL 9 has 2.34, Debian 11 has 2.31.
 const OLDEST_GLIBC: (u32, u32) = (2, 28);
 
 #[test]
@@ -24,12 +24,12 @@ fn no_program_needs_a_newer_glibc_than_that_of_el_8() {
         let needed = newest_glibc(&folder, &program);
         assert!(needed <= OLDEST_GLIBC, "{}: {needed:?}", program.display());
     }
-    // That a newer one would be seen: what cargo built for this host needs it.
+    // And the check works: it finds the newer version that programs built for this host need.
     let here = newest_glibc(&folder, &sandbox::slurm_graphite().unwrap());
     assert!(here > OLDEST_GLIBC, "{here:?}");
 }
 
-/// A checksum for each file, and no other: what is left from another version is not given away.
+/// A checksum for each file and for no other: files left from another version must not be distributed.
 #[test]
 #[ignore = "make dist-test"]
 fn every_file_has_its_checksum_and_the_tarball_is_small() {
@@ -65,7 +65,7 @@ fn each_package_has_the_tarball_s_programs() {
     }
 }
 
-/// The program's own parts too, each with a version; a licence of each is what a site's lawyers ask for.
+/// The program's own parts too, each with a version, and a licence for each, as a site's lawyers require.
 #[test]
 #[ignore = "make dist-test"]
 fn the_bill_of_materials_names_every_part_with_its_licence_and_no_path_of_the_build_s() {
@@ -85,7 +85,7 @@ fn the_bill_of_materials_names_every_part_with_its_licence_and_no_path_of_the_bu
             let licence = component["licenses"][0]["expression"].as_str();
             assert!(licence.is_some() && component["version"].is_string(), "{component}");
         }
-        // What builds it is no part of it.
+        // Build tools are not parts of it.
         assert!(components.iter().all(|component| component["name"] != "bindgen"));
         assert!(!text.contains(env!("CARGO_MANIFEST_DIR")) && !text.contains("/target/dist"), "{program}");
     }
@@ -122,7 +122,7 @@ fn sums(folder: &Folder, programs: &[PathBuf]) -> BTreeSet<(String, String)> {
     programs.iter().map(sum).collect()
 }
 
-/// Of all versions that its symbols name.
+/// The newest version that any of its symbols needs.
 fn newest_glibc(folder: &Folder, program: &Path) -> (u32, u32) {
     let symbols = host(folder, "objdump", &["-T", &program.display().to_string()]).unwrap();
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {

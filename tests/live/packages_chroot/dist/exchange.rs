@@ -1,4 +1,4 @@
-//! From the packages of single readers to the one with all of them, and back: the configuration and the queue stay.
+//! From the packages of single readers to the one with all readers, and back: the configuration and the queue are kept.
 
 use sandbox::Folder;
 
@@ -38,7 +38,7 @@ fn the_one_deb_takes_the_place_of_the_single_ones_and_gives_it_back() {
     assert!(chroot.path(STATE).join("kept").exists());
 }
 
-/// Its scriptlets run, and the readers need no libslurm to be there.
+/// Its scriptlets run, and the readers do not require libslurm.
 #[test]
 #[ignore = "make dist-test"]
 fn the_one_rpm_takes_the_place_of_the_single_ones_and_gives_it_back() {

@@ -1,4 +1,4 @@
-//! The Dockerfile, without docker: each of its lines is carried out in a chroot of the release that it names.
+//! The Dockerfile without docker: each of its lines is executed in a chroot of the release that it names.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,11 @@ fn an_image_without_libslurm_has_what_slurmrestd_needs() {
     assert!(started(&chroot).unwrap().contains("this host has no libslurm"));
     assert!(chroot.path("/etc/ssl/certs/ca-certificates.crt").exists());
     let said = chroot.run("echo x > /root/token; slurm-graphite once --rest http://127.0.0.1:1 --token-file /root/token 2>&1 || :").unwrap();
-    // The reader's own words: it has started, and looked at the token.
+    // The reader's own message: it has started and checked the token.
     assert!(said.contains("slurmrestd diag: the token does not name its user"), "{said}");
 }
 
-/// What it says with a slurm.conf that names no cluster, as the image's user.
+/// Its output with a slurm.conf that names no cluster, run as the image's user.
 fn started(chroot: &Chroot<'_>) -> Result<String> {
     chroot.run("echo 'ClusterName=x\nSlurmctldHost=localhost\nNodeName=n1' > /tmp/slurm.conf")?;
     let user = value("USER ").context("no user")?.replace(':', " --regid=");

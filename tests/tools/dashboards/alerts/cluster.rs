@@ -3,7 +3,7 @@
 use super::{Limit, Rule, where_at_least};
 use crate::{overview, usage};
 
-/// The panels' targets, for the cluster of the file.
+/// The panels' targets, for the cluster in the file.
 fn of_cluster(target: &str) -> String {
     target.replace("$prefix", "cluster")
 }

@@ -1,8 +1,8 @@
-//! Rules about slurmctld and its schedulers, from its statistics alone.
+//! Rules about slurmctld and its schedulers, from its statistics only.
 
 use super::{Limit, Rule, where_at_least};
 
-/// Of slurmctld's statistics there is always one reading a tick.
+/// Every tick has exactly one reading of slurmctld's statistics.
 pub(super) fn rules() -> Vec<Rule> {
     [alive(), scheduling(), load()].into_iter().flatten().collect()
 }

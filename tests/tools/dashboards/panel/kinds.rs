@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::{Kind, Panel, object};
 
-/// A curve continues for so many milliseconds without a point: three ticks of 30 s. An outage of more is a gap.
+/// A curve is drawn through this many milliseconds without a point: three ticks of 30 s. A longer outage is a gap.
 const TICKS_MS: u32 = 90_000;
 
-/// What is not known, in a colour that nothing else has.
+/// The colour of unknown values, which nothing else has.
 const UNKNOWN: &str = "purple";
 
 /// Curves over time.
@@ -53,8 +53,8 @@ pub(crate) fn bars(title: &str, description: &str) -> Panel {
     panel
 }
 
-/// A line for each series: the newest value, the mean of the time shown, and its course as a sparkline. `what` is the heading of their
-/// names.
+/// A line for each series: the newest value, the mean over the time range, and a sparkline. `what` is the heading of
+/// the column of names.
 pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
     let mut panel = Panel::new(Kind::Table, title, description, (8, 9));
     panel.custom = object(json!({ "align": "auto", "cellOptions": { "type": "auto" }, "inspect": false }));
@@ -78,7 +78,7 @@ pub(crate) fn table(title: &str, description: &str, what: &str) -> Panel {
     )
 }
 
-/// The alerts that fire now, or soon will, for the cluster shown.
+/// The alerts that fire now, or soon will, for the selected cluster.
 pub(crate) fn alerts(title: &str, description: &str) -> Panel {
     let mut panel = Panel::new(Kind::AlertList, title, description, (8, 8));
     panel.options = object(json!({
@@ -89,14 +89,14 @@ pub(crate) fn alerts(title: &str, description: &str) -> Panel {
     panel
 }
 
-/// Where there is no value: a word, not the last one that there was.
+/// If there is no value, the panel shows a word instead of the last known value.
 pub(super) fn no_data(index: u32) -> Value {
     json!({ "type": "special", "options": {
         "match": "null", "result": { "text": "no data", "color": UNKNOWN, "index": index },
     } })
 }
 
-/// Words.
+/// A panel with text.
 pub(crate) fn text(title: &str, content: &str) -> Panel {
     let mut panel = Panel::new(Kind::Text, title, "", (24, 3));
     panel.options = object(json!({ "mode": "markdown", "content": content }));

@@ -1,4 +1,4 @@
-//! What leaves a queue undelivered: by age under clocks that jump, by size, and with a destination that is removed or moves.
+//! What leaves a queue undelivered: by age, with clocks that jump; by size; and when a destination is removed or moves.
 
 use super::*;
 use crate::ledger::Ledger;
@@ -79,11 +79,11 @@ async fn after_a_reboot_nothing_expires_until_the_wall_clock_is_plausible() {
         queue.shared.state().expire(Moment { boot, wall: wall + 60 * minutes.cast_signed() });
         queue.place("a").status().due
     };
-    // Behind what is known to have been, however steadily.
+    // Earlier than timestamps that are known, however steadily it runs.
     assert!((0..30).all(|minute| at(minute, 15 * DAY) == 2));
     // A year ahead for a while, as before the first answer of an NTP server.
     assert!((30..39).all(|minute| at(minute, 400 * DAY) == 2));
-    // Right, and for ten minutes: one is 10 days old, the other not an hour.
+    // Correct for ten minutes: one batch is 10 days old, the other less than an hour.
     assert!((39..49).all(|minute| at(minute, 20 * DAY) == 2));
     assert_eq!(at(49, 20 * DAY), 1);
     assert_eq!(queue.place("a").status().dropped.age, 3);
@@ -176,7 +176,7 @@ async fn a_removed_destination_keeps_its_backlog_until_max_age_and_then_it_is_co
     queue.push(&batch(2));
     let id = queue.place("a").next().unwrap().id;
     queue.place("a").ledger(|ledger| ledger.written(id, 1));
-    // It is configured again, and gets what there was until then.
+    // It is configured again, and gets the batches that were kept for it.
     assert_eq!(reconfigure(&queue, &["a", "b"]), None);
     assert_eq!(queue.place("b").status().due, 1);
     reconfigure(&queue, &["a"]);
@@ -201,7 +201,7 @@ async fn a_new_address_without_a_name_takes_the_backlog_along() {
     assert_eq!(moved, Some(("dead:2004".to_owned(), "right:2004".to_owned())));
     let share = queue.place("right:2004").status();
     assert_eq!((share.due, share.held), (3, 3), "what the dead one was sent goes to the right one too");
-    // Two that come are two others, and so is one for two.
+    // Two added destinations are not a move, and neither is one for two.
     assert_eq!(reconfigure(&queue, &["x:2004", "y:2004", "b"]), None);
     assert_eq!(queue.place("x:2004").status().due, 0);
     assert_eq!(queue.close().await, 3);

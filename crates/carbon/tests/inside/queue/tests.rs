@@ -1,4 +1,5 @@
-//! The queue's tests: disks that do not answer, a folder of another process; leaving.rs has what leaves a queue.
+//! The queue's tests: disks that do not answer, and a folder that another process uses. leaving.rs tests what leaves a
+//! queue.
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
 
 mod leaving;
@@ -18,7 +19,7 @@ use crate::wire::Protocol;
 const PATIENCE: Duration = Duration::from_secs(20);
 const NAMES: [&str; 1] = ["a"];
 
-/// The timestamps here are small numbers, and not too old.
+/// Limits for tests, whose small timestamps must not be too old.
 fn limits() -> Limits {
     Limits { max_bytes: 64 << 20, max_age: Duration::MAX, resend_window: Duration::from_secs(600) }
 }
@@ -39,14 +40,14 @@ fn with(store: Store) -> Queue {
     Queue { shared: Arc::new(SharedQueue { state, store: Some(store), lock, appended: Notify::new() }) }
 }
 
-/// A queue in `dir`, once what an earlier run has left there is read.
+/// A queue in `dir`, after the batches of an earlier run have been read.
 async fn reopened(dir: &std::path::Path) -> Queue {
     let queue = queue_in(dir);
     until(&queue, |state| state.restored).await;
     queue
 }
 
-/// The folder of a run that ended with a tick.
+/// The folder of a run that ended with one tick in the queue.
 async fn left_behind() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let queue = queue_in(dir.path());
@@ -61,7 +62,7 @@ fn batch(timestamp: i64) -> Batch {
     batch
 }
 
-/// A Carbon, and the way to it.
+/// A listener in place of Carbon, and the destination for it.
 async fn destination() -> (TcpListener, crate::Destination) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string().parse().unwrap();
@@ -85,7 +86,7 @@ struct HungDisk {
 impl HungDisk {
     fn new(dir: &Path) -> Self {
         let fifo = dir.join("queue.lock");
-        // That of a run before.
+        // The lock of an earlier run.
         let _ = fs::remove_file(&fifo);
         assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         Self { fifo }
@@ -112,7 +113,7 @@ async fn a_disk_that_hangs_delays_a_tick_by_a_second_and_has_them_all_afterwards
     assert!((COMMIT_PATIENCE..COMMIT_PATIENCE * 20).contains(&waited), "{waited:?}");
     assert!(place.next().is_some() && !queue.status().durable);
     assert_eq!(queue.status().durable_since, None, "it never was");
-    // Of a hundred no more than 64 are heaped on the disk; all go to the senders.
+    // No more than 64 of a hundred commands wait for the disk, and all batches go to the senders.
     (2..=100).for_each(|timestamp| queue.push(&batch(timestamp)));
     assert_eq!(queue.shared.state().told.append.len(), 36);
     until(&queue, |state| state.status.undurable == 100).await;
@@ -160,7 +161,7 @@ async fn a_tick_is_due_to_the_destinations_that_its_commit_names_whatever_is_con
 
 #[tokio::test]
 async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_run() {
-    // With the answer of the disk heard before the end, and with the end before it.
+    // With the disk's answer handled before the end, and after it.
     for heard in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let disk = HungDisk::new(dir.path());
@@ -172,7 +173,7 @@ async fn what_is_done_before_its_commit_has_come_is_not_sent_again_by_the_next_r
         let (a, b, c) = (queue.place("a"), queue.place("b"), queue.place("c"));
         let second = a.next().unwrap().id;
         let first = second - 1;
-        // The first is done for all, the second is still to go to b.
+        // The first is done for all; the second is still due to b.
         [&a, &b, &c].into_iter().for_each(|place| assert!(!place.ledger(|ledger| ledger.written(first, 1))));
         [&a, &c].into_iter().for_each(|place| assert!(!place.ledger(|ledger| ledger.written(second, 1))));
         assert_eq!([&a, &b, &c].map(|place| place.status().held), [0, 1, 0]);
@@ -224,7 +225,7 @@ async fn an_end_before_the_file_has_been_read_does_not_say_that_everything_is_co
     }
 }
 
-/// The end said that everything was read, and left the last tick to the next start.
+/// The end reported that everything was read, and left the last tick to the next start.
 #[tokio::test]
 async fn a_tick_whose_commit_is_under_way_at_the_end_is_sent_too() {
     let (queue, _thread) = hung();
@@ -244,7 +245,7 @@ async fn a_tick_whose_commit_is_under_way_at_the_end_is_sent_too() {
 #[tokio::test]
 async fn ticks_that_are_on_no_disk_at_the_end_are_not_told_as_kept() {
     let dir = tempfile::tempdir().unwrap();
-    // The folder cannot be made.
+    // The folder cannot be created.
     fs::write(dir.path().join("file"), "").unwrap();
     let queue = queue_in(&dir.path().join("file"));
     queue.push(&batch(1));
@@ -276,7 +277,7 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
     let bad = || StoreError::Io { path: "queue".into(), source: std::io::Error::from_raw_os_error(5) };
     let store = Store::loading(move |id| match id {
         5 => Err(bad()),
-        // Less than there was when the file was opened.
+        // Fewer than there were when the file was opened.
         6 => Ok([Frame { points: 1, body: vec![1] }].into()),
         _ => Ok([Frame { points: 3, body: vec![1] }].into()),
     });
@@ -303,7 +304,7 @@ async fn one_bad_sector_does_not_hold_up_the_backlog_for_ever_and_is_counted() {
 #[tokio::test]
 async fn a_disk_that_hangs_with_the_backlog_holds_up_no_live_tick() {
     let store = Store::loading(|_| {
-        // Longer than anybody waits.
+        // Longer than any test waits.
         std::thread::park_timeout(PATIENCE);
         Err(StoreError::Gone)
     });
@@ -425,7 +426,7 @@ async fn without_the_files_thread_ticks_go_on_in_memory() {
     let (store, thread) = Store::hung();
     drop(thread);
     let queue = with(store);
-    // As it is left where the thread cannot be made.
+    // As if the thread could not be started.
     let (said, events) = mpsc::unbounded_channel();
     drop(said);
     tokio::spawn(follow(Arc::clone(&queue.shared), events));

@@ -1,4 +1,4 @@
-//! The rule of delivery against a simulated receiver, with a simulated clock and every event in any order.
+//! The delivery rule against a simulated receiver, with a simulated clock and events in any order.
 
 mod world;
 
@@ -44,7 +44,7 @@ async fn push_each(queue: &Queue, ticks: RangeInclusive<i64>, pause: Duration) {
     }
 }
 
-/// A backlog of 30 minutes, and live ticks every 30 s until everything is stored. Returns how long that took.
+/// Sends a backlog of 30 minutes, with live ticks every 30 s, until everything is stored. Returns how long that took.
 async fn drains(kind: ReceiverKind, live: u32) -> Duration {
     let _receiver = world::begin(&[kind]);
     let queue = queue(WINDOW);
@@ -112,20 +112,20 @@ enum Fault {
     Hangs(Duration),
     /// Killed, and started again after this.
     Killed(Duration),
-    /// Its host is gone for so long.
+    /// Its host is gone for this long.
     Gone(Duration),
     /// The daemon is killed, and started again after this.
     Restarted(Duration),
-    /// The daemon ends as it should.
+    /// The daemon ends in the normal way.
     Ended,
-    /// The name leads to the other receiver.
+    /// The name now leads to the other receiver.
     Moved,
     /// The daemon is restarted, and soon after that Carbon is killed.
     RestartedThenKilled(Duration),
     HangsThenKilled(Duration),
 }
 
-/// One receiver or two, a configuration, and what happens to them: all from one seed.
+/// One receiver or two, a configuration, and faults: all from one seed.
 async fn nothing_is_lost(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let window = seconds(random.choice([20, 60, 600]).unwrap());
@@ -134,14 +134,14 @@ async fn nothing_is_lost(seed: u64) {
     let points = random.choice([30, 137, 10_000]).unwrap();
     let kind = ReceiverKind {
         holds: between(&mut random, window / 2),
-        // Less than a tick would need a look of the receiver for each part of it.
+        // Less than a tick would need a step of the receiver for each part of it.
         room: f64::from(points).max(random.choice([1000.0, 12_500.0, 100_000.0]).unwrap()),
         order: random.choice([Order::Oldest, Order::Shared]).unwrap(),
         closes_idle_after: random.choice([None, None, Some(seconds(20)), Some(seconds(120))]).unwrap(),
         proxy_closes_after: random.choice([None, None, Some(seconds(35))]).unwrap(),
         ..ReceiverKind::default()
     };
-    // A timer that would make an answer worthless, and over TLS makes none.
+    // A timer that would make an answer worthless; over TLS it causes no answer.
     let timer = random.choice([kind.proxy_closes_after, Some(seconds(2))]).unwrap();
     let kind =
         if random.bool() { ReceiverKind { tls: true, proxy_closes_after: timer, ..kind } } else { kind };
@@ -298,7 +298,7 @@ async fn a_receiver_that_takes_one_connection_gets_every_tick_and_proves_nothing
     let (mut given_up, mut connects) = (0, sender.status().connects);
     for n in 21..=200 {
         push_each(&queue, n..=n, seconds(30)).await;
-        // The receiver may refuse a first try, as long as it has not seen the old one's end.
+        // The receiver may refuse a first attempt until it has seen the old connection's end.
         let before = std::mem::replace(&mut connects, sender.status().connects);
         given_up += u32::from(connects > before);
     }
@@ -347,7 +347,7 @@ async fn with_a_window_of_zero_nothing_is_written_twice_and_what_is_unproved_at_
     }
     let status = sender.status();
     assert!(world::writes().values().all(|writes| *writes == 1), "{:?}", world::writes());
-    // Since the last answer: at most those of a period and a half, for each of ten kills.
+    // At most the points of a period and a half since the last answer, for each of ten kills.
     assert!((10..=40).contains(&status.unproved), "{status:?}");
     assert_eq!(world::stored().len(), 100, "all were read, though nobody knew");
     sender.stop();
@@ -365,7 +365,7 @@ async fn a_receiver_that_is_always_slow_to_answer_gets_its_backlog() {
     sender.stop();
 }
 
-/// After ten minutes the daemon closed it, and had none.
+/// After ten minutes the daemon used to close it, and then had none.
 #[tokio::test(start_paused = true)]
 async fn a_certificate_that_expires_costs_no_connection_that_works() {
     let _receiver = world::begin(&[ReceiverKind { tls: true, ..ReceiverKind::default() }]);

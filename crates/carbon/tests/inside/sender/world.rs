@@ -1,6 +1,7 @@
 //! A simulated receiver with a simulated clock: what it reads, holds in memory and stores, and how it ends.
 //!
-//! Weights stand for points: a tick is one line, `w WEIGHT TIMESTAMP`, of which the kernel takes what it has room for.
+//! Weights represent points: a tick is one line, `w WEIGHT TIMESTAMP`, and the kernel accepts as much of it as it has
+//! room for.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,15 +26,15 @@ thread_local! {
     static WORLD: RefCell<Network> = RefCell::new(Network::default());
 }
 
-/// How long a look at the port takes.
+/// How long probing the port takes.
 pub(super) const LOOKS: Duration = Duration::from_secs(3);
 
-/// Whose turn it is among connections with something unread.
+/// Which connection is read next if several have unread bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The oldest connection is read first.
     Oldest,
-    /// All are read alike.
+    /// All connections are read in equal parts.
     Shared,
 }
 
@@ -42,26 +43,27 @@ pub(super) enum Order {
 pub(super) struct ReceiverKind {
     /// Points read in a second.
     pub(super) reads: f64,
-    /// Points stored in a second.
+    /// Points written to disk in a second.
     pub(super) stores: f64,
-    /// At so many points in memory it pauses reading, until a twentieth of them is stored.
+    /// With this many points in memory it stops reading, until a twentieth of them is stored.
     pub(super) cache: f64,
-    /// Whether it begins with so many in memory.
+    /// Whether it starts with that many in memory.
     pub(super) full: bool,
     /// Running time for which a point stays in memory at least.
     pub(super) holds: Duration,
-    /// Points that kernels take for a connection.
+    /// Points that the kernels buffer for a connection.
     pub(super) room: f64,
     pub(super) order: Order,
-    /// It closes a connection on which nothing has come for so long.
+    /// After how long it closes an idle connection.
     pub(super) closes_idle_after: Option<Duration>,
-    /// It closes its end so long after ours, though it has read everything.
+    /// How long after our end it closes its own, even if it has read everything.
     pub(super) answers_after: Duration,
     /// A proxy in front of it closes its end this long after ours, whatever has been read.
     pub(super) proxy_closes_after: Option<Duration>,
-    /// TLS's own end comes only where everything was read: not from that proxy's timer, and not from a kernel whose program has died.
+    /// Whether it speaks TLS. Its close_notify comes only if everything was read: not from that proxy's timer, and not
+    /// from a kernel whose program has died.
     pub(super) tls: bool,
-    /// Connections that it takes at once.
+    /// Connections that it accepts at once.
     pub(super) most_connections: usize,
 }
 
@@ -103,7 +105,7 @@ struct Receiver {
     memory: VecDeque<(i64, f64, Duration)>,
     held: f64,
     stored: BTreeSet<i64>,
-    /// It takes no new connection: a certificate has expired.
+    /// It accepts no new connection: a certificate has expired.
     refuses: bool,
 }
 
@@ -142,7 +144,7 @@ struct Network {
     receivers: Vec<Receiver>,
     links: BTreeMap<usize, SimulatedLink>,
     next_link: usize,
-    /// To which receiver the name leads.
+    /// The receiver that the name leads to.
     name: usize,
     /// How often each tick was written as a whole.
     writes: BTreeMap<i64, u32>,
@@ -152,7 +154,7 @@ fn world<T>(change: impl FnOnce(&mut Network) -> T) -> T {
     WORLD.with_borrow_mut(change)
 }
 
-/// An empty world with these receivers, the name leading to the first.
+/// An empty world with these receivers; the name leads to the first.
 pub(super) fn begin(kinds: &[ReceiverKind]) -> tokio::task::JoinSet<()> {
     let receiver = |&kind: &ReceiverKind| Receiver {
         kind,
@@ -175,17 +177,17 @@ pub(super) fn begin(kinds: &[ReceiverKind]) -> tokio::task::JoinSet<()> {
     steps
 }
 
-/// What becomes of the process of a receiver.
+/// Changes the state of a receiver's process.
 pub(super) fn set(receiver: usize, process: ReceiverState) {
     world(|world| world.set(receiver, process));
 }
 
-/// Its certificate is not accepted any more.
+/// The receiver's certificate expires.
 pub(super) fn expire(receiver: usize) {
     world(|world| world.receivers[receiver].refuses = true);
 }
 
-/// The name leads to another receiver.
+/// The name leads to this receiver from now on.
 pub(super) fn move_name(receiver: usize) {
     world(|world| world.name = receiver);
 }
@@ -273,7 +275,7 @@ impl Network {
                         .is_some_and(|at| it.kind.proxy_closes_after.is_some_and(|after| now >= at + after));
                 let idle = it.kind.closes_idle_after.is_some_and(|after| now >= link.last_bytes + after);
                 if (link.half_closed.is_some() && done && !it.paused) || (idle && link.unread.is_empty()) {
-                    // What a proxy has taken it may yet hand on; here it never does.
+                    // A proxy could still pass on what it has received; here it never does.
                     let is_timer = it.kind.tls && !(link.half_closed.is_some() && read);
                     link.end(if is_timer { ConnectionEnd::Truncated } else { ConnectionEnd::Closed });
                 }
@@ -284,7 +286,7 @@ impl Network {
 }
 
 impl Receiver {
-    /// Memory → disk.
+    /// Moves points from memory to disk.
     fn store(&mut self) {
         let mut left = self.kind.stores * STEP.as_secs_f64();
         while left > 0.0
@@ -330,7 +332,7 @@ impl SimulatedLink {
             }
         }
         self.news.notify_waiters();
-        // Reading nothing at all would never end.
+        // Without a minimum, reading nothing would never end.
         read.max(1e-6)
     }
 }

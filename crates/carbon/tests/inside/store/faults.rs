@@ -1,4 +1,4 @@
-//! What the disk of this thread refuses.
+//! Faults of the disk, injected for the current thread.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -11,17 +11,17 @@ thread_local! {
     static KEEPS_FILES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// It has room for so many bytes more.
+/// The disk has room for only this many more bytes.
 pub(in crate::store) fn set_room(bytes: Option<usize>) {
     ROOM.set(bytes);
 }
 
-/// It syncs so many times more.
+/// The disk syncs only this many more times.
 pub(in crate::store) fn set_syncs(times: Option<u32>) {
     SYNCS.set(times);
 }
 
-/// The kernel does not tell which start of the host this is.
+/// The kernel does not show the boot id.
 pub(in crate::store) fn set_without_boot(without: bool) {
     WITHOUT_BOOT.set(without);
 }
@@ -30,7 +30,7 @@ pub(in crate::store) fn is_without_boot() -> bool {
     WITHOUT_BOOT.get()
 }
 
-/// It refuses to remove a file.
+/// The disk refuses to remove files.
 pub(in crate::store) fn set_keeps_files(keeps: bool) {
     KEEPS_FILES.set(keeps);
 }
@@ -39,7 +39,7 @@ pub(in crate::store) fn remove() -> io::Result<()> {
     if KEEPS_FILES.get() { Err(io::Error::from_raw_os_error(5)) } else { Ok(()) }
 }
 
-/// What is written of `bytes` before the injected fault, where there is one.
+/// Writes the part of `bytes` that precedes the injected fault, if there is one.
 pub(in crate::store) fn write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     let Some(room) = ROOM.get() else { return Ok(()) };
     let fits = bytes.get(..room).filter(|fits| fits.len() < bytes.len());

@@ -1,8 +1,8 @@
-//! What a start finds: moves of destinations, what was evicted, and a disk that gives nothing.
+//! What a start finds: destinations that have moved, evicted batches, and a disk that returns nothing.
 
 use super::*;
 
-/// Found at the start at which its destination moves: counted once, not at every start from then on.
+/// Damage that is found at the start at which its destination moves must be counted once, not at every later start.
 #[test]
 fn what_is_counted_at_a_start_at_which_a_destination_moves_is_counted_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
     let dir = tempfile::tempdir().unwrap();
     let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
     log.commit(&Changes { append: vec![kept(1, &["a"]), kept(2, &["a"])], ..Changes::default() }).unwrap();
-    // By max_age, where the file has it still; by max_bytes, where it has it no longer.
+    // Removed by max_age, when the file still has it; by max_bytes, when the file no longer has it.
     for (id, forget) in [(1, vec![1]), (9, vec![])] {
         let (evicted, done) = (vec![(name("a"), id, 10)], vec![(name("a"), id)]);
         log.commit(&Changes { forget, evicted, done, ..Changes::default() }).unwrap();
@@ -45,7 +45,7 @@ fn what_was_evicted_and_proved_before_a_commit_is_never_called_unproved() {
     assert_eq!((restored.unproved.len(), restored.due.len()), (0, 1));
 }
 
-/// Each `begin` after a move names it: of the same run, and of later ones.
+/// Each `begin` after a move names it, in the same run and in later ones.
 #[test]
 fn a_damaged_begin_hides_no_move() {
     for runs in [1, 2] {
@@ -57,7 +57,7 @@ fn a_damaged_begin_hides_no_move() {
         if runs == 2 {
             log = open_as(dir.path(), 64 << 20, &["new:2004"]).0;
         }
-        // What is configured stands in a segment's `begin`.
+        // A segment's `begin` lists the configured destinations.
         let configured = Some((vec![name("new:2004")], 64 << 20));
         log.commit(&Changes { configured, append: vec![kept(3, &["new:2004"])], ..Changes::default() })
             .unwrap();
@@ -105,7 +105,7 @@ fn a_folder_that_takes_no_segment_for_a_while_looks_like_no_damage() {
     assert_eq!((restored.damaged, restored.due.len()), (0, 2));
 }
 
-/// Its first commit would remove them all.
+/// The first commit after such a start would remove all segments.
 #[test]
 fn a_disk_that_refuses_every_read_is_no_empty_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn a_disk_that_refuses_every_read_is_no_empty_log() {
     let files = segments(dir.path());
     for file in &files {
         fs::rename(file, file.with_extension("away")).unwrap();
-        // It can be opened, and not be read.
+        // It can be opened, but not read.
         fs::create_dir(file).unwrap();
     }
     Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();

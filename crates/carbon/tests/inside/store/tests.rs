@@ -13,13 +13,13 @@ use super::*;
 const POINTS: u64 = 10;
 
 impl Store {
-    /// One whose thread answers nothing, as on a disk that hangs; it hears for as long as the second is kept.
+    /// A store whose thread answers nothing, as on a disk that hangs. The thread exists while the second value is kept.
     pub(crate) fn hung() -> (Self, impl Sized) {
         let (commands, unheard) = sync_channel(MOST_UNANSWERED);
         (Self { commands }, unheard)
     }
 
-    /// One whose disk gives batches as `load` says.
+    /// A store whose disk returns batches as `load` says.
     pub(crate) fn loading(load: impl Fn(u64) -> Result<Arc<[Frame]>, StoreError> + Send + 'static) -> Self {
         let (commands, received) = sync_channel(MOST_UNANSWERED);
         std::thread::spawn(move || {
@@ -78,7 +78,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     disk::segments(dir).unwrap().into_iter().map(|number| disk::segment(dir, number)).collect()
 }
 
-/// Who is due what, with the points that can be read of it; what is read is what was written.
+/// The destinations of each due batch, with the points that can be read. What is read must be what was written.
 fn due(log: &mut Log, restored: &Restored) -> BTreeMap<(String, u64), u64> {
     let mut due = BTreeMap::new();
     for (to, id) in &restored.due {
@@ -91,7 +91,7 @@ fn due(log: &mut Log, restored: &Restored) -> BTreeMap<(String, u64), u64> {
     due
 }
 
-/// Three segments, with batches of both and of one, dones and states in each.
+/// Three segments, each with batches for both destinations and for one, dones and states.
 fn three_segments(dir: &Path) {
     for run in 0..3 {
         let (mut log, _) = open(dir);
@@ -106,7 +106,7 @@ fn three_segments(dir: &Path) {
     assert_eq!(segments(dir).len(), 3);
 }
 
-/// The folder with three segments, who is due what, and its files.
+/// The folder with three segments, which batches are due to whom, and its files.
 fn undamaged() -> (tempfile::TempDir, BTreeMap<(String, u64), u64>, Vec<PathBuf>) {
     let whole = tempfile::tempdir().unwrap();
     three_segments(whole.path());
@@ -138,7 +138,7 @@ fn what_was_committed_is_there_again_and_what_is_done_is_not() {
     assert!(found.keys().map(|(to, id)| (to.as_str(), *id)).eq(expected), "{found:?}");
     assert!(found.values().all(|&points| points == POINTS));
     assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
-    // Each run has counted those of the one before.
+    // Each run has counted the losses of the one before.
     assert_eq!(restored.unproved, [(name("a"), 102)].into());
     assert_eq!(*restored.states["seen"], [7; 6]);
     log.commit(&append([50])).unwrap();
@@ -147,7 +147,7 @@ fn what_was_committed_is_there_again_and_what_is_done_is_not() {
 
 #[test]
 fn a_bit_flipped_in_any_byte_costs_its_frame_or_its_record_and_is_counted_to_the_point() {
-    // A thousand syncs would be all that it waits for.
+    // No sync fails in this test.
     faults::set_syncs(Some(u32::MAX));
     let (whole, all, files) = undamaged();
     for (nth, file) in files.iter().enumerate() {
@@ -170,13 +170,13 @@ fn a_bit_flipped_in_any_byte_costs_its_frame_or_its_record_and_is_counted_to_the
                     "{at} of {nth}, {to}: {missing}, {counted}"
                 );
             }
-            // Sent again at most, to whom it was due, never to another.
+            // At most sent again to the destination it was due to, never to another.
             let again = found.keys().filter(|key| !all.contains_key(*key)).count();
             assert!(
                 again <= 3 && !found.contains_key(&("a".to_owned(), nth as u64 * 10 + 2)),
                 "{at} of {nth}: {again}"
             );
-            // And it is counted once, though the damage stays.
+            // And it is counted once, although the damage stays.
             if !restored.lost.is_empty() {
                 log.commit(&append([50])).unwrap();
                 assert!(open(dir.path()).1.lost.is_empty(), "{at} of {nth}: twice");
@@ -195,7 +195,7 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
             fs::write(dir.path().join(file.file_name().unwrap()), &bytes[..at]).unwrap();
             let (mut log, restored) = open(dir.path());
             let found = due(&mut log, &restored);
-            // The batches that end behind it, with whom they were due to and how many points are behind it.
+            // The batches that end after the cut, with their destinations and how many points are after it.
             let behind: BTreeMap<u64, (Vec<Arc<str>>, u64)> = record::records(&bytes)
                 .map(Result::unwrap)
                 .filter_map(|record| match record.head.content {
@@ -212,7 +212,7 @@ fn a_cut_at_any_byte_costs_what_follows_it_in_its_segment_and_is_counted_where_a
             for to in ["a", "b"] {
                 let (missing, counted) =
                     (missing(&all, &found, to), restored.lost.get(to).copied().unwrap_or(0));
-                // Of what was cut off nobody knows whether it was done.
+                // Nobody knows whether the batches that were cut off were done.
                 let its = behind.values().filter(|(due, _)| due.contains(&name(to)));
                 let its: u64 = its.map(|(_, points)| points).sum();
                 let expected = if nth + 1 == files.len() { 0 } else { its };
@@ -254,7 +254,8 @@ fn a_disk_that_is_full_at_any_byte_loses_nothing_that_was_there_and_goes_on_when
     }
 }
 
-/// What has been committed is there, a batch that was refused goes in with the next, and so the next run finds it.
+/// Asserts that what was committed is there, that a refused batch is in the next commit, and that the next run finds
+/// both.
 fn assert_goes_on(mut log: Log, dir: &Path, there: &[u64], at: usize) {
     for &id in there {
         assert!(log.load(id).is_ok(), "{at}: {id} is not there");
@@ -285,7 +286,7 @@ fn a_sync_that_fails_at_any_step_makes_another_segment_and_nothing_is_written_be
             } else if there.is_empty() {
                 assert!(segments(dir.path()).is_empty(), "a segment without a record that counts");
             } else if id > syncs.into() {
-                // The first that fails is written to the segment; behind it nothing is.
+                // The first batch that fails is written to the segment; after it nothing is.
                 assert_eq!(sizes(segments(dir.path())).collect::<Vec<u64>>(), before);
             }
         }
@@ -308,7 +309,7 @@ fn a_batch_whose_commit_failed_is_neither_sent_twice_nor_lost_when_it_goes_with_
     faults::set_syncs(Some(0));
     assert!(log.commit(&append([2, 3])).is_err());
     faults::set_syncs(None);
-    // 2 went from memory, 3 is still due to b.
+    // 2 was removed while in memory, 3 is still due to b.
     log.commit(&Changes { append: vec![kept(3, &["b"]), kept(4, &["a"])], ..Changes::default() }).unwrap();
     let (mut log, restored) = open(dir.path());
     let found: Vec<(String, u64)> = due(&mut log, &restored).into_keys().collect();
@@ -381,7 +382,7 @@ fn the_newest_state_of_each_name_and_what_is_evicted_outlive_their_segments() {
             .then(|| ("new".to_owned(), Arc::from(id.to_le_bytes().as_slice())))
             .into_iter()
             .collect();
-        // All is done at once: nothing but them is left.
+        // All batches are done at once: only the states are left.
         log.commit(&Changes { states, ..large(id) }).unwrap();
         log.commit(&done(&[("a", id)])).unwrap();
     }
@@ -427,7 +428,7 @@ fn a_new_segment_without_a_record_is_no_gap_in_any_run() {
     let file = segments(whole.path()).pop().unwrap();
     let bytes = fs::read(&file).unwrap();
     let second = record::records(&bytes).nth(1).unwrap().unwrap();
-    // Of the second segment's first record nothing is whole.
+    // No record of the second segment is whole.
     for end in 0..second.offset + second.length as usize {
         fs::write(&file, &bytes[..end]).unwrap();
         let dir = copy(whole.path());
@@ -439,7 +440,7 @@ fn a_new_segment_without_a_record_is_no_gap_in_any_run() {
             log.commit(&append([10 + run])).unwrap();
         }
     }
-    // A run that had nothing to keep, and said so.
+    // A run that had nothing to store, and recorded that.
     for _ in 0..3 {
         let (mut log, restored) = open(whole.path());
         assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
@@ -455,7 +456,7 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
         log.commit(&Changes { append: vec![kept(2, &["a", "b"])], ..state("seen", b"two") }).unwrap();
         usize::try_from(log.bytes()).unwrap()
     };
-    // Refused at any byte, or by the sync behind the last.
+    // Refused at any byte, or by the sync after the last one.
     for room in 0..=size + 200 {
         let dir = tempfile::tempdir().unwrap();
         open(dir.path()).0.commit(&append([1])).unwrap();
@@ -478,7 +479,8 @@ fn a_failed_segment_that_stays_is_void_and_costs_nothing_of_the_one_before() {
     }
 }
 
-/// CLOCK_BOOTTIME begins at 0 after a reboot: by it, what is older would never be too old. The shipped unit hides the boot id.
+/// CLOCK_BOOTTIME begins at 0 after a reboot, so by that clock nothing old would ever be too old. The shipped unit
+/// hides the boot id.
 #[test]
 fn without_a_boot_id_every_run_is_another_boot() {
     let dir = tempfile::tempdir().unwrap();
@@ -507,7 +509,7 @@ async fn a_newer_format_is_refused_and_left_alone() {
     let error = Log::open(dir.path(), 64 << 20, &[name("a")], true).unwrap_err();
     assert!(matches!(error, StoreError::Newer { version: 2, .. }), "{error}");
     assert!(segments(dir.path()).len() == 3 && fs::read(file).unwrap() == bytes);
-    // Nor is it read again and again: the last commit would be the time for it.
+    // Nor is it read again and again: the last commit would be the occasion.
     let (store, _lock, mut events) = Store::start(dir.path().to_owned(), 64 << 20, vec![name("a")]);
     assert_eq!(store.close(append([1])).await, None);
     assert!(matches!(events.recv().await, Some(Event::Failed { error: StoreError::Newer { .. }, .. })));
@@ -520,7 +522,7 @@ fn a_destination_that_is_gone_keeps_its_ticks_and_one_that_has_moved_takes_them_
     let (mut log, _) = open_as(dir.path(), 64 << 20, &["old:2004", "b"]);
     let changes = Changes { append: vec![kept(1, &["old:2004", "b"])], ..Changes::default() };
     log.commit(&changes).unwrap();
-    // b has a name: it has not moved.
+    // b has a name, so it has not moved.
     let (mut log, restored) = open_as(dir.path(), 64 << 20, &["old:2004", "c"]);
     assert!(restored.moved.is_none() && restored.due.contains(&(name("b"), 1)));
     log.commit(&append([])).unwrap();
@@ -530,7 +532,7 @@ fn a_destination_that_is_gone_keeps_its_ticks_and_one_that_has_moved_takes_them_
     log.commit(&done(&[("new:2004", 1)])).unwrap();
     let (_, restored) = open_as(dir.path(), 64 << 20, &["new:2004", "b"]);
     assert_eq!((restored.moved, restored.due), (None, vec![(name("b"), 1)]), "it is configured again");
-    // Under its old address another one comes, which has nothing to do with it.
+    // Another destination gets its old address; it has nothing to do with the first.
     let (mut log, _) = open_as(dir.path(), 64 << 20, &["new:2004", "old:2004"]);
     let changes = Changes { append: vec![kept(2, &["new:2004", "old:2004"])], ..Changes::default() };
     log.commit(&changes).unwrap();

@@ -44,7 +44,10 @@ fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut 
         Ok(found) if found.len() > MOST_NAMED => {
             report.good(&format!("{name}: {} certificates", found.len()))
         }
-        Ok(found) => found.iter().try_for_each(|certificate| expiry(&name, certificate, is_needed, report)),
+        // The first is the client's own. Whether the others are needed is for the handshake to show.
+        Ok(found) => (0..).zip(found).try_for_each(|(index, certificate)| {
+            expiry(&name, certificate, is_needed && index == 0, report)
+        }),
         Err(error) => report.wrong(
             &format!("carbon {}: {key}: {error}", to.name),
             "It must be a file of certificates in PEM that the daemon's user can read; run this check as that user. Below /home or \

@@ -64,7 +64,7 @@ pub(super) fn start_survey(
     collecting.needs(role)?;
     let source = source.unwrap_or_else(|| patient(&config.slurm));
     let follows = config.slurm.follow && role == Role::Surveys;
-    Some(Survey::with(source, max_duty, max_threads).following(follows))
+    Some(Survey::new(source, follows, max_duty, max_threads))
 }
 
 /// The outcome of a survey's last request; never returns if there is none.

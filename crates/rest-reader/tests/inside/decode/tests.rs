@@ -110,7 +110,7 @@ fn an_answer_of_24_11_is_read_whole() {
     assert_eq!((rpc.pending.unwrap()[0].count, rpc.dumped[0].hostlist.as_str()), (3, "n1,n2"));
 }
 
-/// Up to v0.0.40 there are quotients and no sums; that of table sizes is one of queue lengths from v0.0.39 on.
+/// Up to v0.0.40 there are quotients and no sums. The one named after table sizes is of queue lengths from v0.0.39 on.
 #[test]
 fn a_quotient_counts_where_its_sum_is_absent_and_never_under_a_wrong_name() {
     let mut answer = diag();
@@ -200,13 +200,22 @@ fn node(state: Value, more: &str) -> String {
     )
 }
 
+fn nodes_of(node: String) -> serde_json::Result<NodesAnswer> {
+    let text = format!(r#"{{"nodes":[{node}],"last_update":7}}"#);
+    read(text.as_bytes(), Listed::of(NodesAnswer::new(Release::new(24, 11), true)))
+        .map(|envelope| envelope.payload.list)
+}
+
+/// Slurm keeps one time for both, that of the reason, which a drained node that goes down keeps.
+#[test]
+fn since_when_a_drained_node_is_down_nobody_knows() {
+    let nodes = nodes_of(node(json!(["DOWN", "DRAIN"]), "")).unwrap().nodes;
+    assert_eq!((nodes.drain_since, nodes.down_since), (vec![9], vec![]));
+}
+
 #[test]
 fn nodes_are_counted_as_the_reader_of_libslurm_counts_them() {
-    let of = |node: String| {
-        let text = format!(r#"{{"nodes":[{node}],"last_update":7}}"#);
-        read(text.as_bytes(), Listed::of(NodesAnswer::new(Release::new(24, 11), true)))
-            .map(|envelope| envelope.payload.list)
-    };
+    let of = nodes_of;
     let found = of(node(json!(["MIXED", "DRAIN", "NOT_RESPONDING"]), "")).unwrap();
     let nodes = &found.nodes;
     assert_eq!((nodes.last_update, nodes.records, &nodes.drain_since[..]), (7, 1, &[9][..]));
@@ -216,7 +225,7 @@ fn nodes_are_counted_as_the_reader_of_libslurm_counts_them() {
     assert_eq!(nodes.flags.keys().collect::<Vec<_>>(), ["drain", "not_responding"]);
     assert_eq!(found.members.keys().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(nodes.rows[0].state, "draining");
-    // 22.05: one word, and the flags in a member of their own.
+    // 22.05: one word, with the flags in a separate member.
     let old = of(node(json!("idle"), r#","state_flags":["DRAIN"]"#)).unwrap();
     assert_eq!(old.nodes.states.keys().collect::<Vec<_>>(), ["drained"]);
     assert!(of(node(json!(["NEWER"]), "")).is_err(), "no base state");
@@ -256,7 +265,7 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Of v0.0.44 on; 4294967295 is without end.
+/// From v0.0.44 on; 4294967295 means unlimited.
 #[test]
 fn a_licence_without_end_has_no_number_and_a_layer_its_nodes() {
     let answer = json!({"licenses": [
@@ -272,7 +281,7 @@ fn a_licence_without_end_has_no_number_and_a_layer_its_nodes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// The members that were not changed say what they said, or there is no reading.
+    /// Either the unchanged members keep their figures, or there is no reading.
     #[test]
     fn a_changed_answer_is_an_error_or_the_other_figures_are_right(
         which in any::<prop::sample::Index>(), value in anything(), version in 36_u8..=45,
@@ -290,7 +299,7 @@ proptest! {
         };
         let (truth, figures) = (of(&truth), of(&figures));
         let differ: Vec<_> = figures.iter().filter(|(name, value)| truth.get(*name) != Some(value)).collect();
-        // One member, and what follows from it: the means where it was a sum, and that there is a queue.
+        // One member, and what follows from it: the means if it was a sum, and whether there is a queue.
         prop_assert!(differ.iter().filter(|(name, _)| *name != "means" && *name != "rpc_queue_enabled").count() <= 1, "{place}: {differ:?}");
     }
 

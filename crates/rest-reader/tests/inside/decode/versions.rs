@@ -10,17 +10,18 @@ use super::super::{Envelope, ListAnswer, Listed, NodesAnswer, read};
 
 const VERSIONS: std::ops::RangeInclusive<u8> = 36..=45;
 
-/// The release that each came with.
+/// The release that each version came with.
 fn release(version: u8) -> Release {
     crate::api::VERSIONS.iter().find(|(known, _)| *known == version).map(|(_, release)| *release).unwrap()
 }
 
-/// A number: bare before the version `since`, from then on an object that also says whether it is set and whether it is infinite.
+/// A number: bare before the version `since`, and from then on an object that also says whether it is set and whether
+/// it is infinite.
 fn number(version: u8, since: u8, number: i64) -> Value {
     if version < since { json!(number) } else { json!({"set": true, "infinite": false, "number": number}) }
 }
 
-/// Meta, errors and warnings as this version has them; up to v0.0.39 before what was asked for.
+/// Adds this version's meta, errors and warnings; up to v0.0.39 they come before the payload.
 fn wrapped(version: u8, name: &str, payload: &Value) -> String {
     let text = release(version).to_string();
     let (year, month) = text.split_once('.').unwrap();
@@ -60,7 +61,7 @@ fn listed<L: ListAnswer>(version: u8, rows: &Value, list: L) -> L {
     decoded(version, L::NAME, rows, Listed::of(list)).list
 }
 
-/// With each number another, so that a wrong name shows.
+/// Every number is different, so that a wrong name shows.
 fn diag(version: u8) -> Value {
     let moment = |at| number(version, 40, at);
     let mut s = json!({
@@ -299,7 +300,7 @@ fn job_states_are_read_of_every_version_that_has_them() {
     }
 }
 
-/// As slurmrestd writes where it was started with the data parser's flag "complex".
+/// As slurmrestd writes it when started with the data parser's flag "complex".
 #[test]
 fn unset_and_infinite_are_absent_however_they_are_written() {
     for none in [
