@@ -57,16 +57,35 @@ fn look_closely(path: &str) -> Result<(), PathError> {
     })
 }
 
+/// What a byte of a path is: safe in a component, or one of these.
+const DOT: u8 = 1;
+const UNSAFE: u8 = 2;
+#[expect(clippy::indexing_slicing, reason = "the compiler does it")]
+const KINDS: [u8; 256] = {
+    let mut kinds = [UNSAFE; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        if is_safe(byte as char) {
+            kinds[byte as usize] = 0;
+        }
+        byte += 1;
+    }
+    kinds[b'.' as usize] = DOT;
+    kinds
+};
+
 /// Accepts almost every path without a branch for each byte: the full check took half of a tick's instructions.
 fn is_short_and_legal(path: &[u8]) -> bool {
-    let dot = |byte: u8| byte == b'.';
-    let safe = path
-        .iter()
-        .fold(true, |safe, &byte| safe & (byte.is_ascii_alphanumeric() | matches!(byte, b'_' | b'-' | b'.')));
-    let pairs = path.iter().zip(path.get(1..).unwrap_or_default());
-    let apart = pairs.fold(true, |apart, (&one, &next)| apart & !(dot(one) & dot(next)));
-    let ends = |end: Option<&u8>| end.is_some_and(|&byte| !dot(byte));
-    safe && apart && path.len() <= MAX_COMPONENT && ends(path.first()) && ends(path.last())
+    let step = |(problems, before), byte: u8| {
+        let kind = KINDS.get(usize::from(byte)).copied().unwrap_or(UNSAFE);
+        (problems | kind & (before | UNSAFE), kind)
+    };
+    // Four in a turn of the loop: it takes two thirds of the instructions.
+    let (fours, rest) = path.as_chunks();
+    // No component may be empty: before the first byte it is as behind a dot.
+    let fours = fours.iter().fold((0, DOT), |all, &[a, b, c, d]| step(step(step(step(all, a), b), c), d));
+    let (problems, last) = rest.iter().fold(fours, |all, &byte| step(all, byte));
+    problems == 0 && last != DOT && path.len() <= MAX_COMPONENT
 }
 
 /// `name` as one legal component, so that distinct names stay distinct.
@@ -103,7 +122,7 @@ pub fn shortened(text: &str, most: usize) -> Cow<'_, str> {
 /// `-` and six hexadecimal digits.
 const HASH_SUFFIX: usize = 7;
 
-fn is_safe(c: char) -> bool {
+const fn is_safe(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '-'
 }
 
