@@ -120,9 +120,10 @@ fn a_daemon_that_is_well_says_what_it_does_and_the_exit_code_is_0() {
         assert!(before.ends_with("  ") && !text.starts_with(' '), "{}", said.stdout);
     }
     // On a terminal the marks are green, and nothing else differs.
-    let mut command = sandbox::command(sandbox.folder.path(), &slurm_graphite().unwrap());
-    command.arg("status").env("RUNTIME_DIRECTORY", runtime(&sandbox.folder));
-    let shown = Terminal::open().unwrap().output(command).unwrap();
+    let shown = Invocation::new(&sandbox.folder, &["status"]).unwrap();
+    let shown = shown.env("RUNTIME_DIRECTORY", &runtime(&sandbox.folder).display().to_string());
+    let shown = Terminal::open().unwrap().output(shown).unwrap();
+    assert_eq!(shown.lines().count(), said.stdout.lines().count(), "{shown:?}");
     assert!(shown.lines().all(|line| line.starts_with("\x1b[32m✓\x1b[m ")), "{shown:?}");
     assert_eq!(shown.matches('\x1b').count(), 2 * shown.lines().count(), "{shown:?}");
     daemon.stop().unwrap();

@@ -1,7 +1,8 @@
 //! A program that runs to its end: its exit code, its output and its duration.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -69,6 +70,15 @@ impl Invocation {
     pub fn finish(mut self) -> Result<Finished> {
         self.0.stdout(Stdio::piped());
         self.run()
+    }
+
+    /// Starts it with this as its stdout and stderr.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub fn spawn_into(mut self, output: &OwnedFd) -> Result<Child> {
+        self.0.stdout(output.try_clone()?).stderr(output.try_clone()?);
+        self.0.spawn().with_context(|| format!("{:?}", self.0))
     }
 
     fn run(mut self) -> Result<Finished> {

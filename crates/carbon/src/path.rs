@@ -60,7 +60,7 @@ fn look_closely(path: &str) -> Result<(), PathError> {
 /// What a byte of a path is: safe in a component, or one of these.
 const DOT: u8 = 1;
 const UNSAFE: u8 = 2;
-#[expect(clippy::indexing_slicing, reason = "the compiler does it")]
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time")]
 const KINDS: [u8; 256] = {
     let mut kinds = [UNSAFE; 256];
     let mut byte = 0_u8;
@@ -82,7 +82,7 @@ fn is_short_and_legal(path: &[u8]) -> bool {
     };
     // Four in a turn of the loop: it takes two thirds of the instructions.
     let (fours, rest) = path.as_chunks();
-    // No component may be empty: before the first byte it is as behind a dot.
+    // No component may be empty: the start counts as a dot.
     let fours = fours.iter().fold((0, DOT), |all, &[a, b, c, d]| step(step(step(step(all, a), b), c), d));
     let (problems, last) = rest.iter().fold(fours, |all, &byte| step(all, byte));
     problems == 0 && last != DOT && path.len() <= MAX_COMPONENT

@@ -27,7 +27,7 @@ pub(crate) fn unix_now() -> i64 {
     i64::try_from(now().as_secs()).unwrap_or(i64::MAX)
 }
 
-/// A moment in local time, as strftime(3) writes it; one that no calendar has is a number.
+/// A moment in local time, as strftime(3) writes it, or the number itself if it is no date.
 pub(crate) fn local(unix: i64, format: &str) -> String {
     jiff::Timestamp::from_second(unix)
         .map(|at| at.to_zoned(jiff::tz::TimeZone::system()).strftime(format).to_string())

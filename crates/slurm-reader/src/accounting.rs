@@ -231,7 +231,7 @@ impl DbdConnection {
         let records = self.records(&mut condition, request)?;
         let mut used = Vec::new();
         let take = |record: &slurmdb_job_rec_t| {
-            // A het job's other components come with it.
+            // Other runs of a requeued job come with it.
             if request.jobs.contains(&key(record)) {
                 // SAFETY: the record's steps are NULL or a list of libslurm's records of steps, which lives as long as the record.
                 used.push(unsafe { steps(record.steps) }.used(record.db_index));
@@ -404,7 +404,7 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// As libslurm's functions take it: valid as long as `self`.
+    /// The pointer for libslurm's functions, valid as long as `self`.
     pub(crate) const fn pointer(&self) -> slurm_list_pointer {
         self.list.0
     }

@@ -1,14 +1,13 @@
-//! Colours: on a terminal that wants them, and nowhere else.
+//! Colours are for a terminal, unless NO_COLOR is set.
 
-use sandbox::{Folder, command, slurm_graphite};
+use sandbox::{Folder, Invocation};
 
 use super::{Terminal, run};
 
 /// What `slurm-graphite` writes to a terminal, with this value of NO_COLOR.
 fn on_a_terminal(folder: &Folder, args: &[&str], no_color: &str) -> String {
-    let mut command = command(folder.path(), &slurm_graphite().unwrap());
-    command.args(args).env("NO_COLOR", no_color);
-    Terminal::open().unwrap().output(command).unwrap()
+    let program = Invocation::new(folder, args).unwrap().env("NO_COLOR", no_color);
+    Terminal::open().unwrap().output(program).unwrap()
 }
 
 const ESCAPE: char = '\x1b';

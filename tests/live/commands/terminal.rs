@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use sandbox::Invocation;
 
 /// Our end of the terminal, and its.
 pub(crate) struct Terminal {
@@ -24,15 +25,18 @@ impl Terminal {
         Ok(Self { ours, theirs })
     }
 
-    /// What `command` writes to it, on stdout and stderr, until its end.
-    pub(crate) fn output(self, mut command: Command) -> Result<String> {
+    /// What the program writes to it, on stdout and stderr, until it ends.
+    pub(crate) fn output(self, program: Invocation) -> Result<String> {
         let Self { ours, theirs } = self;
-        command.stdin(Stdio::null()).stdout(theirs.try_clone()?).stderr(theirs).env("TERM", "xterm");
-        let mut child = command.spawn()?;
-        // With the command go the last copies of its end, and with them the terminal: EIO.
-        drop(command);
+        let mut child = program.env("TERM", "xterm").spawn_into(&theirs)?;
+        drop(theirs);
         let mut written = Vec::new();
-        let _ = File::from(ours).read_to_end(&mut written);
+        let read = File::from(ours).read_to_end(&mut written);
+        // EIO: the program's end, which was the last one, is closed.
+        ensure!(
+            read.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::IO)),
+            "the terminal ended"
+        );
         child.wait()?;
         Ok(String::from_utf8_lossy(&written).into_owned())
     }

@@ -87,8 +87,8 @@ impl Collectors {
         all.end();
     }
 
-    /// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that it
-    /// would suffer from.
+    /// Checks that surveys fall on ticks, of which one comes every `tick` seconds, and that slurmrestd is asked for nothing that
+    /// costs it too much.
     pub(super) fn check(&self, tick: u32, has_dir: bool, problems: &mut Vec<Problem>) {
         let mut problem = |key: String, text: String| problems.push(Problem::whole(key, text));
         if let Some((_, finished)) = self.finished(tick) {

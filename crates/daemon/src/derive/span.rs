@@ -112,7 +112,7 @@ fn began_anew(old: &Statistics, new: &Statistics) -> Option<Reset> {
     if !moved && kept && !scheduler_went_down(old, new) {
         return None;
     }
-    // A busy slurmctld resets its counters late in the new day.
+    // slurmctld resets its counters when it first looks at the clock on a new day (UTC); a busy one does that late.
     let day = |moment: i64| moment.div_euclid(DAY);
     if moved && kept && day(old.req_time_start) < day(new.req_time_start) && !restarted(old, new) {
         return Some(Reset::Midnight);

@@ -42,10 +42,10 @@ fn file(key: &str, path: &Path, to: &Destination, is_needed: bool, report: &mut 
     let name = format!("carbon {}: {key} {}", to.name, path.display());
     let found = carbon::certificates(path);
     match &found {
-        Ok(found) if found.len() > MOST_NAMED => {
+        Ok(found) if !is_needed && found.len() > MOST_NAMED => {
             report.good(&format!("{name}: {} certificates", found.len()))
         }
-        // The first is the client's own. Whether the others are needed is for the handshake to show.
+        // The first is the client's own. The handshake shows whether the others are needed.
         Ok(found) => (0..).zip(found).try_for_each(|(index, certificate)| {
             expiry(&name, certificate, is_needed && index == 0, report)
         }),
