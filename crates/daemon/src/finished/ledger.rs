@@ -9,8 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::HOUR;
-use super::round::{FinishedRound, Incomplete, RoundReading};
-use super::seen::{self, SeenIds, end_of, hour_of};
+use super::seen::{self, SeenIds};
 use super::tally::{Figures, Tally};
 
 /// The name of the counts; in the log behind those of hours.
@@ -20,7 +19,7 @@ pub(super) const COUNTS: &str = "finished.2.counts";
 const PUBLISHED: &str = "finished.3.published";
 
 /// The version of the counts.
-const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 2;
 
 /// Nothing further back is read: there are names for 256 hours.
 const MOST_HOURS: i64 = 240;
@@ -32,21 +31,21 @@ const FAR_AHEAD: i64 = HOUR;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Counts {
-    version: u32,
+    pub(super) version: u32,
     pub(crate) cluster: String,
     /// When counting began, Unix seconds. Records of hours with another `first` are ignored: in 22.05 the jobs of every cluster have
     /// the same ids.
-    first: i64,
+    pub(super) first: i64,
     /// Nothing that ended before is counted, Unix seconds.
-    floor: i64,
+    pub(super) floor: i64,
     /// The newest end that was counted.
-    latest: Option<i64>,
+    pub(super) latest: Option<i64>,
     /// Whether the last jobs came from slurmctld, because there was no slurmdbd.
-    of_slurmctld: bool,
+    pub(super) of_slurmctld: bool,
     /// Whether they include the CPU time of steps.
     pub(crate) efficiency: bool,
     /// When the round began; `None` before the first.
-    moment: Option<i64>,
+    pub(super) moment: Option<i64>,
     /// The timestamp of its batch; 0 before the first.
     pub(crate) slot: i64,
     /// Since the first start, by level.
@@ -56,29 +55,62 @@ pub(crate) struct Counts {
     pub(crate) reading: RoundReading,
     pub(crate) late_total: u64,
     /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
-    recent: Vec<BTreeMap<i64, Vec<u64>>>,
+    pub(super) recent: Vec<BTreeMap<i64, Vec<u64>>>,
+}
+
+/// Figures about the reading of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RoundReading {
+    /// Of all its requests, µs.
+    pub(crate) elapsed: u64,
+    /// Rows of jobs that ended in the last `window`, counted now or before.
+    pub(crate) window_jobs: u64,
+    /// Jobs counted now that ended before the last round, and seconds since the first of them ended.
+    pub(crate) late_jobs: u64,
+    pub(crate) oldest_late: u64,
+    pub(crate) unparsed: u64,
+    /// Of slurmctld's records: whether none can have been removed since the last round.
+    pub(crate) complete: Option<bool>,
+}
+
+/// A row that is not complete yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Incomplete {
+    /// When it was first read as it is, Unix seconds.
+    pub(super) since: i64,
+    pub(super) end: i64,
+    pub(super) tasks: u64,
+    /// How long to wait for the rest of it, s.
+    pub(super) patience: i64,
+}
+
+impl Incomplete {
+    pub(super) const fn is_over(self, now: i64) -> bool {
+        now.saturating_sub(self.since) >= self.patience
+    }
 }
 
 /// The counts on disk, and the ids of all counted jobs.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedLedger {
-    counts: Counts,
-    seen: SeenIds,
+    pub(super) counts: Counts,
+    pub(super) seen: SeenIds,
     /// Hours that have a record on disk.
-    written: BTreeSet<i64>,
+    pub(super) written: BTreeSet<i64>,
     /// Rows that are not complete yet.
-    incomplete: BTreeMap<u64, Incomplete>,
+    pub(super) incomplete: BTreeMap<u64, Incomplete>,
     /// How many of the counts' recent ids have reached the records of their hours.
-    settled: usize,
+    pub(super) settled: usize,
 }
 
 /// A commit that is not on disk yet.
 #[derive(Debug)]
 pub(crate) struct Next {
-    counts: Counts,
-    incomplete: BTreeMap<u64, Incomplete>,
-    hours: Vec<i64>,
-    emptied: Vec<i64>,
+    pub(super) counts: Counts,
+    pub(super) incomplete: BTreeMap<u64, Incomplete>,
+    pub(super) hours: Vec<i64>,
+    pub(super) emptied: Vec<i64>,
     /// Whether the floor has moved because there are too many ids.
     pub(crate) is_short: bool,
     pub(crate) is_silent: bool,
@@ -188,64 +220,6 @@ impl FinishedLedger {
         let open = now.div_euclid(every).saturating_mul(every);
         let next = self.counts.slot.div_euclid(every).saturating_add(1).saturating_mul(every);
         if self.counts.slot == 0 || next > now.saturating_add(FAR_AHEAD) { open } else { open.max(next) }
-    }
-
-    /// What must be on disk before `round` counts.
-    pub(crate) fn next(&self, mut round: FinishedRound, slot: i64, span: RememberedSpan) -> Next {
-        let old = &self.counts;
-        let figures = round.figures();
-        let mut totals = old.totals.clone();
-        totals.retain(|level, _| round.levels.has(level));
-        for (level, figures) in &figures {
-            totals.entry(level.clone()).or_default().add(&figures.sums);
-        }
-        totals.entry("total".to_owned()).or_default();
-        let unsettled = old.recent.get(self.settled..).unwrap_or_default();
-        let hours: BTreeSet<i64> = unsettled.iter().flat_map(BTreeMap::keys).copied().collect();
-        let hours: Vec<i64> = hours.into_iter().filter(|hour| end_of(*hour) > old.floor).collect();
-        let live: BTreeSet<String> = hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
-        let is_over = |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
-        let emptied = self.written.iter().filter(is_over).copied().collect();
-        let is_counted = |id: &u64| round.ids.values().any(|ids| ids.contains(id));
-        let waiting =
-            self.incomplete.iter().map(|(id, its)| (*id, *its)).chain(std::mem::take(&mut round.incomplete));
-        let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !is_counted(id));
-        let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
-        let latest = old.latest.max(round.latest);
-        let of_slurmctld = round.of_slurmctld.unwrap_or(old.of_slurmctld);
-        let mut floor = self.floor_of(of_slurmctld);
-        if let (true, Some(latest)) = (round.is_complete, latest) {
-            let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
-            floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
-        }
-        let bound = self.seen.floor_for(span.ids, &round.ids);
-        let late_total = old.late_total.saturating_add(round.reading.late_jobs);
-        let is_silent = round.is_silent;
-        // Keeps what was published last, in case the queue has lost it.
-        let (slot, figures, reading) = if is_silent {
-            (old.slot, old.round.clone(), old.reading)
-        } else {
-            (slot, figures, round.reading)
-        };
-        let recent = unsettled.iter().cloned().chain([round.ids]).collect();
-        let counts = Counts {
-            version: VERSION,
-            cluster: old.cluster.clone(),
-            first: old.first,
-            of_slurmctld,
-            efficiency: round.efficiency,
-            floor: floor.max(bound.unwrap_or(floor)),
-            latest,
-            moment: Some(round.moment),
-            slot,
-            totals,
-            round: figures,
-            reading,
-            late_total,
-            recent,
-        };
-        let is_short = bound.is_some_and(|bound| bound > floor);
-        Next { is_short, is_silent, counts, incomplete, hours, emptied }
     }
 
     /// The records of a commit, by name.

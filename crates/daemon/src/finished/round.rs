@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carbon::path;
-use serde::{Deserialize, Serialize};
 use slurm_snapshot::{Finished, FinishedJob, Used};
 
-use super::ledger::FinishedLedger;
+use super::ledger::{FinishedLedger, Incomplete, RoundReading};
 use super::seen::{end_of, hour_of};
 use super::tally::{Figures, Spread, Tally};
 
@@ -58,22 +57,6 @@ struct LevelKind {
     none: &'static str,
 }
 
-/// Figures about the reading of a round.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct RoundReading {
-    /// Of all its requests, µs.
-    pub(crate) elapsed: u64,
-    /// Rows of jobs that ended in the last `window`, counted now or before.
-    pub(crate) window_jobs: u64,
-    /// Jobs counted now that ended before the last round, and seconds since the first of them ended.
-    pub(crate) late_jobs: u64,
-    pub(crate) oldest_late: u64,
-    pub(crate) unparsed: u64,
-    /// Of slurmctld's records: whether none can have been removed since the last round.
-    pub(crate) complete: Option<bool>,
-}
-
 /// Jobs that are read and not counted yet.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedRound {
@@ -101,23 +84,6 @@ pub(crate) struct FinishedRound {
     pub(super) incomplete: BTreeMap<u64, Incomplete>,
     /// The newest end.
     pub(super) latest: Option<i64>,
-}
-
-/// A row that is not complete yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Incomplete {
-    /// When it was first read as it is, Unix seconds.
-    since: i64,
-    pub(super) end: i64,
-    tasks: u64,
-    /// How long to wait for the rest of it, s.
-    patience: i64,
-}
-
-impl Incomplete {
-    pub(super) const fn is_over(self, now: i64) -> bool {
-        now.saturating_sub(self.since) >= self.patience
-    }
 }
 
 /// Whether it has been counted. A job that was submitted after the hour in which its id was counted is another one: a database

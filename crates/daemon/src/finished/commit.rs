@@ -1,0 +1,68 @@
+//! What must be on disk before a round counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::HOUR;
+use super::ledger::{Counts, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
+use super::round::FinishedRound;
+use super::seen::{self, end_of, hour_of};
+
+impl FinishedLedger {
+    /// The commit of `round`, with `slot` as the timestamp of its batch.
+    pub(crate) fn next(&self, mut round: FinishedRound, slot: i64, span: RememberedSpan) -> Next {
+        let old = &self.counts;
+        let figures = round.figures();
+        let mut totals = old.totals.clone();
+        totals.retain(|level, _| round.levels.has(level));
+        for (level, figures) in &figures {
+            totals.entry(level.clone()).or_default().add(&figures.sums);
+        }
+        totals.entry("total".to_owned()).or_default();
+        let unsettled = old.recent.get(self.settled..).unwrap_or_default();
+        let hours: BTreeSet<i64> = unsettled.iter().flat_map(BTreeMap::keys).copied().collect();
+        let hours: Vec<i64> = hours.into_iter().filter(|hour| end_of(*hour) > old.floor).collect();
+        let live: BTreeSet<String> = hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
+        let is_over = |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
+        let emptied = self.written.iter().filter(is_over).copied().collect();
+        let is_counted = |id: &u64| round.ids.values().any(|ids| ids.contains(id));
+        let waiting =
+            self.incomplete.iter().map(|(id, its)| (*id, *its)).chain(std::mem::take(&mut round.incomplete));
+        let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !is_counted(id));
+        let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
+        let latest = old.latest.max(round.latest);
+        let of_slurmctld = round.of_slurmctld.unwrap_or(old.of_slurmctld);
+        let mut floor = self.floor_of(of_slurmctld);
+        if let (true, Some(latest)) = (round.is_complete, latest) {
+            let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
+            floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
+        }
+        let bound = self.seen.floor_for(span.ids, &round.ids);
+        let late_total = old.late_total.saturating_add(round.reading.late_jobs);
+        let is_silent = round.is_silent;
+        // Keeps what was published last, in case the queue has lost it.
+        let (slot, figures, reading) = if is_silent {
+            (old.slot, old.round.clone(), old.reading)
+        } else {
+            (slot, figures, round.reading)
+        };
+        let recent = unsettled.iter().cloned().chain([round.ids]).collect();
+        let counts = Counts {
+            version: VERSION,
+            cluster: old.cluster.clone(),
+            first: old.first,
+            of_slurmctld,
+            efficiency: round.efficiency,
+            floor: floor.max(bound.unwrap_or(floor)),
+            latest,
+            moment: Some(round.moment),
+            slot,
+            totals,
+            round: figures,
+            reading,
+            late_total,
+            recent,
+        };
+        let is_short = bound.is_some_and(|bound| bound > floor);
+        Next { is_short, is_silent, counts, incomplete, hours, emptied }
+    }
+}
