@@ -47,7 +47,7 @@ build() { cargo build --quiet --release --locked --target "$triple" --target-dir
 out=$dist/build/$triple/release
 
 rm -rf "$dist"/slurm-graphite* "$dist"/SHA256SUMS
-mkdir -p "$tree/bin" "$tree/docs" "$tree/sbom"
+mkdir -p "$tree/bin" "$tree/sbom"
 say "the daemon and the reader of slurmrestd"
 build -p slurm-graphite -p rest-reader
 cp "$out/slurm-graphite" "$out/slurm-graphite-rest-reader" "$tree/bin"
@@ -88,8 +88,7 @@ done
 rm -rf "$dist/source"
 
 "$tree/bin/slurm-graphite" manual "$tree/bin/manual"
-cp -R config systemd README.md CHANGELOG.md LICENSE packaging/install.sh "$tree"
-cp docs/*.md "$tree/docs"
+cp -R config docs systemd README.md CONTRIBUTING.md CHANGELOG.md LICENSE packaging/install.sh "$tree"
 tar --create --use-compress-program='gzip -9n' --file "$dist/$name.tar.gz" --directory "$dist" --sort=name --owner=0 \
     --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --mode=u+w,go-w "$name"
 cp "$tree"/sbom/* "$dist"

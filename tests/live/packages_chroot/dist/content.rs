@@ -47,6 +47,24 @@ fn every_file_has_its_checksum_and_the_tarball_is_small() {
 
 #[test]
 #[ignore = "make dist-test"]
+fn what_the_tarball_s_readme_links_to_is_in_the_tarball() {
+    let folder = Folder::new().unwrap();
+    let tarball = artefact(".tar.gz").unwrap().display().to_string();
+    let unpacked = ["-xf", &tarball, "--strip-components=1", "-C", &folder.path().display().to_string()];
+    host(&folder, "tar", &unpacked).unwrap();
+    let readme = fs::read_to_string(folder.path().join("README.md")).unwrap();
+    let links: Vec<&str> =
+        readme.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).collect();
+    let files: Vec<&str> =
+        links.into_iter().filter(|link| !link.is_empty() && !link.contains("://")).collect();
+    assert!(files.contains(&"CONTRIBUTING.md") && files.contains(&"docs/images/rpc.png"), "{files:?}");
+    for file in files {
+        assert!(folder.path().join(file).exists(), "{file}");
+    }
+}
+
+#[test]
+#[ignore = "make dist-test"]
 fn each_package_has_the_tarball_s_programs() {
     let folder = Folder::new().unwrap();
     let of_tarball = sums(&folder, &programs(&folder).unwrap());
