@@ -118,10 +118,15 @@ fn a_rule_that_stands_above_ours_is_named() {
     let above = checked(&format!("{debian}{SCHEMAS}"), &[]);
     let start =
         format!("storage-schemas.conf ({file}): [default_1min_for_1day] is the first to match every path");
-    wrong(&above, &start, "slurm-graphite storage-schemas");
+    wrong(&above, &start, "`slurm-graphite storage-schemas` above it");
     says(&above, "– storage-aggregation.conf");
     says(&above, "– carbon.conf");
     assert!(above.stdout.contains("overwrite each other"), "{}", above.stdout);
+    // Another daemon's file: without it the rules of slurm-graphite.toml would be printed.
+    let beta = sandbox.path("beta.toml").display().to_string();
+    fs::write(&beta, "").unwrap();
+    let another = checked(&format!("{debian}{SCHEMAS}"), &["--config", &beta]);
+    wrong(&another, &start, &format!("`slurm-graphite storage-schemas --config {beta}` above it"));
     let below = checked(&format!("{SCHEMAS}\n{debian}"), &[]);
     assert_eq!(below.code, Some(0), "{}", below.stdout);
     // Carbon searches for a pattern anywhere in a path, so this one matches some of ours.

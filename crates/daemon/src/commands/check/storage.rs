@@ -12,7 +12,7 @@ use super::rules::{self, Archives, Rule};
 use super::{Report, ini};
 use crate::collectors::{Paths, fits};
 use crate::commands::once::Ticks;
-use crate::config::Config;
+use crate::config::{Config, default_paths};
 use crate::metric::Rollup;
 use crate::tagged::tagged;
 use crate::{prefix, self_metrics};
@@ -186,12 +186,16 @@ fn exact(series: &Series) -> impl Iterator<Item = (&String, &Sent)> {
 fn misfit(config: &Config, rule: &Rule<Archives>, every: u32) -> Option<(String, String)> {
     let (step, kept) = rule.says.finest();
     let interval = u64::from(every);
-    let above = "Put the output of `slurm-graphite storage-schemas` above it before the first start; whisper files \
-                 that exist already keep their archives until whisper-auto-resize.";
+    let other = config.file.as_ref().filter(|file| !default_paths().contains(file));
+    let with_file = other.map_or_else(String::new, |file| format!(" --config {}", file.display()));
+    let above = format!(
+        "Put the output of `slurm-graphite storage-schemas{with_file}` above it before the first start; whisper files that \
+         exist already keep their archives until whisper-auto-resize."
+    );
     if step > interval {
         return Some((
             format!("it keeps one point every {step} s, so ticks every {interval} s overwrite each other"),
-            above.to_owned(),
+            above,
         ));
     }
     if step < interval {
