@@ -2,7 +2,6 @@
 //!
 //! Pure: no clock, no disk, no metric path. docs/code-structure.md, Decisions, says why it is made so.
 
-mod commit;
 mod ledger;
 mod round;
 mod seen;

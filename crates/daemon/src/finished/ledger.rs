@@ -3,6 +3,8 @@
 //! Counts and hours are records in the queue's log. Any record of a torn commit may be missing. docs/code-structure.md,
 //! Decisions, explains why even then every job is counted exactly once.
 
+mod commit;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -19,7 +21,7 @@ pub(super) const COUNTS: &str = "finished.2.counts";
 const PUBLISHED: &str = "finished.3.published";
 
 /// The version of the counts.
-pub(super) const VERSION: u32 = 2;
+const VERSION: u32 = 2;
 
 /// Nothing further back is read: there are names for 256 hours.
 const MOST_HOURS: i64 = 240;
@@ -31,21 +33,21 @@ const FAR_AHEAD: i64 = HOUR;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Counts {
-    pub(super) version: u32,
+    version: u32,
     pub(crate) cluster: String,
     /// When counting began, Unix seconds. Records of hours with another `first` are ignored: in 22.05 the jobs of every cluster have
     /// the same ids.
-    pub(super) first: i64,
+    first: i64,
     /// Nothing that ended before is counted, Unix seconds.
-    pub(super) floor: i64,
+    floor: i64,
     /// The newest end that was counted.
-    pub(super) latest: Option<i64>,
+    latest: Option<i64>,
     /// Whether the last jobs came from slurmctld, because there was no slurmdbd.
-    pub(super) of_slurmctld: bool,
+    of_slurmctld: bool,
     /// Whether they include the CPU time of steps.
     pub(crate) efficiency: bool,
     /// When the round began; `None` before the first.
-    pub(super) moment: Option<i64>,
+    moment: Option<i64>,
     /// The timestamp of its batch; 0 before the first.
     pub(crate) slot: i64,
     /// Since the first start, by level.
@@ -55,7 +57,7 @@ pub(crate) struct Counts {
     pub(crate) reading: RoundReading,
     pub(crate) late_total: u64,
     /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
-    pub(super) recent: Vec<BTreeMap<i64, Vec<u64>>>,
+    recent: Vec<BTreeMap<i64, Vec<u64>>>,
 }
 
 /// Figures about the reading of a round.
@@ -94,23 +96,23 @@ impl Incomplete {
 /// The counts on disk, and the ids of all counted jobs.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedLedger {
-    pub(super) counts: Counts,
-    pub(super) seen: SeenIds,
+    counts: Counts,
+    seen: SeenIds,
     /// Hours that have a record on disk.
-    pub(super) written: BTreeSet<i64>,
+    written: BTreeSet<i64>,
     /// Rows that are not complete yet.
-    pub(super) incomplete: BTreeMap<u64, Incomplete>,
+    incomplete: BTreeMap<u64, Incomplete>,
     /// How many of the counts' recent ids have reached the records of their hours.
-    pub(super) settled: usize,
+    settled: usize,
 }
 
 /// A commit that is not on disk yet.
 #[derive(Debug)]
 pub(crate) struct Next {
-    pub(super) counts: Counts,
-    pub(super) incomplete: BTreeMap<u64, Incomplete>,
-    pub(super) hours: Vec<i64>,
-    pub(super) emptied: Vec<i64>,
+    counts: Counts,
+    incomplete: BTreeMap<u64, Incomplete>,
+    hours: Vec<i64>,
+    emptied: Vec<i64>,
     /// Whether the floor has moved because there are too many ids.
     pub(crate) is_short: bool,
     pub(crate) is_silent: bool,

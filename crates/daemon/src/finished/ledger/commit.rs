@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::HOUR;
-use super::ledger::{Counts, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
-use super::round::FinishedRound;
-use super::seen::{self, end_of, hour_of};
+use super::super::HOUR;
+use super::super::round::FinishedRound;
+use super::super::seen::{self, end_of, hour_of};
+use super::{Counts, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
 
 impl FinishedLedger {
     /// The commit of `round`, with `slot` as the timestamp of its batch.
