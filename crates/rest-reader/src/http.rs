@@ -133,6 +133,8 @@ impl HttpClient {
     }
 
     fn connect(&mut self, deadline: Instant) -> Result<SendRequest<String>, RestProblem> {
+        // A connection that was given up closes now, so that slurmrestd never has two.
+        self.runtime.block_on(tokio::task::yield_now());
         #[cfg(feature = "tls")]
         if self.settings.endpoint.is_tls() && self.tls.is_none() {
             self.tls = Some(RestTls::new(self.settings.ca_file.as_deref())?);
