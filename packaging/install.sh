@@ -28,8 +28,10 @@ while [ $# -gt 0 ]; do
     case $1 in
         --prefix) prefix=${2:?--prefix takes a folder}; shift ;;
         --prefix=*) prefix=${1#*=} ;;
-        --dry-run) action=name ;;
-        --uninstall) action=remove ;;
+        --dry-run | --uninstall)
+            [ $action = copy ] || { echo 'install.sh: --dry-run and --uninstall do not go together' >&2; exit 64; }
+            [ "$1" = --dry-run ] && action=name || action=remove
+            ;;
         --help | -h) usage; exit 0 ;;
         *) echo "install.sh: $1 is no option of it" >&2; usage >&2; exit 64 ;;
     esac

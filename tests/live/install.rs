@@ -102,6 +102,12 @@ fn what_is_removed_is_everything_but_an_edited_configuration() {
     named.push(root.join("etc/slurm-graphite/slurm-graphite.toml"));
     named.sort();
     assert_eq!(named, installed);
+    // A dry run removes nothing, in either order of the options.
+    for pair in [["--dry-run", "--uninstall"], ["--uninstall", "--dry-run"]] {
+        let refused = script(&folder, &[&["--prefix", "/usr"][..], &pair].concat()).unwrap_err();
+        assert!(format!("{refused:#}").contains("do not go together"), "{refused:#}");
+        assert_eq!(files(&root).unwrap(), installed);
+    }
     script(&folder, &["--prefix", "/usr", "--uninstall"]).unwrap();
     assert_eq!(files(&root).unwrap(), [] as [PathBuf; 0]);
 
