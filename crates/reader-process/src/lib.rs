@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod conversation;
+mod token;
 
 use std::fmt::Display;
 use std::fs::File;
@@ -18,6 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 
 pub use self::conversation::{Conversation, ServeError};
+pub use self::token::{TokenError, TokenFile};
 
 /// The exit status for wrong usage.
 pub const USAGE: u8 = 64;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use reader_process::TokenFile;
 use slurm_snapshot::{Release, Rest, Stage};
 
 use crate::args::RestArguments;
@@ -16,7 +17,6 @@ use crate::decode::{self, Envelope, Meta, Nothing, Refusal};
 use crate::http::HttpClient;
 use crate::lossy::Lossy;
 use crate::problem::RestProblem;
-use crate::token::TokenFile;
 
 /// Versions of the API, and the release that each came with; the newest first.
 pub(crate) const VERSIONS: [(u8, Release); 10] = [

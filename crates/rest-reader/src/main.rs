@@ -16,7 +16,6 @@ mod problem;
 mod serve;
 #[cfg(feature = "tls")]
 mod tls;
-mod token;
 
 use std::process::ExitCode;
 

@@ -10,21 +10,24 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use slurm_snapshot::{Stage, Token};
-
-use crate::problem::RestProblem;
+use slurm_snapshot::Token;
 
 /// Much longer than any token.
 const MOST: u64 = 64 * 1024;
 
+/// Why there is no token.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TokenError(String);
+
 /// The file with the token.
 #[derive(Debug)]
-pub(crate) struct TokenFile {
+pub struct TokenFile {
     path: PathBuf,
     seen: Option<FileFingerprint>,
     token: Option<Secret>,
     /// What may be reported about the token.
-    pub(crate) told: Token,
+    pub told: Token,
 }
 
 /// A file that was replaced differs in one of these.
@@ -46,12 +49,17 @@ impl fmt::Debug for Secret {
 }
 
 impl TokenFile {
-    pub(crate) fn new(path: PathBuf) -> Self {
+    /// A file that was not read yet.
+    #[must_use]
+    pub fn new(path: PathBuf) -> Self {
         Self { path, seen: None, token: None, told: Token::default() }
     }
 
     /// Reads the file if it has changed.
-    pub(crate) fn look(&mut self) -> Result<(), RestProblem> {
+    ///
+    /// # Errors
+    /// It cannot be read, or has no token.
+    pub fn look(&mut self) -> Result<(), TokenError> {
         let metadata = fs::metadata(&self.path).map_err(|error| self.unreadable(&error))?;
         if self.token.is_some() && self.seen == Some(fingerprint(&metadata)) {
             return Ok(());
@@ -60,7 +68,10 @@ impl TokenFile {
     }
 
     /// Reads the file. Returns whether the token has changed.
-    pub(crate) fn read(&mut self) -> Result<bool, RestProblem> {
+    ///
+    /// # Errors
+    /// As for [`TokenFile::look`].
+    pub fn read(&mut self) -> Result<bool, TokenError> {
         let (text, metadata) = open(&self.path).map_err(|error| self.unreadable(&error))?;
         self.seen = Some(fingerprint(&metadata));
         let text = text.trim();
@@ -69,7 +80,7 @@ impl TokenFile {
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             self.token = None;
             let text = format!("{}: the file has no token, only other text", self.path.display());
-            return Err(RestProblem::new(Stage::TokenFile, text));
+            return Err(TokenError(text));
         }
         let token = Some(Secret(token.to_owned()));
         let is_another = self.token != token;
@@ -82,12 +93,13 @@ impl TokenFile {
     }
 
     /// The token itself.
-    pub(crate) fn secret(&self) -> Option<&str> {
+    #[must_use]
+    pub fn secret(&self) -> Option<&str> {
         self.token.as_ref().map(|token| token.0.as_str())
     }
 
-    fn unreadable(&self, error: &std::io::Error) -> RestProblem {
-        RestProblem::new(Stage::TokenFile, format!("{}: {error}", self.path.display()))
+    fn unreadable(&self, error: &std::io::Error) -> TokenError {
+        TokenError(format!("{}: {error}", self.path.display()))
     }
 }
 
@@ -178,7 +190,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         let mut file = TokenFile::new(path.clone());
-        assert_eq!(file.look().unwrap_err().stage, Stage::TokenFile);
+        let missing = file.look().unwrap_err().to_string();
+        assert!(missing.starts_with(&path.display().to_string()), "{missing}");
         fs::write(&path, format!("SLURM_JWT={ALICE}\n")).unwrap();
         file.look().unwrap();
         assert_eq!(file.secret(), Some(ALICE));
