@@ -3,10 +3,9 @@
 #![expect(clippy::print_stdout, reason = "the harness captures it, and a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use sandbox::pair::{Pair, SLURMCTLD_TIMEOUT};
-use sandbox::{Daemon, Folder, Recorded, now};
+use sandbox::{Daemon, Folder, Recorded, now, wait};
 
 /// More than anything here counts, or measures in minutes, and far less than a wrapped difference.
 const ABSURD: f64 = 1e8;
@@ -26,14 +25,14 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
     }
     let slurm = format!("conf = \"{}\"\ntimeout = \"60s\"", pair.slurm.conf().display());
     let mut daemon = Daemon::start(&folder, &slurm).unwrap();
-    daemon.tick_with(true, 0.0, Duration::from_secs(10)).unwrap();
+    daemon.tick_with(true, 0.0, wait::LIMIT).unwrap();
     daemon.ticks(5).unwrap();
 
     let killed = now();
     pair.primary.kill().unwrap();
-    pair.backup.line("Running as primary controller", Duration::from_secs(60)).unwrap();
+    pair.backup.line("Running as primary controller", wait::LIMIT).unwrap();
     let over = now();
-    let first = daemon.tick_with(true, killed + 1.0, Duration::from_secs(60)).unwrap() as f64;
+    let first = daemon.tick_with(true, killed + 1.0, wait::LIMIT).unwrap() as f64;
     let (took, late) = (over - killed, first - over);
     println!("the backup took over {took:.1} s after the primary's end, and was read {late:.1} s later");
     assert!(late < SLURMCTLD_TIMEOUT as f64, "{late:.1} s");
@@ -41,7 +40,7 @@ fn readings_go_on_with_the_backup_and_with_the_primary_again_and_nothing_jumps()
 
     let back = now();
     pair.primary.start().unwrap();
-    let again = daemon.tick_with(true, now(), Duration::from_secs(60)).unwrap() as f64 - back;
+    let again = daemon.tick_with(true, now(), wait::LIMIT).unwrap() as f64 - back;
     println!("the primary was read {again:.1} s after its return");
     assert!(again < SLURMCTLD_TIMEOUT as f64 * 2.0, "{again:.1} s after the primary's start");
     daemon.ticks(5).unwrap();
@@ -69,7 +68,7 @@ fn who_answers_is_who_answers_scontrol_ping() {
     assert_eq!(who_answers(&pair, &mut daemon), [true, true]);
     pair.primary.kill().unwrap();
     assert_eq!(who_answers(&pair, &mut daemon), [false, true]);
-    pair.backup.line("Running as primary controller", Duration::from_secs(60)).unwrap();
+    pair.backup.line("Running as primary controller", wait::LIMIT).unwrap();
     assert_eq!(who_answers(&pair, &mut daemon), [false, true]);
     pair.backup.kill().unwrap();
     assert_eq!(who_answers(&pair, &mut daemon), [false, false]);
@@ -89,7 +88,7 @@ fn who_answers(pair: &Pair, daemon: &mut Daemon) -> Vec<bool> {
         values.into_iter().find(|(at, _)| *at as f64 > since)
     };
     let published = ["primary", "backup1"].map(|name| {
-        let limit = Duration::from_secs(30);
+        let limit = wait::LIMIT;
         let (at, up) = daemon.until(name, limit, |recorded| next(recorded, name, "up")).unwrap();
         let time = next(daemon.recorded().unwrap(), name, "answer_time").filter(|(time, _)| *time == at);
         assert_eq!(time.is_some(), up > 0.5, "{name} at {at}");

@@ -15,7 +15,7 @@ use sandbox::{
     now, slurm_graphite, wait,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = wait::LIMIT;
 const AWAY: &str = "not connected; ticks are kept, trying again";
 const BACK: &str = "back after ";
 

@@ -13,7 +13,7 @@ use sandbox::{Daemon, Folder, Imitation, Manner, Recorded, Sink, Slurm, log, now
 use slurm_snapshot::{PROTOCOL, Reading};
 
 /// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = wait::LIMIT;
 const DOWN: &str = "no reading; trying at every tick";
 const UP: &str = "slurmctld answers";
 const ENDED: &str = "the reader has ended; starting another";
@@ -210,7 +210,7 @@ fn no_reader_outlives_a_daemon_that_is_killed() {
             daemon.tick_with(false, now(), SOON).unwrap();
         }
         daemon.process.kill().unwrap();
-        wait::until("the reader's end", Duration::from_secs(1), || !proc::alive(reader)).unwrap();
+        wait::until("the reader's end", SOON, || !proc::alive(reader)).unwrap();
     }
     // Still frozen: a stuck reader must not delay SIGTERM either.
     let mut daemon = start(&folder, &format!("conf = \"{}\"", slurm.conf().display()));

@@ -10,9 +10,9 @@ use std::time::Duration;
 use sandbox::{Daemon, Folder, Recorded, Slurm, free_port, now, wait};
 
 /// Longer than libslurm tries to reach a slurmctld that is down.
-const CALL: Duration = Duration::from_secs(15);
+const CALL: Duration = wait::LIMIT;
 /// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = wait::LIMIT;
 const DOWN: &str = "no reading; trying at every tick";
 const UP: &str = "slurmctld answers";
 const CHANGED: &str = "slurm.conf has changed; starting another reader";
@@ -189,7 +189,7 @@ fn a_slurmctld_that_moved_is_followed() {
     let (reader, touched) = (daemon.reader().unwrap(), now());
     fs::write(slurm.conf(), fs::read_to_string(slurm.conf()).unwrap() + "# touched\n").unwrap();
     // While readings succeed, slurm.conf is checked every half minute.
-    daemon.said(touched, CHANGED, Duration::from_secs(35)).unwrap();
+    daemon.said(touched, CHANGED, SOON).unwrap();
     daemon.ticks(2).unwrap();
     assert_eq!(daemon.news(touched).unwrap(), [CHANGED, &started]);
     assert_ne!(daemon.reader().unwrap(), reader);

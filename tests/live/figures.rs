@@ -20,10 +20,10 @@ use sandbox::{Sandbox, Slurm, section, wait};
 
 use self::observation::{Observation, observe, path};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = wait::LIMIT;
 
 /// sdiag prints "Cycles per minute" from its second minute on, and slurmctld counts its jobs every half minute.
-const LONG_ENOUGH: Duration = Duration::from_secs(120);
+const LONG_ENOUGH: Duration = wait::LIMIT.saturating_mul(2);
 
 /// They change within a tick and change back, so two runs of sdiag may both miss what was between them.
 const MOMENTARY: [&str; 5] =

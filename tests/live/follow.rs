@@ -13,7 +13,7 @@ use anyhow::Result;
 use sandbox::pair::Pair;
 use sandbox::{Folder, FollowingDaemon, now, wait};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = wait::LIMIT;
 
 /// Surveys follow too.
 const COLLECTORS: &str = "[collectors]\nmax_duty = \"100%\"\n[collectors.nodes]\nenabled = true\ninterval = \"2s\"\n\

@@ -9,9 +9,9 @@ mod jobs;
 
 use std::time::Duration;
 
-use sandbox::{Folder, Slurm, Slurmdbd, Slurmrestd, Way};
+use sandbox::{Folder, Slurm, Slurmdbd, Slurmrestd, Way, wait};
 
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = wait::LIMIT;
 const DOWN: &str = "no reading; trying at every tick";
 
 /// A cluster that creates tokens, and its slurmrestd, with a token for this many seconds.

@@ -15,7 +15,7 @@ use sandbox::{
     find_program, section, wait,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = wait::LIMIT;
 
 #[test]
 fn a_job_runs_and_is_counted() {

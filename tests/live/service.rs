@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use sandbox::{Folder, Process, slurm_graphite};
+use sandbox::{Folder, Process, slurm_graphite, wait};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = wait::LIMIT;
 
 /// A daemon that is not started yet, with this configuration file.
 fn daemon(folder: &Folder, name: &str, toml: &str) -> Result<Process> {

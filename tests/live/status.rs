@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::commands::Terminal;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = wait::LIMIT;
 /// sysexits.h: EX_UNAVAILABLE
 const NO_DAEMON: Option<i32> = Some(69);
 

@@ -15,7 +15,7 @@ const EVERY_2_S: &str = "[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n"
 const NO_CAP: &str =
     "[collectors]\nmax_duty = \"100%\"\n[collectors.jobs]\nenabled = true\ninterval = \"2s\"\n";
 /// How long to wait on a busy machine. It is not a promise, and nothing takes this long normally.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = wait::LIMIT;
 
 fn queue() -> Reading {
     let pending = JobTally { jobs: 5, ..JobTally::default() };
@@ -189,7 +189,7 @@ fn a_backup_that_hangs_holds_up_nothing_else() {
     let mut daemon = Daemon::start_surveying(&folder, &reader.toml(), &collectors).unwrap();
     let pending = format!("{JOBS}state.pending.gauge-jobs");
     let points = |recorded: &Recorded| Some(recorded.series(&pending)).filter(|all| all.len() >= 2);
-    daemon.until("two rounds", Duration::from_secs(12), points).unwrap();
+    daemon.until("two rounds", SOON, points).unwrap();
     let recorded = daemon.recorded().unwrap();
     assert!(recorded.reply("controllers", "readings_late").values().any(|&late| late > 0.0), "it hung");
     daemon.check_ticks().unwrap();
@@ -221,7 +221,7 @@ fn a_reply_is_asked_for_with_all_that_any_collector_wants_and_held_against_the_l
     let four = |recorded: &sandbox::Recorded| {
         recorded.reply("jobs", "readings_ok").values().any(|&ok| ok >= 4.0).then_some(())
     };
-    daemon.until("four dumps", Duration::from_secs(15), four).unwrap();
+    daemon.until("four dumps", SOON, four).unwrap();
     daemon.stop().unwrap();
     let asked = std::fs::read_to_string(log).unwrap();
     assert!(asked.lines().all(|line| line.contains("\"users\":true")), "{asked}");

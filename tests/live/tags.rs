@@ -11,7 +11,7 @@ use sandbox::{
 };
 
 /// Longer than anything here should take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = wait::LIMIT;
 
 const COLLECTORS: &str = "\
 [collectors.rpc_stats]

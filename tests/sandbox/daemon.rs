@@ -124,7 +124,7 @@ impl Daemon {
     /// As for [`Daemon::until`].
     pub fn ticks(&mut self, count: usize) -> Result<()> {
         let before = self.recorded()?.own("ticks_run").len();
-        let limit = Duration::from_secs(count as u64 + 5);
+        let limit = Duration::from_secs(count as u64) + wait::LIMIT;
         self.until("further ticks", limit, |recorded| {
             (recorded.own("ticks_run").len() >= before + count).then_some(())
         })
@@ -209,7 +209,7 @@ impl Daemon {
     /// One of these is not true.
     pub fn check_ticks(&mut self) -> Result<()> {
         // If two ticks are made at once, the newer one is sent first.
-        let ticks = self.until("ticks without a hole", Duration::from_secs(5), |recorded| {
+        let ticks = self.until("ticks without a hole", wait::LIMIT, |recorded| {
             let ticks = recorded.own("ticks_run");
             let span = ticks.keys().last()?.abs_diff(*ticks.keys().next()?);
             (ticks.len() as u64 == span + 1).then_some(ticks)
@@ -242,7 +242,7 @@ impl Daemon {
         ensure!(ended.status.success(), "it ended with {}", ended.status);
         // A killed process takes a moment to disappear.
         let gone = || !readers.iter().any(|&reader| proc::alive(reader));
-        wait::until("the end of its reader", Duration::from_millis(500), gone)?;
+        wait::until("the end of its reader", wait::LIMIT, gone)?;
         self.recorded.take(&self.sink.bytes());
         Ok(self.recorded)
     }

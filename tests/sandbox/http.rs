@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// An answer may be a picture of many series on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = crate::wait::LIMIT;
 
 /// The content of an answer with status 200. `body` is that of a form, or empty.
 ///

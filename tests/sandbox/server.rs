@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anyhow::Result;
 
@@ -32,7 +31,7 @@ pub(crate) struct Connections {
 pub(crate) fn listen(port: u16) -> Result<TcpListener> {
     // A child that is just being forked may hold the socket of an earlier listener for a moment.
     let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
-    wait::until_some(&format!("port {port}"), Duration::from_secs(1), bind)
+    wait::until_some(&format!("port {port}"), wait::LIMIT, bind)
 }
 
 impl Server {

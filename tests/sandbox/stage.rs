@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Longer than anything should take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = wait::LIMIT;
 
 /// What the daemon logs about a destination when it ends and nothing is left.
 pub const ALL_READ: &str = "every tick was read by the receiver";

@@ -9,7 +9,7 @@ use sandbox::{Daemon, wait};
 use super::cast::Cast;
 use super::oracle;
 
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = wait::LIMIT;
 
 /// For how many seconds slurmctld's own table is watched; there is a survey every two seconds.
 const WATCHED: u64 = 10;

@@ -50,7 +50,7 @@ const REASONS: [&str; 10] = [
 ];
 
 /// slurmctld checks time limits every half minute.
-const PATIENCE: Duration = wait::LIMIT.saturating_mul(2);
+const PATIENCE: Duration = wait::LIMIT;
 
 /// Compares everything, once every state occurs.
 pub(crate) fn compare(cast: &Cast) -> Result<()> {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sandbox::accounting::USERS;
@@ -75,7 +74,7 @@ fn whose_jobs_run_and_wait_is_what_squeue_shows_and_a_part_of_them_is_refused() 
         assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
         assert!(refused.stderr.contains("so nothing is printed"), "{}", refused.stderr);
         slurm.run("sacctmgr", &["-i", "modify", "user", USERS[0].0, "set", "adminlevel=operator"]).unwrap();
-        wait::until("an operator who sees them", Duration::from_secs(20), || {
+        wait::until("an operator who sees them", wait::LIMIT, || {
             games(&["stats", "--jobs", "--slurm-conf", &conf]).stdout.contains("2/7")
         })
         .unwrap();

@@ -14,7 +14,7 @@ use sandbox::{Folder, Invocation, Slurm, command, slurm_graphite, wait};
 
 use super::Terminal;
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = wait::LIMIT;
 
 const ENTER: &str = "\x1b[?1049h";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use sandbox::{Carbon, Folder, GraphiteWeb, now, wait};
@@ -197,7 +196,7 @@ pub(crate) fn invent(carbon: &Carbon, prefix: &str, step: u32, leaves: &[Leaf<'_
     }
     TcpStream::connect(("127.0.0.1", carbon.line_port))?.write_all(lines.as_bytes())?;
     for (path, count) in counts {
-        wait::until(&path, Duration::from_secs(30), || {
+        wait::until(&path, wait::LIMIT, || {
             carbon.series(&path).is_ok_and(|series| series.points.len() >= count)
         })?;
     }

@@ -1,8 +1,6 @@
 //! A target shows what its panel says: the values are computed here from invented points and compared with
 //! graphite-web's.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use sandbox::grafana::{Variables, replaced};
 use sandbox::{Carbon, Folder, GraphiteWeb, carbon, now, wait};
@@ -194,7 +192,7 @@ fn the_list_of_clusters_has_prefixes_of_one_node_and_of_two() {
             names.sort();
             Ok(names)
         };
-        wait::until("three clusters", Duration::from_secs(20), || {
+        wait::until("three clusters", wait::LIMIT, || {
             find().is_ok_and(|names| names == ["cluster", "hpc.alpha", "hpc.beta"])
         })
         .unwrap();

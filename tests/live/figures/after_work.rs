@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use sandbox::metrics::FIGURES;
@@ -51,7 +50,7 @@ fn every_figure_of_sdiag_after_work_of_several_users() {
         work_of_users(&slurm);
     }
     // sdiag prints means per minute from its second minute on, and slurmctld counts its jobs every half minute.
-    wait::until("cycles per minute", Duration::from_secs(90), || {
+    wait::until("cycles per minute", SOON, || {
         slurm.sdiag().unwrap().get(section::MAIN, "Cycles per minute").is_some()
     })
     .unwrap();

@@ -46,7 +46,7 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     burners.iter_mut().for_each(|burner| burner.start().unwrap());
     let mut collector = sandbox.collector(&["--interval", "1s"]).unwrap();
     let up = format!("cluster.slurm_graphite.{}.gauge-slurmctld_up", host().unwrap());
-    let limit = Duration::from_secs(20);
+    let limit = wait::LIMIT;
     // The first tick may come before the first reader has said hello; after the reader's first answer no tick may be
     // missing.
     let first = wait::until_some("the first reading", limit, || {
@@ -54,7 +54,7 @@ fn a_hundred_and_twenty_ticks_fill_as_many_slots_while_both_cores_are_busy() {
     });
     let first = first.unwrap().0;
     let last = first + TICKS - 1;
-    sandbox.value_at(&up, last, Duration::from_secs(TICKS + 20)).unwrap();
+    sandbox.value_at(&up, last, Duration::from_secs(TICKS) + wait::LIMIT).unwrap();
     assert!(burners.iter_mut().all(|burner| burner.pid().is_some()), "they were busy to the end");
     assert!(collector.stop().unwrap().status.success());
     // A series that comes and goes may have no point at the last tick.
@@ -107,8 +107,7 @@ fn every_point_of_a_tick_has_the_ticks_own_timestamp() {
     fs::write(&configuration, text).unwrap();
     let configuration = configuration.display().to_string();
     let mut collector = sandbox.slurm_graphite("collector", &["run", "--config", &configuration]).unwrap();
-    wait::until("five ticks", Duration::from_secs(30), || ticks(&sink).is_ok_and(|ticks| ticks.len() >= 5))
-        .unwrap();
+    wait::until("five ticks", wait::LIMIT, || ticks(&sink).is_ok_and(|ticks| ticks.len() >= 5)).unwrap();
     collector.stop().unwrap();
 
     let ticks = ticks(&sink).unwrap();

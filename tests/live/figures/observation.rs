@@ -1,6 +1,6 @@
 //! One tick between two runs of sdiag: if both agree, the tick must have stored the same value.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use sandbox::metrics::Figure;
@@ -28,7 +28,7 @@ pub(crate) fn now() -> u64 {
 pub(crate) fn observe(sandbox: &Sandbox) -> Result<Observation> {
     let before = sandbox.slurm.sdiag()?;
     let tick = now() + 1;
-    sandbox.value_at(&path("jobs_submitted"), tick, Duration::from_secs(10))?;
+    sandbox.value_at(&path("jobs_submitted"), tick, super::SOON)?;
     Ok(Observation { before, tick, after: sandbox.slurm.sdiag()? })
 }
 

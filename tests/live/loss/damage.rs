@@ -15,7 +15,7 @@ use sandbox::{
 
 use super::side_by_side;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = wait::LIMIT;
 /// How many ticks each of three runs leaves in its own segment.
 const TICKS: std::ops::RangeInclusive<usize> = 3..=8;
 /// Trials of each kind, which run at once.

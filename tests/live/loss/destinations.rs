@@ -153,7 +153,7 @@ fn closing() -> Result<String> {
     stage.connected(0.0)?;
     stage.ticks(1)?;
     let arrived = || !sink.bytes().is_empty();
-    wait::until("a datapoint", Duration::from_secs(5), arrived)?;
+    wait::until("a datapoint", wait::LIMIT, arrived)?;
     for _ in 0..4 {
         hang_up(&mut stage, &sink)?;
         stage.ticks(2)?;

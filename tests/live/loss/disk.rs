@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
@@ -112,7 +111,7 @@ fn hung() -> Result<String> {
     let ticks = stage.carbon.paths().into_iter().find(|(path, _)| path.ends_with("gauge-ticks_run"));
     let ticks = ticks.context("no ticks_run")?.1;
     let stored = || Series::read(&ticks).is_ok_and(|series| series.at(newest).is_some());
-    wait::until("a tick that is not on disk", Duration::from_secs(4), stored)?;
+    wait::until("a tick that is not on disk", wait::LIMIT, stored)?;
     ensure!(!stage.collected.said(since, "ticks are written to disk again"), "it was not frozen long enough");
     thaw(&stage.folder)?;
     stage.said(since, "ticks are written to disk again")?;
@@ -157,7 +156,7 @@ fn locked() -> Result<String> {
     let mut second = Process::new(&stage.folder, "second", slurm_graphite()?).args(flags);
     let start = now();
     second.spawn()?;
-    let ended = second.wait(Duration::from_secs(20))?;
+    let ended = second.wait(wait::LIMIT)?;
     let took = now() - start;
     let pid = stage.daemon.pid().context("the first has ended")?;
     let lines = second.lines();

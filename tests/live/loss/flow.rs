@@ -66,7 +66,7 @@ fn replay() -> Result<(usize, usize, f64)> {
     };
     let (mut points, mut since) = (0, Instant::now());
     // Carbon also needs time for what it has in memory.
-    wait::until("the last point", Duration::from_secs(60), || {
+    wait::until("the last point", wait::LIMIT, || {
         let now = stored(&stage);
         if now != points {
             (points, since) = (now, Instant::now());

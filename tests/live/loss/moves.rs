@@ -80,7 +80,7 @@ fn clock_ahead(away: bool) -> Result<String> {
     let is_there = |stage: &mut Stage| {
         stage.collected.look().is_ok() && stage.collected.newest().is_some_and(|at| at as f64 > tomorrow)
     };
-    wait::until("a tick of tomorrow", Duration::from_secs(10), || is_there(&mut stage))?;
+    wait::until("a tick of tomorrow", wait::LIMIT, || is_there(&mut stage))?;
     // The second of that tick must be over, because it already has a tick.
     wait::pause(Duration::from_millis(1500));
     clock.set(0)?;

@@ -9,7 +9,7 @@ use sandbox::{Daemon, Invocation, Slurmrestd, TlsProxy, Way, now, wait};
 use super::{DOWN, SOON, cluster};
 
 const UP: &str = "slurmctld answers";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = wait::LIMIT;
 
 #[test]
 fn slurmrestd_killed_and_slurmctld_killed_are_told_apart_and_come_back() {

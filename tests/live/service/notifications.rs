@@ -33,7 +33,7 @@ fn it_is_ready_within_five_seconds_where_neither_slurmctld_nor_carbon_is() {
     let config = toml("1s", &missing, &[("nobody", &address)]);
     let mut daemon = notifying(daemon(&folder, "daemon", &config).unwrap(), &notify);
     daemon.start().unwrap();
-    notify.message("READY=1", Duration::from_secs(5)).unwrap();
+    notify.message("READY=1", SOON).unwrap();
     notify.message("nobody not connected since ", SOON).unwrap();
     notify.message("slurmctld does not answer; nobody not connected since ", SOON).unwrap();
     notify.message(", 3 ticks to send, oldest from ", SOON).unwrap();

@@ -16,7 +16,7 @@ use crate::sender::Sender;
 use crate::store::{Restored, StoreError, Summary};
 use crate::wire::Protocol;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(150);
 const NAMES: [&str; 1] = ["a"];
 
 /// Limits for tests, whose small timestamps must not be too old.
