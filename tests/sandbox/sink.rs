@@ -1,6 +1,6 @@
-//! A substitute for Carbon that closes connections at once, never reads, or only records.
+//! A substitute for Carbon that closes connections at once, never reads, talks, or only reads.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +18,10 @@ pub enum Manner {
     Close,
     /// Accepts and never reads; its receive buffer is as small as the kernel allows.
     Silent,
+    /// Reads everything and sends bytes without end, which no Carbon does.
+    Talk,
+    /// Reads everything and forgets it.
+    Discard,
     /// Reads everything and keeps it.
     Record,
 }
@@ -105,31 +109,49 @@ impl Shared {
     fn accept(self: &Arc<Self>, stream: TcpStream, connections: &Arc<Connections>) {
         self.accepted.fetch_add(1, Ordering::Relaxed);
         let manner = *lock(&self.manner);
-        if manner == Manner::Record
-            && let Ok(reading) = stream.try_clone()
-        {
+        let reads = matches!(manner, Manner::Talk | Manner::Discard | Manner::Record);
+        if reads && let Ok(reading) = stream.try_clone() {
             let (shared, connections) = (Arc::clone(self), Arc::clone(connections));
-            thread::spawn(move || shared.record(reading, &connections));
+            thread::spawn(move || shared.read(reading, &connections, manner == Manner::Record));
+        }
+        if manner == Manner::Talk
+            && let Ok(talking) = stream.try_clone()
+        {
+            let connections = Arc::clone(connections);
+            thread::spawn(move || talk(talking, &connections));
         }
         if manner != Manner::Close {
             connections.keep([stream]);
         }
     }
 
-    fn record(&self, mut stream: TcpStream, connections: &Connections) {
+    fn read(&self, mut stream: TcpStream, connections: &Connections, keeps: bool) {
         // With a time-out the thread notices the end of the sink.
         let _set = stream.set_read_timeout(Some(Duration::from_millis(100)));
         let mut buffer = [0; 64 * 1024];
         while !connections.is_ending() {
             match stream.read(&mut buffer) {
                 Ok(0) => break,
-                Ok(read) => lock(&self.bytes).extend(buffer.iter().take(read)),
+                Ok(read) if keeps => lock(&self.bytes).extend(buffer.iter().take(read)),
+                Ok(_) => {}
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 Err(_) => break,
             }
         }
         // A peer that half-closes waits for us to close our end.
         let _closed = stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Sends as much as the peer reads.
+fn talk(mut stream: TcpStream, connections: &Connections) {
+    let _set = stream.set_write_timeout(Some(Duration::from_millis(100)));
+    let words = [b'x'; 1 << 20];
+    while !connections.is_ending() {
+        match stream.write(&words) {
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => break,
+            _ => {}
+        }
     }
 }
 
