@@ -7,6 +7,9 @@
 //! If `resend_window` is zero, a tick is done when its last frame is written, and nothing is written twice. Points that
 //! were written, but not proved to be read before a loss, are counted as unproved.
 //!
+//! A **provisional** tick may have to be taken back. It is written while it is the newest; after that it waits until it is
+//! confirmed or withdrawn, and it does not count as due.
+//!
 //! This module knows neither the network, the disk, a tick's points nor a clock. Moments are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +41,8 @@ struct LedgerEntry {
     frames: usize,
     /// It left the queue after it was written, so its points can only be counted.
     evicted: bool,
+    /// Not written as backlog until it is confirmed.
+    provisional: bool,
 }
 
 /// The ticks of one destination, by their number in the queue.
@@ -48,6 +53,8 @@ pub(crate) struct Ledger {
     entries: BTreeMap<u64, LedgerEntry>,
     /// Ticks never written as a whole, and (after those) ticks to be written again.
     due: BTreeSet<(bool, u64)>,
+    /// The same of provisional ticks.
+    provisional: BTreeSet<(bool, u64)>,
     /// Ticks that are done and have not yet been collected by the caller.
     done: Vec<u64>,
     /// With a window of zero: points written on each connection that has not answered.
@@ -76,8 +83,24 @@ impl Ledger {
     pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
         self.due.insert((false, batch));
         let (stage, sent) = (DeliveryStage::Due, false);
-        let entry = LedgerEntry { timestamp, points, stage, fresh, sent, frames: 0, evicted: false };
+        let (evicted, provisional) = (false, false);
+        let entry = LedgerEntry { timestamp, points, stage, fresh, sent, frames: 0, evicted, provisional };
         self.entries.insert(batch, entry);
+    }
+
+    /// A tick that was just inserted is provisional.
+    pub(crate) fn hold(&mut self, batch: u64) {
+        if let Some(entry) = self.entries.get_mut(&batch) {
+            entry.provisional = true;
+            self.due.remove(&(entry.sent, batch));
+            self.provisional.insert((entry.sent, batch));
+        }
+    }
+
+    /// Provisional ticks are like all others from now on.
+    pub(crate) fn confirm(&mut self) {
+        self.due.append(&mut self.provisional);
+        self.entries.values_mut().for_each(|entry| entry.provisional = false);
     }
 
     /// The tick to write next, and whether it belongs to the backlog. The newest tick comes first if it was never
@@ -110,6 +133,7 @@ impl Ledger {
     pub(crate) fn written(&mut self, batch: u64, connection: u64) -> bool {
         let Some(entry) = self.entries.get_mut(&batch) else { return false };
         self.due.remove(&(entry.sent, batch));
+        self.provisional.remove(&(entry.sent, batch));
         entry.stage = DeliveryStage::Written(connection);
         let again = std::mem::replace(&mut entry.sent, true);
         if self.resend_window.is_zero() {
@@ -178,7 +202,8 @@ impl Ledger {
         self.finish(gone);
         for (&batch, entry) in self.entries.iter_mut().filter(|(_, entry)| which(entry.stage)) {
             entry.stage = DeliveryStage::Due;
-            self.due.insert((entry.sent, batch));
+            let due = if entry.provisional { &mut self.provisional } else { &mut self.due };
+            due.insert((entry.sent, batch));
         }
     }
 
@@ -188,6 +213,7 @@ impl Ledger {
         if entry.stage == DeliveryStage::Due {
             let (sent, points) = (entry.sent, entry.points);
             self.due.remove(&(sent, batch));
+            self.provisional.remove(&(sent, batch));
             self.entries.remove(&batch);
             if !sent {
                 return Some(Removed::Unwritten(points));

@@ -9,6 +9,7 @@
 mod clock;
 mod leaving;
 mod place;
+mod provisional;
 mod restore;
 mod state;
 
@@ -61,6 +62,8 @@ pub struct Dropped {
     pub age: u64,
     /// The file was damaged.
     pub damaged: u64,
+    /// They were provisional, and withdrawn.
+    pub withdrawn: u64,
 }
 
 /// The queue's status.
@@ -137,12 +140,27 @@ impl Queue {
 
     /// Adds a batch without waiting. An empty batch is ignored.
     pub fn push(&self, batch: &Batch) {
-        self.push_with(batch, []);
+        self.push_as(batch, [], false);
+    }
+
+    /// The same for a batch that may have to be taken back. It is sent while it is the newest, over a connection on which
+    /// everything was acknowledged; otherwise it waits for [`Queue::confirm`] or [`Queue::withdraw`], also after a restart.
+    pub fn push_provisional(&self, batch: &Batch) {
+        self.push_as(batch, [], true);
     }
 
     /// The same, and stores bytes by name with the batch: they reach the disk together with it, never before it. The
     /// newest bytes of each name are kept.
     pub fn push_with(&self, batch: &Batch, states: impl IntoIterator<Item = (String, Arc<[u8]>)>) {
+        self.push_as(batch, states, false);
+    }
+
+    fn push_as(
+        &self,
+        batch: &Batch,
+        states: impl IntoIterator<Item = (String, Arc<[u8]>)>,
+        provisional: bool,
+    ) {
         let states: BTreeMap<_, _> = states.into_iter().collect();
         if !states.is_empty() {
             let mut state = self.shared.state();
@@ -171,12 +189,14 @@ impl Queue {
             durable: self.shared.store.is_none(),
             waits_until: Some(now + COMMIT_PATIENCE),
             waiting: 0,
+            provisional,
         };
         state.status.memory_bytes += summary.bytes;
         state.batches.insert(id, held);
         state.expire(moment);
         if let Some(store) = &self.shared.store {
-            let due = state.configured();
+            let mut due = state.configured();
+            due.extend(provisional.then(|| Arc::from(provisional::NAME)));
             state.told.append.push(Kept {
                 id,
                 timestamp: batch.timestamp(),

@@ -19,6 +19,8 @@ pub(crate) struct Turn {
     pub(crate) id: u64,
     pub(crate) points: u64,
     pub(crate) backlog: bool,
+    /// Written only if the peer has acknowledged everything else.
+    pub(crate) provisional: bool,
     /// The number of frames that are already written.
     pub(crate) written: usize,
     /// `None`: they must be read from disk.
@@ -84,7 +86,7 @@ impl Status {
     /// Points that the receiver did not get, or may not have got, and that are not sent again.
     #[must_use]
     pub const fn lost(&self) -> u64 {
-        let Dropped { full, age, damaged } = self.dropped;
+        let Dropped { full, age, damaged, .. } = self.dropped;
         full.saturating_add(age).saturating_add(damaged).saturating_add(self.unproved)
     }
 }
@@ -121,7 +123,8 @@ impl Place {
         let (id, backlog) = ledger.next()?;
         let held = state.batches.get(&id)?;
         let (points, written) = (held.summary.points, ledger.frames_written(id));
-        Some(Turn { id, points, backlog, written, frames: held.frames.clone() })
+        let provisional = held.provisional;
+        Some(Turn { id, points, backlog, provisional, written, frames: held.frames.clone() })
     }
 
     /// The batch's frames, from memory or from the file. `given_up`: a batch that the disk does not return counts as

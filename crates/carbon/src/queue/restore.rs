@@ -1,7 +1,11 @@
 //! What an earlier run left in the file, and which parts are damaged.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use tracing::{error, info, warn};
 
+use super::provisional;
 use super::state::{DestinationState, QueueState, QueuedBatch};
 use crate::store::Restored;
 
@@ -19,7 +23,8 @@ impl QueueState {
                 "some records in the queue's files are damaged; the rest are unaffected"
             );
         }
-        for (name, points) in restored.lost {
+        let is_destination = |name: &Arc<str>| **name != *provisional::NAME;
+        for (name, points) in restored.lost.into_iter().filter(|(name, _)| is_destination(name)) {
             error!(destination = %name, points, "points queued for this destination have been lost");
             match self.destinations.get_mut(&name) {
                 Some(to) => to.status.dropped.damaged += points,
@@ -43,12 +48,25 @@ impl QueueState {
         }
         let window = self.limits.resend_window;
         let removed = || DestinationState { configured: false, ..DestinationState::new(window) };
-        for (name, id) in restored.due {
+        let held: BTreeSet<u64> =
+            restored.due.iter().filter(|(name, _)| !is_destination(name)).map(|(_, id)| *id).collect();
+        for (name, id) in restored.due.into_iter().filter(|(name, _)| is_destination(name)) {
             let destination = self.destinations.entry(name).or_insert_with(removed);
-            if let Some(held) = self.batches.get_mut(&id).filter(|held| held.frames.is_none()) {
-                held.waiting += 1;
-                destination.ledger.insert(id, held.summary.timestamp, held.summary.points, false);
+            if let Some(batch) = self.batches.get_mut(&id).filter(|batch| batch.frames.is_none()) {
+                batch.waiting += 1;
+                destination.ledger.insert(id, batch.summary.timestamp, batch.summary.points, false);
+                if held.contains(&id) {
+                    batch.provisional = true;
+                    destination.ledger.hold(id);
+                }
                 destination.news.notify_one();
+            }
+        }
+        for id in held {
+            // A torn commit may have lost what its destinations are.
+            if self.batches.get(&id).is_some_and(|batch| batch.waiting == 0 && batch.waits_until.is_none()) {
+                self.remove(id);
+                self.told.forget.push(id);
             }
         }
         for (name, to) in self.destinations.iter().filter(|(_, to)| !to.configured) {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::{error, info, trace, warn};
 
 use super::clock::{Clock, Moment};
-use super::{Limits, QueueStatus, Status};
+use super::{Limits, QueueStatus, Status, provisional};
 use crate::ledger::Ledger;
 use crate::store::{Changes, Event, Summary};
 use crate::wire::Frame;
@@ -46,6 +46,8 @@ pub(super) struct QueuedBatch {
     pub(super) waits_until: Option<Instant>,
     /// How many destinations are not done with it.
     pub(super) waiting: usize,
+    /// It may still be withdrawn.
+    pub(super) provisional: bool,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,9 @@ impl QueueState {
         for destination in self.destinations.values_mut().filter(|to| to.configured) {
             held.waiting += 1;
             destination.ledger.insert(id, held.summary.timestamp, held.summary.points, true);
+            if held.provisional {
+                destination.ledger.hold(id);
+            }
             destination.news.notify_one();
         }
         if held.waiting == 0 {
@@ -123,6 +128,9 @@ impl QueueState {
 
     pub(super) fn remove(&mut self, id: u64) -> Option<QueuedBatch> {
         let held = self.batches.remove(&id)?;
+        if held.provisional {
+            self.told.done.push((Arc::from(provisional::NAME), id));
+        }
         if held.frames.is_some() {
             self.status.memory_bytes -= held.summary.bytes;
         }

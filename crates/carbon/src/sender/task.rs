@@ -21,6 +21,8 @@ use crate::wire::Frame;
 
 /// How long to wait before reading a batch again that the disk did not return. Live ticks continue meanwhile.
 const LOAD_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// When to look again whether the peer's kernel has acknowledged what was written.
+const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(50);
 /// If a peer closes a connection sooner than this after the last byte, idleness is not the reason.
 const IDLE_LEAST: Duration = Duration::from_secs(3);
 /// After so many connections in a row that were closed right after a write, the protocol may be the wrong one.
@@ -228,6 +230,10 @@ impl SenderTask {
             let Some(turn) = self.place.next() else { return Ok(None) };
             if let Some(until) = self.load_again.filter(|&again| again > now && turn.frames.is_none()) {
                 return Ok(Some(until));
+            }
+            // What the peer's kernel has not acknowledged may still arrive when the network is back.
+            if turn.provisional && links.current.stream.unacked()? > 0 {
+                return Ok(Some(now + ACKNOWLEDGED_WITHIN));
             }
             if !turn.backlog {
                 self.switch(links)?;

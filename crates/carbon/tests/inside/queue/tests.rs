@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test starts mkfifo")]
 
 mod leaving;
+mod provisional;
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -1,0 +1,54 @@
+//! Provisional batches: whoever pushed them may learn later that they must not be sent.
+//!
+//! In the file such a batch is due for one more name, [`NAME`], until it is confirmed, so that it is still provisional
+//! after a restart.
+
+use std::sync::Arc;
+
+use super::Queue;
+
+/// No destination has this name.
+pub(super) const NAME: &str = "\0provisional";
+
+impl Queue {
+    /// Provisional batches are like all others from now on.
+    pub fn confirm(&self) {
+        let mut state = self.shared.state();
+        let ids: Vec<u64> =
+            state.batches.iter().filter(|(_, held)| held.provisional).map(|(&id, _)| id).collect();
+        for id in ids {
+            if let Some(held) = state.batches.get_mut(&id) {
+                held.provisional = false;
+            }
+            state.told.done.push((Arc::from(NAME), id));
+        }
+        for destination in state.destinations.values_mut() {
+            destination.ledger.confirm();
+            destination.news.notify_one();
+        }
+    }
+
+    /// Removes the provisional batches, also those that were written but not read for certain: they would be due again
+    /// after a loss. Returns how many batches some destination never received; their points count as withdrawn.
+    pub fn withdraw(&self) -> usize {
+        let mut state = self.shared.state();
+        let ids: Vec<u64> =
+            state.batches.iter().filter(|(_, held)| held.provisional).map(|(&id, _)| id).collect();
+        let lost = |state: &super::QueueState| -> u64 {
+            state.destinations.values().map(|to| to.status.dropped.withdrawn).sum()
+        };
+        ids.into_iter()
+            .filter(|&id| {
+                let before = lost(&state);
+                state.drop_batch(id, |dropped| &mut dropped.withdrawn);
+                lost(&state) > before
+            })
+            .count()
+    }
+
+    /// Whether there are provisional batches.
+    #[must_use]
+    pub fn has_provisional(&self) -> bool {
+        self.shared.state().batches.values().any(|held| held.provisional)
+    }
+}

@@ -1,0 +1,132 @@
+//! Provisional batches: they go out while they are the newest, and otherwise only after they are confirmed, also by the
+//! next run.
+
+use super::*;
+use crate::ledger::Ledger;
+
+/// Writes everything that the destination gets now, and returns the timestamps in this order.
+fn write_all(queue: &Queue) -> Vec<i64> {
+    let place = queue.place("a");
+    std::iter::from_fn(|| {
+        let turn = place.next()?;
+        place.ledger(|ledger| ledger.written(turn.id, 1));
+        Some(queue.shared.state().batches.get(&turn.id).unwrap().summary.timestamp)
+    })
+    .collect()
+}
+
+/// Two ordinary ticks and, between and after them, provisional ones.
+fn pushed(queue: &Queue) {
+    for timestamp in 1..=4 {
+        if timestamp % 2 == 0 {
+            queue.push_provisional(&batch(timestamp));
+        } else {
+            queue.push(&batch(timestamp));
+        }
+    }
+}
+
+#[test]
+fn a_provisional_tick_is_never_backlog_before_it_is_confirmed() {
+    let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
+    pushed(&queue);
+    assert_eq!(queue.place("a").status().due, 2, "those that wait do not count as due");
+    assert_eq!(write_all(&queue), [4, 1, 3]);
+    // Also what was written: it may be in the kernel's buffer, which is gone with the connection.
+    queue.place("a").ledger(Ledger::lost);
+    assert_eq!(write_all(&queue), [1, 3]);
+    assert!(queue.has_provisional());
+    queue.confirm();
+    assert!(!queue.has_provisional());
+    assert_eq!(write_all(&queue), [2, 4]);
+}
+
+#[test]
+fn what_is_withdrawn_is_counted_where_it_was_never_sent_and_not_sent_again() {
+    let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
+    pushed(&queue);
+    assert_eq!(write_all(&queue), [4, 1, 3]);
+    assert_eq!(queue.withdraw(), 1, "2 was never sent");
+    assert_eq!(queue.place("a").status().dropped, Dropped { withdrawn: 1, ..Dropped::default() });
+    queue.place("a").ledger(Ledger::lost);
+    assert_eq!(write_all(&queue), [1, 3]);
+    assert_eq!(queue.place("a").status().unproved, 1, "4 may not have been read");
+    assert_eq!(queue.withdraw(), 0);
+}
+
+#[tokio::test]
+async fn a_restart_does_not_make_a_provisional_tick_an_ordinary_one() {
+    for confirmed in [None, Some(false), Some(true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let queue = queue_in(dir.path());
+        pushed(&queue);
+        until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
+        match confirmed {
+            Some(true) => queue.confirm(),
+            Some(false) => assert_eq!(queue.withdraw(), 2),
+            None => {}
+        }
+        queue.close().await;
+        let again = reopened(dir.path()).await;
+        assert_eq!(again.has_provisional(), confirmed.is_none());
+        let written = write_all(&again);
+        assert_eq!(written, if confirmed == Some(true) { vec![1, 2, 3, 4] } else { vec![1, 3] });
+        again.confirm();
+        assert_eq!(write_all(&again), if confirmed.is_none() { vec![2, 4] } else { vec![] });
+        assert_eq!(again.place("a").status().dropped.damaged, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_provisional_tick_that_is_done_leaves_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let at_once = Limits { resend_window: Duration::ZERO, ..limits() };
+    let names = NAMES.map(str::to_owned);
+    let queue = Queue::open(Some(dir.path().to_owned()), at_once.clone(), &names);
+    queue.push_provisional(&batch(1));
+    until(&queue, |state| state.batches.values().all(|held| held.durable)).await;
+    assert_eq!(write_all_once(&queue), 1);
+    queue.close().await;
+    let again = Queue::open(Some(dir.path().to_owned()), at_once, &names);
+    until(&again, |state| state.restored).await;
+    assert!(again.shared.state().batches.is_empty() && !again.has_provisional());
+}
+
+/// Writes one tick, which is done then.
+fn write_all_once(queue: &Queue) -> usize {
+    let place = queue.place("a");
+    let turn = place.next().unwrap();
+    place.ledger(|ledger| ledger.written(turn.id, 1));
+    1
+}
+
+/// The peer's kernel has not acknowledged the tick before: the cable is out. What is written now would arrive when it is
+/// back.
+#[tokio::test]
+async fn a_provisional_tick_is_not_put_behind_bytes_that_nobody_acknowledges() {
+    let (listener, to) = destination().await;
+    let queue = Queue::open(None, limits(), &NAMES.map(str::to_owned));
+    let _sender = Sender::start(to, &queue);
+    let (mut stream, _) = listener.accept().await.unwrap();
+    // More than the peer's kernel takes while its program does not read, and less than ours takes.
+    let mut large = Batch::new(1);
+    (0..2_000).for_each(|n| large.push(format!("{}.{n}", "a".repeat(200)), 1.0));
+    queue.push(&large);
+    let place = queue.place("a");
+    let start = Instant::now();
+    while place.status().sent == 0 || place.status().unacked == 0 {
+        assert!(start.elapsed() < PATIENCE, "{:?}", place.status());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    queue.push_provisional(&batch(2));
+    // Ten looks.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(queue.withdraw(), 1, "it was not written");
+    let (mut read, mut bytes) = (String::new(), vec![0; 1 << 20]);
+    queue.push(&batch(3));
+    while !read.ends_with("a 1 3\n") {
+        let count = tokio::time::timeout(PATIENCE, stream.read(&mut bytes)).await.unwrap().unwrap();
+        read.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+    }
+    assert!(!read.contains("a 1 2\n"));
+}
