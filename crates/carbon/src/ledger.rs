@@ -236,7 +236,7 @@ impl Ledger {
 
     /// Counts points that were written, can no longer be proved to be read, and cannot be written again.
     pub(crate) const fn count_unproved(&mut self, points: u64) {
-        self.unproved += points;
+        self.unproved = self.unproved.saturating_add(points);
     }
 
     /// Points that were written, could not be proved to be read, and cannot be written again.

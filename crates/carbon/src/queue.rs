@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{error, warn};
 
 use self::clock::Moment;
@@ -293,8 +293,14 @@ impl Queue {
     /// many batches are known to be in the file.
     pub async fn close(&self) -> usize {
         let Some(store) = &self.shared.store else { return 0 };
+        // If the file was removed, this is the time to find that, and to write what is in memory to a new one.
+        let until = Instant::now() + CLOSE_PATIENCE;
+        if self.status().durable {
+            let ticket = self.keep([]);
+            let _ = timeout_at(until, self.kept(ticket)).await;
+        }
         let changes = std::mem::take(&mut self.shared.state().told);
-        let closed = timeout(CLOSE_PATIENCE, store.close(changes)).await;
+        let closed = timeout_at(until, store.close(changes)).await;
         let batches = &self.shared.state().batches;
         let kept = match closed {
             Ok(Some(dropped)) => return batches.keys().filter(|id| !dropped.contains(id)).count(),
@@ -336,7 +342,14 @@ async fn follow(shared: Arc<SharedQueue>, mut events: mpsc::UnboundedReceiver<Ev
         let patience = shared.state().unpublished().next().map(|(_, until)| until);
         tokio::select! {
             // Without the file's thread the queue continues in memory.
-            Some(event) = events.recv() => shared.state().apply(event),
+            Some(event) = events.recv() => {
+                let is_removed = matches!(event, Event::Removed);
+                let mut state = shared.state();
+                state.apply(event);
+                if let Some(store) = shared.store.as_ref().filter(|_| is_removed) {
+                    state.told = store.apply(std::mem::take(&mut state.told));
+                }
+            }
             () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() => {
                 shared.state().lose_patience(Instant::now());
             }

@@ -5,21 +5,28 @@
 //!
 //! 1. Only the newest segment is written. A commit costs one write and one sync of the data; a new segment's name is synced
 //!    before its first record counts.
-//! 2. After an error nothing more is written to that segment; what it lacks is written to a new one, from memory.
+//! 2. After an error nothing more is written to that segment; what it lacks is written to a new one, from memory. Only
+//!    where a write was refused, its torn end is cut off, and the segment is written on.
 //! 3. Each record is independent: damage costs only the damaged record, and is counted by the numbers and totals of the
 //!    others.
 //! 4. Segments are removed whole, from the front: when nothing in them is due, or at `max_bytes` even if something is.
 //! 5. Before a segment is removed, its newest states and its list of evicted batches are copied to the newest segment.
-//! 6. Not promised: damage to the very last record, and files that are removed or cut while no daemon runs, look like a power
+//!    If the disk is full, segments that have neither are removed before anything is written.
+//! 6. Before each commit the folder and the newest segment are looked at: if they were removed, moved away or hidden by a
+//!    mount, the next commit goes to a new log.
+//! 7. Not promised: damage to the very last record, and files that are removed or cut while no daemon runs, look like a power
 //!    cut if no later record shows otherwise.
 
 mod disk;
+mod folder;
 mod keeper;
 mod log;
 mod record;
 mod restore;
+mod room;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
@@ -76,14 +83,18 @@ impl Changes {
     }
 
     /// Splits the changes into commits that each fit into a segment, or have one batch, because a segment is removed as
-    /// a whole. Names are in the first commit, the outcomes of batches in the last. States are in a commit of their own
-    /// after that of the batches: any record of a torn commit may be missing, and a state may say that a batch is
-    /// there.
+    /// a whole. Names are in the first commit, and what is done of earlier batches, which makes room on a full disk;
+    /// other outcomes are in the last. States are in a commit of their own after that of the batches: any record of a
+    /// torn commit may be missing, and a state may say that a batch is there.
     fn pieces(mut self, max_bytes: u64) -> Vec<Self> {
         let most = usize::try_from(segment_bytes(max_bytes)).unwrap_or(usize::MAX);
+        let appended = self.append.iter().map(|kept| kept.id);
+        let later: BTreeSet<u64> = appended.chain(self.evicted.iter().map(|(_, id, _)| *id)).collect();
         let first = Self {
             configured: self.configured.take(),
             moved: std::mem::take(&mut self.moved),
+            done: self.done.extract_if(.., |(_, id)| !later.contains(id)).collect(),
+            forget: self.forget.extract_if(.., |id| !later.contains(id)).collect(),
             ..Self::default()
         };
         let (mut pieces, mut piece, mut bytes) = (Vec::new(), first, 0_usize);
@@ -99,6 +110,8 @@ impl Changes {
         if !piece.append.is_empty() && !self.states.is_empty() {
             pieces.push(std::mem::take(&mut piece));
         }
+        self.done.extend(std::mem::take(&mut piece.done));
+        self.forget.extend(std::mem::take(&mut piece.forget));
         let Self { configured, moved, append, .. } = piece;
         pieces.push(Self { configured, moved, append, ..self });
         pieces
@@ -128,6 +141,8 @@ impl Changes {
 pub(crate) enum Event {
     /// The log is open, with what an earlier run had stored.
     Opened(Restored),
+    /// The files of the log were removed or moved away. A new log is opened, which has none of the batches.
+    Removed,
     /// The batches are on disk, and the states up to the ticket. The batches in `dropped` were removed to make room.
     Committed { appended: Vec<u64>, ticket: u64, dropped: Vec<u64>, file_bytes: u64 },
     /// The log cannot be used now, and the batches are not on disk. The next commit includes them.
@@ -205,6 +220,14 @@ pub(crate) enum StoreError {
     /// The thread has ended, or has no open log now.
     #[error("the queue's file is not open")]
     Gone,
+}
+
+impl StoreError {
+    /// Whether there is no space left, on the disk or in a quota.
+    fn is_full(&self) -> bool {
+        let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+        matches!(self, Self::Io { source, .. } if full.contains(&source.kind()))
+    }
 }
 
 enum StoreCommand {

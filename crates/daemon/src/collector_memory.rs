@@ -5,7 +5,9 @@
 //! replaced whole, so that none is ever half written.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -142,10 +144,12 @@ fn read(file: &Path) -> io::Result<String> {
 
 fn replace(file: &Path, memory: &str) -> io::Result<()> {
     // The queue's own thread may not have made the folder yet.
-    file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    file.parent().map_or(Ok(()), |dir| DirBuilder::new().recursive(true).mode(0o700).create(dir))?;
     let beside = file.with_extension("new");
-    std::fs::write(&beside, memory)?;
-    std::fs::File::open(&beside)?.sync_all()?;
+    let _ = std::fs::remove_file(&beside);
+    let mut new = File::options().write(true).create_new(true).mode(0o600).open(&beside)?;
+    new.write_all(memory.as_bytes())?;
+    new.sync_all()?;
     std::fs::rename(&beside, file)
 }
 

@@ -1,4 +1,4 @@
-//! What an earlier run left in the file, and which parts are damaged.
+//! What an earlier run left in the file, and which parts are damaged; and what is left where the file was removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,13 +7,73 @@ use tracing::{error, info, warn};
 
 use super::provisional;
 use super::state::{DestinationState, QueueState, QueuedBatch};
-use crate::store::Restored;
+use crate::store::{Kept, Restored};
 
 impl QueueState {
+    /// The file was removed while the daemon was running: what is in memory goes to the new one, the rest is lost.
+    pub(super) fn remove_from_disk(&mut self) {
+        self.set_durable(false);
+        let mut lost = Vec::new();
+        for (&id, held) in self.batches.iter_mut().filter(|(_, held)| held.durable) {
+            held.durable = false;
+            let Some(frames) = &held.frames else {
+                lost.push(id);
+                continue;
+            };
+            let due = self.destinations.iter().filter(|(_, to)| to.ledger.holds(id));
+            let due = due.map(|(name, _)| Arc::clone(name));
+            self.told.append.push(Kept {
+                id,
+                timestamp: held.summary.timestamp,
+                pushed: held.summary.pushed.unwrap_or_default(),
+                frames: Arc::clone(frames),
+                due: due.chain(held.provisional.then(|| Arc::from(provisional::NAME))).collect(),
+            });
+        }
+        let ticks = lost.len();
+        error!(
+            ticks_lost = ticks,
+            "the queue's files were removed, moved away or hidden by a mount while the daemon was running; ticks that are in memory are written to new files, the others are lost"
+        );
+        for id in lost {
+            self.removed.insert(id);
+            self.drop_batch(id, |dropped| &mut dropped.damaged);
+        }
+    }
+
+    /// Whether the queue has had a batch, and is done with it or has counted it.
+    fn is_over(&self, id: u64) -> bool {
+        let had = id >= self.first_id || self.earlier.contains(&id);
+        had && !self.batches.contains_key(&id) && !self.removed.contains(&id)
+    }
+
+    /// Leaves out what the queue knows better than files that have come back.
+    fn without_known(&mut self, restored: &mut Restored) {
+        let over: Vec<u64> = restored.batches.keys().copied().filter(|id| self.is_over(*id)).collect();
+        restored.batches.retain(|id, _| !over.contains(id) && !self.batches.contains_key(id));
+        self.told.forget.extend(over);
+        let (batches, destinations) = (&self.batches, &self.destinations);
+        for (name, id) in restored.due.iter().filter(|(_, id)| batches.contains_key(id)) {
+            let is_provisional =
+                **name == *provisional::NAME && batches.get(id).is_some_and(|held| held.provisional);
+            if !is_provisional && destinations.get(name).is_none_or(|to| !to.ledger.holds(*id)) {
+                self.told.done.push((Arc::clone(name), *id));
+            }
+        }
+        restored.due.retain(|(_, id)| restored.batches.contains_key(id));
+        self.removed.retain(|id| !restored.batches.contains_key(id));
+    }
+
     /// Takes over what the opened file contains.
-    pub(super) fn restore(&mut self, restored: Restored) {
-        self.restored = true;
-        self.states.extend(restored.states);
+    pub(super) fn restore(&mut self, mut restored: Restored) {
+        if std::mem::replace(&mut self.restored, true) {
+            self.without_known(&mut restored);
+        }
+        self.earlier.extend(restored.batches.keys().filter(|id| **id < self.first_id));
+        // What was stored since the start is newer.
+        for (name, bytes) in restored.states {
+            self.states.entry(name).or_insert(bytes);
+        }
         if let Some((from, to)) = restored.moved {
             say_moved(&from, &to);
         }
@@ -27,14 +87,14 @@ impl QueueState {
         for (name, points) in restored.lost.into_iter().filter(|(name, _)| is_destination(name)) {
             error!(destination = %name, points, "points queued for this destination have been lost");
             match self.destinations.get_mut(&name) {
-                Some(to) => to.status.dropped.damaged += points,
-                None => self.status.dropped_removed += points,
+                Some(to) => to.status.dropped.damaged = to.status.dropped.damaged.saturating_add(points),
+                None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
             }
         }
         for (name, points) in restored.unproved {
             match self.destinations.get_mut(&name) {
                 Some(to) => to.ledger.count_unproved(points),
-                None => self.status.dropped_removed += points,
+                None => self.status.dropped_removed = self.status.dropped_removed.saturating_add(points),
             }
         }
         let (ticks, oldest) =

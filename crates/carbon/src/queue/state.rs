@@ -3,7 +3,7 @@
 //! Nothing here waits, writes or reads. It is changed under the queue's lock, by pushes, by the senders and by the
 //! file's thread.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,11 @@ pub(super) struct QueueState {
     pub(super) next_id: u64,
     /// Whether the batches of an earlier run are included.
     pub(super) restored: bool,
+    /// The first batch of this run, those of earlier runs that the queue has had, and those that were lost with their
+    /// files.
+    pub(super) first_id: u64,
+    pub(super) earlier: BTreeSet<u64>,
+    pub(super) removed: BTreeSet<u64>,
     pub(super) status: QueueStatus,
     pub(super) said_undurable: bool,
 }
@@ -74,7 +79,7 @@ impl QueueState {
         // Batches of different runs never have the same number, because each run starts counting at its own time.
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let next_id = u64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(0);
-        Self { limits, destinations, next_id, ..Self::default() }
+        Self { limits, destinations, next_id, first_id: next_id, ..Self::default() }
     }
 
     /// The destinations that get new batches.
@@ -144,6 +149,7 @@ impl QueueState {
                 self.restore(restored);
                 self.expire(Moment::now());
             }
+            Event::Removed => self.remove_from_disk(),
             Event::Committed { appended, ticket, dropped, file_bytes } => {
                 self.set_durable(true);
                 self.kept.send_if_modified(|kept| std::mem::replace(kept, ticket.max(*kept)) < ticket);
@@ -174,7 +180,7 @@ impl QueueState {
         self.trim();
     }
 
-    fn set_durable(&mut self, durable: bool) {
+    pub(super) fn set_durable(&mut self, durable: bool) {
         if std::mem::replace(&mut self.status.durable, durable) != durable {
             self.status.durable_since = Some(Moment::now().wall);
         }

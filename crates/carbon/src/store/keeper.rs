@@ -1,6 +1,5 @@
 //! The thread that owns the log: opens it, and tries again later if the disk fails.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -9,8 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
+use super::folder::{self, FolderLock};
 use super::log::Log;
-use super::{Changes, Event, StoreCommand, StoreError, disk};
+use super::{Changes, Event, StoreCommand, StoreError};
 
 /// How long to wait before another attempt to open the log.
 const REOPEN_AFTER: Duration = Duration::from_secs(10);
@@ -25,10 +25,12 @@ pub(super) struct Keeper {
     dir: PathBuf,
     max_bytes: u64,
     destinations: Vec<Arc<str>>,
-    lock: Option<File>,
+    lock: Option<FolderLock>,
     log: Option<Log>,
     tried: Option<Instant>,
     refused: u32,
+    /// Others can no longer read the folder, or the log says that they can.
+    is_narrowed: bool,
     /// A newer program wrote the log, so this one cannot use it until it ends.
     is_newer: bool,
     /// Changes that no commit has written yet.
@@ -51,6 +53,7 @@ impl Keeper {
             log: None,
             tried: None,
             refused: 0,
+            is_narrowed: false,
             is_newer: false,
             owed: Changes::default(),
             said,
@@ -63,10 +66,10 @@ impl Keeper {
         commands: &Receiver<StoreCommand>,
         locked: oneshot::Sender<Result<(), StoreError>>,
     ) {
-        let (start, mut lock) = (Instant::now(), disk::lock(&self.dir));
+        let (start, mut lock) = (Instant::now(), folder::lock(&self.dir));
         while matches!(lock, Err(StoreError::Locked { .. })) && start.elapsed() < LOCK_PATIENCE {
             std::thread::park_timeout(LOCK_PAUSE);
-            lock = disk::lock(&self.dir);
+            lock = folder::lock(&self.dir);
         }
         if let Err(error @ StoreError::Locked { .. }) = lock {
             let _ = locked.send(Err(error));
@@ -102,9 +105,11 @@ impl Keeper {
 
     fn open(&mut self) {
         self.tried = Some(Instant::now());
-        let locked = self.lock.take().map_or_else(|| disk::lock(&self.dir), Ok);
+        let locked = self.lock.take().map_or_else(|| folder::lock(&self.dir), Ok);
         let opened = locked.and_then(|lock| {
-            self.lock = Some(lock);
+            if self.lock.replace(lock).is_none() && !std::mem::replace(&mut self.is_narrowed, true) {
+                folder::narrow(&self.dir);
+            }
             Log::open(&self.dir, self.max_bytes, &self.destinations, self.refused >= MOST_TRIES)
         });
         match opened {
@@ -124,10 +129,31 @@ impl Keeper {
         }
     }
 
+    /// Whether the folder and the newest segment are those that were opened.
+    fn is_in_place(&self) -> bool {
+        let (lock, log) = (self.lock.as_ref(), self.log.as_ref());
+        log.is_none_or(|log| lock.is_none_or(FolderLock::is_there) && log.is_there())
+    }
+
+    /// Gives up a log whose folder or newest segment was removed, moved away or hidden by a mount. What is known of it
+    /// without its files goes to the next one.
+    fn leave(&mut self) {
+        let Some(log) = self.log.take() else { return };
+        (self.lock, self.tried) = (None, None);
+        let states = log.states.into_iter().map(|(name, (_, bytes))| (name, bytes)).collect();
+        let evicted = log.evicted.into_iter().map(|((to, id), (_, points))| (to, id, points)).collect();
+        let known = Changes { states, evicted, ..Changes::default() };
+        self.owed = known.and(std::mem::take(&mut self.owed));
+        self.say(Event::Removed);
+    }
+
     /// Returns the batches that were removed to make room; `None` if the changes are not on disk.
     fn apply(&mut self, changes: Changes) -> Option<Vec<u64>> {
         if let Some((names, max_bytes)) = &changes.configured {
             (self.destinations, self.max_bytes) = (names.clone(), *max_bytes);
+        }
+        if !self.is_in_place() {
+            self.leave();
         }
         let is_time = self.tried.is_none_or(|tried| tried.elapsed() >= REOPEN_AFTER);
         if self.log.is_none() && !self.is_newer && is_time {
@@ -220,7 +246,7 @@ mod tests {
         let (said, mut events) = mpsc::unbounded_channel();
         let mut keeper = Keeper::new(dir.path().to_owned(), 4 << 20, Vec::new(), said);
         // A directory cannot be opened as the lock, nor as a segment.
-        let in_the_way = [dir.path().join("queue.lock"), disk::segment(dir.path(), 1)];
+        let in_the_way = [dir.path().join("queue.lock"), folder::segment(dir.path(), 1)];
         in_the_way.iter().for_each(|path| std::fs::create_dir(path).unwrap());
         (0..MOST_TRIES).for_each(|_| keeper.open());
         assert_eq!(keeper.refused, 0);

@@ -1,17 +1,18 @@
 //! The log: its contents, commit by commit, and what is removed from its front.
 //!
-//! Only the newest segment is written. After an error it is never written again: the next commit begins a new one, with
-//! everything that it needs from memory. A segment is removed when nothing in it is due. To keep `max_bytes`, the
-//! oldest one is removed even if something in it is due.
+//! Only the newest segment is written. After an error other than a refused write it is never written again: the next commit
+//! begins a new one, with everything that it needs from memory. A segment is removed when nothing in it is due. To keep `max_bytes`, the
+//! oldest one is removed even if something in it is due. What happens on a full disk is in room.rs.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::folder::{self, Named};
 use super::record::{self, Content, Done, FrameHead, Head, Totals, as_u32};
 use super::{Changes, StoreError, disk};
 use crate::wire::{Frame, points};
@@ -61,7 +62,9 @@ pub(super) struct Log {
     pub(super) last: u64,
     pub(super) totals: Totals,
     /// Its file, if more may be written to it.
-    pub(super) newest: Option<File>,
+    pub(super) newest: Option<(File, Named)>,
+    /// The size of the reserve; `None`: there is none.
+    pub(super) reserve: Option<u64>,
 }
 
 /// The largest size of a segment for this `max_bytes`.
@@ -97,11 +100,47 @@ impl Log {
         self.evicted = evicted.map(|((name, id), its)| ((today(name, its.0), id), its)).collect();
     }
 
+    /// Whether the newest segment is still in the folder.
+    pub(super) fn is_there(&self) -> bool {
+        self.newest.as_ref().is_none_or(|(_, named)| named.is_there())
+    }
+
     /// Makes the changes durable with one write and one sync. Returns the batches that were removed to make room.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<Vec<u64>, StoreError> {
         if let Some((names, max_bytes)) = &changes.configured {
             self.configure(names, &changes.moved, *max_bytes);
         }
+        let finished = self.finished_by(changes);
+        let dropped = match self.write_changes(changes, &finished, None) {
+            Err(error) if error.is_full() && self.make_room(changes, &finished) => {
+                self.write_changes(changes, &finished, None)?
+            }
+            written => written?,
+        };
+        self.keep_reserve();
+        Ok(dropped)
+    }
+
+    /// The batches that nobody needs after these changes.
+    fn finished_by(&self, changes: &Changes) -> BTreeSet<u64> {
+        let mut left: BTreeMap<u64, Vec<&Arc<str>>> = BTreeMap::new();
+        for (to, id) in &changes.done {
+            if let Some(entry) = self.batches.get(id) {
+                left.entry(*id).or_insert_with(|| entry.due.iter().collect()).retain(|due| *due != to);
+            }
+        }
+        let finished = left.into_iter().filter(|(_, due)| due.is_empty()).map(|(id, _)| id);
+        finished.chain(changes.forget.iter().copied().filter(|id| self.batches.contains_key(id))).collect()
+    }
+
+    /// One write of the changes, after which the segments in `gone` are removed; otherwise those that
+    /// [`Log::leaving`] names.
+    pub(super) fn write_changes(
+        &mut self,
+        changes: &Changes,
+        finished: &BTreeSet<u64>,
+        gone: Option<Vec<u64>>,
+    ) -> Result<Vec<u64>, StoreError> {
         let frames = changes.append.iter().flat_map(|kept| kept.frames.iter());
         let sizes =
             frames.map(|frame| frame.body.len()).chain(changes.states.values().map(|bytes| bytes.len()));
@@ -110,7 +149,7 @@ impl Log {
         let newest =
             self.newest.take().filter(|_| before.saturating_add(size) <= segment_bytes(self.max_bytes));
         let (segment, before) = if newest.is_some() { (self.last, before) } else { (self.number, 0) };
-        let gone = self.leaving(segment, size);
+        let gone = gone.unwrap_or_else(|| self.leaving(segment, size, finished));
 
         let (mut number, mut totals) = (self.number, self.totals.clone());
         let (mut parts, mut end) = (Vec::new(), before);
@@ -130,8 +169,9 @@ impl Log {
             end += u64::from(length) + u64::from(bytes);
             parts.push(Cow::Owned(head));
             parts.extend(body.into_iter().map(Cow::Borrowed));
-            number += 1;
-            (number - 1, offset, length)
+            let its_number = number;
+            number = number.saturating_add(1);
+            (its_number, offset, length)
         };
         let mut appended = BTreeMap::new();
         for kept in changes.append.iter().filter(|kept| !kept.due.is_empty()) {
@@ -141,7 +181,10 @@ impl Log {
             let content = Content::Batch { id, timestamp: kept.timestamp, pushed, due: due.clone(), frames };
             let body = kept.frames.iter().map(|frame| frame.body.as_slice()).collect();
             let (number, offset, length) = put(content, &totals, body);
-            due.iter().for_each(|to| *totals.entry(Arc::clone(to)).or_default() += points);
+            for to in &due {
+                let total = totals.entry(Arc::clone(to)).or_default();
+                *total = total.saturating_add(points);
+            }
             appended.insert(id, LogEntry { segment, offset, length, number, points, due });
         }
         let done = self.done(&appended, changes);
@@ -166,7 +209,11 @@ impl Log {
             put(Content::Evicted(evicted.clone()), &totals, Vec::new());
         }
 
-        self.newest = Some(self.write(newest, segment, &parts)?);
+        if parts.is_empty() {
+            self.newest = newest;
+        } else {
+            self.newest = Some(self.write(newest, (segment, before), &parts)?);
+        }
         (self.number, self.last, self.totals) = (number, segment, totals);
         self.segments.entry(segment).or_default().bytes = end;
         self.settled = Vec::new();
@@ -181,33 +228,45 @@ impl Log {
         Ok(dropped)
     }
 
-    /// Appends to `newest`, or writes a new segment.
+    /// Appends to `newest`, which has this many bytes, or writes a new segment.
     fn write(
         &mut self,
-        newest: Option<File>,
-        segment: u64,
+        newest: Option<(File, Named)>,
+        (segment, before): (u64, u64),
         parts: &[Cow<'_, [u8]>],
-    ) -> Result<File, StoreError> {
-        let (path, is_new) = (disk::segment(&self.dir, segment), newest.is_none());
-        let create = || File::options().append(true).create_new(true).open(&path);
-        let write = |file: File| {
-            disk::write(&file, parts)?;
-            disk::sync(&file)?;
-            if is_new {
-                disk::sync(&File::open(&self.dir)?)?;
-            }
-            Ok(file)
-        };
-        newest.map_or_else(create, Ok).and_then(write).map_err(|source| {
-            // Nothing in a new segment counts.
-            if let Ok(left) = fs::metadata(&path)
-                && (!is_new || disk::remove(&path).is_err())
-            {
-                self.segments.entry(segment).or_default().bytes = left.len();
-                self.number = self.number.saturating_add(u64::from(is_new));
-            }
-            StoreError::Io { path, source }
-        })
+    ) -> Result<(File, Named), StoreError> {
+        let (path, is_new) = (folder::segment(&self.dir, segment), newest.is_none());
+        let error = |source| StoreError::Io { path: path.clone(), source };
+        let newest = newest.map_or_else(|| self.create(segment), Ok).map_err(error)?;
+        let written = disk::write(&newest.0, parts);
+        let is_torn = written.is_err();
+        let synced = written.and_then(|()| disk::sync(&newest.0)).and_then(|()| match is_new {
+            true => disk::sync(&File::open(&self.dir)?),
+            false => Ok(()),
+        });
+        let Err(source) = synced else { return Ok(newest) };
+        // Nothing in a new segment counts. A torn end is cut off; after a sync that failed nobody knows what is there.
+        if !is_new && is_torn && newest.0.set_len(before).is_ok() {
+            self.newest = Some(newest);
+        } else if let Ok(left) = fs::metadata(&path)
+            && (!is_new || disk::remove(&path).is_err())
+        {
+            self.segments.entry(segment).or_default().bytes = left.len();
+            self.number = self.number.saturating_add(u64::from(is_new));
+        }
+        Err(error(source))
+    }
+
+    fn create(&mut self, segment: u64) -> io::Result<(File, Named)> {
+        let path = folder::segment(&self.dir, segment);
+        // The last commit had no records, so its segment has this number too, and only a `begin`.
+        if self.segments.contains_key(&segment) {
+            disk::remove(&path)?;
+            self.segments.remove(&segment);
+        }
+        let file = disk::create(&path)?;
+        let named = Named::new(&file, &path)?;
+        Ok((file, named))
     }
 
     /// The changes that say a batch is done, for batches that are in the log.
@@ -248,23 +307,38 @@ impl Log {
         }
     }
 
-    /// The segments to remove before a commit of `size` bytes to `segment`: from the front, as long as nothing in them
-    /// is due or the log would be too large. Room for one more commit stays free.
-    fn leaving(&self, segment: u64, size: u64) -> Vec<u64> {
+    /// The segments to remove with a commit of `size` bytes to `segment`: from the front, as long as nothing in them
+    /// is due after it or the log would be too large. Room for one more commit stays free.
+    fn leaving(&self, segment: u64, size: u64, finished: &BTreeSet<u64>) -> Vec<u64> {
         let bound = self.max_bytes.saturating_sub(segment_bytes(self.max_bytes).max(size));
         let mut bytes = self.bytes().saturating_add(size);
-        let front = self.segments.range(..segment).take_while(|(_, front)| {
-            let goes = bytes > bound || front.due == 0;
+        let idle = self.idle(finished);
+        let front = self.segments.range(..segment).take_while(|(number, front)| {
+            let goes = bytes > bound || idle.contains(number);
             bytes = bytes.saturating_sub(front.bytes);
             goes
         });
         front.map(|(&front, _)| front).collect()
     }
 
+    /// The segments in which nothing is due once these batches are finished.
+    pub(super) fn idle(&self, finished: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
+        for entry in finished.iter().filter_map(|id| self.batches.get(id)) {
+            *counts.entry(entry.segment).or_default() += 1;
+        }
+        let due = |number| counts.get(number).copied().unwrap_or(0);
+        self.segments
+            .iter()
+            .filter(|(number, its)| its.due <= due(*number))
+            .map(|(&number, _)| number)
+            .collect()
+    }
+
     /// Removes segments. Returns the batches that were due in them.
-    fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
+    pub(super) fn remove(&mut self, gone: &[u64]) -> Vec<u64> {
         for segment in gone {
-            match disk::remove(&disk::segment(&self.dir, *segment)) {
+            match disk::remove(&folder::segment(&self.dir, *segment)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     tracing::debug!(%error, segment, "a segment of the queue cannot be removed now");
                 }
@@ -280,7 +354,7 @@ impl Log {
     /// The frames of a batch that are undamaged.
     pub(super) fn load(&self, id: u64) -> Result<Arc<[Frame]>, StoreError> {
         let LogEntry { segment, offset, length, .. } = *self.batches.get(&id).ok_or(StoreError::Gone)?;
-        let path = disk::segment(&self.dir, segment);
+        let path = folder::segment(&self.dir, segment);
         let damaged = || StoreError::Damaged { path: path.clone() };
         let refused = |source: io::Error| match source.kind() {
             ErrorKind::NotFound | ErrorKind::UnexpectedEof => damaged(),

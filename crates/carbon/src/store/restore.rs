@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::folder::MOST_NUMBER;
 use super::log::{Log, LogEntry, Segment};
 use super::record::{self, Content, Done, Head, Record, Totals};
-use super::{Restored, StoreError, Summary, disk, moved};
+use super::{Restored, StoreError, Summary, disk, folder, moved};
 
 /// The numbers of missing records, and the points that each destination has lost with them.
 type Gap = (Range<u64>, Totals);
@@ -29,6 +30,21 @@ struct Scan {
     done: BTreeSet<(u64, Arc<str>, u64, u64)>,
 }
 
+/// Adds points of a destination.
+fn add(points: &mut Totals, to: &Arc<str>, more: u64) {
+    let sum = points.entry(Arc::clone(to)).or_default();
+    *sum = sum.saturating_add(more);
+}
+
+/// Removes a segment that has nothing but its `begin`. Returns what it had.
+fn remove_without_records(path: &Path) -> Option<Vec<u8>> {
+    let is_begin = |record: Result<Record<'_>, u8>| {
+        record.is_ok_and(|record| matches!(record.head.content, Content::Begin { .. }))
+    };
+    let bytes = fs::read(path).ok().filter(|bytes| record::records(bytes).all(is_begin))?;
+    disk::remove(path).is_ok().then_some(bytes)
+}
+
 impl Log {
     /// Reads the log in `dir`. With `anyway`, pages that the disk refuses to read count as damaged.
     pub(super) fn open(
@@ -38,12 +54,20 @@ impl Log {
         anyway: bool,
     ) -> Result<(Self, Restored), StoreError> {
         let io = |path: &Path, source| StoreError::Io { path: path.to_owned(), source };
-        let numbers = disk::segments(dir).map_err(|source| io(dir, source))?;
+        let mut numbers = folder::segments(dir).map_err(|source| io(dir, source))?;
+        // Once a next segment exists, they would look like gaps, and so would a torn end of the one before.
+        let mut without_records = Vec::new();
+        while let Some(&last) = numbers.last()
+            && let Some(bytes) = remove_without_records(&folder::segment(dir, last))
+        {
+            without_records.push((last, bytes));
+            numbers.pop();
+        }
         let mut scan = Scan { log: Self { dir: dir.to_owned(), ..Self::default() }, ..Scan::default() };
         scan.log.boot = disk::boot();
         let (mut refused, mut is_empty) = (None, true);
         for (index, &segment) in numbers.iter().enumerate() {
-            let path = disk::segment(dir, segment);
+            let path = folder::segment(dir, segment);
             let bytes = match fs::read(&path) {
                 Err(source) if anyway => {
                     refused = Some(io(&path, source));
@@ -53,19 +77,19 @@ impl Log {
             };
             let bytes = bytes.map_err(|source| io(&path, source))?;
             let limit = numbers.get(index + 1).copied();
-            let before = scan.log.totals.clone();
             let has_records = scan.segment(segment, limit, &bytes);
             let has_records =
                 has_records.map_err(|version| StoreError::Newer { path: path.clone(), version })?;
             is_empty &= !has_records;
-            // Once a next segment exists, it would look like a gap.
-            if limit.is_none() && !has_records && refused.is_none() && disk::remove(&path).is_ok() {
-                scan.log.totals = before;
-                break;
-            }
             let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             scan.log.segments.insert(segment, Segment { bytes, due: 0 });
             scan.log.last = segment;
+        }
+        for (segment, bytes) in without_records.into_iter().rev() {
+            let before = scan.log.totals.clone();
+            // What it says of destinations holds.
+            let _ = scan.segment(segment, None, &bytes);
+            scan.log.totals = before;
         }
         // A disk that returns nothing at all may return everything later.
         if let Some(error) = refused.filter(|_| is_empty) {
@@ -82,6 +106,7 @@ impl Log {
         let (mut log, mut restored) = scan.take();
         log.configure(names, moved.as_slice(), max_bytes);
         restored.moved = moved;
+        log.keep_reserve();
         Ok((log, restored))
     }
 }
@@ -116,7 +141,7 @@ impl Scan {
                 continue;
             }
             has_records = true;
-            if number < self.log.number || limit.is_some_and(|limit| number >= limit) {
+            if number < self.log.number || number >= limit.unwrap_or(MOST_NUMBER) {
                 continue;
             }
             let had = std::mem::replace(&mut self.log.totals, totals);
@@ -166,7 +191,7 @@ impl Scan {
             done.map(|(number, name, id, points)| (number, today(name, number), id, points)).collect();
         for (_, lost) in self.gaps.iter_mut().filter(|(numbers, _)| numbers.start < first) {
             if let Some(points) = lost.remove(from) {
-                *lost.entry(Arc::clone(to)).or_default() += points;
+                add(lost, to, points);
             }
         }
     }
@@ -188,12 +213,12 @@ impl Scan {
                         summary.points = summary.points.saturating_add(frame.points.into());
                         summary.bytes = summary.bytes.saturating_add(its.len());
                     } else {
-                        damaged += u64::from(frame.points);
+                        damaged = u64::saturating_add(damaged, frame.points.into());
                     }
                 }
                 let points = summary.points.saturating_add(damaged);
                 for to in &due {
-                    *self.log.totals.entry(Arc::clone(to)).or_default() += points;
+                    add(&mut self.log.totals, to, points);
                 }
                 if is_last && damaged > 0 {
                     // As after a power cut: it is not there.
@@ -231,7 +256,9 @@ impl Scan {
         let Self { mut log, summaries, gaps, done, .. } = self;
         let mut restored = Restored {
             states: log.states.iter().map(|(name, (_, bytes))| (name.clone(), Arc::clone(bytes))).collect(),
-            damaged: gaps.iter().map(|(numbers, _)| numbers.end.saturating_sub(numbers.start)).sum(),
+            damaged: gaps.iter().fold(0, |sum, (numbers, _)| {
+                u64::saturating_add(sum, numbers.end.saturating_sub(numbers.start))
+            }),
             ..Restored::default()
         };
         // Without those that an earlier start has counted, and those that were done before they were removed.
@@ -240,9 +267,9 @@ impl Scan {
             let first = (numbers.start, Arc::from(""), 0, 0);
             let its = done.range(first..).take_while(|(number, ..)| numbers.contains(number));
             let its = its.filter(|(_, name, id, _)| *name == to && only.is_none_or(|only| only == *id));
-            let points = points.saturating_sub(its.map(|(.., points)| points).sum());
+            let points = its.fold(points, |left, (.., points)| left.saturating_sub(*points));
             if points > 0 {
-                *restored.lost.entry(Arc::clone(&to)).or_default() += points;
+                add(&mut restored.lost, &to, points);
                 settled.push(Done { to, number: numbers.start, id: 0, points });
             }
         };
@@ -264,7 +291,7 @@ impl Scan {
         log.settled.append(&mut settled);
         // It can no longer be proved that they were read.
         for ((to, id), (_, points)) in std::mem::take(&mut log.evicted) {
-            *restored.unproved.entry(Arc::clone(&to)).or_default() += points;
+            add(&mut restored.unproved, &to, points);
             log.settled.push(Done { to, number: 0, id, points: 0 });
         }
         (log, restored)

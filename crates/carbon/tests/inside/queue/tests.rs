@@ -4,6 +4,7 @@
 
 mod leaving;
 mod provisional;
+mod removal;
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -94,8 +95,11 @@ impl HungDisk {
     }
 
     fn answers_again(self) {
-        let reader = File::open(&self.fifo).unwrap();
-        fs::remove_file(&self.fifo).unwrap();
+        // Its name is free before the thread goes on, or the folder would look like one that was replaced.
+        let other_name = self.fifo.with_extension("hung");
+        fs::rename(&self.fifo, &other_name).unwrap();
+        let reader = File::open(&other_name).unwrap();
+        fs::remove_file(&other_name).unwrap();
         drop(reader);
     }
 }

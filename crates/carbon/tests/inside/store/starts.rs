@@ -1,5 +1,8 @@
 //! What a start finds: destinations that have moved, evicted batches, and a disk that returns nothing.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 /// Damage that is found at the start at which its destination moves must be counted once, not at every later start.
@@ -126,4 +129,99 @@ fn a_disk_that_refuses_every_read_is_no_empty_log() {
     }
     let (_, restored) = open_as(dir.path(), 64 << 20, &["a"]);
     assert_eq!((restored.due.len(), restored.damaged), (4, 0));
+}
+
+/// The next segment had the name of one without a record, which was removed as if it were its own failed attempt.
+#[test]
+fn commits_without_records_and_reloads_between_them_are_no_errors() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+    for _ in 0..3 {
+        let configured = Some((vec![name("a")], 64 << 20));
+        log.commit(&Changes { configured, ..Changes::default() }).unwrap();
+    }
+    log.commit(&Changes { append: vec![kept(1, &["a"])], ..Changes::default() }).unwrap();
+    let (_, restored) = open_as(dir.path(), 64 << 20, &["a"]);
+    assert_eq!((restored.damaged, restored.due.len()), (0, 1));
+}
+
+/// A name that is no segment of ours made the log unusable, or let its numbers overflow.
+#[test]
+fn only_names_of_twenty_digits_below_2_to_the_63_are_segments() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+    log.commit(&Changes { append: vec![kept(1, &["a"])], ..Changes::default() }).unwrap();
+    let names = ["queue-5.log", "queue-18446744073709551615.log", "queue-+0000000000000000005.log"];
+    names.iter().for_each(|name| fs::write(dir.path().join(name), "").unwrap());
+    for run in 0..2 {
+        let (mut log, restored) = open_as(dir.path(), 64 << 20, &["a"]);
+        assert_eq!((restored.damaged, restored.due.len()), (0, 1 + run));
+        let id = 2 + u64::try_from(run).unwrap();
+        log.commit(&Changes { append: vec![kept(id, &["a"])], ..Changes::default() }).unwrap();
+    }
+}
+
+/// A head whose checksum is right need not make sense.
+#[test]
+fn totals_and_numbers_near_the_largest_do_not_overflow() {
+    for (number, total) in [(1, u64::MAX - 3), (u64::MAX, 0), (u64::MAX - 1, u64::MAX)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+        (log.number, log.totals) = (number, [(name("a"), total)].into());
+        for id in 1..4 {
+            log.totals.insert(name("a"), total);
+            let _ = log.commit(&Changes { append: vec![kept(id, &["a"])], ..Changes::default() });
+        }
+        for file in fs::read_dir(dir.path()).unwrap().flatten() {
+            if file.file_name().to_str().unwrap().ends_with(".log") {
+                fs::rename(file.path(), folder::segment(dir.path(), 1)).unwrap();
+            }
+        }
+        let (mut log, _) = open_as(dir.path(), 64 << 20, &["a"]);
+        log.commit(&Changes { append: vec![kept(9, &["a"])], ..Changes::default() }).unwrap();
+        assert!(open_as(dir.path(), 64 << 20, &["a"]).1.due.contains(&(name("a"), 9)));
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// Whoever starts the daemon, with whatever umask: job names and users are nobody else's business.
+#[tokio::test]
+async fn only_the_daemons_user_may_read_the_queue() {
+    let up = tempfile::tempdir().unwrap();
+    let dir = up.path().join("queue");
+    let run = async |id| {
+        let (store, lock, _events) = Store::start(dir.clone(), 64 << 20, vec![name("a")]);
+        lock.await.unwrap().unwrap();
+        assert!(store.close(append([id])).await.is_some());
+    };
+    run(1).await;
+    let files = || fs::read_dir(&dir).unwrap().flatten().map(|file| file.path()).collect::<Vec<_>>();
+    assert_eq!(files().len(), 3, "a segment, the lock and the reserve");
+    assert!(files().iter().all(|file| mode(file) == 0o600) && mode(&dir) == 0o700);
+    // Of a version that did not care, and a memory of a collector.
+    fs::write(dir.join("rpc_stats.json"), "{}").unwrap();
+    files().iter().for_each(|file| fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap());
+    fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+    run(2).await;
+    assert!(files().iter().all(|file| mode(file) == 0o600) && mode(&dir) == 0o700);
+    // A folder with files of others, such as /tmp, is not the daemon's to close.
+    fs::write(dir.join("theirs"), "").unwrap();
+    fs::set_permissions(dir.join("theirs"), Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+    run(3).await;
+    assert_eq!((mode(&dir), mode(&dir.join("theirs"))), (0o755, 0o644));
+}
+
+/// In a folder that others may write, root would have written its process id into any file.
+#[test]
+fn a_lock_that_is_a_link_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let theirs = dir.path().join("theirs");
+    fs::write(&theirs, "text").unwrap();
+    std::os::unix::fs::symlink(&theirs, dir.path().join("queue.lock")).unwrap();
+    assert!(matches!(folder::lock(dir.path()), Err(StoreError::Io { .. })));
+    assert_eq!(fs::read_to_string(&theirs).unwrap(), "text");
 }

@@ -1,6 +1,7 @@
 //! The log's tests: every bit flipped, every byte cut, every write and sync refused.
 
 pub(super) mod faults;
+mod room;
 mod starts;
 
 use std::collections::BTreeSet;
@@ -75,7 +76,7 @@ fn state(name: &str, bytes: &[u8]) -> Changes {
 }
 
 fn segments(dir: &Path) -> Vec<PathBuf> {
-    disk::segments(dir).unwrap().into_iter().map(|number| disk::segment(dir, number)).collect()
+    folder::segments(dir).unwrap().into_iter().map(|number| folder::segment(dir, number)).collect()
 }
 
 /// The destinations of each due batch, with the points that can be read. What is read must be what was written.
@@ -544,11 +545,11 @@ fn a_destination_that_is_gone_keeps_its_ticks_and_one_that_has_moved_takes_them_
 #[test]
 fn a_folder_is_one_processs() {
     let dir = tempfile::tempdir().unwrap();
-    let lock = disk::lock(dir.path()).unwrap();
-    let error = disk::lock(dir.path()).unwrap_err();
+    let lock = folder::lock(dir.path()).unwrap();
+    let error = folder::lock(dir.path()).unwrap_err();
     let pid = std::process::id();
     assert!(matches!(&error, StoreError::Locked { pid: Some(its), .. } if *its == pid), "{error}");
     assert!(error.to_string().contains(&format!("process {pid} uses this directory")), "{error}");
     drop(lock);
-    disk::lock(dir.path()).unwrap();
+    folder::lock(dir.path()).unwrap();
 }

@@ -1,0 +1,133 @@
+//! A folder that is removed, moved away, replaced or taken by another daemon while the queue uses it.
+
+use super::*;
+
+/// What happens to the folder.
+type Happening = (&'static str, fn(&Path));
+
+fn away(dir: &Path) -> PathBuf {
+    dir.with_extension("away")
+}
+
+fn remove_files(dir: &Path, is_one: impl Fn(&str) -> bool) {
+    for file in fs::read_dir(dir).unwrap().flatten() {
+        if is_one(file.file_name().to_str().unwrap()) {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in fs::read_dir(from).unwrap().flatten() {
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+}
+
+const HAPPENINGS: [Happening; 5] = [
+    ("removed", |dir| fs::remove_dir_all(dir).unwrap()),
+    ("moved away", |dir| fs::rename(dir, away(dir)).unwrap()),
+    ("emptied", |dir| remove_files(dir, |_| true)),
+    ("without its segments", |dir| remove_files(dir, |name| name.ends_with(".log"))),
+    ("restored from a copy", |dir| {
+        fs::rename(dir, away(dir)).unwrap();
+        copy(&away(dir), dir);
+    }),
+];
+
+/// What a start would find after a SIGKILL now: the timestamps that are due, and the states.
+async fn after_a_kill(dir: &Path) -> (Vec<i64>, BTreeMap<String, Arc<[u8]>>) {
+    let killed = tempfile::tempdir().unwrap();
+    copy(dir, killed.path());
+    let queue = reopened(killed.path()).await;
+    let state = queue.shared.state();
+    let due = state.batches.iter().filter(|(id, _)| state.destinations["a"].ledger.holds(**id));
+    (due.map(|(_, held)| held.summary.timestamp).collect(), state.states.clone())
+}
+
+async fn all_durable(queue: &Queue) {
+    until(queue, |state| state.status.durable && state.batches.values().all(|held| held.durable)).await;
+}
+
+/// Everything was said to be on disk, and a SIGKILL lost 40 of 40 ticks.
+#[tokio::test]
+async fn what_is_in_memory_is_written_again_when_its_files_are_gone() {
+    for (what, happen) in HAPPENINGS {
+        let up = tempfile::tempdir().unwrap();
+        let dir = up.path().join("queue");
+        let queue = queue_in(&dir);
+        queue.push_with(&batch(1), [("seen".to_owned(), Arc::from(&b"one"[..]))]);
+        queue.push(&batch(2));
+        all_durable(&queue).await;
+        let place = queue.place("a");
+        let (second, _) = (place.next().unwrap().id, happen(&dir));
+        // It is done, and no folder that comes back may bring it again.
+        queue.reconfigure(Limits { resend_window: Duration::ZERO, ..limits() }, &NAMES.map(str::to_owned));
+        place.ledger(|ledger| ledger.written(second, 1));
+        queue.push(&batch(3));
+        until(&queue, |state| state.batches.len() == 2).await;
+        all_durable(&queue).await;
+        queue.push(&batch(4));
+        all_durable(&queue).await;
+        let (due, states) = after_a_kill(&dir).await;
+        assert_eq!(due, [1, 3, 4], "{what}");
+        assert_eq!(*states["seen"], *b"one", "{what}");
+        assert_eq!(place.status().dropped, Dropped::default(), "{what}");
+        assert_eq!(queue.close().await, 3, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_stop_after_the_folder_is_gone_leaves_on_disk_what_it_says() {
+    let up = tempfile::tempdir().unwrap();
+    let dir = up.path().join("queue");
+    let queue = queue_in(&dir);
+    queue.push(&batch(1));
+    all_durable(&queue).await;
+    fs::remove_dir_all(&dir).unwrap();
+    assert_eq!(queue.close().await, 1);
+    assert_eq!(after_a_kill(&dir).await.0, [1]);
+}
+
+#[tokio::test]
+async fn ticks_that_were_only_in_the_removed_files_are_counted_at_once() {
+    let up = tempfile::tempdir().unwrap();
+    let dir = up.path().join("queue");
+    let queue = queue_in(&dir);
+    (1..=3).for_each(|timestamp| queue.push(&batch(timestamp)));
+    assert_eq!(queue.close().await, 3);
+    let queue = reopened(&dir).await;
+    fs::rename(&dir, away(&dir)).unwrap();
+    queue.push(&batch(4));
+    let place = queue.place("a");
+    until(&queue, |state| state.batches.len() == 1).await;
+    all_durable(&queue).await;
+    assert_eq!((place.status().due, place.status().dropped.damaged), (1, 3));
+    // They are not lost after all.
+    fs::remove_dir_all(&dir).unwrap();
+    fs::rename(away(&dir), &dir).unwrap();
+    queue.push(&batch(5));
+    until(&queue, |state| state.batches.len() == 5 && state.status.durable).await;
+    all_durable(&queue).await;
+    assert_eq!(after_a_kill(&dir).await.0, [1, 2, 3, 4, 5]);
+}
+
+/// Both wrote into one folder, and the one whose segment had the other's name removed it.
+#[tokio::test]
+async fn a_folder_that_another_daemon_has_taken_is_left_alone() {
+    let up = tempfile::tempdir().unwrap();
+    let dir = up.path().join("queue");
+    let queue = queue_in(&dir);
+    queue.push(&batch(1));
+    all_durable(&queue).await;
+    fs::rename(&dir, away(&dir)).unwrap();
+    let other = reopened(&dir).await;
+    other.push(&batch(100));
+    all_durable(&other).await;
+    let before = after_a_kill(&dir).await.0;
+    queue.push(&batch(2));
+    until(&queue, |state| !state.status.durable && state.status.undurable == 1).await;
+    assert_eq!(queue.place("a").status().due, 2, "they go on in memory");
+    assert_eq!((after_a_kill(&dir).await.0, before), (vec![100], vec![100]));
+    assert_eq!(other.close().await, 1);
+}

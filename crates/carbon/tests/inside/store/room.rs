@@ -1,0 +1,192 @@
+//! A disk that the queue itself has filled: what is done leaves it although nothing can be written, and nothing else does.
+
+use super::*;
+
+const DISK: u64 = 400 << 10;
+/// Segments of 32 KB.
+const MAX_BYTES: u64 = 256 << 10;
+/// One segment has all that the disk can take.
+const ONE_SEGMENT: u64 = 64 << 20;
+
+fn with_disk(dir: &Path, max_bytes: u64) -> Log {
+    faults::set_disk(Some(DISK));
+    open_as(dir, max_bytes, &["a"]).0
+}
+
+/// Commits batches until the disk is full. Returns the ids of those that are on disk, and the one that is not.
+fn fill(log: &mut Log) -> (Vec<u64>, Kept) {
+    let mut on_disk = Vec::new();
+    for id in 1.. {
+        match log.commit(&large(id)) {
+            Ok(dropped) => assert_eq!(dropped, [0; 0]),
+            Err(error) => {
+                assert!(error.is_full(), "{error}");
+                return (on_disk, large(id).append.remove(0));
+            }
+        }
+        on_disk.push(id);
+    }
+    unreachable!()
+}
+
+fn all_done(ids: &[u64], owed: Kept) -> Changes {
+    let done = ids.iter().map(|&id| (name("a"), id)).collect();
+    Changes { done, append: vec![owed], ..Changes::default() }
+}
+
+fn size(dir: &Path) -> u64 {
+    fs::read_dir(dir).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+/// Nothing was removed before the write that records it, and there was never room for that write.
+#[test]
+fn a_disk_that_the_queue_has_filled_is_free_again_when_everything_is_done() {
+    for max_bytes in [1 << 20, ONE_SEGMENT] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = with_disk(dir.path(), max_bytes);
+        let (ids, owed) = fill(&mut log);
+        let last = owed.id;
+        assert!(log.commit(&all_done(&[], owed.clone())).is_err(), "nothing is done");
+        assert_eq!(log.commit(&all_done(&ids, owed)).unwrap(), [0; 0]);
+        assert!(size(dir.path()) < DISK / 2, "{}", size(dir.path()));
+        let next = log.commit(&large(last + 1));
+        assert_eq!(next.unwrap(), [0; 0]);
+        faults::set_disk(None);
+        let (_, restored) = open_as(dir.path(), max_bytes, &["a"]);
+        assert!(restored.batches.into_keys().eq(last..=last + 1));
+        assert_eq!((restored.damaged, restored.lost.len()), (0, 0));
+    }
+}
+
+/// What had waited for the disk was more than a segment, so the first commit had no word of what is done.
+#[test]
+fn a_disk_that_the_queue_has_filled_is_free_again_when_much_has_waited_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = with_disk(dir.path(), MAX_BYTES);
+    log.max_bytes = 4 << 20;
+    let (ids, owed) = fill(&mut log);
+    let last = owed.id + 20;
+    let mut changes = all_done(&ids, owed.clone());
+    changes.append.extend((owed.id + 1..=last).flat_map(|id| large(id).append));
+    let pieces = changes.pieces(MAX_BYTES);
+    assert!(pieces.len() > 1);
+    for piece in pieces {
+        assert_eq!(log.commit(&piece).unwrap(), [0; 0]);
+    }
+    faults::set_disk(None);
+    let (_, restored) = open_as(dir.path(), 4 << 20, &["a"]);
+    assert!(restored.batches.into_keys().eq(owed.id..=last));
+}
+
+#[test]
+fn what_is_done_in_the_middle_waits_for_what_is_due_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut log = with_disk(dir.path(), 1 << 20);
+    let (ids, owed) = fill(&mut log);
+    assert!(log.commit(&all_done(&ids[1..], owed.clone())).is_err());
+    for id in &ids {
+        assert!(log.load(*id).is_ok(), "{id}");
+    }
+    log.commit(&all_done(&ids, owed)).unwrap();
+    faults::set_disk(None);
+}
+
+/// Finished jobs would count from 0 again, or twice.
+#[test]
+fn the_newest_state_and_what_is_evicted_are_copied_before_their_segment_goes() {
+    for max_bytes in [1 << 20, ONE_SEGMENT] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut log = with_disk(dir.path(), max_bytes);
+        let evicted = vec![(name("a"), 1000, 7), (name("a"), 1001, 8)];
+        log.commit(&Changes { evicted, ..state("counts", &[5; 9000]) }).unwrap();
+        let (ids, owed) = fill(&mut log);
+        // It proves one of the two.
+        let mut changes = all_done(&ids, owed);
+        changes.done.push((name("a"), 1001));
+        log.commit(&changes).unwrap();
+        assert!(size(dir.path()) < DISK / 2, "{}", size(dir.path()));
+        assert!(log.reserve.is_some(), "there is room for it again");
+        faults::set_disk(None);
+        let (_, restored) = open_as(dir.path(), max_bytes, &["a"]);
+        assert_eq!(*restored.states["counts"], [5; 9000]);
+        assert_eq!(restored.unproved, [(name("a"), 7)].into());
+        assert_eq!(restored.batches.len(), 1);
+    }
+}
+
+/// Batches, states and evictions at random on a disk that is too small, with a kill at any write, sync or removal.
+#[test]
+fn a_kill_at_any_point_on_a_full_disk_loses_nothing_that_was_committed() {
+    faults::set_disk(None);
+    for seed in 0..60 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let dir = tempfile::tempdir().unwrap();
+        let (mut next, mut round) = (1, 0_u32);
+        // What is committed and not done; what may or may not be there; what was committed with each state.
+        let (mut due, mut unsure) = (BTreeSet::new(), BTreeSet::new());
+        let (mut counts, mut newer): (u32, Vec<u32>) = (0, Vec::new());
+        for run in 0..5 {
+            faults::set_disk(None);
+            let (mut log, restored) = open_as(dir.path(), MAX_BYTES, &["a"]);
+            let at = format!("seed {seed}, run {run}");
+            let found: BTreeSet<u64> = restored.batches.keys().copied().collect();
+            assert!(found.is_superset(&due), "{at}: lost {:?}", due.difference(&found));
+            assert!(found.iter().all(|id| due.contains(id) || unsure.contains(id)), "{at}: {found:?} again");
+            assert_eq!((restored.damaged, restored.lost.len()), (0, 0), "{at}");
+            let counted = restored.states.get("counts");
+            let counted = counted.map_or(0, |bytes| u32::from_le_bytes(bytes[..4].try_into().unwrap()));
+            assert!(
+                counted == counts || newer.contains(&counted),
+                "{at}: {counted}, not {counts} or {newer:?}"
+            );
+            (due, counts) = (found, counted);
+            (unsure, newer) = (BTreeSet::new(), Vec::new());
+            faults::set_disk(Some(random.u64(100 << 10..250 << 10)));
+            faults::set_steps(Some(random.u32(1..200)));
+            let mut owed = Changes::default();
+            while !faults::is_killed() {
+                let mut changes = Changes::default();
+                for _ in 0..random.u32(0..4) {
+                    changes.append.extend(large(next).append);
+                    next += 1;
+                }
+                if random.u32(0..5) == 0 {
+                    round += 1;
+                    let bytes = [round.to_le_bytes().as_slice(), &vec![1; random.usize(0..9000)]].concat();
+                    changes.states.insert("counts".to_owned(), bytes.into());
+                    newer.push(round);
+                }
+                let all: Vec<u64> =
+                    due.iter().chain(owed.append.iter().map(|kept| &kept.id)).copied().collect();
+                let share = random.u32(0..4);
+                let done = all.into_iter().filter(|_| random.u32(0..4) < share);
+                changes.done = done.map(|id| (name("a"), id)).collect();
+                unsure.extend(changes.append.iter().map(|kept| kept.id));
+                changes.done.iter().for_each(|(_, id)| {
+                    due.remove(id);
+                    unsure.insert(*id);
+                });
+                owed = owed.and(changes);
+                let state = owed.states.get("counts").cloned();
+                match log.commit(&owed) {
+                    Ok(dropped) => {
+                        due.extend(owed.append.iter().map(|kept| kept.id));
+                        due.retain(|id| !dropped.contains(id));
+                        unsure.extend(dropped);
+                        owed = Changes::default();
+                        if let Some(bytes) = state {
+                            counts = u32::from_le_bytes(bytes[..4].try_into().unwrap());
+                            newer.clear();
+                        }
+                    }
+                    Err(_) if random.u32(0..8) == 0 => {
+                        faults::set_disk(Some(random.u64(100 << 10..400 << 10)))
+                    }
+                    Err(_) => {}
+                }
+            }
+            faults::set_steps(None);
+        }
+    }
+    faults::set_disk(None);
+}
