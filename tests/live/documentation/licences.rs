@@ -63,9 +63,12 @@ fn every_part_of_a_program_may_be_given_away_with_it() {
         run.stdout
     };
     let later = [&WITH_GPL_2[..], &WITH_GPL_3].concat();
-    for (package, allowed) in
-        [("slurm-graphite", &later[..]), ("slurm-reader", &WITH_GPL_2), ("rest-reader", &later)]
-    {
+    for (package, allowed) in [
+        ("slurm-graphite", &later[..]),
+        ("slurm-reader", &WITH_GPL_2),
+        ("native-reader", &WITH_GPL_2),
+        ("rest-reader", &later),
+    ] {
         let parts = parts(package);
         assert!(parts.lines().count() > 10, "{package}: {parts}");
         for part in parts.lines() {

@@ -1,0 +1,216 @@
+//! One request to one slurmctld: a connection, a message, a reply, each with its own deadline.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use slurm_snapshot::Statistics;
+
+use crate::credential::Identity;
+use crate::message::{self, Content, MOST, Message, Plugin};
+use crate::number::Refusal;
+use crate::problem::{Cause, NativeProblem};
+use crate::statistics;
+use crate::timed::Timed;
+
+/// Seconds for each step, if there is time for [`ALL`] of them; otherwise less in proportion.
+pub(crate) const CREDENTIAL: u32 = 3;
+pub(crate) const NAME: u32 = 3;
+const CONNECT: u32 = 3;
+const REPLY: u32 = 10;
+const CHECK: u32 = 3;
+const ALL: u32 = 24;
+
+/// `SLURM_PROTOCOL_AUTHENTICATION_ERROR`, `SLURMCTLD_COMMUNICATIONS_BACKOFF` and `_HARD_DROP`,
+/// `ESLURM_IN_STANDBY_MODE`.
+const AUTHENTICATION: u32 = 1007;
+const BACK_OFF: u32 = 1804;
+const HARD_DROP: u32 = 1805;
+const STANDBY: u32 = 2027;
+
+/// The time for a request to one controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    end: Instant,
+    whole: Duration,
+}
+
+impl Share {
+    pub(crate) fn new(whole: Duration) -> Self {
+        let now = Instant::now();
+        Self { end: now.checked_add(whole).unwrap_or(now), whole }
+    }
+
+    /// What is left of it.
+    pub(crate) fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// The deadline for a step of so many seconds that begins now.
+    pub(crate) fn step(&self, seconds: u32) -> Instant {
+        let proportion = self.whole.saturating_mul(seconds) / ALL;
+        let step = proportion.min(Duration::from_secs(seconds.into()));
+        let now = Instant::now();
+        now.checked_add(step).unwrap_or(now).min(self.end)
+    }
+}
+
+/// What a request has come to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Reply(Box<Reply>),
+    Refused(Refusal),
+}
+
+/// Statistics.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) statistics: Statistics,
+    /// Whether its credential shows that root or SlurmUser has sent it.
+    pub(crate) is_signed: bool,
+    /// Where it comes from, if that is this host.
+    pub(crate) local: Option<SocketAddr>,
+    /// From the request to the end of the reply.
+    pub(crate) elapsed: Duration,
+}
+
+/// A request that can be sent now.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a> {
+    pub(crate) number: u16,
+    pub(crate) rpc: bool,
+    pub(crate) slurm_user: Option<u32>,
+    pub(crate) identity: &'a mut Identity<'a>,
+}
+
+impl Exchange<'_> {
+    /// Sends the request to the first of these addresses that accepts a connection.
+    pub(crate) fn run(
+        &mut self,
+        addresses: &[IpAddr],
+        port: u16,
+        share: Share,
+    ) -> Result<Outcome, NativeProblem> {
+        // First, because slurmctld would log a connection on which nothing comes.
+        let begin = Instant::now();
+        let (plugin, credential) =
+            self.identity.credential(self.number, self.slurm_user, share.step(CREDENTIAL))?;
+        let stream = connect(addresses, port, share.step(CONNECT))?;
+        let local = own_address(&stream);
+        let bytes = match self.transfer(stream, plugin, &credential, share)? {
+            Ok(bytes) => bytes,
+            Err(refusal) => return Ok(Outcome::Refused(refusal)),
+        };
+        let elapsed = begin.elapsed();
+        let not_a_reply = |_| NativeProblem::new(Cause::Reply, "what it sends is not a reply to the request");
+        let message = Message::read(&bytes).map_err(not_a_reply)?;
+        let is_signed = match self.identity.check(&message, self.slurm_user, share.step(CHECK)) {
+            Some(checked) => checked.map(|()| true)?,
+            None => false,
+        };
+        match message.content(self.number).map_err(not_a_reply)? {
+            Content::Statistics(body) => {
+                let statistics = statistics::unpack(body, self.number, self.rpc).map_err(|_| {
+                    NativeProblem::new(
+                        Cause::Reply,
+                        "its statistics are longer or shorter than they should be",
+                    )
+                })?;
+                Ok(Outcome::Reply(Box::new(Reply { statistics, is_signed, local, elapsed })))
+            }
+            Content::Code(AUTHENTICATION) => Ok(Outcome::Refused(Refusal::Code)),
+            Content::Code(code) => Err(of_code(code)),
+            Content::Other(kind) => {
+                Err(NativeProblem::new(Cause::Reply, format!("it answers with a message of type {kind}")))
+            }
+        }
+    }
+
+    /// Sends the request and receives the reply, without its length.
+    fn transfer(
+        &self,
+        stream: TcpStream,
+        plugin: Plugin,
+        credential: &[u8],
+        share: Share,
+    ) -> Result<Result<Vec<u8>, Refusal>, NativeProblem> {
+        let mut slurmctld = Timed::new(stream, share.step(REPLY));
+        let mut length = [0; 4];
+        let sent = slurmctld.send(&message::request(self.number, plugin, credential));
+        match sent.and_then(|()| slurmctld.fill(&mut length)) {
+            Ok(0) => return Ok(Err(Refusal::Closed)),
+            Ok(4) => {}
+            Ok(count) => return Err(cut(count, 4)),
+            Err(error) if is_close(&error) => return Ok(Err(Refusal::Closed)),
+            Err(error) => return Err(of_transfer(&error)),
+        }
+        if &length == b"HTTP" {
+            return Ok(Err(Refusal::Http));
+        }
+        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length > MOST {
+            let text = format!("a reply of {length} bytes is too long");
+            return Err(NativeProblem::new(Cause::Reply, text));
+        }
+        let mut bytes = vec![0; length];
+        match slurmctld.fill(&mut bytes) {
+            Ok(count) if count == length => Ok(Ok(bytes)),
+            Ok(count) => Err(cut(count, length)),
+            Err(error) if is_close(&error) => Err(cut(0, length)),
+            Err(error) => Err(of_transfer(&error)),
+        }
+    }
+}
+
+fn connect(addresses: &[IpAddr], port: u16, deadline: Instant) -> Result<TcpStream, NativeProblem> {
+    let mut problem = NativeProblem::new(Cause::Name, "its name has no address");
+    let mut others = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now()) / others.max(1);
+        others = others.saturating_sub(1);
+        // A time-out of 0 is an error.
+        match TcpStream::connect_timeout(&(*address, port).into(), left.max(Duration::from_millis(1))) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => {
+                let late = error.kind() == io::ErrorKind::TimedOut;
+                let cause = if late { Cause::ConnectTimeout } else { Cause::Connect };
+                problem = NativeProblem::new(cause, format!("no connection to {address}: {error}"));
+            }
+        }
+    }
+    Err(problem)
+}
+
+/// The other end's address, if it is on this host.
+fn own_address(stream: &TcpStream) -> Option<SocketAddr> {
+    let (near, far) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+    (far.ip().is_loopback() || near.ip() == far.ip()).then_some(far)
+}
+
+/// Whether slurmctld has closed the connection, with the request read or not.
+fn is_close(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
+}
+
+fn cut(count: usize, length: usize) -> NativeProblem {
+    NativeProblem::new(Cause::Reply, format!("the reply ends after {count} of {length} bytes"))
+}
+
+fn of_transfer(error: &io::Error) -> NativeProblem {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return NativeProblem::new(Cause::Silent, "no reply in time");
+    }
+    NativeProblem::new(Cause::Connect, error.to_string())
+}
+
+fn of_code(code: u32) -> NativeProblem {
+    match code {
+        STANDBY => NativeProblem::new(Cause::Standby, "it is a backup that waits"),
+        BACK_OFF | HARD_DROP => {
+            NativeProblem::new(Cause::Busy, "it answers that there are too many requests")
+        }
+        0 => NativeProblem::new(Cause::Reply, "it answers with success instead of statistics"),
+        code => NativeProblem::new(Cause::Code(code), "it answers with an error"),
+    }
+}

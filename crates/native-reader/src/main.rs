@@ -1,0 +1,60 @@
+//! `slurm-graphite-native-reader`: a reader that speaks slurmctld's own protocol, without libslurm. It parses arguments, binds
+//! itself to the daemon that started it, then converses.
+//!
+//! It never outlives its daemon, and only answers reach stdout. A problem with slurm.conf, munged, a token or slurmctld
+//! is an answer and never ends the reader. Exit status: 0 when the input ends, 1 when something went wrong, 64 for bad
+//! usage.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod cluster;
+mod conf_lines;
+mod credential;
+mod exchange;
+mod hosts;
+mod kangaroo_twelve;
+mod listener;
+mod message;
+mod munge;
+// One file for both readers of slurmctld.
+#[path = "../../slurm-reader/src/names.rs"]
+mod names;
+mod number;
+mod pack;
+mod problem;
+mod remembered;
+mod sackd;
+mod serve;
+mod slurm_conf;
+mod statistics;
+mod timed;
+
+use std::process::ExitCode;
+
+use reader_process::{USAGE, log, print};
+
+use self::args::{NativeArguments, ReaderMode};
+use self::cluster::Cluster;
+
+fn main() -> ExitCode {
+    let arguments = match args::parse(std::env::args_os().skip(1)) {
+        Ok(ReaderMode::Serve(arguments)) => arguments,
+        Ok(ReaderMode::Help) => return print(args::HELP),
+        Ok(ReaderMode::Version) => {
+            return print(concat!("slurm-graphite-native-reader ", env!("CARGO_PKG_VERSION"), "\n"));
+        }
+        Err(error) => {
+            log(&error);
+            return USAGE.into();
+        }
+    };
+    reader_process::end(run(arguments))
+}
+
+fn run(arguments: NativeArguments) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(input) = reader_process::input()? {
+        serve::serve(Cluster::new(arguments), input, std::io::stdout().lock())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! A message of slurmctld's protocol: a length, a header, a credential and a body.
+//!
+//! The first half of a header's first number is the protocol number: N of the libslurm.so.N that speaks it.
+
+#[cfg(test)]
+#[path = "../tests/inside/message.rs"]
+mod tests;
+
+use crate::kangaroo_twelve::kangaroo_twelve;
+use crate::pack::{Short, Unpack, pack_text, pack_u32};
+
+/// `REQUEST_STATS_INFO` and its answer.
+const REQUEST: u16 = 2035;
+const STATISTICS: u16 = 2036;
+/// `RESPONSE_SLURM_RC`: an error number.
+const RETURN_CODE: u16 = 8001;
+
+/// `STAT_COMMAND_GET`. 0 would reset the statistics.
+const GET: [u8; 2] = [0, 1];
+
+/// `SLURM_NO_AUTH_CRED`: no credential follows the header.
+const NO_CREDENTIAL: u16 = 0x40;
+
+/// The first number whose messages are bound by KangarooTwelve, and whose header has no index.
+const FIRST_WITH_K12: u16 = 38;
+
+/// `HASH_PLUGIN_NONE` and `HASH_PLUGIN_K12`.
+const HASH_NONE: u8 = 1;
+const HASH_K12: u8 = 2;
+
+/// The most bytes of a reply. One with full tables, in a queue with long host lists, has less than 100 KB.
+pub(crate) const MOST: usize = 1 << 20;
+
+/// Who is to know the user, with its number in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Plugin {
+    Munge = 101,
+    Jwt = 102,
+    Slurm = 103,
+}
+
+/// The hash that the credential of the request must contain.
+pub(crate) fn request_hash(number: u16) -> Vec<u8> {
+    hash(number, REQUEST, &GET)
+}
+
+/// What binds a credential to a message.
+fn hash(number: u16, kind: u16, body: &[u8]) -> Vec<u8> {
+    if number < FIRST_WITH_K12 {
+        // In the byte order of the host, in 20.11 and 21.08.
+        let [first, second] = kind.to_ne_bytes();
+        return vec![HASH_NONE, first, second];
+    }
+    let mut hash = vec![HASH_K12];
+    hash.extend_from_slice(&kangaroo_twelve(body, &kind.to_be_bytes()));
+    hash
+}
+
+/// The whole request for statistics.
+pub(crate) fn request(number: u16, plugin: Plugin, credential: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(credential.len().saturating_add(48));
+    let mut put = |number: u16| bytes.extend_from_slice(&number.to_be_bytes());
+    put(number << 8);
+    put(0);
+    if number < FIRST_WITH_K12 {
+        put(0);
+    }
+    put(REQUEST);
+    pack_u32(&mut bytes, GET.len());
+    // Nothing is forwarded or returned, and there is no address of an origin.
+    bytes.extend_from_slice(&[0; 6]);
+    bytes.extend_from_slice(&(plugin as u32).to_be_bytes());
+    pack_text(&mut bytes, credential);
+    if plugin == Plugin::Jwt {
+        // The user is in the token.
+        bytes.extend_from_slice(&[0; 4]);
+    }
+    bytes.extend_from_slice(&GET);
+    let mut message = Vec::with_capacity(bytes.len().saturating_add(4));
+    pack_u32(&mut message, bytes.len());
+    message.append(&mut bytes);
+    message
+}
+
+/// A reply after its length.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Message<'a> {
+    number: u16,
+    kind: u16,
+    /// munge's credential, without its NUL; `None` if slurmctld sends none, as from 23.02 on, or none that can be checked.
+    pub(crate) credential: Option<&'a [u8]>,
+    body: &'a [u8],
+}
+
+/// What slurmctld says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Content<'a> {
+    /// Packed statistics.
+    Statistics(&'a [u8]),
+    /// Slurm's error number.
+    Code(u32),
+    /// A message of another type.
+    Other(u16),
+}
+
+impl<'a> Message<'a> {
+    /// Reads a reply. It may have another number than its request: slurmctld refuses a number with its own.
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Short> {
+        let mut rest = Unpack(bytes);
+        let number = rest.u16()? >> 8;
+        let flags = rest.u16()?;
+        if number < FIRST_WITH_K12 {
+            let _index = rest.u16()?;
+        }
+        let kind = rest.u16()?;
+        let length = usize::try_from(rest.u32()?).map_err(|_| Short)?;
+        let (forwarded, returned) = (rest.u16()?, rest.u16()?);
+        let origin = match rest.u16()? {
+            0 => 0,
+            // AF_INET, AF_INET6
+            2 => 6,
+            10 => 22,
+            _ => return Err(Short),
+        };
+        let _origin = rest.bytes(origin)?;
+        // Only messages between slurmds have these.
+        if (forwarded, returned) != (0, 0) {
+            return Err(Short);
+        }
+        let mut credential = None;
+        if flags & NO_CREDENTIAL == 0 {
+            let plugin = rest.u32()?;
+            let text = rest.block()?;
+            if plugin == Plugin::Munge as u32 {
+                credential = Some(text.strip_suffix(b"\0").unwrap_or(text));
+            } else if plugin == Plugin::Jwt as u32 {
+                let _user = rest.block()?;
+            } else {
+                return Err(Short);
+            }
+        }
+        if rest.0.len() == length { Ok(Self { number, kind, credential, body: rest.0 }) } else { Err(Short) }
+    }
+
+    /// What it contains, in answer to a request with this number.
+    pub(crate) fn content(&self, number: u16) -> Result<Content<'a>, Short> {
+        match self.kind {
+            STATISTICS if self.number != number => Err(Short),
+            STATISTICS => Ok(Content::Statistics(self.body)),
+            RETURN_CODE => Unpack(self.body).u32().map(Content::Code),
+            other => Ok(Content::Other(other)),
+        }
+    }
+
+    /// Whether a credential with this payload was made for this very message. 20.11 and 21.08 bind at most the type, and
+    /// their first micro releases nothing.
+    pub(crate) fn is_bound_by(&self, payload: &[u8]) -> bool {
+        if self.number >= FIRST_WITH_K12 {
+            return payload == hash(self.number, self.kind, self.body);
+        }
+        let [first, second] = self.kind.to_be_bytes();
+        payload.is_empty() || payload == [HASH_NONE, first, second] || payload == [HASH_NONE, second, first]
+    }
+}

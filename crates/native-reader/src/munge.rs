@@ -1,0 +1,135 @@
+//! munged's socket: a credential is made for a message, or that of a message is decoded.
+//!
+//! The format is that of munge's libcommon/m_msg.c, version 4, which every munge since 2006 speaks. munged knows its client's
+//! user from the kernel.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use crate::pack::{Short, Unpack, pack_u32};
+use crate::timed::Timed;
+
+const MAGIC: u32 = 0x0060_6d4b;
+const VERSION: u8 = 4;
+/// Types of messages.
+const ENCODE: u8 = 2;
+const ENCODED: u8 = 3;
+const DECODE: u8 = 4;
+const DECODED: u8 = 5;
+/// munged's choice of cipher, MAC and compression, and no realm.
+const DEFAULTS: [u8; 4] = [1, 1, 1, 0];
+/// Any user or group may decode it.
+const ANY: u32 = u32::MAX;
+/// Of an answer: a credential of Slurm has about 200 bytes.
+const MOST: u32 = 64 << 10;
+
+/// munged, as slurm.conf's AuthInfo describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Munge {
+    pub(crate) socket: PathBuf,
+    /// Seconds for which a credential is valid; 0: munged's default.
+    pub(crate) ttl: u32,
+}
+
+/// Why munged gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MungeError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// Its own error number and text.
+    #[error("munged refuses: {text} (munge error {number})")]
+    Refused { number: u8, text: String },
+    #[error("the answer is not munged's")]
+    Format,
+}
+
+impl From<Short> for MungeError {
+    fn from(Short: Short) -> Self {
+        Self::Format
+    }
+}
+
+/// What a credential contains.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Decoded {
+    pub(crate) uid: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Munge {
+    /// A new credential with this payload, which only `restricted_to` can decode; without its NUL.
+    pub(crate) fn encode(
+        &self,
+        payload: &[u8],
+        restricted_to: Option<u32>,
+        deadline: Instant,
+    ) -> Result<Vec<u8>, MungeError> {
+        let mut body = DEFAULTS.to_vec();
+        for number in [self.ttl, restricted_to.unwrap_or(ANY), ANY] {
+            body.extend_from_slice(&number.to_be_bytes());
+        }
+        pack_u32(&mut body, payload.len());
+        body.extend_from_slice(payload);
+        let answer = self.exchange(ENCODE, ENCODED, &body, deadline)?;
+        let mut answer = Unpack(&answer);
+        check(&mut answer)?;
+        let credential = answer.block()?;
+        let credential = credential.strip_suffix(b"\0").unwrap_or(credential);
+        if credential.is_empty() || !answer.is_at_end() {
+            return Err(MungeError::Format);
+        }
+        Ok(credential.to_vec())
+    }
+
+    /// What is in a credential, which has no NUL.
+    pub(crate) fn decode(&self, credential: &[u8], deadline: Instant) -> Result<Decoded, MungeError> {
+        let mut body = Vec::with_capacity(credential.len().saturating_add(5));
+        crate::pack::pack_text(&mut body, credential);
+        let answer = self.exchange(DECODE, DECODED, &body, deadline)?;
+        let mut answer = Unpack(&answer);
+        check(&mut answer)?;
+        let _ciphers = answer.bytes(3)?;
+        let realm = answer.u8()?.into();
+        let _realm = answer.bytes(realm)?;
+        let _ttl = answer.u32()?;
+        let address = answer.u8()?.into();
+        let _address = answer.bytes(address)?;
+        let _encoded_and_decoded_at = answer.bytes(8)?;
+        let uid = answer.u32()?;
+        let _gid_and_restrictions = answer.bytes(12)?;
+        let payload = answer.block()?.to_vec();
+        if answer.is_at_end() { Ok(Decoded { uid, payload }) } else { Err(MungeError::Format) }
+    }
+
+    /// Sends a message of one type and returns the body of the answer.
+    fn exchange(&self, send: u8, expect: u8, body: &[u8], deadline: Instant) -> Result<Vec<u8>, MungeError> {
+        let mut munged = Timed::<UnixStream>::connect(&self.socket, deadline)?;
+        let mut message = MAGIC.to_be_bytes().to_vec();
+        message.extend_from_slice(&[VERSION, send, 0]);
+        pack_u32(&mut message, body.len());
+        message.extend_from_slice(body);
+        munged.send(&message)?;
+        let header = munged.exactly(11)?;
+        let mut header = Unpack(&header);
+        let (magic, version, kind, _retries) = (header.u32()?, header.u8()?, header.u8()?, header.u8()?);
+        let length = header.u32()?;
+        if (magic, version, kind) != (MAGIC, VERSION, expect) || length > MOST {
+            return Err(MungeError::Format);
+        }
+        Ok(munged.exactly(usize::try_from(length).map_err(|_| MungeError::Format)?)?)
+    }
+}
+
+/// The error with which every answer begins.
+fn check(answer: &mut Unpack<'_>) -> Result<(), MungeError> {
+    let number = answer.u8()?;
+    let length = answer.u8()?.into();
+    let text = answer.bytes(length)?;
+    if number == 0 {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(text.strip_suffix(b"\0").unwrap_or(text)).escape_debug().to_string();
+    Err(MungeError::Refused { number, text })
+}

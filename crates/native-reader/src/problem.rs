@@ -1,0 +1,154 @@
+//! Why there is no reading, and what an administrator looks at first.
+//!
+//! Errors have the numbers that libslurm gives them, so that both readers' failures are understood alike. Nothing that a
+//! peer has sent is repeated, but numbers and munged's own texts.
+
+use reader_process::TokenError;
+use slurm_snapshot::Stage;
+
+use crate::conf_lines::ConfError;
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// slurm.conf cannot be read, or needs what this reader lacks.
+    Conf,
+    /// The request itself.
+    Unsupported,
+    TokenFile,
+    /// munged or sackd gave no credential.
+    NoCredential,
+    /// The same, and it did not answer at all.
+    CredentialTimeout,
+    /// A name has no address, or no answer came in time.
+    Name,
+    Connect,
+    ConnectTimeout,
+    /// The connection stands, and nothing comes.
+    Silent,
+    /// It refuses the number or the credential.
+    Refused,
+    /// Too early for another attempt after that.
+    Paused,
+    /// All that answer wait to take over.
+    Standby,
+    /// rl_enable, or a queue that is full.
+    Busy,
+    /// Another error number.
+    Code(u32),
+    /// Not a reply, or one that ends early.
+    Reply,
+    /// Who answers is neither root nor SlurmUser.
+    Imposter,
+}
+
+/// Why there is no reading.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct NativeProblem {
+    pub(crate) cause: Cause,
+    pub(crate) text: String,
+}
+
+impl From<TokenError> for NativeProblem {
+    fn from(error: TokenError) -> Self {
+        Self::new(Cause::TokenFile, error.to_string())
+    }
+}
+
+impl From<ConfError> for NativeProblem {
+    fn from(error: ConfError) -> Self {
+        Self::new(Cause::Conf, error.to_string())
+    }
+}
+
+impl NativeProblem {
+    pub(crate) fn new(cause: Cause, text: impl Into<String>) -> Self {
+        Self { cause, text: text.into() }
+    }
+
+    /// Slurm's number for it; 0 if nothing was sent.
+    pub(crate) fn errno(&self) -> i32 {
+        match self.cause {
+            Cause::Conf | Cause::Unsupported | Cause::TokenFile => 0,
+            // SLURM_PROTOCOL_AUTHENTICATION_ERROR
+            Cause::NoCredential
+            | Cause::CredentialTimeout
+            | Cause::Refused
+            | Cause::Paused
+            | Cause::Imposter => 1007,
+            // SLURMCTLD_COMMUNICATIONS_CONNECTION_ERROR
+            Cause::Name | Cause::Connect | Cause::ConnectTimeout => 1800,
+            // SLURM_PROTOCOL_SOCKET_IMPL_TIMEOUT
+            Cause::Silent => 5004,
+            Cause::Standby => 2027,
+            // SLURMCTLD_COMMUNICATIONS_BACKOFF
+            Cause::Busy => 1804,
+            Cause::Code(code) => i32::try_from(code).unwrap_or(-1),
+            // ESLURM_PROTOCOL_INCOMPLETE_PACKET
+            Cause::Reply => 5003,
+        }
+    }
+
+    /// What nothing was sent for.
+    pub(crate) const fn stage(&self) -> Option<Stage> {
+        match self.cause {
+            Cause::Conf | Cause::Unsupported => Some(Stage::Unsupported),
+            Cause::TokenFile => Some(Stage::TokenFile),
+            _ => None,
+        }
+    }
+
+    /// What an administrator should check first.
+    pub(crate) const fn advice(&self) -> &'static str {
+        match self.cause {
+            Cause::Conf => "Correct slurm.conf, name another with [slurm] conf, or use libslurm's reader.",
+            Cause::Unsupported => {
+                "Only libslurm's reader does this: install Slurm's client and the reader for it."
+            }
+            Cause::TokenFile => {
+                "token_file must have the output of `scontrol token username=NAME lifespan=SECONDS`, and the daemon's user must be able to read it."
+            }
+            Cause::NoCredential => {
+                "Is munged running here (sackd, with AuthType=auth/slurm), and may the daemon's user connect to its socket? \
+                 Try `munge -n | unmunge`."
+            }
+            Cause::CredentialTimeout => {
+                "munged (or sackd) accepts connections but does not answer: is it stopped? Restart it."
+            }
+            Cause::Name => {
+                "Does the controller's name in slurm.conf have an address here? Try `getent ahosts NAME`."
+            }
+            Cause::Connect => {
+                "Is slurmctld running, and its port open to this host? Try `scontrol ping` there."
+            }
+            Cause::ConnectTimeout => {
+                "Is the controller's host up, and does no firewall drop packets to slurmctld's port?"
+            }
+            Cause::Silent => {
+                "slurmctld accepts connections but does not answer: is it stopped or overloaded?"
+            }
+            Cause::Refused | Cause::Paused => {
+                "It is a release that this reader does not know (20.11 to 26.05, and newer ones that still speak to 26.05), or \
+                 munge.key (the token, the key of auth/slurm) or the clock differs between the two hosts. See slurmctld's log, \
+                 and try `munge -n | ssh CONTROLLER unmunge`."
+            }
+            Cause::Standby => {
+                "No controller is active: the backup has not taken over yet. Try `scontrol ping`."
+            }
+            Cause::Busy => {
+                "slurmctld limits requests (SlurmctldParameters=rl_enable, or its RPC queue). Exempt the daemon's user, or raise \
+                 the limit."
+            }
+            Cause::Code(_) => "Look the number up in Slurm's slurm_errno.h, and see slurmctld's log.",
+            Cause::Reply => {
+                "Is it slurmctld that listens there? If so, it packs its statistics in another way than 20.11 to 26.05: use libslurm's \
+                 reader, and report this."
+            }
+            Cause::Imposter => {
+                "Another user's program answers in slurmctld's place. Find it with `ss -ltnp`, and check SlurmUser in this host's \
+                 slurm.conf."
+            }
+        }
+    }
+}

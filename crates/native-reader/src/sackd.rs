@@ -1,0 +1,75 @@
+//! The socket of sackd, or of a slurmctld or slurmdbd on this host: tokens for `AuthType=auth/slurm`.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use crate::pack::pack_u32;
+use crate::timed::Timed;
+
+/// `SACK_CREATE`.
+const CREATE: u32 = 64_001;
+
+/// A token has a few hundred bytes.
+const MOST: usize = 64 << 10;
+
+/// Where Slurm's own clients look for the socket, in their order.
+pub(crate) fn sockets(cluster: Option<&str>) -> Vec<PathBuf> {
+    if let Some(named) = std::env::var_os("SLURM_SACK_SOCKET") {
+        return vec![named.into()];
+    }
+    let own = cluster.map(|name| format!("/run/slurm-{name}/sack.socket"));
+    let usual =
+        ["/run/slurm", "/run/slurmctld", "/run/slurmdbd"].map(|folder| format!("{folder}/sack.socket"));
+    own.into_iter().chain(usual).map(PathBuf::from).collect()
+}
+
+/// A token for a message with this hash, from the first socket that can be connected to.
+pub(crate) fn token(
+    sockets: &[PathBuf],
+    number: u16,
+    hash: &[u8],
+    restricted_to: Option<u32>,
+    deadline: Instant,
+) -> io::Result<Vec<u8>> {
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for path in sockets {
+        match Timed::<UnixStream>::connect(path, deadline) {
+            Ok(sackd) => return ask(sackd, number, hash, restricted_to),
+            // What was first found wrong tells the most, unless there was nothing at all.
+            Err(error) if failure.kind() == io::ErrorKind::NotFound => failure = error,
+            Err(_) => {}
+        }
+    }
+    Err(failure)
+}
+
+fn ask(
+    mut sackd: Timed<UnixStream>,
+    number: u16,
+    hash: &[u8],
+    restricted_to: Option<u32>,
+) -> io::Result<Vec<u8>> {
+    let mut request = (number << 8).to_be_bytes().to_vec();
+    // Itself, the type, the user and the hash with its length.
+    pack_u32(&mut request, hash.len().saturating_add(16));
+    request.extend_from_slice(&CREATE.to_be_bytes());
+    request.extend_from_slice(&restricted_to.unwrap_or(u32::MAX).to_be_bytes());
+    pack_u32(&mut request, hash.len());
+    request.extend_from_slice(hash);
+    sackd.send(&request)?;
+    let mut length = [0; 4];
+    if sackd.fill(&mut length)? < length.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    if length == 0 || length > MOST {
+        return Err(io::Error::other("it gives no token"));
+    }
+    let mut token = sackd.exactly(length)?;
+    while token.last() == Some(&0) {
+        token.pop();
+    }
+    Ok(token)
+}

@@ -1,0 +1,202 @@
+//! slurm.conf, as far as a request for statistics needs it: controllers, their port, how users are known, the cluster.
+//!
+//! What this reader cannot do (TLS, configless, another AuthType) is an error that says what helps.
+
+#[cfg(test)]
+#[path = "../tests/inside/slurm_conf.rs"]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use crate::conf_lines::{ConfError, ConfFiles};
+use crate::munge::Munge;
+
+/// `SLURMCTLD_PORT`.
+const PORT: u16 = 6817;
+
+/// Where Slurm looks for slurm.conf after SLURM_CONF, if it is built as Debian builds it; the last is what slurmd writes
+/// where it runs configless.
+const USUAL: [&str; 2] = ["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"];
+
+/// munged's socket, unless AuthInfo names one.
+const MUNGED: &str = "/run/munge/munge.socket.2";
+
+/// More controllers than any cluster has.
+const CONTROLLERS: usize = 16;
+
+/// One slurmctld.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Controller {
+    /// Its name in slurm.conf.
+    pub(crate) name: String,
+    /// Its address: a name or a number.
+    pub(crate) address: String,
+}
+
+/// How slurmctld knows its users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AuthType {
+    Munge(Munge),
+    /// `auth/slurm`, with tokens of sackd.
+    Slurm,
+}
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlurmConf {
+    pub(crate) controllers: Vec<Controller>,
+    /// The first and the last port.
+    pub(crate) ports: (u16, u16),
+    pub(crate) auth: AuthType,
+    /// Whether `AuthAltTypes` has `auth/jwt`.
+    pub(crate) allows_tokens: bool,
+    pub(crate) cluster: Option<String>,
+    /// SlurmUser: a name or a number.
+    pub(crate) user: String,
+    pub(crate) ipv4: bool,
+    pub(crate) ipv6: bool,
+    pub(crate) exposed: Vec<PathBuf>,
+}
+
+/// The keys that matter, before they are understood.
+#[derive(Debug, Default)]
+struct Raw {
+    hosts: Vec<String>,
+    old: [Option<String>; 4],
+    virtual_address: Option<String>,
+    port: Option<String>,
+    auth: Option<String>,
+    info: Option<String>,
+    alternatives: String,
+    cluster: Option<String>,
+    user: Option<String>,
+    tls: Option<String>,
+    communication: String,
+}
+
+/// The file to read: as named, or where libslurm would find it.
+pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, ConfError> {
+    let named = named.map(Path::to_owned).or_else(|| std::env::var_os("SLURM_CONF").map(PathBuf::from));
+    let usual = || USUAL.iter().map(PathBuf::from).find(|path| path.exists());
+    named.or_else(usual).ok_or_else(|| ConfError {
+        path: USUAL.first().copied().unwrap_or_default().into(),
+        what: "no slurm.conf is here or in SLURM_CONF. A configless host has one in /run/slurm/conf while slurmd or sackd \
+               runs there; this reader does not ask slurmctld for it"
+            .to_owned(),
+    })
+}
+
+/// Reads slurm.conf.
+pub(crate) fn read(path: &Path) -> Result<SlurmConf, ConfError> {
+    let (mut raw, mut files) = (Raw::default(), ConfFiles::default());
+    files.read(path, &mut |key, value| raw.take(key, value))?;
+    raw.understood(files.exposed).map_err(|what| ConfError { path: path.to_owned(), what })
+}
+
+impl Raw {
+    fn take(&mut self, key: &str, value: &str) {
+        let value = value.to_owned();
+        let [machine, address, backup, backup_address] = &mut self.old;
+        match key.to_ascii_lowercase().as_str() {
+            "slurmctldhost" if self.hosts.len() < CONTROLLERS => self.hosts.push(value),
+            "controlmachine" => *machine = Some(value),
+            "controladdr" => *address = Some(value),
+            "backupcontroller" => *backup = Some(value),
+            "backupaddr" => *backup_address = Some(value),
+            "slurmctldaddr" => self.virtual_address = Some(value),
+            "slurmctldport" => self.port = Some(value),
+            "authtype" => self.auth = Some(value),
+            "authinfo" => self.info = Some(value),
+            "authalttypes" => self.alternatives = value,
+            "clustername" => self.cluster = Some(value.to_ascii_lowercase()),
+            "slurmuser" => self.user = Some(value),
+            "tlstype" => self.tls = Some(value),
+            "communicationparameters" => self.communication = value,
+            _ => {}
+        }
+    }
+
+    fn understood(self, exposed: Vec<PathBuf>) -> Result<SlurmConf, String> {
+        if let Some(tls) = self.tls.as_deref().filter(|tls| !matches!(plugin(tls, "tls"), "" | "none")) {
+            return Err(format!(
+                "TLSType={tls}: this reader does not speak TLS. Use libslurm's reader, or slurmrestd"
+            ));
+        }
+        let has = |words: &str, word: &str| words.split(',').any(|one| one.trim().eq_ignore_ascii_case(word));
+        let info = self.info.as_deref().unwrap_or_default();
+        let auth = match plugin(self.auth.as_deref().unwrap_or("munge"), "auth") {
+            "munge" => AuthType::Munge(munge(info)),
+            "slurm" => AuthType::Slurm,
+            other => {
+                return Err(format!(
+                    "AuthType={other}: this reader knows auth/munge, auth/slurm, and auth/jwt with a token. Use libslurm's \
+                     reader"
+                ));
+            }
+        };
+        let ports = ports(self.port.as_deref().unwrap_or_default()).ok_or_else(|| {
+            format!("SlurmctldPort={}: not a port", self.port.as_deref().unwrap_or_default())
+        })?;
+        let controllers = self.controllers();
+        if controllers.is_empty() {
+            return Err("neither SlurmctldHost nor ControlMachine is set".to_owned());
+        }
+        Ok(SlurmConf {
+            controllers,
+            ports,
+            auth,
+            allows_tokens: has(&self.alternatives, "auth/jwt"),
+            cluster: self.cluster.filter(|name| !name.is_empty()),
+            user: self.user.unwrap_or_else(|| "root".to_owned()),
+            ipv4: !has(&self.communication, "DisableIPv4"),
+            ipv6: has(&self.communication, "EnableIPv6"),
+            exposed,
+        })
+    }
+
+    /// `SlurmctldAddr` is a virtual address that belongs to whichever controller is active.
+    fn controllers(&self) -> Vec<Controller> {
+        if let Some(address) = self.virtual_address.clone() {
+            return vec![Controller { name: address.clone(), address }];
+        }
+        let mut found: Vec<Controller> = self.hosts.iter().map(|text| controller(text)).collect();
+        let [machine, address, backup, backup_address] = self.old.clone();
+        if found.is_empty() {
+            for (name, address) in [(machine, address), (backup, backup_address)] {
+                let Some(name) = name else { continue };
+                found.push(Controller { address: address.unwrap_or_else(|| name.clone()), name });
+            }
+        }
+        found
+    }
+}
+
+/// `NAME` or `NAME(ADDRESS)`.
+fn controller(text: &str) -> Controller {
+    let (name, address) = text.split_once('(').unwrap_or((text, text));
+    Controller { name: name.to_owned(), address: address.trim_end_matches(')').to_owned() }
+}
+
+/// The name of a plugin, with or without its type.
+fn plugin<'a>(text: &'a str, kind: &str) -> &'a str {
+    text.strip_prefix(kind).and_then(|rest| rest.strip_prefix('/')).unwrap_or(text)
+}
+
+/// `N` or `N-M`.
+fn ports(text: &str) -> Option<(u16, u16)> {
+    if text.is_empty() {
+        return Some((PORT, PORT));
+    }
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+    (first > 0 && first <= last).then_some((first, last))
+}
+
+/// AuthInfo: options, or in its old form only the socket.
+fn munge(info: &str) -> Munge {
+    let option = |name: &str| info.split(',').find_map(|part| part.trim().strip_prefix(name));
+    let old = (!info.is_empty() && !info.contains('=')).then_some(info);
+    let socket = option("socket=").or(old).unwrap_or(MUNGED).into();
+    let ttl = option("ttl=").and_then(|text| text.parse().ok()).unwrap_or(0);
+    Munge { socket, ttl }
+}

@@ -1,0 +1,153 @@
+//! The statistics of every release, unpacked: one function with the three changes of their layout.
+//!
+//! Slurm's `_pack_stats_response_msg` is the authority. Tables have the limits of slurm-reader's, because 24.05 to 25.11.6 send
+//! garbage after a full table of users; what is beyond them is read over. Nothing may be missing at the end, or left.
+
+#[cfg(test)]
+#[path = "../tests/inside/statistics.rs"]
+mod tests;
+
+use slurm_snapshot::{DumpedRpcs, PendingRpc, RpcQueue, RpcTables, RpcType, RpcUser, Statistics};
+
+use crate::pack::{Short, Unpack};
+
+/// The protocol numbers that this file knows.
+pub(crate) const OLDEST: u16 = 36;
+pub(crate) const NEWEST: u16 = 45;
+
+/// 23.11: why cycles ended.
+const WITH_EXITS: u16 = 40;
+/// 24.05: the RPC queue.
+const WITH_QUEUE: u16 = 41;
+/// 25.11: 64 bits for a sum, and no parts_packed.
+const WITH_WIDE_SUM: u16 = 44;
+
+/// As in slurm-reader's stats.rs and rpc.rs.
+const MAX_EXITS: usize = 100;
+const MAX_TYPES: usize = 100;
+const MAX_USERS: usize = 200;
+const MAX_PENDING: usize = 100;
+
+/// Unpacks a reply to a request with this number; its RPC tables only with `rpc`.
+pub(crate) fn unpack(body: &[u8], number: u16, rpc: bool) -> Result<Statistics, Short> {
+    let mut reply = Unpack(body);
+    let from = &mut reply;
+    let parts_packed = (number < WITH_WIDE_SUM).then(|| from.u32()).transpose()?;
+    // The answer to a reset has no scheduler's part, and none was requested.
+    if parts_packed == Some(0) {
+        return Err(Short);
+    }
+    // In the order of the bytes: members of a literal are evaluated as they are written.
+    let statistics = Statistics {
+        parts_packed,
+        req_time: from.i64()?,
+        req_time_start: from.i64()?,
+        server_thread_count: from.u32()?,
+        agent_queue_size: from.u32()?,
+        agent_count: from.u32()?,
+        agent_thread_count: from.u32()?,
+        dbd_agent_queue_size: from.u32()?,
+        gettimeofday_latency: from.u32()?,
+        jobs_submitted: from.u32()?,
+        jobs_started: from.u32()?,
+        jobs_completed: from.u32()?,
+        jobs_canceled: from.u32()?,
+        jobs_failed: from.u32()?,
+        jobs_pending: from.u32()?,
+        jobs_running: from.u32()?,
+        job_states_ts: moment(from.i64()?),
+        schedule_cycle_max: from.u32()?,
+        schedule_cycle_last: from.u32()?,
+        schedule_cycle_sum: Some(if number >= WITH_WIDE_SUM { from.u64()? } else { from.u32()?.into() }),
+        schedule_cycle_counter: from.u32()?,
+        schedule_cycle_depth: Some(from.u32()?),
+        schedule_exit: exits(from, number)?,
+        schedule_queue_len: from.u32()?,
+        bf_backfilled_jobs: from.u32()?,
+        bf_last_backfilled_jobs: from.u32()?,
+        bf_cycle_counter: from.u32()?,
+        bf_cycle_sum: Some(from.u64()?),
+        bf_cycle_last: from.u32()?,
+        bf_last_depth: Some(from.u32()?),
+        bf_last_depth_try: Some(from.u32()?),
+        bf_queue_len: from.u32()?,
+        bf_cycle_max: Some(from.u32()?),
+        bf_when_last_cycle: moment(from.i64()?),
+        bf_depth_sum: Some(from.u32()?),
+        bf_depth_try_sum: Some(from.u32()?),
+        bf_queue_len_sum: Some(from.u32()?),
+        bf_table_size: Some(from.u32()?),
+        bf_table_size_sum: Some(from.u32()?),
+        bf_active: from.u32()?,
+        bf_backfilled_het_jobs: from.u32()?,
+        bf_exit: exits(from, number)?,
+        means: None,
+        rpc_queue_enabled: None,
+        rpc: None,
+    };
+    let (tables, rpc_queue_enabled) = tables(from, number)?;
+    if !reply.is_at_end() {
+        return Err(Short);
+    }
+    Ok(Statistics { rpc: rpc.then_some(tables), rpc_queue_enabled, ..statistics })
+}
+
+/// A moment that never was is 0.
+fn moment(seconds: i64) -> Option<i64> {
+    (seconds != 0).then_some(seconds)
+}
+
+fn exits(from: &mut Unpack<'_>, number: u16) -> Result<Option<Vec<u32>>, Short> {
+    (number >= WITH_EXITS).then(|| from.list(MAX_EXITS, Unpack::u32)).transpose()
+}
+
+fn tables(from: &mut Unpack<'_>, number: u16) -> Result<(RpcTables, Option<bool>), Short> {
+    let size = limited(from.u32()?, MAX_TYPES);
+    let ids = from.list(size, Unpack::u16)?;
+    let counts = from.list(size, Unpack::u32)?;
+    let times = from.list(size, Unpack::u64)?;
+    let enabled = (number >= WITH_QUEUE).then(|| from.u8()).transpose()?.map(|byte| byte != 0);
+    let mut queues = if enabled == Some(true) { queues(from, size)? } else { Vec::new() }.into_iter();
+    let rows = ids.into_iter().zip(counts).zip(times);
+    let types = rows.map(|((id, count), time)| RpcType { id, count, time, queue: queues.next() }).collect();
+
+    let size = limited(from.u32()?, MAX_USERS);
+    let ids = from.list(size, Unpack::u32)?;
+    let counts = from.list(size, Unpack::u32)?;
+    let times = from.list(size, Unpack::u64)?;
+    let rows = ids.into_iter().zip(counts).zip(times);
+    let users = rows.map(|((id, count), time)| RpcUser { id, count, time, ..RpcUser::default() }).collect();
+
+    let (ids, counts) = (from.list(MAX_PENDING, Unpack::u32)?, from.list(MAX_PENDING, Unpack::u32)?);
+    if ids.len() != counts.len() {
+        return Err(Short);
+    }
+    let pending = ids.into_iter().zip(counts).map(|(id, count)| PendingRpc { id, count }).collect();
+    let (ids, hosts) = (from.list(MAX_PENDING, Unpack::u32)?, from.list(MAX_PENDING, Unpack::text)?);
+    if ids.len() != hosts.len() {
+        return Err(Short);
+    }
+    let dumped = ids.into_iter().zip(hosts).map(|(id, hostlist)| DumpedRpcs { id, hostlist }).collect();
+    Ok((RpcTables { types, users, pending: Some(pending), dumped }, enabled))
+}
+
+fn queues(from: &mut Unpack<'_>, size: usize) -> Result<Vec<RpcQueue>, Short> {
+    let queued = from.list(size, Unpack::u16)?;
+    let dropped = from.list(size, Unpack::u64)?;
+    let last = from.list(size, Unpack::u16)?;
+    let max = from.list(size, Unpack::u16)?;
+    let rows = queued.into_iter().zip(dropped).zip(last).zip(max);
+    Ok(rows
+        .map(|(((queued, dropped), cycle_last), cycle_max)| RpcQueue {
+            queued,
+            dropped,
+            cycle_last,
+            cycle_max,
+        })
+        .collect())
+}
+
+/// How many rows of a table there are: as many as slurmctld says, but no more than it can count.
+fn limited(size: u32, most: usize) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX).min(most)
+}

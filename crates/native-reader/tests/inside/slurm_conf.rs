@@ -1,0 +1,83 @@
+//! slurm.conf as clusters have it.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+fn of(text: &str) -> Result<SlurmConf, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slurm.conf");
+    fs::write(&path, text).unwrap();
+    read(&path).map_err(|error| error.what)
+}
+
+fn pairs(conf: &SlurmConf) -> Vec<(&str, &str)> {
+    conf.controllers.iter().map(|one| (one.name.as_str(), one.address.as_str())).collect()
+}
+
+#[test]
+fn controllers_in_order_with_their_addresses() {
+    let conf = of("slurmctldhost=a\nSLURMCTLDHOST=b(10.0.0.2)\nSlurmctldHost=c(fd00::3)\n").unwrap();
+    assert_eq!(pairs(&conf), [("a", "a"), ("b", "10.0.0.2"), ("c", "fd00::3")]);
+    let conf = of("ControlMachine=a\nControlAddr=10.0.0.1\nBackupController=b\n").unwrap();
+    assert_eq!(pairs(&conf), [("a", "10.0.0.1"), ("b", "b")]);
+    let conf = of("SlurmctldHost=new\nControlMachine=old\n").unwrap();
+    assert_eq!(pairs(&conf), [("new", "new")]);
+    let conf = of("SlurmctldHost=a\nSlurmctldHost=b\nSlurmctldAddr=10.0.0.9\n").unwrap();
+    assert_eq!(pairs(&conf), [("10.0.0.9", "10.0.0.9")]);
+    assert!(of("ClusterName=x\n").unwrap_err().contains("SlurmctldHost"));
+}
+
+#[test]
+fn defaults_are_slurms() {
+    let conf = of("SlurmctldHost=a\n").unwrap();
+    let munge = Munge { socket: "/run/munge/munge.socket.2".into(), ttl: 0 };
+    assert_eq!((conf.ports, conf.auth, conf.user.as_str()), ((6817, 6817), AuthType::Munge(munge), "root"));
+    assert_eq!((conf.ipv4, conf.ipv6, conf.allows_tokens, conf.cluster), (true, false, false, None));
+}
+
+#[test]
+fn ports_and_socket_and_words() {
+    let conf = of("SlurmctldHost=a\nSlurmctldPort=6820-6830\nAuthInfo=cred_expire=3,socket=/x/sock,ttl=30\nClusterName=Big\n\
+                   AuthAltTypes=auth/none,auth/jwt\nCommunicationParameters=NoInAddrAny,enableipv6,DisableIPv4\nSlurmUser=slurm\n")
+    .unwrap();
+    assert_eq!(
+        (conf.ports, conf.cluster.as_deref(), conf.user.as_str()),
+        ((6820, 6830), Some("big"), "slurm")
+    );
+    assert_eq!((conf.ipv4, conf.ipv6, conf.allows_tokens), (false, true, true));
+    assert_eq!(conf.auth, AuthType::Munge(Munge { socket: "/x/sock".into(), ttl: 30 }));
+    let old = of("SlurmctldHost=a\nAuthInfo=/old/sock\n").unwrap();
+    assert_eq!(old.auth, AuthType::Munge(Munge { socket: "/old/sock".into(), ttl: 0 }));
+    for port in ["0", "x", "70000", "7-6", "1-"] {
+        assert!(of(&format!("SlurmctldHost=a\nSlurmctldPort={port}\n")).is_err(), "{port}");
+    }
+}
+
+#[test]
+fn what_it_cannot_do_is_said_with_what_helps() {
+    for (line, helps) in [
+        ("TLSType=tls/s2n", "libslurm"),
+        ("TLSType=s2n", "libslurm"),
+        ("AuthType=auth/none", "libslurm"),
+        ("AuthType=auth/kerberos", "libslurm"),
+    ] {
+        let error = of(&format!("SlurmctldHost=a\n{line}\n")).unwrap_err();
+        assert!(error.contains(helps) && error.contains(line.split('=').next().unwrap()), "{error}");
+    }
+    assert!(of("SlurmctldHost=a\nTLSType=tls/none\nAuthType=slurm\n").is_ok());
+    assert!(find(Some(Path::new("/named"))).is_ok_and(|path| path == Path::new("/named")));
+}
+
+#[test]
+fn a_file_that_others_may_write_is_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slurm.conf");
+    fs::write(&path, "SlurmctldHost=a\n").unwrap();
+    for (mode, expected) in [(0o644, 0), (0o664, 1), (0o646, 1)] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(read(&path).unwrap().exposed.len(), expected, "{mode:o}");
+    }
+}
