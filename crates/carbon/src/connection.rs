@@ -1,18 +1,22 @@
 //! One TCP connection to Carbon: connecting, writing, watching for its end, and what that end proves.
 //!
-//! Carbon never sends anything except an end of file or an error. After a write that was cut short, the stream is out
-//! of step: it is reset and never used again, because a receiver could take half a line for a whole one.
+//! Carbon never sends anything except an end of file or an error. What sends more than [`MOST_RECEIVED`] is not Carbon,
+//! and the end of a connection on which anything came proves nothing. After a write that was cut short, the stream is
+//! out of step: it is reset and never used again, because a receiver could take half a line for a whole one.
+//!
+//! The daemon has one thread: each loop that a peer can keep going yields in every turn, or has an end.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::from_mut;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, lookup_host};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::connection_error::{ConnectionError, Result};
@@ -20,6 +24,8 @@ use crate::destination::{Destination, Timeouts};
 
 /// Small, because what is still in our own kernel is lost with the connection.
 const SEND_BUFFER: usize = 256 * 1024;
+/// What sends more bytes on one connection is not Carbon.
+pub(crate) const MOST_RECEIVED: usize = 4096;
 
 /// A connection to a receiver: [`Connection`], or a simulated one in tests.
 pub trait Stream: Sized + Send + Sync + 'static {
@@ -51,8 +57,8 @@ pub trait Stream: Sized + Send + Sync + 'static {
     fn half_close(&self) -> Result;
 
     /// Waits for the end of the connection, which is the only thing that Carbon ever says. The result is
-    /// [`ConnectionError::Closed`] if the peer has read every byte: an end of file came, no error followed it (unread
-    /// bytes would cause one), and everything was acknowledged, including our own end.
+    /// [`ConnectionError::Closed`] if the peer has read every byte: an end of file came, nothing before it, no error
+    /// followed it (unread bytes would cause one), and everything was acknowledged, including our own end.
     fn ended(&self) -> impl Future<Output = ConnectionError> + Send;
 
     /// The end of the connection, if it has come.
@@ -78,6 +84,8 @@ pub struct Connection {
     timeouts: Timeouts,
     /// Whether a frame was begun and is not yet completely written.
     unfinished: AtomicBool,
+    /// Bytes that the peer has sent.
+    received: AtomicUsize,
 }
 
 /// Calls `open` for each address of the name, in the resolver's order, until one succeeds.
@@ -123,7 +131,7 @@ impl Connection {
             .map_err(|source| ConnectionError::Connect(peer, source))?;
         SockRef::from(&stream).set_tcp_nodelay(true)?;
         SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER)?;
-        Ok(Self { stream, peer, timeouts, unfinished: AtomicBool::new(false) })
+        Ok(Self { stream, peer, timeouts, unfinished: false.into(), received: 0.into() })
     }
 
     /// Reads what is there and throws it away.
@@ -133,14 +141,30 @@ impl Connection {
 
     /// The same, if `own` bytes need not be acknowledged.
     pub(crate) fn try_read_behind(&self, own: u64) -> Result {
-        let mut ignored = [0_u8; 512];
+        let mut ignored = [0_u8; MOST_RECEIVED];
         match self.stream.try_read(&mut ignored) {
             Ok(0) => Err(self.end(own)),
+            Ok(read) => self.received(read),
             Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Err(error.into())
             }
-            _ => Ok(()),
+            Err(_) => Ok(()),
         }
+    }
+
+    /// Counts bytes that the peer has sent.
+    ///
+    /// # Errors
+    /// [`ConnectionError::NotCarbon`] if there are too many.
+    pub(crate) fn received(&self, bytes: usize) -> Result {
+        let before = self.received.fetch_add(bytes, Ordering::Relaxed);
+        if before.saturating_add(bytes) > MOST_RECEIVED { Err(ConnectionError::NotCarbon) } else { Ok(()) }
+    }
+
+    /// The peer has closed the connection.
+    pub(crate) fn closed(&self) -> ConnectionError {
+        let is_silent = self.received.load(Ordering::Relaxed) == 0;
+        if is_silent { ConnectionError::Closed } else { ConnectionError::Talked }
     }
 
     /// What an end of file means, if `own` bytes need not be acknowledged.
@@ -150,7 +174,7 @@ impl Connection {
             (Ok(bytes), _) if bytes > own => {
                 io::Error::other("the peer closed the connection before it had read everything").into()
             }
-            (_, Ok(None)) => ConnectionError::Closed,
+            (_, Ok(None)) => self.closed(),
             (_, Ok(Some(error)) | Err(error)) => error.into(),
         }
     }
@@ -160,6 +184,7 @@ impl Connection {
         let progress = async {
             while !self.stream.ready(Interest::READABLE | Interest::WRITABLE).await?.is_writable() {
                 read()?;
+                yield_now().await;
             }
             read()
         };
@@ -232,6 +257,7 @@ impl Stream for Connection {
             if let Err(error) = self.try_read() {
                 return error;
             }
+            yield_now().await;
         }
     }
 
@@ -349,6 +375,28 @@ mod tests {
         let end = timeout(Duration::from_secs(5), connection.ended()).await.unwrap();
         assert!(matches!(end, ConnectionError::Closed), "{end}");
         assert_eq!(read, b"frame");
+    }
+
+    /// On the daemon's only thread: as long as bytes came as fast as they were read, nothing else ran.
+    #[tokio::test]
+    async fn a_peer_that_sends_without_end_is_not_carbon_and_does_not_hold_the_thread() {
+        let (connection, peer) = pair().await;
+        let peer = peer.into_std().unwrap();
+        peer.set_nonblocking(false).unwrap();
+        std::thread::spawn(move || while std::io::Write::write(&mut &peer, &[b'x'; 1 << 20]).is_ok() {});
+        let error = timeout(Duration::from_secs(20), connection.ended()).await.unwrap();
+        assert!(matches!(error, ConnectionError::NotCarbon), "{error}");
+        assert!(matches!(connection.has_ended(), Some(ConnectionError::NotCarbon)));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_connection_on_which_something_came_proves_nothing() {
+        let (connection, mut peer) = pair().await;
+        connection.half_close().unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut peer, b"welcome").await.unwrap();
+        drop(peer);
+        let end = timeout(Duration::from_secs(20), connection.ended()).await.unwrap();
+        assert!(matches!(end, ConnectionError::Talked), "{end}");
     }
 
     #[tokio::test]

@@ -36,6 +36,12 @@ pub enum ConnectionError {
     /// No second connection could be made for a long time, so this one was closed to make room for the next.
     #[error("no second connection could be made: {0}")]
     Alone(String),
+    /// The peer sends and sends, which Carbon never does.
+    #[error("what answers is not Carbon: it sends data")]
+    NotCarbon,
+    /// The peer closed the connection after it had sent something, which proves nothing.
+    #[error("the peer sent data and closed the connection")]
+    Talked,
     /// Another error of the socket.
     #[error(transparent)]
     Socket(#[from] io::Error),
@@ -52,6 +58,7 @@ impl ConnectionError {
             Self::Alone(_) => {
                 Some("Let Carbon accept two connections from this host (MAX_RECEIVER_CONNECTIONS).")
             }
+            Self::NotCarbon => Some("Is this the address and the port of Carbon?"),
             _ => None,
         }
     }

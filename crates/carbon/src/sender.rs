@@ -41,8 +41,10 @@ struct SenderTask {
     /// After how long the peer closes an idle connection, if it has done so.
     closes_idle_after: Option<Duration>,
     closed_at_once: u32,
-    /// Half-closed connections in a row that ended without TLS's own end.
-    truncated: u32,
+    /// Half-closed connections in a row whose end proved nothing.
+    without_proof: u32,
+    /// Something that is not Carbon answered last. Until a connection has lasted, it gets no backlog.
+    suspect: bool,
     /// When a connection was last closed to make room for the next one.
     gave_way: Option<Instant>,
     /// Until when the backlog is not read from disk: otherwise each live tick would wait for a disk that does not
@@ -76,6 +78,7 @@ impl Sender {
     fn start_on<C: Stream>(destination: Destination, queue: &Queue) -> Self {
         let (place, draining) = (queue.place(&destination.name), Arc::new(Notify::new()));
         place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
+        place.count(|status| status.not_carbon = false);
         let task = SenderTask {
             rate: Rate::new(destination.replay_rate),
             to: destination,
@@ -90,7 +93,8 @@ impl Sender {
             doubt_since: None,
             closes_idle_after: None,
             closed_at_once: 0,
-            truncated: 0,
+            without_proof: 0,
+            suspect: false,
             gave_way: None,
             load_again: None,
             refused_since: None,

@@ -13,9 +13,10 @@ use rustls::{ClientConnection, ProtocolVersion};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use crate::connection::{Connection, Stream, open_first};
+use crate::connection::{Connection, MOST_RECEIVED, Stream, open_first};
 use crate::connection_error::{ConnectionError, Result};
 use crate::destination::{Destination, Timeouts};
 use crate::tls::{Certificate, Tls, certificate, explain};
@@ -23,6 +24,8 @@ use crate::tls::{Certificate, Tls, certificate, explain};
 /// With TLS 1.3, a server that refuses our certificate, or requires one that we do not have, says so only after our
 /// handshake. Most servers send something then if they accept it.
 const REFUSES_WITHIN: Duration = Duration::from_millis(100);
+/// Reads before a half-close, far more than for what a server sends by itself: session tickets.
+const MOST_READS: usize = 64;
 
 /// A TLS connection.
 pub struct TlsConnection {
@@ -73,6 +76,7 @@ impl TlsConnection {
                 self.flush(&mut self.session())?;
                 self.tcp.stream().ready(self.interest()).await?;
                 self.try_read()?;
+                yield_now().await;
             }
             self.flush(&mut self.session())
         };
@@ -159,13 +163,15 @@ impl TlsConnection {
             session.notified =
                 processed.map_err(|error| explain::error(&error, &self.tls))?.peer_has_closed();
             flushed?;
-            let mut ignored = [0_u8; 512];
-            while session.rustls.reader().read(&mut ignored).is_ok_and(|read| read > 0) {}
+            let mut ignored = [0_u8; MOST_RECEIVED];
+            while let Ok(read @ 1..) = session.rustls.reader().read(&mut ignored) {
+                self.tcp.received(read)?;
+            }
         }
         match (session.notified, session.end) {
             (false, _) => Ok(true),
             // The peer closed it without being asked.
-            (true, OwnEnd::Open) => Err(ConnectionError::Closed),
+            (true, OwnEnd::Open) => Err(self.tcp.closed()),
             // Our own end may still be unacknowledged; it carries no data.
             (true, _) => self.tcp.try_read_behind(1).map(|()| true),
         }
@@ -211,7 +217,13 @@ impl Stream for TlsConnection {
 
     fn half_close(&self) -> Result {
         // An end that came before our half-close is not an answer to it.
-        while self.read_some()? {}
+        let mut reads = 0;
+        while self.read_some()? {
+            reads += 1;
+            if reads == MOST_READS {
+                return Err(ConnectionError::NotCarbon);
+            }
+        }
         let mut session = self.session();
         session.rustls.send_close_notify();
         session.end = OwnEnd::Notified;
@@ -228,6 +240,7 @@ impl Stream for TlsConnection {
             if let Err(error) = flushed.and_then(|_| self.try_read()) {
                 return error;
             }
+            yield_now().await;
         }
     }
 

@@ -1,23 +1,47 @@
 //! Notifications for systemd: READY, STATUS in words, WATCHDOG, STOPPING. Without systemd they do nothing.
+//!
+//! systemd may not read: then its socket is full, and a send would wait for it. Here none waits. What must arrive is
+//! tried again until the socket accepts it; a WATCHDOG may be lost, and a STATUS comes with the next tick.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use sd_notify::NotifyState;
+use tokio::time::sleep;
 use tracing::debug;
 
-/// The connection to systemd, and the last status that was sent.
-#[derive(Debug)]
+/// How long to wait before a message that systemd has not accepted is sent again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The way to systemd, what it must still be told, and the last status that it has accepted.
+#[derive(Debug, Default)]
 pub(crate) struct Notify {
-    watched: bool,
+    systemd: Option<Systemd>,
     watchdog: Option<Duration>,
+    pending: VecDeque<&'static str>,
     status: String,
+}
+
+#[derive(Debug)]
+struct Systemd {
+    socket: UnixDatagram,
+    address: SocketAddr,
 }
 
 impl Notify {
     /// From the environment that systemd made.
     pub(crate) fn from_env() -> Self {
-        let watched = std::env::var_os("NOTIFY_SOCKET").is_some();
-        Self { watched, watchdog: sd_notify::watchdog_enabled(), status: String::new() }
+        let named = std::env::var_os("NOTIFY_SOCKET");
+        let systemd = named.and_then(|name| {
+            let opened = Systemd::open(&name);
+            opened.inspect_err(|error| debug!(%error, "systemd cannot be notified")).ok()
+        });
+        Self { systemd, watchdog: watchdog(), ..Self::default() }
     }
 
     /// How often the watchdog must be fed; a third of its patience.
@@ -26,37 +50,89 @@ impl Notify {
     }
 
     /// Tells systemd that the daemon has started.
-    pub(crate) fn ready(&self) {
-        self.send(NotifyState::Ready);
+    pub(crate) fn ready(&mut self) {
+        self.insist("READY=1");
     }
 
     /// Tells systemd that the daemon is stopping.
-    pub(crate) fn stopping(&self) {
-        self.send(NotifyState::Stopping);
+    pub(crate) fn stopping(&mut self) {
+        self.insist("STOPPING=1");
     }
 
     /// Feeds the watchdog: the tick loop is alive.
     pub(crate) fn feed(&self) {
         if self.watchdog.is_some() {
-            self.send(NotifyState::Watchdog);
+            self.send("WATCHDOG=1");
         }
     }
 
     /// The status in words, sent when it has changed.
     pub(crate) fn status(&mut self, words: impl FnOnce() -> String) {
-        if !self.watched {
+        if self.systemd.is_none() {
             return;
         }
         let words = words();
-        if words != self.status {
-            self.send(NotifyState::Status(&words));
+        if words != self.status && self.send(&format!("STATUS={words}")) {
             self.status = words;
         }
     }
 
-    fn send(&self, state: NotifyState<'_>) {
-        if let (true, Err(error)) = (self.watched, sd_notify::notify(&[state])) {
-            debug!(%error, "systemd does not listen");
+    /// Sends what systemd must still be told until it has accepted it, and then waits for ever. Safe to cancel.
+    pub(crate) async fn insisting(&mut self) -> Infallible {
+        while self.flush() {
+            sleep(AGAIN).await;
+        }
+        std::future::pending().await
+    }
+
+    fn insist(&mut self, message: &'static str) {
+        if self.systemd.is_some() {
+            self.pending.push_back(message);
+            self.flush();
         }
     }
+
+    /// Returns whether something is left.
+    fn flush(&mut self) -> bool {
+        while let Some(message) = self.pending.front() {
+            if !self.send(message) {
+                return true;
+            }
+            self.pending.pop_front();
+        }
+        false
+    }
+
+    /// Returns whether systemd has it, or will never have it.
+    fn send(&self, message: &str) -> bool {
+        let Some(Systemd { socket, address }) = &self.systemd else { return true };
+        match socket.send_to_addr(message.as_bytes(), address) {
+            Ok(_) => true,
+            Err(error) => {
+                debug!(%error, message, "systemd does not accept this now");
+                !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+            }
+        }
+    }
+}
+
+impl Systemd {
+    /// The socket of this path, or of this abstract name behind an @.
+    fn open(name: &OsString) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_nonblocking(true)?;
+        let address = match name.as_bytes().strip_prefix(b"@") {
+            Some(name) => SocketAddr::from_abstract_name(name)?,
+            None => SocketAddr::from_pathname(name)?,
+        };
+        Ok(Self { socket, address })
+    }
+}
+
+/// The watchdog's patience, if it watches this process.
+fn watchdog() -> Option<Duration> {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    let is_ours = std::env::var_os("WATCHDOG_PID").is_none()
+        || number("WATCHDOG_PID") == Some(std::process::id().into());
+    number("WATCHDOG_USEC").filter(|&patience| is_ours && patience > 0).map(Duration::from_micros)
 }

@@ -64,6 +64,8 @@ pub(crate) struct DestinationEntry {
     pub(crate) connected: bool,
     /// Nothing has shown for `stall_timeout` that the receiver reads.
     pub(crate) in_doubt: bool,
+    /// What answered last is not Carbon: it sends data.
+    pub(crate) not_carbon: bool,
     /// Since when it is connected, not connected or in doubt.
     pub(crate) since: i64,
     /// Ticks that wait to be sent, their points, and the timestamp of the oldest.

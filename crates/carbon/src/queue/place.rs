@@ -58,6 +58,8 @@ pub struct Status {
     pub unproved: u64,
     /// Whether there is currently no sign that the peer reads.
     pub in_doubt: bool,
+    /// Whether what answered last was not Carbon: it sends data.
+    pub not_carbon: bool,
     /// Bytes written that the peer's kernel has not acknowledged.
     pub unacked: u64,
     /// When a whole batch was last written, Unix seconds.

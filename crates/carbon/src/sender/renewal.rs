@@ -43,6 +43,8 @@ pub(super) type Opening<C> = Pin<Box<dyn Future<Output = Result<C>> + Send>>;
 
 /// The connections to one destination, from one loss to the next.
 pub(super) struct Links<C> {
+    /// When the first of them was opened.
+    pub(super) opened: Instant,
     pub(super) current: Link<C>,
     /// When the first tick was completely written.
     pub(super) delivered: Option<Instant>,
@@ -124,6 +126,9 @@ impl SenderTask {
     }
 
     pub(super) fn not_opened<C: Stream>(&mut self, links: &mut Links<C>, error: ConnectionError) -> Result {
+        if matches!(error, ConnectionError::NotCarbon) {
+            return Err(error);
+        }
         let now = Instant::now();
         let is_tls = matches!(error, ConnectionError::Tls(_) | ConnectionError::NoHandshake(_));
         if is_tls && links.renewals_fail_since.is_none() {
@@ -200,9 +205,9 @@ impl SenderTask {
                 self.doubt();
                 Ok(())
             }
-            Some(ConnectionError::Truncated) if !self.draining => {
+            Some(end @ (ConnectionError::Truncated | ConnectionError::Talked)) if !self.draining => {
                 current.stream.has_ended().map_or(Ok(()), Err)?;
-                self.truncated(&half);
+                self.ended_without_proof(&half, &end);
                 Ok(())
             }
             Some(ConnectionError::Closed) => {
@@ -216,7 +221,7 @@ impl SenderTask {
     }
 
     fn answered<C>(&mut self, half: &Link<C>) {
-        self.truncated = 0;
+        self.without_proof = 0;
         let after = half.since.elapsed();
         // Also if nobody looked in time: this process may have been stopped.
         if half.in_doubt || after > self.to.timeouts.stall {
@@ -229,10 +234,15 @@ impl SenderTask {
         self.place.count(|status| (status.renewals, status.in_doubt) = (status.renewals + 1, false));
     }
 
-    /// An end without TLS's close_notify is neither an answer nor a loss. A proxy that was killed causes one, once.
-    fn truncated<C>(&mut self, half: &Link<C>) {
-        self.truncated += 1;
-        if self.truncated == 2 {
+    /// An end without TLS's close_notify, or after the peer has sent something, is neither an answer nor a loss. A proxy
+    /// that was killed causes one, once.
+    fn ended_without_proof<C>(&mut self, half: &Link<C>, end: &ConnectionError) {
+        self.without_proof += 1;
+        if self.without_proof == 2 && matches!(end, ConnectionError::Talked) {
+            warn!(destination = %self.to.name, "the receiver sends data, which Carbon never does, so the end of a connection does not prove \
+                                                that it has read it, and ticks are sent again and again; is this the address and the port \
+                                                of Carbon?");
+        } else if self.without_proof == 2 {
             warn!(destination = %self.to.name, "the receiver closes connections without TLS's close_notify, which does not prove that \
                                                 it has read them, so ticks are sent again and again; if there is no proxy in between \
                                                 (carbon-c-relay sends no close_notify), set close_notify = false");

@@ -27,6 +27,9 @@ const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(50);
 const IDLE_LEAST: Duration = Duration::from_secs(3);
 /// After so many connections in a row that were closed right after a write, the protocol may be the wrong one.
 const CLOSED_AT_ONCE: u32 = 3;
+/// How long a program that is not Carbon is left alone at least, and for how long a connection must last after that
+/// before it gets the backlog, at least.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 /// What woke the task.
 enum Woken<C> {
@@ -63,7 +66,12 @@ impl SenderTask {
                     if !self.draining {
                         closed_idle = Some(links.idle()).filter(|&idle| {
                             idle >= IDLE_LEAST
-                                && matches!(error, ConnectionError::Closed | ConnectionError::Truncated)
+                                && matches!(
+                                    error,
+                                    ConnectionError::Closed
+                                        | ConnectionError::Truncated
+                                        | ConnectionError::Talked
+                                )
                         });
                         is_closed_at_once = self.lost(&links, &error);
                     }
@@ -75,7 +83,8 @@ impl SenderTask {
             if self.draining {
                 return warn!(%destination, %error, "it may not have read everything");
             }
-            let delay = self.backoff.next_delay();
+            let least = if self.suspect { LEFT_ALONE } else { Duration::ZERO };
+            let delay = self.backoff.next_delay().max(least);
             // Probing the port may take seconds, which a drain does not have.
             let hint = tokio::select! {
                 biased;
@@ -126,8 +135,19 @@ impl SenderTask {
             renew_at: looked_up + self.opens_after(),
             takes_two: false,
             renewals_fail_since: None,
+            opened: looked_up,
             looked_up,
         }
+    }
+
+    /// For how long a connection must last to clear the peer of not being Carbon.
+    fn lasts_after(&self) -> Duration {
+        self.place.ledger(|ledger| ledger.resend_window).max(LEFT_ALONE)
+    }
+
+    fn suspect(&mut self, suspect: bool) {
+        self.suspect = suspect;
+        self.place.count(|status| status.not_carbon = suspect);
     }
 
     pub(super) fn link<C>(&mut self, stream: C) -> Link<C> {
@@ -137,7 +157,7 @@ impl SenderTask {
 
     /// Makes everything due that is not done. Returns whether the protocol has just become doubtful.
     fn lost<C>(&mut self, links: &Links<C>, error: &ConnectionError) -> bool {
-        self.truncated = 0;
+        self.without_proof = 0;
         self.place.ledger(Ledger::lost);
         self.place.count(|status| (status.connected, status.in_doubt, status.unacked) = (false, false, 0));
         if let Some(since) = self.doubt_since {
@@ -145,13 +165,20 @@ impl SenderTask {
             warn!(destination = %self.to.name, "closed the connection after {after} without a sign that the receiver reads; what it may \
                                                 not have read is sent again");
         }
-        if links.have_lived() {
+        if matches!(error, ConnectionError::NotCarbon) {
+            self.suspect(true);
+        }
+        let talks = matches!(error, ConnectionError::NotCarbon | ConnectionError::Talked);
+        if links.have_lived() && !talks {
             self.backoff.reset();
             self.closed_at_once = 0;
         } else if links.delivered.is_some()
             && matches!(
                 error,
-                ConnectionError::Closed | ConnectionError::Truncated | ConnectionError::Socket(_)
+                ConnectionError::Closed
+                    | ConnectionError::Truncated
+                    | ConnectionError::Talked
+                    | ConnectionError::Socket(_)
             )
         {
             self.closed_at_once += 1;
@@ -164,6 +191,9 @@ impl SenderTask {
     async fn serve<C: Stream>(&mut self, links: &mut Links<C>) -> Result {
         loop {
             // Never cancelled half-way, not even to drain: the stream would be out of step.
+            if self.suspect && links.opened.elapsed() >= self.lasts_after() {
+                self.suspect(false);
+            }
             let pause = self.write_some(links).await?;
             let status = self.place.status();
             if self.draining {
@@ -173,6 +203,7 @@ impl SenderTask {
                 self.switch(links)?;
                 links.renew_at = Instant::now();
             } else if links.have_lived()
+                && !self.suspect
                 && let Some(since) = self.away_since.take()
             {
                 let after = in_words(since.elapsed());
@@ -238,6 +269,8 @@ impl SenderTask {
             if !turn.backlog {
                 self.switch(links)?;
                 self.rate.live(turn.points, now);
+            } else if self.suspect {
+                return Ok(None);
             } else if !self.draining {
                 if let Some(until) = self.rate.wait(now) {
                     return Ok(Some(until));

@@ -99,6 +99,37 @@ async fn an_end_that_came_before_ours_is_no_answer() {
     assert!(matches!(connection.has_ended(), Some(ConnectionError::Closed)));
 }
 
+/// Session tickets are not data: every server sends them.
+#[tokio::test]
+async fn a_server_that_sends_data_is_not_carbon_and_one_word_of_it_makes_its_end_no_answer() {
+    for words in [1, 5000] {
+        let folder = tempfile::tempdir().unwrap();
+        let (to, _served) = server(&folder, true, move |mut server| {
+            let _written = server.write_all(&vec![b'x'; words]);
+            let _read = server.read_to_end(&mut Vec::new());
+            server.conn.send_close_notify();
+            let _flushed = server.flush();
+        });
+        let connection = TlsConnection::open(&to).await.unwrap();
+        let end = match connection.half_close() {
+            Ok(()) => end(&connection).await,
+            Err(error) => error,
+        };
+        assert_eq!(matches!(end, ConnectionError::Talked), words == 1, "{end}");
+        assert_eq!(matches!(end, ConnectionError::NotCarbon), words == 5000, "{end}");
+    }
+}
+
+#[tokio::test]
+async fn closing_our_end_of_a_connection_to_a_server_that_sends_without_end_comes_to_an_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (to, _served) =
+        server(&folder, true, |mut server| while server.write_all(&[b'x'; 16_000]).is_ok() {});
+    let connection = TlsConnection::open(&to).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(matches!(connection.half_close(), Err(ConnectionError::NotCarbon)));
+}
+
 #[tokio::test]
 async fn an_end_with_bytes_unread_is_no_answer() {
     let folder = tempfile::tempdir().unwrap();

@@ -227,6 +227,7 @@ impl Daemon {
             outcome = or_never(self.accounting.as_mut().map(Accounting::outcome)) => DaemonEvent::Accounted(outcome),
             () = or_never(ticket.map(|ticket| self.queue.kept(ticket))) => DaemonEvent::CountsKept,
             asker = self.status_socket.asked() => DaemonEvent::StatusAsked(asker),
+            never = self.notify.insisting() => match never {},
             _ = signals.hangup.recv() => DaemonEvent::Reload,
             read = or_never(self.loading.as_mut().map(Loading::read)) => DaemonEvent::Read(read),
             () = signals.stop.recv() => DaemonEvent::Stop,
@@ -293,7 +294,7 @@ impl Daemon {
     }
 
     /// No more readings; what is queued goes out within `drain_timeout`, or sooner at a second signal.
-    async fn stop(self, signals: &mut StopSignals) -> Result<()> {
+    async fn stop(mut self, signals: &mut StopSignals) -> Result<()> {
         self.notify.stopping();
         drop((self.source, self.follow, self.survey, self.dbd_survey, self.accounting, self.status_socket));
         self.queue.publish();
@@ -313,7 +314,10 @@ impl Daemon {
                 }
             }
         };
-        or_stop(all, signals).await;
+        tokio::select! {
+            () = or_stop(all, signals) => {}
+            never = self.notify.insisting() => match never {},
+        }
         let kept = self.queue.close().await;
         info!(ticks_kept_on_disk = kept, "slurm-graphite has ended");
         Ok(())

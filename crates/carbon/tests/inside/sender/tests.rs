@@ -123,6 +123,8 @@ enum Fault {
     /// The daemon is restarted, and soon after that Carbon is killed.
     RestartedThenKilled(Duration),
     HangsThenKilled(Duration),
+    /// It goes away, and for this long something else has its port.
+    Replaced(ReceiverState, Duration),
 }
 
 /// One receiver or two, a configuration, and faults: all from one seed.
@@ -149,7 +151,9 @@ async fn nothing_is_lost(seed: u64) {
     for _ in 0..random.usize(1..6) {
         let long = between(&mut random, window * 3);
         let short = between(&mut random, seconds(30));
-        events.push(match random.u8(0..8) {
+        let others = [ReceiverState::Talks, ReceiverState::Greets, ReceiverState::DeadBackend];
+        let other = random.choice(others).unwrap();
+        events.push(match random.u8(0..10) {
             0 => Fault::Hangs(long),
             1 => Fault::Killed(short),
             2 => Fault::Gone(long),
@@ -157,7 +161,8 @@ async fn nothing_is_lost(seed: u64) {
             4 => Fault::Ended,
             5 => Fault::Moved,
             6 => Fault::RestartedThenKilled(short),
-            _ => Fault::HangsThenKilled(long),
+            7 => Fault::HangsThenKilled(long),
+            _ => Fault::Replaced(other, long),
         });
     }
     let what = format!("seed {seed}: {window:?} {interval:?} {points} {kind:?} {events:?}");
@@ -214,6 +219,14 @@ async fn nothing_is_lost(seed: u64) {
                 queue.place("a").ledger(Ledger::lost);
                 sender = start(&queue);
                 sleep(after).await;
+                world::set(at, ReceiverState::Down);
+                sleep(seconds(3)).await;
+                world::set(at, ReceiverState::Runs);
+            }
+            Fault::Replaced(other, long) => {
+                world::set(at, ReceiverState::Down);
+                world::set(at, other);
+                sleep(long).await;
                 world::set(at, ReceiverState::Down);
                 sleep(seconds(3)).await;
                 world::set(at, ReceiverState::Runs);
@@ -392,4 +405,25 @@ async fn a_look_at_a_port_that_closes_everything_holds_up_no_end_of_the_daemon()
         sender.drain(seconds(60)).await;
         assert!(began.elapsed() < world::LOOKS / 2, "after {wait:?}: {:?}", began.elapsed());
     }
+}
+
+/// Calling it again at once, with the backlog, would be a flood into somebody else's service.
+#[tokio::test(start_paused = true)]
+async fn a_port_that_sends_data_is_called_once_a_minute_and_gets_no_backlog_until_a_window_without_it() {
+    let _receiver = world::begin(&[ReceiverKind::default()]);
+    world::set(0, ReceiverState::Talks);
+    let queue = queue(WINDOW);
+    (1..=20).for_each(|n| queue.push(&tick(n, 137)));
+    let sender = start(&queue);
+    push_each(&queue, 21..=80, seconds(10)).await;
+    assert!(sender.status().not_carbon && !sender.status().connected);
+    assert!((5..=11).contains(&world::connections()), "{} in ten minutes", world::connections());
+    assert!(world::writes().len() <= world::connections() + 1, "{:?}", world::writes());
+    world::set(0, ReceiverState::Down);
+    world::set(0, ReceiverState::Runs);
+    push_each(&queue, 81..=130, seconds(10)).await;
+    assert!(sender.status().not_carbon && world::stored().len() <= 50, "{:?}", sender.status());
+    push_each(&queue, 131..=200, seconds(10)).await;
+    assert_eq!((world::stored().len(), sender.status().not_carbon), (200, false));
+    sender.stop();
 }

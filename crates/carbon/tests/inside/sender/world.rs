@@ -21,6 +21,8 @@ use crate::sender::Destination;
 pub(super) const STEP: Duration = Duration::from_millis(250);
 /// Connections that a kernel keeps for a program that does not accept them.
 const BACKLOG: usize = 50;
+/// How long a proxy tries to reach its backend.
+const TRIES: Duration = Duration::from_secs(20);
 
 thread_local! {
     static WORLD: RefCell<Network> = RefCell::new(Network::default());
@@ -93,6 +95,12 @@ pub(super) enum ReceiverState {
     Down,
     /// Its host is gone: nothing answers.
     Gone,
+    /// Another program has its port: it reads everything, forgets it, and sends data.
+    Talks,
+    /// The same, and it sends one word before it answers a half-close.
+    Greets,
+    /// A proxy whose backend is dead: it reads everything, forgets it, and closes each connection after 20 s.
+    DeadBackend,
 }
 
 struct Receiver {
@@ -114,6 +122,8 @@ enum ConnectionEnd {
     Closed,
     Truncated,
     Reset,
+    NotCarbon,
+    Talked,
 }
 
 struct SimulatedLink {
@@ -123,6 +133,7 @@ struct SimulatedLink {
     unread: VecDeque<(i64, f64, bool)>,
     half_closed: Option<Instant>,
     ended: Option<ConnectionEnd>,
+    opened: Instant,
     last_bytes: Instant,
     news: Arc<Notify>,
 }
@@ -130,6 +141,28 @@ struct SimulatedLink {
 impl SimulatedLink {
     fn weight(&self) -> f64 {
         self.unread.iter().map(|(_, weight, _)| weight).sum()
+    }
+
+    /// Something that is not Carbon reads everything that has come.
+    fn forget(&mut self, process: ReceiverState, tls: bool, now: Instant) {
+        let is_over = now >= self.opened + TRIES;
+        let end = match process {
+            ReceiverState::Talks => Some(ConnectionEnd::NotCarbon),
+            ReceiverState::Greets => self.half_closed.map(|_| ConnectionEnd::Talked),
+            ReceiverState::DeadBackend if tls => is_over.then_some(ConnectionEnd::Truncated),
+            // A clean end would look like an answer: operations.md says which proxies do that.
+            ReceiverState::DeadBackend if self.half_closed.is_some() => {
+                is_over.then_some(ConnectionEnd::Reset)
+            }
+            ReceiverState::DeadBackend => is_over.then_some(ConnectionEnd::Closed),
+            _ => return,
+        };
+        self.accepted = true;
+        self.unread.clear();
+        self.news.notify_waiters();
+        if let Some(end) = end {
+            self.end(end);
+        }
     }
 
     fn end(&mut self, end: ConnectionEnd) {
@@ -197,6 +230,11 @@ pub(super) fn stored() -> BTreeSet<i64> {
     world(|world| world.receivers.iter().flat_map(|receiver| receiver.stored.iter().copied()).collect())
 }
 
+/// Connections that were made so far.
+pub(super) fn connections() -> usize {
+    world(|world| world.next_link)
+}
+
 /// How often each tick was written.
 pub(super) fn writes() -> BTreeMap<i64, u32> {
     world(|world| world.writes.clone())
@@ -214,8 +252,13 @@ impl Network {
                     link.end(if clean { bare } else { ConnectionEnd::Reset });
                 }
             }
-            // The other kernel knows of nothing after that.
-            ReceiverState::Runs if self.receivers[receiver].process == ReceiverState::Gone => {
+            // The other kernel, or program, knows of nothing after that.
+            ReceiverState::Runs
+                if !matches!(
+                    self.receivers[receiver].process,
+                    ReceiverState::Runs | ReceiverState::Hangs
+                ) =>
+            {
                 links.for_each(|link| link.end(ConnectionEnd::Reset));
             }
             _ => {}
@@ -234,6 +277,9 @@ impl Network {
         for number in 0..self.receivers.len() {
             let it = &mut self.receivers[number];
             if it.process != ReceiverState::Runs {
+                let (process, tls) = (it.process, it.kind.tls);
+                let links = self.links.values_mut();
+                links.filter(|link| link.receiver == number).for_each(|link| link.forget(process, tls, now));
                 continue;
             }
             it.ran += STEP;
@@ -377,6 +423,7 @@ impl SimulatedStream {
                 unread: VecDeque::new(),
                 half_closed: None,
                 ended: is_full.then_some(ConnectionEnd::Closed),
+                opened: Instant::now(),
                 last_bytes: Instant::now(),
                 news: Arc::clone(&news),
             };
@@ -394,6 +441,8 @@ impl SimulatedStream {
         self.link(|link| link.ended).map(|end| match end {
             ConnectionEnd::Closed => ConnectionError::Closed,
             ConnectionEnd::Truncated => ConnectionError::Truncated,
+            ConnectionEnd::NotCarbon => ConnectionError::NotCarbon,
+            ConnectionEnd::Talked => ConnectionError::Talked,
             ConnectionEnd::Reset => ConnectionError::Socket(std::io::ErrorKind::ConnectionReset.into()),
         })
     }

@@ -94,6 +94,9 @@ async fn carbon(to: &Destination, canary: Option<&Batch>, report: &mut Report) -
             "Without close_notify its response proves nothing. If it is not a proxy (carbon-c-relay sends none), set close_notify = false.",
         ),
         Err(_) if speaks_tls(to).await => plain_to_tls(),
+        Err(error @ (ConnectionError::NotCarbon | ConnectionError::Talked)) => {
+            (error.to_string(), "Is this the address and the port of Carbon? Carbon never sends data.")
+        }
         Err(error) => (
             format!("accepts connections, but closes them at once: {error}"),
             "Is that the port of `protocol` (pickle 2004, plaintext 2003)? Is MAX_RECEIVER_CONNECTIONS reached?",

@@ -100,6 +100,7 @@ impl Daemon {
                 address: to.address.to_string(),
                 connected: status.connected,
                 in_doubt: status.in_doubt,
+                not_carbon: status.not_carbon,
                 since: i64::try_from(status.since).unwrap_or(i64::MAX),
                 ticks_due: status.due,
                 points_due: sender.points_due(),
@@ -132,6 +133,7 @@ impl Daemon {
 fn destination_words(name: &str, status: &carbon::Status) -> String {
     let since = clock_time(i64::try_from(status.since).unwrap_or(i64::MAX));
     let state = match (status.connected, status.in_doubt) {
+        _ if status.not_carbon => format!("what answers as {name} is not Carbon"),
         (true, false) => format!("sending to {name}"),
         (true, true) => format!("{name} has not shown since {since} that it reads"),
         (false, _) => format!("{name} not connected since {since}"),

@@ -123,6 +123,7 @@ fn slurmctld(entry: &SlurmctldEntry, started: i64, judge: Judge) -> (Mark, Strin
 
 fn destination(to: &DestinationEntry, judge: Judge) -> (Mark, String) {
     let (mark, state) = match (to.connected, to.in_doubt) {
+        _ if to.not_carbon => (Mark::Wrong, "what answers is not Carbon: it sends data;"),
         (true, false) => (Mark::Well, "connected"),
         (true, true) => (judge.mark(to.since), "has not shown that it reads"),
         // A peer that accepts and closes at once is connected every now and then; what waits tells how long it has been so.
