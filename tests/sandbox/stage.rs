@@ -57,6 +57,7 @@ pub struct Stage {
     /// More Carbons, if several receive the points.
     pub more: Vec<Carbon>,
     interval: String,
+    queue: PathBuf,
     /// The last field, so that it is dropped last.
     pub folder: Folder,
 }
@@ -91,7 +92,9 @@ impl Stage {
     pub fn with(folder: Folder, carbon: Carbon) -> Result<Self> {
         let daemon = Process::new(&folder, "daemon", slurm_graphite()?).args(flags(&folder, "1s"));
         let collected = Collected::new(daemon.log());
-        let stage = Self { daemon, collected, carbon, more: Vec::new(), interval: "1s".to_owned(), folder };
+        let queue = folder.path().join("queue");
+        let interval = "1s".to_owned();
+        let stage = Self { daemon, collected, carbon, more: Vec::new(), interval, queue, folder };
         stage.configure(&Plan::to(&stage.carbon.address()))?;
         Ok(stage)
     }
@@ -144,7 +147,12 @@ impl Stage {
     /// The queue's folder.
     #[must_use]
     pub fn queue(&self) -> PathBuf {
-        self.folder.path().join("queue")
+        self.queue.clone()
+    }
+
+    /// Sets another folder for the queue, before the next [`Stage::configure`].
+    pub fn keep_queue_in(&mut self, folder: PathBuf) {
+        self.queue = folder;
     }
 
     /// Waits until Carbon has three ticks of every series on disk. A Carbon that is killed while it creates a file

@@ -1,16 +1,14 @@
 //! The faults of the soak test: each breaks something for a random time and then repairs it.
 
-use std::fs::{self, File};
-use std::io::Write;
-
+use std::fs;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use sandbox::carbon::Limits;
 use sandbox::proc::Signal;
 use sandbox::{Forwarder, Manner, Sink, free_port, now, wait};
 
-use crate::{Soak, shell};
+use crate::{Soak, queue, shell};
 
 const A_DAY: u64 = 24 * 3600;
 
@@ -18,11 +16,11 @@ const A_DAY: u64 = 24 * 3600;
 pub(crate) const KNOWN: &str = "127.0.0.1 localhost carbon.sandbox\n";
 const UNKNOWN: &str = "127.0.0.1 localhost\n";
 
-type Fault = fn(&mut Soak) -> Result<()>;
+pub(crate) type Fault = fn(&mut Soak) -> Result<()>;
 
 /// All faults; each is as likely as the others.
 pub(crate) fn faults(tls: bool) -> Vec<(&'static str, Fault)> {
-    [FAULTS, if tls { TLS_FAULTS } else { &[] }].concat()
+    [FAULTS, queue::FAULTS, if tls { TLS_FAULTS } else { &[] }].concat()
 }
 
 /// Faults of the proxy that provides TLS for Carbon.
@@ -45,6 +43,8 @@ const FAULTS: &[(&str, Fault)] = &[
     ("port: refused", port_refused),
     ("port: accepts then closes", |soak| port_taken(soak, Manner::Close)),
     ("port: accepts and never reads", |soak| port_taken(soak, Manner::Silent)),
+    ("port: sends bytes without end", port_talks),
+    ("another destination: sends bytes without end", other_talks),
     ("network: no packet gets through", network_cut),
     ("network: forwarding stops, then goes on", |soak| forwarding_stops(soak, true)),
     ("network: forwarding stops, then breaks", |soak| forwarding_stops(soak, false)),
@@ -57,7 +57,6 @@ const FAULTS: &[(&str, Fault)] = &[
     ("daemon: SIGKILL in a replay", daemon_killed_in_a_replay),
     ("daemon: SIGTERM", daemon_ends),
     ("daemon: SIGTERM in an outage", daemon_ends_in_an_outage),
-    ("queue: disk full", disk_full),
 ];
 
 fn carbon_ends(soak: &mut Soak) -> Result<()> {
@@ -158,6 +157,33 @@ fn port_taken(soak: &mut Soak, manner: Manner) -> Result<()> {
     soak.lasts(1.0, 30.0);
     drop(sink);
     back(soak)
+}
+
+/// No Carbon sends a byte.
+fn port_talks(soak: &mut Soak) -> Result<()> {
+    away(soak);
+    let sink = Sink::on(soak.port, Manner::Talk)?;
+    ticks_go_on(soak)?;
+    drop(sink);
+    back(soak)
+}
+
+fn other_talks(soak: &mut Soak) -> Result<()> {
+    soak.ill.behave(Some(Manner::Talk))?;
+    ticks_go_on(soak)
+}
+
+/// Whatever a receiver sends, at least every second tick comes, also on a busy machine.
+fn ticks_go_on(soak: &mut Soak) -> Result<()> {
+    soak.stage.tick()?;
+    let before = soak.stage.collected.counted().count();
+    soak.lasts(8.0, 30.0);
+    soak.stage.collected.look()?;
+    let (ticks, length) = (soak.stage.collected.counted().count() - before, soak.length.unwrap_or(0.0));
+    #[expect(clippy::cast_precision_loss, reason = "some seconds")]
+    let enough = ticks as f64 >= length / 2.0;
+    ensure!(enough, "{ticks} ticks in {length:.0} s while a receiver sends bytes without end");
+    Ok(())
 }
 
 fn network_cut(soak: &mut Soak) -> Result<()> {
@@ -263,30 +289,11 @@ fn daemon_ends_in_an_outage(soak: &mut Soak) -> Result<()> {
     back(soak)
 }
 
-/// A tick that is not on disk would be lost with the process, so all ticks must be on disk before the next fault.
-fn disk_full(soak: &mut Soak) -> Result<()> {
-    let (filler, since) = (soak.stage.queue().join("filler"), now());
-    let mut file = File::create(&filler)?;
-    for size in [1 << 20, 4096, 512] {
-        while file.write_all(&vec![0; size]).is_ok() {}
-    }
-    // A file that is open would keep its space after it was removed.
-    drop(file);
-    soak.lasts(2.0, 20.0);
-    fs::remove_file(&filler)?;
-    soak.stage.tick()?;
-    // A log that already has room for them does not grow.
-    if soak.stage.collected.said(since, "cannot write ticks to disk") {
-        soak.stage.said(since, "ticks are written to disk again")?;
-    }
-    soak.stage.tick()
-}
-
-fn away(soak: &mut Soak) {
+pub(crate) fn away(soak: &mut Soak) {
     soak.forwarder = None;
 }
 
-fn back(soak: &mut Soak) -> Result<()> {
+pub(crate) fn back(soak: &mut Soak) -> Result<()> {
     soak.forwarder = Some(Forwarder::on(soak.port, soak.receiver())?);
     Ok(())
 }

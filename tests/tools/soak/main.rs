@@ -1,14 +1,17 @@
 //! `make soak`: random faults in random order for one daemon and one Carbon, without a single lost or wrong datapoint.
 //!
 //! SOAK_FAULTS sets their number (200), and SOAK_SEED repeats a run's order and durations. Most faults are short; some
-//! have their maximum length. With SOAK_LONGEST each kind occurs once, at its maximum length, in the table's order.
-//! With SOAK_TLS the daemon speaks TLS to a stunnel in front of that Carbon, which has additional faults. The program
-//! starts itself again in separate namespaces, where it can cut the loopback network, fill a small disk and remove a
-//! host name.
+//! have their maximum length. With SOAK_LONGEST each kind occurs once, at its maximum length, in the table's order. With
+//! SOAK_ONLY there are only kinds with this text in their names. With SOAK_TLS the daemon speaks TLS to a stunnel in
+//! front of that Carbon, which has additional faults. The daemon has two more destinations, which are always ill, and
+//! with each fault in another way. The program starts itself again in separate namespaces, where it can cut the loopback
+//! network, fill a small disk and remove a host name.
 
 #![forbid(unsafe_code)]
 
 mod faults;
+mod ill;
+mod queue;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,14 +23,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use sandbox::carbon::Options;
 use sandbox::tls::{Authority, stunnel};
-use sandbox::{Ahead, Folder, Forwarder, Plan, Process, Stage, command, find_program, wait};
+use sandbox::{Ahead, Folder, Forwarder, Manner, Plan, Process, Stage, command, find_program, wait};
 
 use self::faults::faults;
+use self::ill::Ill;
 
 /// Set for the run inside the namespaces.
 const INSIDE: &str = "SOAK_INSIDE";
 /// How many faults there are between two checks of everything.
 const CHECK_EVERY: usize = 25;
+/// The size of the queue's disk.
+const VOLUME_SIZE: &str = "64m";
+/// A destination that has sent something is not connected to for a minute.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
     let done = if std::env::var_os(INSIDE).is_some() { soak() } else { enter() };
@@ -43,7 +51,8 @@ fn enter() -> Result<()> {
     let mut inside = command(&std::env::temp_dir(), &find_program("unshare")?);
     inside.args(["-rnm", "--"]).arg(std::env::current_exe()?);
     let passed =
-        ["SOAK_FAULTS", "SOAK_LONGEST", "SOAK_TLS", "SLURM_GRAPHITE_BIN", "SANDBOX_KEEP"].into_iter();
+        ["SOAK_FAULTS", "SOAK_LONGEST", "SOAK_TLS", "SOAK_ONLY", "SLURM_GRAPHITE_BIN", "SANDBOX_KEEP"]
+            .into_iter();
     inside.envs(passed.filter_map(|name| Some((name, std::env::var_os(name)?))));
     inside.env(INSIDE, "1").env("SOAK_SEED", seed.to_string()).env("TMPDIR", std::env::temp_dir());
     let status = inside.status().context("unshare")?;
@@ -57,6 +66,7 @@ struct Soak {
     /// The forwarder between the daemon and Carbon, on `port`; `None`: the port refuses connections.
     forwarder: Option<Forwarder>,
     port: u16,
+    ill: Ill,
     /// TLS in front of Carbon, with the port that it forwards to and the file of its authority.
     tls: Option<(Process, u16, PathBuf)>,
     /// The daemon's clock.
@@ -73,8 +83,7 @@ struct Soak {
 impl Soak {
     fn start(seed: u64) -> Result<Self> {
         let folder = Folder::new()?;
-        let queue = folder.path().join("queue");
-        fs::create_dir(&queue)?;
+        fs::create_dir(folder.path().join("volume"))?;
         // A point of tomorrow must not push today's out of the archive.
         let schemas = "[everything]\npattern = .*\nretentions = 1s:26h\n".to_owned();
         let mut carbon = sandbox::Carbon::new(&folder, "carbon", &Options { schemas, ..Options::default() })?;
@@ -82,15 +91,16 @@ impl Soak {
         fs::write(folder.path().join("hosts"), faults::KNOWN)?;
         fs::write(folder.path().join("switch"), "hosts: files\n")?;
         shell(&folder, "ip link set lo up")?;
-        shell(&folder, &format!("mount -t tmpfs -o size=64m tmpfs {path}/queue"))?;
+        shell(&folder, &format!("mount -t tmpfs -o size={VOLUME_SIZE} tmpfs {path}/volume"))?;
         shell(&folder, &format!("mount --bind {path}/hosts /etc/hosts"))?;
         shell(&folder, &format!("mount --bind {path}/switch /etc/nsswitch.conf"))?;
         carbon.process.start()?;
         let tls = std::env::var_os("SOAK_TLS").map(|_| tls(&folder, carbon.pickle_port)).transpose()?;
         let forwarder = Forwarder::start(tls.as_ref().map_or(carbon.pickle_port, |(_, port, _)| *port))?;
         let port = forwarder.port;
-        let clock = Ahead::new(&folder)?;
+        let (clock, ill) = (Ahead::new(&folder)?, Ill::start(&folder)?);
         let mut stage = Stage::with(folder, carbon)?;
+        stage.keep_queue_in(stage.folder.path().join("volume/queue"));
         stage.under(&clock)?;
         let mut random = fastrand::Rng::with_seed(seed);
         // During a shorter cut the connection survives.
@@ -98,7 +108,7 @@ impl Soak {
         say(&format!("stall_timeout = {stall}\n"))?;
         let longest = std::env::var_os("SOAK_LONGEST").is_some();
         let forwarder = Some(forwarder);
-        let mut soak = Self { stage, forwarder, port, tls, clock, stall, random, longest, length: None };
+        let mut soak = Self { stage, forwarder, port, ill, tls, clock, stall, random, longest, length: None };
         soak.configure()?;
         soak.stage.daemon.spawn()?;
         soak.stage.steady()?;
@@ -113,8 +123,10 @@ impl Soak {
         if let Some((_, _, ca)) = &self.tls {
             plan.destinations.push_str(&format!("tls = true\nca_file = {ca:?}\n"));
         }
-        // Shorter than many faults: the passing of time must prove nothing.
-        plan.queue = "resend_window = \"5s\"\nreplay_rate = \"20000\"\n".to_owned();
+        plan.destinations.push_str(&self.ill.destinations);
+        // The window is shorter than many faults: the passing of time must prove nothing. The age is longer than any; it
+        // limits what is kept for the destinations that are ill.
+        plan.queue = "resend_window = \"5s\"\nmax_age = \"5m\"\nreplay_rate = \"20000\"\n".to_owned();
         self.stage.configure(&plan)
     }
 
@@ -137,16 +149,34 @@ impl Soak {
         wait::pause(Duration::from_secs_f64(length));
     }
 
-    /// Waits until a tick shows a connection and nothing queued.
+    /// The disk that has the queue's folder.
+    fn volume(&self) -> PathBuf {
+        self.stage.folder.path().join("volume")
+    }
+
+    /// Waits until a tick shows that the healthy destination has a connection and nothing queued.
     fn recovered(&mut self) -> Result<()> {
-        let limit = Instant::now() + Duration::from_secs(120);
+        self.rid(".carbon.carbon_sandbox_")
+    }
+
+    /// The same for all destinations, of which none may be ill.
+    fn all_recovered(&mut self) -> Result<()> {
+        self.rid(".carbon.")
+    }
+
+    fn rid(&mut self, which: &str) -> Result<()> {
+        let limit = Instant::now() + PATIENCE;
         loop {
             self.stage.tick()?;
-            let last = |end| self.stage.collected.last(end);
-            if last("gauge-connected") == Some(1.0) && last("gauge-queue_ticks") == Some(0.0) {
+            let (_, points) = self.stage.collected.counted().last().context("no tick")?;
+            let are = |end: &str, value: f64| {
+                let mut its = points.iter().filter(|(path, _)| path.contains(which) && path.ends_with(end));
+                its.all(|(_, its)| (*its - value).abs() < 0.5)
+            };
+            if are("gauge-connected", 1.0) && are("gauge-queue_ticks", 0.0) {
                 return Ok(());
             }
-            ensure!(Instant::now() < limit, "the daemon did not recover within two minutes");
+            ensure!(Instant::now() < limit, "{which} did not recover within {PATIENCE:?}");
         }
     }
 }
@@ -162,7 +192,9 @@ fn tls(folder: &Folder, to: u16) -> Result<(Process, u16, PathBuf)> {
 
 fn soak() -> Result<()> {
     let seed = number("SOAK_SEED", 0)?;
-    let table = faults(std::env::var_os("SOAK_TLS").is_some());
+    let mut table = faults(std::env::var_os("SOAK_TLS").is_some());
+    let only = std::env::var("SOAK_ONLY").unwrap_or_default();
+    table.retain(|(name, _)| name.contains(&only));
     let longest = std::env::var_os("SOAK_LONGEST").is_some();
     let faults = if longest { table.len() } else { usize::try_from(number("SOAK_FAULTS", 200)?)? };
     let kind = if longest { "of each kind the longest" } else { "mostly short, some long" };
@@ -176,6 +208,7 @@ fn soak() -> Result<()> {
         let ticks = soak.stage.collected.counted().count();
         say(&format!("{n:4}  {:5.0} s  {ticks:5} ticks  {name}", start.elapsed().as_secs_f64()))?;
         soak.length = None;
+        soak.ill.change(&mut soak.random)?;
         fault(&mut soak).with_context(|| format!("fault {n}, {name}"))?;
         let length = soak.length.map(|length| format!(", {length:.0} s")).unwrap_or_default();
         say(&format!("{length}\n"))?;
@@ -192,7 +225,8 @@ fn soak() -> Result<()> {
             say(&format!("      {findings}\n"))?;
         }
     }
-    soak.recovered()?;
+    soak.ill.behave(Some(Manner::Discard))?;
+    soak.all_recovered()?;
     let findings = soak.stage.finish()?;
     say(&format!("\n{faults} faults in {:.0} s, SOAK_SEED={seed}\n", start.elapsed().as_secs_f64()))?;
     for (name, (times, longest)) in by_kind {
