@@ -63,7 +63,7 @@ fn five_minutes_of(what: &str, hung: fn(&mut Accounting) -> &mut Process) {
     hung(&mut accounting).thaw().unwrap();
     daemon.said(thawed, "slurmdbd answers again after", MINUTE).unwrap();
     let truth = ended(&accounting).unwrap();
-    let jobs: u64 = truth.jobs["total"].values().sum();
+    let jobs = truth.jobs();
     wait_for_jobs(&mut daemon, f64::from(u32::try_from(jobs).unwrap()));
     // Nothing more is counted afterwards.
     daemon.ticks(45).unwrap();
@@ -84,7 +84,7 @@ fn five_minutes_of(what: &str, hung: fn(&mut Accounting) -> &mut Process) {
     assert!(difference.abs() <= 1.0, "SOAK_SEED={seed}: {failures} failures in {rounds} rounds");
     assert!(rounds >= 14, "{rounds}");
     let sent = daemon.stop().unwrap();
-    for (state, jobs) in &truth.jobs["total"] {
+    for (state, jobs) in &truth.states() {
         let total = sent.series(&format!("cluster.slurm_jobs_finished.total.state.{state}.gauge-jobs_total"));
         let last = total.values().last().copied();
         assert_eq!(last, Some(f64::from(u32::try_from(*jobs).unwrap())), "SOAK_SEED={seed}: {state}");

@@ -1,41 +1,110 @@
-//! Random jobs of every kind that ends by itself or is cancelled; also requests to a reader.
+//! Random jobs of every kind that ends by itself or is ended, with a record of what was submitted; also requests to a
+//! reader.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
 use sandbox::accounting::{ACCOUNTS, QOS, USERS};
-use sandbox::{Accounting, Folder};
+use sandbox::{Accounting, Folder, now};
 use slurm_snapshot::{Answer, FinishedJob, Reply, Visibility};
 
-/// Jobs that have been submitted and do not end by themselves.
+/// An account whose name is not a component of a path.
+pub(super) const DOTTED: &str = "chem.lab";
+
+/// Jobs that have been submitted.
 #[derive(Debug, Default)]
 pub(super) struct Cast {
-    pub(super) endless: Vec<u32>,
-    /// Whether no more of them are submitted.
+    /// Those that do not end by themselves.
+    endless: Vec<u32>,
+    /// The number of tasks by job.
+    pub(super) submitted: BTreeMap<u32, u64>,
+    /// Jobs of which a slurmctld that was killed may have forgotten something.
+    pub(super) disturbed: BTreeSet<u32>,
+    /// Whether no more of those that do not end by themselves are submitted.
     pub(super) is_ending: bool,
-    /// Whether there are also jobs that take minutes: those that reach their time limit, are suspended or are requeued.
+    /// Whether there are also jobs that take minutes, and accounts and QOS that only that test has.
     pub(super) is_long: bool,
-    /// How many jobs reach their time limit. Each uses a CPU for a minute and a half.
-    pub(super) limited: usize,
+    /// How many jobs of kinds that are rare were submitted.
+    rare: usize,
 }
-
-/// No more than can run at once.
-const MOST_LIMITED: usize = 8;
 
 /// How a job is brought to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
+    /// By itself, with one of [`SCRIPTS`].
     Itself,
     Cancelled,
-    TimeLimit,
+    /// As it is said in its arguments.
+    Limit,
+    /// By itself, after it has given a node back.
+    Resized,
 }
 
-/// The kinds of jobs that end by themselves.
-const ENDING: [u8; 5] = [0, 1, 2, 3, 6];
+/// Arguments of sbatch, tasks, how it ends. `N` is the number of tasks, and `WHO` what all components need.
+type Kind = (&'static [&'static str], usize, End);
+
+const KINDS: [Kind; 14] = [
+    (&[], 1, End::Itself),
+    (&[], 1, End::Itself),
+    (&["--gres=gpu:1"], 1, End::Itself),
+    (&["-N2", "-n2"], 1, End::Itself),
+    (&["-n1", ":", "WHO", "-p", "debug", "-n1"], 2, End::Itself),
+    (&["-p", "debug,long"], 1, End::Itself),
+    (&["--array=1-N"], 0, End::Itself),
+    (&["-H", "--array=1-N"], 0, End::Cancelled),
+    (&["--array=1-N%2"], 0, End::Cancelled),
+    (&["--array=1-N%1"], 0, End::Cancelled),
+    (&["-H"], 1, End::Cancelled),
+    (&["-H", "-p", "long,debug"], 1, End::Cancelled),
+    (&[], 1, End::Cancelled),
+    (&["-N2", "-n2"], 1, End::Cancelled),
+];
+
+/// Those of [`KINDS`] that end by themselves.
+const ENDING: usize = 7;
+
+/// Kinds that take minutes, or that a test has no more than [`MOST_RARE`] of.
+const RARE: [Kind; 5] = [
+    (&["--time=1"], 1, End::Limit),
+    (&["-H", "--time=1", "--deadline=now+90"], 1, End::Limit),
+    (&["-N2", "-n2"], 1, End::Resized),
+    (&["-N2", "-n2"], 1, End::Resized),
+    (&["--array=1-76%6"], 76, End::Itself),
+];
+
+/// Two of each kind.
+const MOST_RARE: usize = 2 * RARE.len();
+
+/// What a job that ends by itself does.
+const SCRIPTS: [&str; 5] = ["exit 3", "true", "sleep 1", "kill -9 $$", "srun true"];
+
+const RESIZE: &str = "sleep 2; scontrol update jobid=$SLURM_JOB_ID numnodes=1; sleep 2";
 
 impl Cast {
-    /// Submits at least this many tasks, by random users to random accounts, and cancels some of the jobs that exist.
+    /// Submits a job that starts for each account, QOS and user: only then they have paths of their own.
+    pub(super) fn introduce(&mut self, accounting: &Accounting) -> Result<()> {
+        for account in self.accounts() {
+            for qos in ["normal", QOS] {
+                let who = [format!("--account={account}"), format!("--qos={qos}")];
+                let args = [&who[0], &who[1], "--wrap", "true"];
+                self.submitted.insert(accounting.slurm.submit(&args)?, 1);
+            }
+        }
+        for (_, uid) in USERS.into_iter().filter(|_| rustix::process::getuid().is_root()) {
+            let args = ["--parsable", "--output=/dev/null", "--wrap", "true"];
+            let id = accounting.slurm.run_as(uid, "sbatch", &args)?;
+            self.submitted.insert(id.trim().parse()?, 1);
+        }
+        Ok(())
+    }
+
+    fn accounts(&self) -> Vec<&'static str> {
+        [&ACCOUNTS[..], if self.is_long { &[DOTTED] } else { &[] }].concat()
+    }
+
+    /// Submits at least this many tasks, by random users to random accounts, and ends some of the jobs that exist.
     pub(super) fn submit(
         &mut self,
         accounting: &Accounting,
@@ -55,67 +124,67 @@ impl Cast {
         Ok(())
     }
 
-    /// Suspends, resumes or requeues a running job. Jobs that have ended or are waiting refuse that.
+    /// Suspends, resumes, requeues or changes a job or a task. Those that are in another state refuse that.
     fn trouble_one(&self, accounting: &Accounting, random: &mut fastrand::Rng) -> Result<()> {
-        let running = accounting.slurm.run("squeue", &["-h", "-t", "running,suspended", "-o", "%A"])?;
-        let running: Vec<&str> = running.lines().collect();
-        let (Some(id), how) = (random.choice(&running), random.u8(..3)) else { return Ok(()) };
-        let words = ["suspend", "resume", "requeue"][usize::from(how)];
-        let _refused = accounting.slurm.run("scontrol", &[words, id]);
+        let open = accounting.slurm.run("squeue", &["-h", "-r", "-o", "%A"])?;
+        let open: Vec<&str> = open.lines().collect();
+        let Some(id) = random.choice(&open) else { return Ok(()) };
+        let update = ["update", &format!("jobid={id}"), "timelimit=9", "account=chemistry", "qos=urgent"];
+        let args = match random.u8(..4) {
+            0 => &["suspend", id][..],
+            1 => &["resume", id],
+            2 => &["requeue", id],
+            _ => &update,
+        };
+        let _refused = accounting.slurm.run("scontrol", args);
         Ok(())
     }
 
+    /// Submits a job that is cancelled later, with these arguments.
+    pub(super) fn submit_endless(
+        &mut self,
+        accounting: &Accounting,
+        args: &[&str],
+        tasks: u64,
+    ) -> Result<u32> {
+        let id = accounting.slurm.submit(&[args, &["--wrap", "sleep 300"]].concat())?;
+        self.submitted.insert(id, tasks);
+        self.endless.push(id);
+        Ok(id)
+    }
+
     fn submit_one(&mut self, accounting: &Accounting, random: &mut fastrand::Rng) -> Result<usize> {
-        let account = format!("--account={}", ACCOUNTS[random.usize(..2)]);
+        let account = format!("--account={}", random.choice(self.accounts()).context("an account")?);
         let qos = format!("--qos={}", if random.bool() { "normal" } else { QOS });
         let mut args = vec!["--parsable", "--output=/dev/null", &account, &qos];
         args.extend(["-p", if random.bool() { "debug" } else { "long" }]);
-        if random.bool() {
+        let kind = match random.usize(..KINDS.len() + RARE.len()) {
+            _ if self.is_ending => random.choice(&KINDS[..ENDING]),
+            kind if kind < KINDS.len() => KINDS.get(kind),
+            kind if self.is_long && self.rare < MOST_RARE => {
+                self.rare += 1;
+                RARE.get(kind - KINDS.len())
+            }
+            _ => random.choice(&KINDS),
+        };
+        let &(its, tasks, end) = kind.context("a kind of job")?;
+        if random.bool() && !matches!(end, End::Limit | End::Resized) {
             args.push("--time=10");
         }
-        let size = random.usize(2..12);
-        let (held, some) = (format!("--array=1-{size}"), format!("--array=1-{size}%2"));
-        let may_last = self.is_long && self.limited < MOST_LIMITED;
-        let kinds = if may_last { 10 } else { 9 };
-        let kind = if self.is_ending { ENDING[random.usize(..ENDING.len())] } else { random.u8(..kinds) };
-        let (tasks, end) = match kind {
-            0 | 1 => (1, End::Itself),
-            2 => {
-                args.push("--gres=gpu:1");
-                (1, End::Itself)
+        let tasks = if tasks > 0 { tasks } else { random.usize(2..12) };
+        let array =
+            its.iter().find(|arg| arg.starts_with("--array")).map(|arg| arg.replace('N', &tasks.to_string()));
+        for arg in its {
+            match (*arg, &array) {
+                ("WHO", _) => args.extend([account.as_str(), &qos]),
+                (arg, Some(array)) if arg.starts_with("--array") => args.push(array),
+                (arg, _) => args.push(arg),
             }
-            3 => {
-                args.extend(["-N2", "-n2"]);
-                (1, End::Itself)
-            }
-            4 => {
-                args.extend(["-H", &held]);
-                (size, End::Cancelled)
-            }
-            5 => {
-                args.push(&some);
-                (size, End::Cancelled)
-            }
-            6 => {
-                args.extend(["-n1", ":", &account, &qos, "-p", "debug", "-n1"]);
-                (2, End::Itself)
-            }
-            7 => {
-                args.push("-H");
-                (1, End::Cancelled)
-            }
-            8 => (1, End::Cancelled),
-            _ => {
-                self.limited += 1;
-                args.push("--time=1");
-                (1, End::TimeLimit)
-            }
-        };
-        let script = match (end, random.u8(..3)) {
-            (End::Itself, 0) => "exit 3",
-            (End::Itself, 1) => "true",
-            (End::Itself, _) => "sleep 1",
-            _ => "sleep 300",
+        }
+        let script = match end {
+            End::Itself => random.choice(SCRIPTS).unwrap_or_default(),
+            End::Resized => RESIZE,
+            End::Cancelled | End::Limit => "sleep 300",
         };
         args.extend(["--wrap", script]);
         // A user other than the sandbox's, if that is root.
@@ -124,18 +193,39 @@ impl Cast {
             Some((_, uid)) => accounting.slurm.run_as(*uid, "sbatch", &args)?,
             None => accounting.slurm.run("sbatch", &args)?,
         };
+        let id = id.trim().parse().with_context(|| format!("sbatch said {id:?}"))?;
+        self.submitted.insert(id, u64::try_from(tasks)?);
         if end == End::Cancelled {
-            self.endless.push(id.trim().parse().with_context(|| format!("sbatch said {id:?}"))?);
+            self.endless.push(id);
         }
         Ok(tasks)
     }
 
+    /// Cancels a job, or only the first tasks of an array.
     fn cancel_one(&mut self, accounting: &Accounting, random: &mut fastrand::Rng) -> Result<()> {
         if self.endless.is_empty() {
             return Ok(());
         }
-        let id = self.endless.swap_remove(random.usize(..self.endless.len())).to_string();
-        accounting.slurm.run("scancel", &[&id]).map(drop)
+        let place = random.usize(..self.endless.len());
+        let id = self.endless.get(place).copied().unwrap_or_default();
+        if random.u8(..4) == 0 && self.submitted.get(&id).is_some_and(|tasks| *tasks > 1) {
+            return accounting.slurm.run("scancel", &[&format!("{id}_[1-2]")]).map(drop);
+        }
+        self.endless.swap_remove(place);
+        accounting.slurm.run("scancel", &[&id.to_string()]).map(drop)
+    }
+
+    /// Remembers which jobs a slurmctld that is killed now may forget, or run again: it saves its state every 5 s.
+    pub(super) fn disturb(&mut self, accounting: &Accounting) -> Result<()> {
+        let args = ["SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-r", "-t", "all", "-o", "%A %F %e"];
+        for line in accounting.slurm.run("env", &args)?.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [id, array, end] = words[..] else { bail!("a line of squeue: {line}") };
+            if end.parse::<f64>().map_or(true, |end| end > now() - 15.0) {
+                self.disturbed.extend([id.parse::<u32>()?, array.parse()?]);
+            }
+        }
+        Ok(())
     }
 
     /// Cancels the jobs that do not end by themselves, and submits no more of them.
@@ -144,9 +234,19 @@ impl Cast {
         for id in accounting.slurm.run("squeue", &["-h", "-t", "suspended", "-o", "%A"])?.lines() {
             let _ended_meanwhile = accounting.slurm.run("scontrol", &["resume", id]);
         }
-        let ids: Vec<String> = self.endless.drain(..).map(|id| id.to_string()).collect();
+        let ids: Vec<u32> = self.endless.drain(..).collect();
+        self.cancel(accounting, &ids);
+        Ok(())
+    }
+
+    /// Cancels these jobs. Those that have ended, or that a killed slurmctld has forgotten, refuse that.
+    pub(super) fn cancel(&mut self, accounting: &Accounting, ids: &[u32]) {
+        self.endless.retain(|id| !ids.contains(id));
+        let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        if ids.is_empty() { Ok(()) } else { accounting.slurm.run("scancel", &ids).map(drop) }
+        if !ids.is_empty() {
+            let _refused = accounting.slurm.run("scancel", &ids);
+        }
     }
 }
 

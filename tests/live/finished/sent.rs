@@ -1,16 +1,24 @@
 //! What was sent about finished jobs, as whisper stores it: the last value of each slot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
+use sandbox::{Carbon, Series};
 
-use super::truth::Jobs;
+use super::jobs::DOTTED;
+use super::versions::{Expected, Range};
 
 const FAMILY: &str = "cluster.slurm_jobs_finished.";
 
 /// Values by path after the family, and by timestamp.
 #[derive(Debug, Default)]
 pub(super) struct Sent(BTreeMap<String, BTreeMap<u64, u64>>);
+
+/// The account with a dot has another name in paths.
+fn plain(path: &str) -> String {
+    let rest = path.strip_prefix("account.chem_lab-").and_then(|rest| rest.split_once('.'));
+    rest.map_or_else(|| path.to_owned(), |(_, rest)| format!("account.{DOTTED}.{rest}"))
+}
 
 impl Sent {
     /// From lines of the plaintext protocol: whole numbers, and CPU time in ms. A slot may be sent again, but only with
@@ -29,11 +37,23 @@ impl Sent {
                 _ => value.to_owned(),
             };
             let value = value.parse().with_context(|| format!("a whole number in {line}"))?;
-            let before = sent.0.entry(path.to_owned()).or_default().insert(at, value);
+            let before = sent.0.entry(plain(path)).or_default().insert(at, value);
             ensure!(
                 before.is_none_or(|before| before == value),
                 "{path} at {at} was {before:?}, then {value}"
             );
+        }
+        Ok(sent)
+    }
+
+    /// From whisper.
+    pub(super) fn of_whisper(carbon: &Carbon) -> Result<Self> {
+        let mut sent = Self::default();
+        for (path, file) in carbon.paths() {
+            let Some(path) = path.strip_prefix(FAMILY) else { continue };
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts and seconds")]
+            let points = Series::read(&file)?.points.into_iter().map(|(at, value)| (at, value as u64));
+            sent.0.insert(plain(path), points.collect());
         }
         Ok(sent)
     }
@@ -60,22 +80,28 @@ impl Sent {
         self.0.get(path)?.get(&slot).copied()
     }
 
+    /// The slots in which the path has this value.
+    pub(super) fn slots_with(&self, path: &str, value: u64) -> impl Iterator<Item = u64> {
+        let values = self.0.get(path).into_iter().flatten();
+        values.filter(move |(_, its)| **its == value).map(|(slot, _)| *slot)
+    }
+
     pub(super) fn sum(&self, path: &str) -> u64 {
         self.0.get(path).map_or(0, |values| values.values().sum())
     }
 
     /// Jobs by level and state, since the first start.
-    pub(super) fn totals(&self) -> Jobs {
+    pub(super) fn totals(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         self.jobs("jobs_total", |path| self.last(path).unwrap_or(0))
     }
 
     /// The same as the sum of all slots.
-    pub(super) fn sums(&self) -> Jobs {
+    pub(super) fn sums(&self) -> BTreeMap<String, BTreeMap<String, u64>> {
         self.jobs("jobs", |path| self.sum(path))
     }
 
-    fn jobs(&self, leaf: &str, value: impl Fn(&str) -> u64) -> Jobs {
-        let mut jobs = Jobs::new();
+    fn jobs(&self, leaf: &str, value: impl Fn(&str) -> u64) -> BTreeMap<String, BTreeMap<String, u64>> {
+        let mut jobs = BTreeMap::<_, BTreeMap<_, _>>::new();
         let end = format!(".gauge-{leaf}");
         for path in self.0.keys() {
             let state = path.strip_suffix(&end).and_then(|level| level.split_once(".state."));
@@ -84,5 +110,55 @@ impl Sent {
             }
         }
         jobs
+    }
+
+    /// Every figure that has a total, by level and leaf.
+    fn figures(&self) -> impl Iterator<Item = (String, String)> {
+        self.0.keys().filter_map(|path| {
+            let path = path.strip_suffix("_total").filter(|path| !path.starts_with("reading."))?;
+            let at = path.rfind(".state.").or_else(|| path.rfind(".work."))?;
+            Some((path.get(..at)?.to_owned(), path.get(at + 1..)?.to_owned()))
+        })
+    }
+
+    /// Compares all totals, and the sums of all slots, with what is expected. Returns how many were compared.
+    ///
+    /// # Errors
+    /// They differ; the error names them.
+    pub(super) fn compare(&self, expected: &Expected) -> Result<usize> {
+        let paths: BTreeSet<_> = self.figures().chain(expected.figures.keys().cloned()).collect();
+        let mut wrong = Vec::new();
+        for (level, leaf) in &paths {
+            let path = format!("{level}.{leaf}");
+            let (total, sum) = (self.last(&format!("{path}_total")).unwrap_or(0), self.sum(&path));
+            let Range { least, most } =
+                expected.figures.get(&(level.clone(), leaf.clone())).copied().unwrap_or_default();
+            if total != sum || !(least..=most).contains(&total) {
+                wrong.push(format!("{path}: total {total}, all slots {sum}, expected {least} to {most}"));
+            }
+        }
+        let (all, count) = (paths.len(), wrong.len());
+        wrong.sort_by_key(|line| !line.starts_with("total."));
+        wrong.truncate(50);
+        ensure!(count == 0, "{count} of {all} figures differ:\n{}", wrong.join("\n"));
+        Ok(all)
+    }
+
+    /// While the window is longer than the test, and nothing is purged, the number of rows in it never falls.
+    ///
+    /// # Errors
+    /// It does: a query that failed was published as an empty answer.
+    pub(super) fn no_false_zero(&self) -> Result<()> {
+        let rows: Vec<_> = self.0.get("reading.gauge-window_jobs").into_iter().flatten().collect();
+        let falls = rows.iter().zip(rows.iter().skip(1)).filter(|(before, after)| after.1 < before.1);
+        let falls: Vec<String> =
+            falls.map(|(before, after)| format!("{} to {} at {}", before.1, after.1, after.0)).collect();
+        ensure!(
+            falls.is_empty(),
+            "rows in the window disappear, {} times: {}",
+            falls.len(),
+            falls.join(", ")
+        );
+        Ok(())
     }
 }

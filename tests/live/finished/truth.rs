@@ -1,175 +1,364 @@
-//! The expected values for finished jobs, from sacct and from the database.
+//! The expected values for finished jobs, from sacct, from the database, and from what slurmctld has logged.
+//!
+//! A job has started if it has nodes. The texts of TRES and of array tasks, which the program reads, do not decide that
+//! here: in sacct it is the list of nodes, in the database the nodes' indexes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use sandbox::Accounting;
 
-/// Counts by level and state.
-pub(super) type Jobs = BTreeMap<String, BTreeMap<String, u64>>;
+use super::jobs::Cast;
+
+/// Values by level and leaf, such as `total` and `state.failed.gauge-jobs`.
+pub(super) type Figures = BTreeMap<(String, String), u64>;
 
 /// Rows that have not ended, or for which slurmctld has reported the end but not yet the start.
 pub(super) const UNFINISHED: &str =
     "select count(*) from slurm_acct_db.sandbox_job_table where time_end = 0 or `partition` = ''";
+
+/// Rows that have ended. One of a job that a killed slurmctld has forgotten may have an end, and be pending for ever.
+pub(super) const FINAL: &str = "j.time_end > 0 and j.state > 2";
 
 /// What a person needs to see if this takes too long.
 pub(super) const ROWS: &str = "select job_db_inx, id_job, state, `partition`, array_task_str, time_submit, time_eligible, \
      time_start, time_end from slurm_acct_db.sandbox_job_table order by 1";
 
 /// sacct's columns for a job, in this order.
-const COLUMNS: &str =
-    "jobid,state,partition,account,qos,user,submit,eligible,start,elapsedraw,timelimitraw,alloctres";
+const COLUMNS: &str = "dbindex,jobid,jobidraw,state,partition,account,qos,user,submit,eligible,start,elapsedraw,timelimitraw,\
+                       nodelist,cputimeraw,alloctres";
 
-/// Jobs by final state; sums; and the values for percentiles, of jobs that started. All by level.
+/// A job, or the tasks of an array that never started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Row {
+    /// slurmdbd's number.
+    pub(super) index: u64,
+    /// The job or the array, and the job's own number.
+    pub(super) ids: (u32, u32),
+    pub(super) state: String,
+    pub(super) tasks: u64,
+    /// Partition, account, QOS and user.
+    names: [String; 4],
+    pub(super) started: Option<Started>,
+}
+
+/// Of a job that had nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Started {
+    pub(super) wait: u64,
+    pub(super) run: u64,
+    /// In seconds.
+    limit: Option<u64>,
+    /// Multiplied by the run time.
+    cpu: u64,
+    gpu: u64,
+    node: u64,
+    billing: u64,
+}
+
+impl Row {
+    /// From a line of sacct, which writes lists of array tasks in job ids.
+    fn of_sacct(line: &str) -> Result<Self> {
+        let words: Vec<&str> = line.split('|').collect();
+        let [
+            index,
+            id,
+            raw,
+            state,
+            partition,
+            account,
+            qos,
+            user,
+            submit,
+            eligible,
+            start,
+            elapsed,
+            limit,
+            nodes,
+            cpu,
+            tres,
+        ] = words[..]
+        else {
+            anyhow::bail!("a line of sacct: {line}")
+        };
+        let digits =
+            |text: &str| text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse();
+        let state = state.split(' ').next().unwrap_or_default().to_lowercase();
+        let nodes = count_nodes(nodes);
+        let started = match start.parse::<u64>() {
+            Ok(start) if nodes > 0 || state == "completed" => {
+                let since = eligible.parse().or_else(|_| submit.parse::<u64>())?;
+                let run = elapsed.parse::<u64>()?;
+                Some(Started {
+                    wait: start.saturating_sub(since),
+                    run,
+                    limit: limit.parse::<u64>().ok().map(|minutes| minutes * 60),
+                    cpu: cpu.parse()?,
+                    gpu: run * count(tres, "gres/gpu"),
+                    node: run * nodes,
+                    billing: run * count(tres, "billing"),
+                })
+            }
+            _ => None,
+        };
+        let first = partition.split(',').next().unwrap_or_default();
+        Ok(Self {
+            index: index.parse()?,
+            ids: (digits(id)?, digits(raw)?),
+            state,
+            tasks: if started.is_some() {
+                1
+            } else {
+                tasks(id).with_context(|| format!("tasks in {line}"))?
+            },
+            names: [first, account, qos, user].map(str::to_owned),
+            started,
+        })
+    }
+
+    /// From a row of the database, where tasks of an array that have not started are a number.
+    fn of_sql(line: &str) -> Result<Self> {
+        let words: Vec<&str> = line.split('\t').collect();
+        let [
+            index,
+            array,
+            id,
+            state,
+            partition,
+            account,
+            qos,
+            user,
+            since,
+            start,
+            run,
+            limit,
+            nodes,
+            tres,
+            pending,
+        ] = words[..]
+        else {
+            anyhow::bail!("a row: {line}")
+        };
+        let state = match state {
+            "3" => "completed",
+            "4" => "cancelled",
+            "5" => "failed",
+            "6" => "timeout",
+            "7" => "node_fail",
+            "8" => "preempted",
+            "10" => "deadline",
+            "1024" => "requeued",
+            "8192" => "resizing",
+            other => other,
+        };
+        let (start, since): (u64, u64) = (start.parse()?, since.parse()?);
+        let started = (start > 0 && (!nodes.is_empty() || state == "completed")).then(|| {
+            let run: u64 = run.parse().unwrap_or(0);
+            let nodes = nodes.split(',').filter(|range| !range.is_empty()).map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                last.parse::<u64>().unwrap_or(0) + 1 - first.parse::<u64>().unwrap_or(0)
+            });
+            Started {
+                wait: start.saturating_sub(since),
+                run,
+                limit: limit
+                    .parse::<u64>()
+                    .ok()
+                    .filter(|minutes| *minutes < 1 << 31)
+                    .map(|minutes| minutes * 60),
+                cpu: run * count(tres, "1"),
+                gpu: run * count(tres, "1001"),
+                node: run * nodes.sum::<u64>(),
+                billing: run * count(tres, "5"),
+            }
+        });
+        let (array, id): (u32, u32) = (array.parse()?, id.parse()?);
+        let pending = pending.parse::<u64>()?.max(1);
+        let first = partition.split(',').next().unwrap_or_default();
+        Ok(Self {
+            index: index.parse()?,
+            ids: (if array > 0 { array } else { id }, id),
+            state: state.to_owned(),
+            tasks: if started.is_some() { 1 } else { pending },
+            names: [first, account, qos, user].map(str::to_owned),
+            started,
+        })
+    }
+
+    /// Whether it is a job, and not the part of one before it was resized.
+    pub(super) fn is_job(&self) -> bool {
+        self.state != "resizing"
+    }
+
+    fn levels(&self) -> impl Iterator<Item = String> {
+        let kinds = ["partition", "account", "qos", "user"].into_iter().zip(&self.names);
+        kinds.map(|(kind, name)| format!("{kind}.{name}")).chain(["total".to_owned()])
+    }
+
+    /// What it adds to each figure.
+    pub(super) fn figures(&self) -> Figures {
+        let mut leaves = Vec::new();
+        if self.is_job() {
+            leaves.push((format!("state.{}.gauge-jobs", self.state), self.tasks));
+            leaves.push(("work.gauge-jobs".to_owned(), self.tasks));
+        }
+        let mut work = |leaf: &str, value| leaves.push((format!("work.gauge-{leaf}"), value));
+        match &self.started {
+            None if self.state == "cancelled" => work("cancelled_before_start", self.tasks),
+            None => {}
+            Some(started) => {
+                work("started", u64::from(self.is_job()));
+                work("wait_seconds", started.wait);
+                work("run_seconds", started.run);
+                work("cpu_seconds", started.cpu);
+                work("gpu_seconds", started.gpu);
+                work("node_seconds", started.node);
+                work("billing_seconds", started.billing);
+                if let Some(limit) = started.limit {
+                    work("limited", 1);
+                    work("limit_seconds", limit);
+                    work("limit_used_seconds", started.run);
+                    work("limit_used_little", u64::from(started.run * 10 < limit));
+                }
+            }
+        }
+        let of =
+            |level: String| leaves.iter().map(move |(leaf, value)| ((level.clone(), leaf.clone()), *value));
+        self.levels().flat_map(of).collect()
+    }
+}
+
+/// Every job that has ended.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
-    pub(super) jobs: Jobs,
-    pub(super) sums: BTreeMap<String, BTreeMap<&'static str, u64>>,
-    /// Waits and run times.
-    pub(super) times: BTreeMap<String, [Vec<u64>; 2]>,
-    /// The lines that sacct has printed.
-    lines: Vec<String>,
+    pub(super) rows: Vec<Row>,
 }
 
 impl Truth {
-    /// From sacct, which writes lists of array tasks in job ids.
-    pub(super) fn of_sacct(accounting: &Accounting) -> Result<Self> {
-        let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ";
-        let args = [
-            "SLURM_TIME_FORMAT=%s",
-            "sacct",
-            "-a",
-            "-X",
-            "-D",
-            "-nP",
-            states,
-            "-S",
-            "now-1day",
-            "-E",
-            "now+1day",
-        ];
-        let text = accounting.slurm.run("env", &[&args[..], &["-o", COLUMNS]].concat())?;
-        Self::of_lines(text.lines().map(str::to_owned).collect())
+    /// From sacct, which must agree with the database.
+    pub(super) fn read(accounting: &Accounting) -> Result<Self> {
+        let columns = ["-o", COLUMNS, "-S", "now-1day", "-E", "now+1day"];
+        let states = "--state=CD,CA,F,TO,NF,PR,BF,DL,OOM,RQ,RS";
+        let args =
+            [&["SLURM_TIME_FORMAT=%s", "sacct", "-a", "-X", "-D", "-nP", states], &columns[..]].concat();
+        let text = accounting.slurm.run("env", &args)?;
+        let mut rows: Vec<Row> = text.lines().map(Row::of_sacct).collect::<Result<_>>()?;
+        rows.sort_by_key(|row| row.index);
+        let mut in_sql = sql_rows(accounting, "sandbox_job_table", FINAL)?;
+        in_sql.sort_by_key(|row| row.index);
+        for (row, other) in rows.iter().zip(&in_sql) {
+            ensure!(row == other, "sacct has {row:#?}, the database {other:#?}");
+        }
+        ensure!(rows.len() == in_sql.len(), "sacct has {} rows, the database {}", rows.len(), in_sql.len());
+        Ok(Self { rows })
+    }
+
+    /// The sum of a figure over all rows.
+    pub(super) fn sum(&self, level: &str, leaf: &str) -> u64 {
+        let key = (level.to_owned(), leaf.to_owned());
+        self.rows.iter().filter_map(|row| row.figures().get(&key).copied()).sum()
+    }
+
+    /// All jobs.
+    pub(super) fn jobs(&self) -> u64 {
+        self.sum("total", "work.gauge-jobs")
+    }
+
+    /// Jobs by final state.
+    pub(super) fn states(&self) -> BTreeMap<String, u64> {
+        let mut states = BTreeMap::new();
+        for row in self.rows.iter().filter(|row| row.is_job()) {
+            *states.entry(row.state.clone()).or_default() += row.tasks;
+        }
+        states
     }
 
     /// Only the jobs that were not there `before`.
-    pub(super) fn since(&self, before: &Self) -> Result<Self> {
-        let mut left = before.lines.clone();
-        left.sort();
-        Self::of_lines(self.lines.iter().filter(|line| left.binary_search(line).is_err()).cloned().collect())
+    pub(super) fn since(&self, before: &Self) -> Self {
+        let old: BTreeSet<u64> = before.rows.iter().map(|row| row.index).collect();
+        Self { rows: self.rows.iter().filter(|row| !old.contains(&row.index)).cloned().collect() }
     }
 
-    fn of_lines(lines: Vec<String>) -> Result<Self> {
-        let mut truth = Self::default();
-        for line in &lines {
-            let words: Vec<&str> = line.split('|').collect();
-            let [id, state, partition, account, qos, user, submit, eligible, start, elapsed, limit, tres] =
-                words[..]
-            else {
-                anyhow::bail!("a line of sacct: {line}")
-            };
-            let tasks = tasks(id).with_context(|| format!("the tasks of {line}"))?;
-            let state = state.split(' ').next().unwrap_or_default().to_lowercase();
-            let names = [("partition", partition), ("account", account), ("qos", qos), ("user", user)];
-            truth.add(&names, &state, tasks);
-            // A job that was cancelled while pending may have a start, but never had any resources.
-            let (Ok(start), false) = (start.parse::<u64>(), tres.is_empty()) else {
-                if state == "cancelled" {
-                    truth.add_sums(&names, &[("cancelled_before_start", tasks)]);
+    /// Percentiles of the waits and run times by path: the smallest value that this share of the values does not exceed.
+    pub(super) fn percentiles(&self) -> Figures {
+        let mut times: BTreeMap<String, [Vec<u64>; 2]> = BTreeMap::new();
+        for row in &self.rows {
+            let Some(started) = &row.started else { continue };
+            for level in row.levels() {
+                let [waits, runs] = times.entry(level).or_default();
+                waits.push(started.wait);
+                runs.push(started.run);
+            }
+        }
+        let mut figures = Figures::new();
+        for (level, values) in times {
+            for (kind, values) in ["wait", "run"].into_iter().zip(values) {
+                for (leaf, percent) in [("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)] {
+                    let not_above = |most: &u64| values.iter().filter(|value| *value <= most).count();
+                    let least =
+                        values.iter().filter(|most| not_above(most) * 100 >= values.len() * percent).min();
+                    let path = (level.clone(), format!("work.gauge-{kind}_{leaf}"));
+                    figures.extend(least.map(|least| (path, *least)));
                 }
-                continue;
-            };
-            let since = eligible.parse().or_else(|_| submit.parse::<u64>())?;
-            let (run, wait) = (elapsed.parse::<u64>()?, start.saturating_sub(since));
-            let of = |name| count(tres, name);
-            truth.add_sums(
-                &names,
-                &[
-                    ("started", 1),
-                    ("wait_seconds", wait),
-                    ("run_seconds", run),
-                    ("cpu_seconds", run * of("cpu")),
-                    ("gpu_seconds", run * of("gres/gpu")),
-                    ("node_seconds", run * of("node")),
-                    ("billing_seconds", run * of("billing")),
-                ],
+            }
+        }
+        figures
+    }
+
+    /// Compares it with what was submitted, and with how often slurmctld has logged that a job starts.
+    pub(super) fn check(&self, accounting: &Accounting, cast: &Cast) -> Result<()> {
+        let (mut tasks, mut starts) = (BTreeMap::<u32, u64>::new(), BTreeMap::<u32, i64>::new());
+        let mut failed = BTreeSet::new();
+        for row in self.rows.iter().filter(|row| row.is_job()) {
+            if row.state != "requeued" {
+                *tasks.entry(row.ids.0).or_default() += row.tasks;
+            }
+            if row.state == "node_fail" {
+                failed.insert(row.ids.0);
+            }
+            *starts.entry(row.ids.1).or_default() += i64::from(row.started.is_some());
+        }
+        for (id, submitted) in &cast.submitted {
+            let found = tasks.get(id).copied().unwrap_or(0);
+            // A run that ended with its node may have been followed by another.
+            let is_right = found == *submitted || (failed.contains(id) && found > *submitted);
+            ensure!(
+                is_right || cast.disturbed.contains(id),
+                "job {id}: {submitted} submitted, sacct has {found}"
             );
-            if let Ok(minutes) = limit.parse::<u64>() {
-                let little = u64::from(run * 10 < minutes * 60);
-                let used = [("limited", 1), ("limit_seconds", minutes * 60), ("limit_used_seconds", run)];
-                truth.add_sums(&names, &[&used[..], &[("limit_used_little", little)]].concat());
-            }
-            for level in levels(&names) {
-                let [waits, runs] = truth.times.entry(level).or_default();
-                waits.push(wait);
-                runs.push(run);
-            }
         }
-        Ok(Self { lines, ..truth })
-    }
-
-    fn add_sums(&mut self, names: &[(&str, &str)], sums: &[(&'static str, u64)]) {
-        for level in levels(names) {
-            let its = self.sums.entry(level).or_default();
-            sums.iter().for_each(|(leaf, value)| *its.entry(leaf).or_default() += value);
+        for id in accounting.slurm.slurmctld.lines().iter().filter_map(|line| start(line)) {
+            *starts.entry(id).or_default() -= 1;
         }
-    }
-
-    /// Percentiles of the waits and run times of a level, by leaf: the smallest value that this share of the values
-    /// does not exceed.
-    pub(super) fn percentiles(&self, level: &str) -> BTreeMap<String, u64> {
-        let mut leaves = BTreeMap::new();
-        for (kind, values) in ["wait", "run"].into_iter().zip(self.times.get(level).into_iter().flatten()) {
-            for (leaf, percent) in [("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)] {
-                let not_above = |most: &u64| values.iter().filter(|value| *value <= most).count();
-                let least =
-                    values.iter().filter(|most| not_above(most) * 100 >= values.len() * percent).min();
-                leaves.extend(least.map(|least| (format!("{kind}_{leaf}"), *least)));
-            }
-        }
-        leaves
-    }
-
-    /// From a GROUP BY, where tasks of an array that have not started are a number.
-    pub(super) fn of_sql(accounting: &Accounting) -> Result<Self> {
-        let text = accounting.sql(
-            "select j.state, j.`partition`, j.account, q.name, a.user, \
-             sum(if(j.array_task_pending > 0, j.array_task_pending, 1)) \
-             from slurm_acct_db.sandbox_job_table j \
-             join slurm_acct_db.sandbox_assoc_table a on a.id_assoc = j.id_assoc \
-             join slurm_acct_db.qos_table q on q.id = j.id_qos \
-             where j.time_end > 0 group by 1, 2, 3, 4, 5",
-        )?;
-        let mut truth = Self::default();
-        for line in text.lines() {
-            let words: Vec<&str> = line.split('\t').collect();
-            let [state, partition, account, qos, user, tasks] = words[..] else {
-                anyhow::bail!("a row: {line}")
-            };
-            let state = match state {
-                "3" => "completed",
-                "4" => "cancelled",
-                "5" => "failed",
-                "6" => "timeout",
-                "7" => "node_fail",
-                "1024" => "requeued",
-                other => other,
-            };
-            let names = [("partition", partition), ("account", account), ("qos", qos), ("user", user)];
-            truth.add(&names, state, tasks.parse()?);
-        }
-        Ok(truth)
-    }
-
-    fn add(&mut self, names: &[(&str, &str)], state: &str, tasks: u64) {
-        for level in levels(names) {
-            *self.jobs.entry(level).or_default().entry(state.to_owned()).or_default() += tasks;
-        }
+        starts.retain(|id, surplus| *surplus != 0 && !cast.disturbed.contains(id));
+        ensure!(
+            starts.is_empty(),
+            "by job, starts in sacct minus those that slurmctld has logged: {starts:?}"
+        );
+        Ok(())
     }
 }
 
-fn levels(names: &[(&str, &str)]) -> impl Iterator<Item = String> {
-    names.iter().map(|(kind, name)| format!("{kind}.{name}")).chain(["total".to_owned()])
+/// These rows of the job table, or of one with the same columns.
+pub(super) fn sql_rows(accounting: &Accounting, table: &str, condition: &str) -> Result<Vec<Row>> {
+    let text = accounting.sql(&format!(
+        "select j.job_db_inx, if(j.het_job_id > 0, j.het_job_id, j.id_array_job), j.id_job, j.state, j.`partition`, j.account, \
+         q.name, a.user, if(j.time_eligible > 0 and j.time_eligible < 4294967294, j.time_eligible, j.time_submit), \
+         if(j.time_start < 4294967294, j.time_start, 0), \
+         cast(j.time_end as signed) - cast(j.time_start as signed) - cast(j.time_suspended as signed), j.timelimit, \
+         ifnull(j.node_inx, ''), j.tres_alloc, j.array_task_pending from slurm_acct_db.{table} j \
+         join slurm_acct_db.sandbox_assoc_table a on a.id_assoc = j.id_assoc \
+         join slurm_acct_db.qos_table q on q.id = j.id_qos where {condition}"
+    ))?;
+    text.lines().map(Row::of_sql).collect()
+}
+
+/// The job of a line of slurmctld's log that says that a job starts.
+fn start(line: &str) -> Option<u32> {
+    let rest = ["Allocate JobId=", "Started JobId="].iter().find_map(|words| line.split_once(words))?.1;
+    let id = rest.split(' ').next()?;
+    let id = id.split_once('(').map_or(id, |(_, raw)| raw.trim_end_matches(')'));
+    id.parse().ok()
 }
 
 /// The number of tasks in `7_[1-9:2,20%5]`; 1 for any other job.
@@ -187,6 +376,14 @@ fn tasks(id: &str) -> Option<u64> {
         .sum()
 }
 
+/// The number of nodes in `c1` or `c[1-2]`.
+fn count_nodes(list: &str) -> u64 {
+    match list {
+        "" | "None assigned" | "(unknown)" => 0,
+        list => tasks(&list.replacen('[', "_[", 1)).unwrap_or(0),
+    }
+}
+
 /// The count in `cpu=1,gres/gpu=2`.
 fn count(tres: &str, name: &str) -> u64 {
     let parts = tres.split(',').filter_map(|part| part.split_once('='));
@@ -194,9 +391,23 @@ fn count(tres: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn lists_of_tasks_are_expanded() {
+fn lists_of_tasks_and_nodes_are_expanded() {
     for (id, count) in [("7", 1), ("7_3", 1), ("7_[1-20]", 20), ("7_[1,3,5-9%2]", 7), ("7_[0-10:5]", 3)] {
         assert_eq!(tasks(id), Some(count), "{id}");
     }
     assert_eq!(tasks("7_[1-2"), None);
+    for (list, count) in [("c1", 1), ("c[1-2]", 2), ("None assigned", 0), ("(unknown)", 0)] {
+        assert_eq!(count_nodes(list), count, "{list}");
+    }
+}
+
+#[test]
+fn starts_are_found_in_slurmctlds_log() {
+    for (line, id) in [
+        ("slurmctld: sched: Allocate JobId=2 NodeList=c1 #CPUs=1 Partition=debug", Some(2)),
+        ("slurmctld: sched/backfill: _start_job: Started JobId=5_1(6) in debug on c1", Some(6)),
+        ("slurmctld: _job_complete: JobId=2 done", None),
+    ] {
+        assert_eq!(start(line), id, "{line}");
+    }
 }

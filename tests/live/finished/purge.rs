@@ -1,0 +1,44 @@
+//! slurmdbd's purge, and then a time in which nothing ends: nothing can prove that slurmdbd's empty answers are true, and
+//! what ends afterwards must be counted.
+
+use std::time::Duration;
+
+use sandbox::{Accounting, wait};
+
+use super::{MINUTE, Stage, ended};
+
+const TOTAL: &str = "total.work.gauge-jobs_total";
+
+fn run_jobs(accounting: &Accounting, jobs: usize) {
+    for _ in 0..jobs {
+        accounting.slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    ended(accounting).unwrap();
+}
+
+/// A minute takes the place of hours: PurgeJobAfter=1hour removes what has just left the window.
+#[test]
+#[ignore = "takes three minutes: make finished-long"]
+fn after_a_purge_and_idle_hours_the_next_jobs_are_counted() {
+    let mut stage = Stage::start_with("window = \"60s\"\ncatch_up = \"120s\"\n", "").unwrap();
+    let counted = |stage: &Stage, jobs| {
+        wait::until("all jobs", MINUTE * 2, || stage.sent().is_ok_and(|sent| sent.last(TOTAL) == Some(jobs)))
+    };
+    for round in 1..=2 {
+        run_jobs(&stage.accounting, 5);
+        counted(&stage, round * 5).unwrap();
+        stage.accounting.sql("delete from slurm_acct_db.sandbox_job_table").unwrap();
+        wait::pause(Duration::from_secs(75));
+        // Also if nothing is remembered but what is on disk.
+        stage.daemon.kill().unwrap();
+        stage.daemon.spawn().unwrap();
+    }
+    run_jobs(&stage.accounting, 3);
+    counted(&stage, 13).unwrap();
+    let sent = stage.sent().unwrap();
+    assert_eq!(sent.sum("total.work.gauge-jobs"), 13);
+    for slot in sent.slots_with("reading.gauge-unproved", 1) {
+        assert_eq!(sent.at("total.work.gauge-jobs", slot), None, "a figure that is not proved, at {slot}");
+    }
+    stage.daemon.stop().unwrap();
+}

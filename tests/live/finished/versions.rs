@@ -1,0 +1,73 @@
+//! Every version of a row of slurmdbd's job table, recorded by a trigger in the database: slurmctld may change a row after
+//! it has been counted, and then the first version stays in the figures.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use sandbox::Accounting;
+
+use super::truth::{Figures, Row, Truth, sql_rows};
+
+/// Rows of the record that say how a job ended. slurmctld reports the start after the end if slurmdbd was away, and the
+/// rest of an array within some seconds.
+const COMPLETE: &str = "j.time_end > 0 and j.state > 2 and j.`partition` != '' and (ifnull(j.array_task_str, '') = '' or not exists \
+     (select 1 from slurm_acct_db.versions k where k.job_db_inx = j.job_db_inx and k.seq > j.seq \
+     and k.made < j.made + interval 25 second))";
+
+/// Begins to record.
+pub(super) fn record(accounting: &Accounting) -> Result<()> {
+    let statements = "use slurm_acct_db; \
+         create table versions (seq bigint auto_increment primary key, made datetime(6)) as select * from sandbox_job_table where 0; \
+         create trigger versions after update on sandbox_job_table for each row insert into versions \
+         select null, now(6), t.* from sandbox_job_table t where t.job_db_inx = new.job_db_inx";
+    accounting.sql(statements).map(drop)
+}
+
+/// The least and the most that a figure may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) least: u64,
+    pub(super) most: u64,
+}
+
+/// What may have been counted. Rows that never changed after their end, which are nearly all, leave no choice.
+pub(super) struct Expected {
+    pub(super) figures: BTreeMap<(String, String), Range>,
+    /// How many rows were changed after their end.
+    pub(super) changed: usize,
+}
+
+impl Expected {
+    /// From the last versions, and those that the trigger has recorded.
+    pub(super) fn of(accounting: &Accounting, truth: &Truth) -> Result<Self> {
+        let mut versions: BTreeMap<u64, Vec<Row>> = BTreeMap::new();
+        for row in sql_rows(accounting, "versions", COMPLETE)? {
+            let its = versions.entry(row.index).or_default();
+            if !its.contains(&row) {
+                its.push(row);
+            }
+        }
+        let mut expected = Self { figures: BTreeMap::new(), changed: 0 };
+        for row in &truth.rows {
+            let mut all = versions.remove(&row.index).unwrap_or_default();
+            if !all.contains(row) {
+                all.push(row.clone());
+            }
+            expected.changed += usize::from(all.len() > 1);
+            expected.add(&all.iter().map(Row::figures).collect::<Vec<_>>());
+        }
+        Ok(expected)
+    }
+
+    fn add(&mut self, versions: &[Figures]) {
+        let mut paths: Vec<_> = versions.iter().flat_map(Figures::keys).collect();
+        paths.sort();
+        paths.dedup();
+        for path in paths {
+            let values = || versions.iter().map(|figures| figures.get(path).copied().unwrap_or(0));
+            let range = self.figures.entry(path.clone()).or_default();
+            range.least += values().min().unwrap_or(0);
+            range.most += values().max().unwrap_or(0);
+        }
+    }
+}
