@@ -76,7 +76,7 @@ bench-scale: packages ## the same for surveys of 5,000 nodes and 100,000 jobs, a
 	cargo build --release --locked --workspace
 	@TMPDIR=/dev/shm cargo run --quiet --release --locked -p tools --bin bench_scale $(SCALE)
 
-soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest, SOAK_TLS=1 over TLS
+soak: packages ## random faults for half an hour, nothing lost: SOAK_FAULTS=200, SOAK_SEED= to repeat one, SOAK_LONGEST=1 each at its longest, SOAK_ONLY= a part of their names, SOAK_TLS=1 over TLS
 	cargo build --locked --workspace
 	@cargo run --quiet --locked -p tools --bin soak
 
@@ -84,7 +84,7 @@ loss-long: packages ## the losses that take minutes: a Carbon that hangs for 15 
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- loss:: --ignored
 
-finished-long: packages ## 500 finished jobs are counted once, while slurmdbd, MariaDB and the daemon end and hang, also for minutes (SOAK_SEED= to repeat one)
+finished-long: packages ## every finished job is counted once, while slurmctld, slurmdbd, MariaDB, Carbon and the daemon end and hang, also for minutes, and queries fail (SOAK_SEED= to repeat one)
 	cargo build --locked --workspace
 	cargo test --locked -p live-tests -- finished:: --ignored --nocapture
 

@@ -14,7 +14,7 @@ mod versions;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use sandbox::accounting::{NODES, QOS};
 use sandbox::{Accounting, Carbon, Folder, Invocation, Manner, Process, Sink, Slurm, carbon, now, wait};
 
@@ -124,8 +124,13 @@ impl Stage {
             let _missing = wait::until("everything in whisper", MINUTE * 2, has_all);
             Sent::of_whisper(carbon)?.compare(&expected).context("in whisper")?;
         }
-        let changed = expected.changed;
-        Ok((truth, format!("{figures} figures, {changed} rows that changed after their end")))
+        let (changed, most) = (sent.last("reading.gauge-changed_total").unwrap_or(0), expected.changes);
+        ensure!(changed <= most, "{changed} changes are published, slurmdbd's table had {most} at most");
+        let rows = expected.changed;
+        Ok((
+            truth,
+            format!("{figures} figures, {rows} rows that changed after their end, {changed} times published"),
+        ))
     }
 }
 

@@ -35,25 +35,31 @@ pub(super) struct Expected {
     pub(super) figures: BTreeMap<(String, String), Range>,
     /// How many rows were changed after their end.
     pub(super) changed: usize,
+    /// How many changes of them were recorded at most.
+    pub(super) changes: u64,
 }
 
 impl Expected {
     /// From the last versions, and those that the trigger has recorded.
     pub(super) fn of(accounting: &Accounting, truth: &Truth) -> Result<Self> {
-        let mut versions: BTreeMap<u64, Vec<Row>> = BTreeMap::new();
+        let (mut versions, mut updates) = (BTreeMap::<u64, Vec<Row>>::new(), BTreeMap::<u64, u64>::new());
         for row in sql_rows(accounting, "versions", COMPLETE)? {
+            *updates.entry(row.index).or_default() += 1;
             let its = versions.entry(row.index).or_default();
             if !its.contains(&row) {
                 its.push(row);
             }
         }
-        let mut expected = Self { figures: BTreeMap::new(), changed: 0 };
+        let mut expected = Self { figures: BTreeMap::new(), changed: 0, changes: 0 };
         for row in &truth.rows {
             let mut all = versions.remove(&row.index).unwrap_or_default();
             if !all.contains(row) {
                 all.push(row.clone());
             }
-            expected.changed += usize::from(all.len() > 1);
+            if all.len() > 1 {
+                expected.changed += 1;
+                expected.changes += updates.get(&row.index).copied().unwrap_or(0);
+            }
             expected.add(&all.iter().map(Row::figures).collect::<Vec<_>>());
         }
         Ok(expected)
