@@ -51,6 +51,8 @@ pub(crate) struct Ledger {
     /// How long after a tick was read the receiver must be seen to read again.
     pub(crate) resend_window: Duration,
     entries: BTreeMap<u64, LedgerEntry>,
+    /// The newest tick of all, which may be done.
+    newest: u64,
     /// Ticks never written as a whole, and (after those) ticks to be written again.
     due: BTreeSet<(bool, u64)>,
     /// The same of provisional ticks.
@@ -81,6 +83,7 @@ impl Ledger {
     /// Inserts a tick. `fresh`: it was just collected; otherwise it is from an earlier run of the daemon, which may
     /// have written it already.
     pub(crate) fn insert(&mut self, batch: u64, timestamp: i64, points: u64, fresh: bool) {
+        self.newest = self.newest.max(batch);
         self.due.insert((false, batch));
         let (stage, sent) = (DeliveryStage::Due, false);
         let (evicted, provisional) = (false, false);
@@ -106,9 +109,8 @@ impl Ledger {
     /// The tick to write next, and whether it belongs to the backlog. The newest tick comes first if it was never
     /// written, then the oldest that was never written, then the oldest that is due again.
     pub(crate) fn next(&self) -> Option<(u64, bool)> {
-        let newest = self.entries.last_key_value().filter(|(_, entry)| entry.fresh && !entry.sent);
-        if let Some((&batch, _)) = newest {
-            return Some((batch, false));
+        if self.entries.get(&self.newest).is_some_and(|entry| entry.fresh && !entry.sent) {
+            return Some((self.newest, false));
         }
         self.due.first().map(|&(_, batch)| (batch, true))
     }
@@ -318,6 +320,14 @@ mod tests {
         assert_eq!(ledger.next(), Some((4, false)));
         assert_eq!(write_all(&mut ledger, 1), [4, 1, 2, 3]);
         assert_eq!((ledger.due(), ledger.oldest_due(), ledger.held()), (0, None, 4));
+    }
+
+    /// What is done at once was taken out, and the one before it was the newest: a whole outage went out as live ticks.
+    #[test]
+    fn with_a_window_of_zero_there_is_one_live_tick_too() {
+        let mut ledger = ledger(1..=4);
+        ledger.resend_window = Duration::ZERO;
+        assert_eq!(write_all(&mut ledger, 1), [4, 1, 2, 3]);
     }
 
     #[test]

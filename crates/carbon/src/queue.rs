@@ -31,7 +31,7 @@ use crate::store::{Changes, Event, Kept, Lock, Store, StoreError, Summary, moved
 use crate::wire::{Frame, frames, points};
 
 /// How long the senders wait for a commit.
-const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const COMMIT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long to wait for the folder's lock: a little longer than the store's thread tries.
 const LOCK_PATIENCE: Duration = Duration::from_secs(6);
 /// How long the disk may take for the last commit.

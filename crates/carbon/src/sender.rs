@@ -3,6 +3,7 @@
 //! A destination never delays another, because each has its own handle on the queue. The task is in task.rs, its
 //! connections are in renewal.rs.
 
+mod recording;
 mod renewal;
 mod task;
 
@@ -13,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use self::recording::Recording;
 use crate::backoff::Backoff;
 use crate::budget::Budget;
 use crate::connection::{Connection, Stream};
@@ -32,6 +34,7 @@ struct SenderTask {
     draining: bool,
     rate: Rate,
     budget: Budget,
+    recording: Recording,
     backoff: Backoff,
     connections: u64,
     away_since: Option<Instant>,
@@ -86,6 +89,7 @@ impl Sender {
             drain: Arc::clone(&draining),
             draining: false,
             budget: Budget::new(),
+            recording: Recording::default(),
             backoff: Backoff::default(),
             connections: 0,
             away_since: None,

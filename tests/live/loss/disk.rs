@@ -18,6 +18,8 @@ use super::{SKIPPED, side_by_side};
 fn a_disk_or_file_that_cannot_be_used() {
     side_by_side(&[
         ("the disk full, then freed, then SIGKILL", full),
+        ("the disk full of the queue itself", filled),
+        ("the queue's directory removed, moved away, mounted over", removed),
         ("the disk hangs, twice, and answers again", hung),
         ("the queue's directory used by another daemon", locked),
         ("a queue of a newer version", newer),
@@ -69,6 +71,66 @@ fn fill(path: &Path) -> Result<()> {
         while file.write_all(&vec![0; size]).is_ok() {}
     }
     Ok(())
+}
+
+/// Nothing could be written, so nothing that was done left, for ever.
+fn filled() -> Result<String> {
+    let folder = Folder::new()?;
+    let queue = folder.path().join("queue");
+    fs::create_dir(&queue)?;
+    let script = format!("mount -t tmpfs -o size=400k tmpfs {}", queue.display());
+    let Some(space) = Space::new(&folder, &script)? else { return Ok(SKIPPED.to_owned()) };
+    let mut stage = stage_in(&space, folder)?;
+    stage.daemon.stop()?;
+    let mut plan = sandbox::Plan::to(&stage.carbon.address());
+    plan.queue = "max_bytes = \"4MiB\"\nresend_window = \"3s\"\n".to_owned();
+    stage.configure(&plan)?;
+    stage.carbon.process.stop()?;
+    let since = now();
+    stage.daemon.spawn()?;
+    stage.said(since, "cannot write ticks to disk")?;
+    stage.ticks(3)?;
+    let since = now();
+    stage.carbon.process.start()?;
+    stage.connected(since)?;
+    stage.said(since, "ticks are written to disk again")?;
+    stage.until("queue.gauge-file_bytes", |bytes| bytes < 200_000.0)?;
+    stage.daemon.kill()?;
+    let since = now();
+    stage.daemon.spawn()?;
+    stage.connected(since)?;
+    let errors = stage.collected.said(since, "cannot write ticks to disk");
+    ensure!(!errors, "the next run cannot write either");
+    Ok(stage.finish()?.clean()?.to_string())
+}
+
+/// All of it was called durable, and a SIGKILL lost it.
+fn removed() -> Result<String> {
+    let folder = Folder::new()?;
+    let Some(space) = Space::new(&folder, "true")? else { return Ok(SKIPPED.to_owned()) };
+    let mut stage = stage_in(&space, folder)?;
+    let queue = stage.queue().display().to_string();
+    let mut findings = String::new();
+    let mount = format!("mount -t tmpfs tmpfs {queue}");
+    for happens in [format!("rm -rf {queue}"), format!("mv {queue} {queue}.away"), mount] {
+        stage.ticks(1)?;
+        stage.carbon.process.stop()?;
+        stage.ticks(3)?;
+        let since = now();
+        space.run(&stage.folder, &happens)?;
+        stage.said(since, "the queue's files were removed")?;
+        stage.ticks(2)?;
+        stage.daemon.kill()?;
+        stage.carbon.process.start()?;
+        let since = now();
+        stage.daemon.spawn()?;
+        stage.said(since, "ticks of an earlier run are in the queue")?;
+        stage.connected(since)?;
+        findings = stage.finish()?.clean()?.to_string();
+        stage.daemon.spawn()?;
+    }
+    stage.daemon.stop()?;
+    Ok(findings)
 }
 
 /// A frozen file system accepts no write until it is thawed. Whatever happens to this test, it is thawed: when this

@@ -118,6 +118,32 @@ impl Place {
         self.news.notified().await;
     }
 
+    /// The destination's name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// With a window of zero, hands over to the disk what is done. Returns the ticket for [`Place::is_recorded`].
+    pub(crate) fn record_done(&self) -> Option<u64> {
+        let store = self.shared.store.as_ref()?;
+        let mut state = self.shared.state();
+        state.limits.resend_window.is_zero().then_some(())?;
+        state.ticket = state.ticket.saturating_add(1);
+        state.told.ticket = state.ticket;
+        state.told = store.apply(std::mem::take(&mut state.told));
+        Some(state.ticket)
+    }
+
+    /// Whether that is on disk.
+    pub(crate) fn is_recorded(&self, ticket: u64) -> bool {
+        *self.shared.state().kept.borrow() >= ticket
+    }
+
+    /// Whether the disk accepts what is written.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.shared.state().status.durable
+    }
+
     /// The next batch to send.
     pub(crate) fn next(&self) -> Option<Turn> {
         let state = self.shared.state();

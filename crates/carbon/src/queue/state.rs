@@ -152,7 +152,9 @@ impl QueueState {
             Event::Removed => self.remove_from_disk(),
             Event::Committed { appended, ticket, dropped, file_bytes } => {
                 self.set_durable(true);
-                self.kept.send_if_modified(|kept| std::mem::replace(kept, ticket.max(*kept)) < ticket);
+                if self.kept.send_if_modified(|kept| std::mem::replace(kept, ticket.max(*kept)) < ticket) {
+                    self.destinations.values().for_each(|to| to.news.notify_one());
+                }
                 self.status.file_bytes = file_bytes;
                 if std::mem::take(&mut self.said_undurable) {
                     info!("ticks are written to disk again");

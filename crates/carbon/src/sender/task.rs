@@ -272,7 +272,7 @@ impl SenderTask {
             } else if self.suspect {
                 return Ok(None);
             } else if !self.draining {
-                if let Some(until) = self.rate.wait(now) {
+                if let Some(until) = self.rate.wait(now).or_else(|| self.recording.wait(&self.place, now)) {
                     return Ok(Some(until));
                 }
                 if links.half_closed.is_some() || !self.budget.allows() {
@@ -286,6 +286,9 @@ impl SenderTask {
             }
             if !self.write_tick(links, &turn).await? {
                 return Ok(self.load_again);
+            }
+            if turn.backlog {
+                self.recording.begin(&self.place, Instant::now());
             }
         }
     }

@@ -36,7 +36,7 @@ const HAPPENINGS: [Happening; 5] = [
 ];
 
 /// What a start would find after a SIGKILL now: the timestamps that are due, and the states.
-async fn after_a_kill(dir: &Path) -> (Vec<i64>, BTreeMap<String, Arc<[u8]>>) {
+pub(super) async fn after_a_kill(dir: &Path) -> (Vec<i64>, BTreeMap<String, Arc<[u8]>>) {
     let killed = tempfile::tempdir().unwrap();
     copy(dir, killed.path());
     let queue = reopened(killed.path()).await;

@@ -4,6 +4,7 @@
 
 mod leaving;
 mod provisional;
+mod recording;
 mod removal;
 
 use std::fs::{self, File};
