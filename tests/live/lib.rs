@@ -19,6 +19,7 @@ mod follow;
 mod install;
 mod leaks;
 mod loss;
+mod native;
 mod one_thread;
 mod packages_chroot;
 mod releases;

@@ -133,6 +133,20 @@ fn an_upgrade_that_slurm_allows_loses_no_reading() {
     }
 }
 
+/// As slurmctld 22.05 was seen to do.
+#[test]
+fn a_slurmctld_that_does_not_say_yet_since_when_it_counts_was_not_restarted() {
+    let (mut slurmctld, mut numbers) = (Slurmctld::new(38), Numbers::default());
+    slurmctld.started = 0;
+    slurmctld.ask(&mut numbers, START);
+    slurmctld.refused.clear();
+    for started in [0, START, 0, START] {
+        slurmctld.started = started;
+        assert_eq!(slurmctld.ask(&mut numbers, START + 1), Some(38));
+    }
+    assert_eq!(slurmctld.refused.len(), 0);
+}
+
 #[test]
 fn midnight_is_no_restart() {
     let (mut slurmctld, mut numbers) = (Slurmctld::new(38), Numbers::default());

@@ -1,0 +1,141 @@
+//! munged and slurmctld killed and frozen, a port that swallows, a wrong key.
+
+use sandbox::{Folder, Manner, Process, Sink, Slurm, find_program, free_port};
+use std::fs;
+
+use super::{Reader, refusals};
+
+/// Seconds for a request, and within how many it is answered on a busy machine.
+const LIMIT: u32 = 4;
+const ANSWERED: u64 = 40;
+
+fn controller() -> (Folder, Slurm) {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    (folder, slurm)
+}
+
+#[test]
+fn a_frozen_or_dead_munged_is_named_and_slurmctld_hears_nothing_of_it() {
+    let (folder, mut slurm) = controller();
+    let mut reader = Reader::native(&folder, slurm.conf(), LIMIT, &[]);
+    reader.reading();
+    let before = slurm.slurmctld.lines().len();
+    slurm.munged.freeze().unwrap();
+    // Beyond the queue of its socket.
+    for _ in 0..3 {
+        let (errno, text, advice) = reader.failure(ANSWERED);
+        assert_eq!(errno, 1007, "{text}");
+        assert!(text.contains("munge/sock") && advice.contains("is it stopped"), "{text} {advice}");
+    }
+    slurm.munged.thaw().unwrap();
+    reader.reading();
+    slurm.munged.kill().unwrap();
+    let (errno, text, advice) = reader.failure(ANSWERED);
+    assert_eq!(errno, 1007, "{text}");
+    assert!(advice.contains("Is munged running"), "{advice}");
+    slurm.munged.start().unwrap();
+    reader.reading();
+    let news: Vec<String> = slurm.slurmctld.lines().split_off(before);
+    assert!(!news.iter().any(|line| line.contains("error")), "{news:#?}");
+}
+
+#[test]
+fn a_frozen_or_dead_slurmctld_is_one_answer_each_and_the_next_is_a_reading() {
+    let (folder, mut slurm) = controller();
+    let mut reader = Reader::native(&folder, slurm.conf(), LIMIT, &[]);
+    reader.reading();
+    let before = refusals(&slurm);
+    slurm.slurmctld.freeze().unwrap();
+    for _ in 0..2 {
+        let (errno, text, advice) = reader.failure(ANSWERED);
+        assert_eq!(errno, 5004, "{text}");
+        assert!(advice.contains("stopped or overloaded"), "{advice}");
+    }
+    slurm.slurmctld.thaw().unwrap();
+    reader.reading();
+    slurm.slurmctld.kill().unwrap();
+    let (errno, text, advice) = reader.failure(ANSWERED);
+    assert_eq!(errno, 1800, "{text}");
+    assert!(advice.contains("Is slurmctld running"), "{advice}");
+    slurm.slurmctld.start().unwrap();
+    reader.reading();
+    // After a start another release may be there: its next number is tried once, which is three lines of 22.05.
+    assert!(refusals(&slurm) <= before + 2, "{:#?}", slurm.slurmctld.lines());
+}
+
+#[test]
+fn a_port_that_swallows_and_one_that_talks_are_not_slurmctld() {
+    let (folder, slurm) = controller();
+    let other = folder.path().join("other.conf");
+    let at = |port: u16| {
+        let text = fs::read_to_string(slurm.conf()).unwrap();
+        let line = format!("SlurmctldPort={}\n", slurm.slurmctld_port);
+        fs::write(&other, text.replace(&line, &format!("SlurmctldPort={port}\n"))).unwrap();
+        Reader::native(&folder, &other, LIMIT, &[])
+    };
+    for (manner, errno) in
+        [(Manner::Discard, 5004), (Manner::Silent, 5004), (Manner::Close, 1007), (Manner::Talk, 5003)]
+    {
+        let sink = Sink::start(manner).unwrap();
+        let (found, text, _) = at(sink.port).failure(ANSWERED);
+        assert_eq!(found, errno, "{manner:?}: {text}");
+    }
+    let (errno, text, _) = at(free_port().unwrap()).failure(ANSWERED);
+    assert_eq!(errno, 1800, "{text}");
+}
+
+#[test]
+fn a_wrong_key_costs_slurmctld_six_refusals_and_the_answer_names_both_causes() {
+    let (folder, slurm) = controller();
+    let numbers = folder.path().join("numbers").display().to_string();
+    let right = |numbers: &str| Reader::native(&folder, slurm.conf(), LIMIT, &["--remember", numbers]);
+    let munge = folder.path().join("other-munge");
+    fs::create_dir(&munge).unwrap();
+    fs::set_permissions(&munge, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::write(munge.join("key"), [7; 128]).unwrap();
+    fs::set_permissions(munge.join("key"), std::os::unix::fs::PermissionsExt::from_mode(0o400)).unwrap();
+    let flags = [
+        ("key-file", "key"),
+        ("socket", "sock"),
+        ("pid-file", "pid"),
+        ("log-file", "log"),
+        ("seed-file", "seed"),
+    ];
+    let flags = flags.map(|(flag, name)| format!("--{flag}={}", munge.join(name).display()));
+    let socket = munge.join("sock");
+    let mut munged = Process::new(&folder, "other-munged", find_program("munged").unwrap())
+        .args(["--foreground", "--force"])
+        .args(flags)
+        .ready(move || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    munged.start().unwrap();
+    let wrong = folder.path().join("wrong.conf");
+    let text = fs::read_to_string(slurm.conf()).unwrap();
+    fs::write(&wrong, text.replace("/munge/sock", "/other-munge/sock")).unwrap();
+
+    // First with no number known, then with one that was accepted.
+    for is_known in [false, true] {
+        if is_known {
+            right(&numbers).reading();
+        }
+        let before = refusals(&slurm);
+        for reader in 0..3 {
+            let mut reader_of = Reader::native(&folder, &wrong, LIMIT, &["--remember", &numbers]);
+            for tick in 0..20 {
+                let (errno, text, advice) = reader_of.failure(ANSWERED);
+                assert_eq!(errno, 1007, "{reader} {tick}: {text}");
+                assert!(advice.contains("a release that") && advice.contains("munge.key"), "{advice}");
+                assert!(advice.contains("clock"), "{advice}");
+            }
+        }
+        let news = refusals(&slurm) - before;
+        assert!(
+            (1..=2 * 3).contains(&news),
+            "two refusals, of three lines at most, until a minute has passed: {news}"
+        );
+        fs::remove_file(&numbers).unwrap();
+    }
+    assert!(right(&numbers).reading().statistics.is_some());
+}

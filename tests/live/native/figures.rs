@@ -1,0 +1,168 @@
+//! Every figure is sdiag's, and on the release that libslurm's reader is built for also that reader's.
+#![expect(clippy::print_stdout, reason = "what was compared, for --nocapture")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use sandbox::{Folder, Imitation, Invocation, Sdiag, Slurm, Slurmrestd, section, wait};
+use slurm_snapshot::{LIBRARIES, Reading, RpcTables, Statistics};
+
+use super::{Reader, refusals};
+
+const SOON: Duration = wait::LIMIT;
+
+/// What each request changes: its own row, its user's, and when it was made.
+const OWN: u16 = 2035;
+
+#[test]
+fn every_figure_is_sdiags_and_libslurms_readers() {
+    let folder = Folder::new().unwrap();
+    let slurm = busy(&folder, "");
+    let mut native = Reader::native(&folder, slurm.conf(), 10, &[]);
+    let is_here = std::env::var_os("SANDBOX_ROOT").is_none() && std::env::var_os("SANDBOX_PREFIX").is_none();
+    let mut libslurm = is_here.then(|| {
+        let mut command = slurm.reader(None).unwrap();
+        command.arg("--conf").arg(slurm.conf());
+        Reader::of(command)
+    });
+    native.reading();
+    let (mut with_sdiag, mut with_libslurm) = (0, 0);
+    let mut last = None;
+    for _ in 0..10 {
+        last = Some(
+            wait::until_some("two equal runs of sdiag", SOON, || {
+                let (before, reading, after) = (slurm.sdiag().ok()?, native.reading(), slurm.sdiag().ok()?);
+                (steady(&before) == steady(&after)).then_some((before, reading))
+            })
+            .unwrap(),
+        );
+        let (sdiag, reading) = last.as_ref().unwrap();
+        with_sdiag += same_as_sdiag(&folder, sdiag, reading);
+        let Some(libslurm) = &mut libslurm else { continue };
+        let (found, expected) = wait::until_some("two equal readings of libslurm's", SOON, || {
+            let [before, found, after] = [libslurm.reading(), native.reading(), libslurm.reading()];
+            (same(&before) == same(&after)).then_some((same(&found), same(&before)))
+        })
+        .unwrap();
+        assert_eq!(found, expected);
+        with_libslurm += 1;
+    }
+    let release = slurm.release().unwrap();
+    let (_, reading) = last.unwrap();
+    let newest = LIBRARIES.iter().find(|(_, of)| release.starts_with(&of.to_string())).unwrap().1;
+    assert_eq!(reading.release, newest, "the highest number that slurmctld speaks");
+    assert_eq!(reading.cluster.as_deref(), Some("sandbox"));
+    assert!(refusals(&slurm) <= 4, "{:#?}", slurm.slurmctld.lines());
+    println!(
+        "Slurm {release}: {with_sdiag} figures equal to sdiag's, {with_libslurm} readings to libslurm's reader's"
+    );
+}
+
+#[test]
+fn a_token_is_as_good_as_munge_which_may_be_frozen() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    Slurmrestd::allow_tokens(&folder, &slurm).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    let token = folder.path().join("token");
+    fs::write(&token, slurm.run("scontrol", &["token"]).unwrap()).unwrap();
+    let file = token.display().to_string();
+    let mut reader = Reader::native(&folder, slurm.conf(), 10, &["--token-file", &file]);
+    assert!(reader.reading().statistics.unwrap().rpc.is_some());
+    // munged is not asked at all.
+    slurm.munged.freeze().unwrap();
+    reader.reading();
+    slurm.munged.thaw().unwrap();
+    fs::write(&token, "no-token").unwrap();
+    let (errno, text, advice) = reader.failure(10);
+    assert_eq!(errno, 1007, "{text}");
+    assert!(advice.contains("the token"), "{advice}");
+    assert!(!format!("{text}{advice}").contains("no-token"));
+}
+
+#[test]
+fn every_port_of_a_range_is_asked_in_its_turn() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    let port = slurm.slurmctld_port;
+    let of = |from: u16, to: u16| {
+        let text = fs::read_to_string(slurm.conf()).unwrap();
+        text.replace(&format!("SlurmctldPort={port}\n"), &format!("SlurmctldPort={from}-{to}\n"))
+    };
+    let (whole, beyond) = (of(port, port + 2), of(port + 1, port + 3));
+    fs::write(slurm.conf(), whole).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    let mut reader = Reader::native(&folder, slurm.conf(), 10, &[]);
+    (0..6).for_each(|_| drop(reader.reading()));
+    // On the last of these nobody listens.
+    let conf = folder.path().join("beyond.conf");
+    fs::write(&conf, beyond).unwrap();
+    let mut reader = Reader::native(&folder, &conf, 10, &[]);
+    let answers: Vec<bool> = (0..9).map(|_| reader.ask().0.is_ok()).collect();
+    assert_eq!(answers.iter().filter(|is_reading| !**is_reading).count(), 3, "{answers:?}");
+}
+
+/// A cluster with jobs of every kind, after both schedulers have run.
+fn busy(folder: &Folder, conf: &str) -> Slurm {
+    let mut slurm = Slurm::new(folder).unwrap();
+    let text = fs::read_to_string(slurm.conf()).unwrap();
+    fs::write(slurm.conf(), text + conf).unwrap();
+    slurm.start_all().unwrap();
+    for _ in 0..3 {
+        slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    slurm.submit(&["--ntasks=6", "--time=10", "--wrap", "exec sleep 600"]).unwrap();
+    for _ in 0..4 {
+        slurm.submit(&["--ntasks=8", "--time=10", "--wrap", "true"]).unwrap();
+    }
+    wait::until("a mean over minutes, and cycles of both schedulers", SOON * 4, || {
+        slurm.sdiag().is_ok_and(|sdiag| {
+            sdiag.get(section::MAIN, "Cycles per minute").is_some()
+                && sdiag.get(section::BACKFILL, "Mean cycle").is_some()
+        })
+    })
+    .unwrap();
+    slurm
+}
+
+/// Figures that requests themselves change.
+const MOVES: [&str; 3] = ["sdiag output at", "Server thread count", "Job states ts"];
+
+fn steady(sdiag: &Sdiag) -> BTreeMap<(String, String), i64> {
+    let kept = |(_, label): &&(String, String)| !MOVES.contains(&label.as_str());
+    let kept = sdiag.figures.keys().filter(kept);
+    kept.map(|key| (key.clone(), sdiag.figures[key])).collect()
+}
+
+/// Compares what `slurm-graphite stats` prints for this reading with sdiag's text. Returns how many figures there are.
+fn same_as_sdiag(folder: &Folder, sdiag: &Sdiag, reading: &Reading) -> usize {
+    let again = Imitation::answer(Reading { id: Imitation::reading().id, ..reading.clone() }).unwrap();
+    let imitation = Imitation::new(folder, "again", &format!("hello; while ask; do {again}; done")).unwrap();
+    let config = folder.path().join("again.toml");
+    fs::write(&config, format!("[slurm]\n{}", imitation.toml())).unwrap();
+    let run = Invocation::new(folder, &["stats", "--config", &config.display().to_string()]);
+    let run = run.unwrap().finish().unwrap();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let found = Sdiag::parse(&run.stdout);
+    assert_eq!(steady(&found), steady(sdiag));
+    let others = |sdiag: &Sdiag| -> Vec<sandbox::RpcRow> {
+        sdiag.by_type.iter().filter(|row| row.id != u32::from(OWN)).cloned().collect()
+    };
+    assert_eq!(others(&found), others(sdiag));
+    let count = |sdiag: &Sdiag| sdiag.by_type.iter().find(|row| row.id == u32::from(OWN)).unwrap().count;
+    assert_eq!(count(&found), count(sdiag) + 1, "its own request");
+    steady(sdiag).len() + others(sdiag).len() * 3
+}
+
+/// All of a reading but what requests change.
+fn same(reading: &Reading) -> (Statistics, Option<String>) {
+    let mut statistics = reading.statistics.clone().unwrap();
+    (statistics.req_time, statistics.server_thread_count) = (0, 0);
+    let RpcTables { types, users, .. } = statistics.rpc.as_mut().unwrap();
+    types.retain(|row| row.id != OWN);
+    users.iter_mut().for_each(|row| (row.count, row.time) = (0, 0));
+    (statistics, reading.cluster.clone())
+}

@@ -1,0 +1,140 @@
+//! A wire between reader and slurmctld that cuts and changes replies.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use sandbox::{Folder, Slurm};
+
+use super::Reader;
+
+/// What is done to a reply.
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    None,
+    Cut(usize),
+    /// This bit of it is turned over.
+    Flip(usize),
+}
+
+/// A port that forwards one request after the other and does harm to the replies. Returns the port, where harms are sent,
+/// and where the lengths of whole replies come from.
+fn wire(listens: IpAddr, to: u16) -> (u16, mpsc::Sender<Harm>, mpsc::Receiver<usize>) {
+    let listener = TcpListener::bind((listens, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, harms) = mpsc::channel();
+    let (lengths, found) = mpsc::channel();
+    std::thread::spawn(move || {
+        for mut near in listener.incoming().flatten() {
+            let Ok(harm) = harms.recv() else { return };
+            let mut request = vec![0; 4];
+            near.read_exact(&mut request).unwrap();
+            let length = u32::from_be_bytes([request[0], request[1], request[2], request[3]]);
+            request.resize(4 + length as usize, 0);
+            near.read_exact(&mut request[4..]).unwrap();
+            let mut far = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
+            far.write_all(&request).unwrap();
+            let mut reply = Vec::new();
+            far.read_to_end(&mut reply).unwrap();
+            let _ = lengths.send(reply.len());
+            match harm {
+                Harm::None => {}
+                Harm::Cut(at) => reply.truncate(at),
+                Harm::Flip(bit) => reply[bit / 8] ^= 1 << (bit % 8),
+            }
+            let _ = near.write_all(&reply);
+        }
+    });
+    (port, sender, found)
+}
+
+fn reader(folder: &Folder, slurm: &Slurm, port: u16) -> Reader {
+    let conf = folder.path().join("wire.conf");
+    let text = fs::read_to_string(slurm.conf()).unwrap();
+    let line = format!("SlurmctldPort={}\n", slurm.slurmctld_port);
+    fs::write(&conf, text.replace(&line, &format!("SlurmctldPort={port}\n"))).unwrap();
+    // What the first reader found, with slurmctld itself.
+    let numbers = folder.path().join("numbers");
+    let known = fs::read_to_string(&numbers).unwrap();
+    let known = known.replace(&slurm.slurmctld_port.to_string(), &port.to_string());
+    fs::write(&numbers, known).unwrap();
+    Reader::native(folder, &conf, 60, &["--remember", &numbers.display().to_string()])
+}
+
+/// slurmctld itself listens on 127.0.0.1 alone, as everything of a sandbox.
+#[test]
+fn a_controller_with_an_address_of_ipv6_is_asked_where_slurm_conf_enables_it() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    let (port, harms, _lengths) = wire(Ipv6Addr::LOCALHOST.into(), slurm.slurmctld_port);
+    (0..50).for_each(|_| harms.send(Harm::None).unwrap());
+    let text = fs::read_to_string(slurm.conf()).unwrap();
+    let text = text
+        .replace("localhost(127.0.0.1)", "localhost(::1)")
+        .replace(&slurm.slurmctld_port.to_string(), &port.to_string());
+    let conf = folder.path().join("six.conf");
+    for (word, is_enabled) in [("NoInAddrAny,EnableIPv6", true), ("NoInAddrAny", false)] {
+        fs::write(&conf, text.replace("NoInAddrAny,NoCtldInAddrAny", word)).unwrap();
+        let mut reader = Reader::native(&folder, &conf, 30, &[]);
+        if is_enabled {
+            assert!(reader.reading().statistics.is_some());
+        } else {
+            let (errno, text, _) = reader.failure(60);
+            assert_eq!(errno, 1800, "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_thousand_replies_cut_or_changed_anywhere_give_no_wrong_figure() {
+    let folder = Folder::new().unwrap();
+    let mut slurm = Slurm::new(&folder).unwrap();
+    slurm.munged.start().unwrap();
+    slurm.slurmctld.start().unwrap();
+    let numbers = folder.path().join("numbers").display().to_string();
+    let mut first = Reader::native(&folder, slurm.conf(), 10, &["--remember", &numbers]);
+    let is_signed = first.reading().release.to_string().as_str() <= "22.05";
+    drop(first);
+    let (port, harms, lengths) = wire(Ipv4Addr::LOCALHOST.into(), slurm.slurmctld_port);
+    let mut reader = reader(&folder, &slurm, port);
+    let mut length = 500;
+    for round in 0..1000 {
+        // A whole reply now and then: what came before has not harmed the reader.
+        let harm = match round % 10 {
+            0 => Harm::None,
+            1..=6 => Harm::Cut(fastrand::usize(1..length)),
+            _ => Harm::Flip(fastrand::usize(0..length * 8)),
+        };
+        harms.send(harm).unwrap();
+        let (answer, took) = reader.ask();
+        length = lengths.recv().unwrap();
+        // A length that was made longer is waited for.
+        assert!(took < Duration::from_secs(60), "{took:?}");
+        match (harm, answer) {
+            (Harm::None, answer) => {
+                assert!(answer.unwrap().statistics.unwrap().rpc.is_some());
+            }
+            (Harm::Cut(at), answer) => {
+                let failure = answer.unwrap_err();
+                assert_eq!(failure.errno, 5003, "{at}: {failure:?}");
+            }
+            // Flags, and numbers that nobody needs, are not part of what munge signs.
+            (Harm::Flip(_), Ok(reading)) => {
+                let statistics = reading.statistics.unwrap();
+                assert!(!is_signed || (statistics.jobs_submitted, statistics.bf_active) == (0, 0));
+            }
+            (Harm::Flip(_), Err(failure)) => {
+                assert!([1007, 1800, 2027, 5003, 5004].contains(&failure.errno), "{failure:?}");
+                // A refusal that was made up by the wire may have begun a pause.
+                if failure.text.contains("next attempt") {
+                    drop(reader);
+                    return;
+                }
+            }
+        }
+    }
+}
