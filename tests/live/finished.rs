@@ -152,17 +152,21 @@ fn ended(accounting: &Accounting) -> Result<Truth> {
         if polls.is_multiple_of(20) {
             resume_nodes(accounting);
         }
-        let left = accounting.slurm.run("squeue", &["-h", "-a", "-t", "all", "-o", "%T %r %A"]);
+        let left = accounting.slurm.run("squeue", &["-h", "-a", "-t", "all", "-o", "%T %r %F_%K"]);
         left.is_ok_and(|left| {
-            // slurmctld may hold a job that was requeued just when it was about to start.
-            for held in left.lines().filter_map(|line| line.strip_prefix("PENDING JobHeldAdmin ")) {
-                let _cancelled_meanwhile = accounting.slurm.run("scancel", &[held]);
+            // slurmctld may hold a job that was requeued just when it was about to start. One that was killed may not
+            // find a task by its own number.
+            let left = left.replace("_N/A", "");
+            let held = |line: &&str| line.contains(" JobHeldAdmin ") || line.contains(" requeued held ");
+            for line in left.lines().filter(|line| line.starts_with("PENDING")).filter(held) {
+                let _cancelled_meanwhile =
+                    accounting.slurm.run("scancel", &[line.rsplit(' ').next().unwrap_or_default()]);
             }
             let open = ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED"];
             let is_open = |line: &&str| open.iter().any(|state| line.starts_with(state));
             let ids = left.lines().filter(is_open).filter_map(|line| line.rsplit(' ').next());
             let ids: Vec<&str> = ids.collect();
-            if start.elapsed() > MINUTE * 4 && polls.is_multiple_of(20) {
+            if start.elapsed() > MINUTE * 3 && polls.is_multiple_of(20) {
                 let _ended_meanwhile = accounting.slurm.run("scancel", &ids);
             }
             ids.is_empty()

@@ -82,9 +82,10 @@ fn mariadb_killed(play: &mut Play) -> Result<()> {
     wait::until("slurmdbd, or its end", MINUTE, || answers() || slurmdbd.pid().is_none()).map(drop)
 }
 
+/// slurmctld waits for slurmdbd with each job that starts, and sbatch for slurmctld: so the jobs are submitted before.
 fn slurmdbd_frozen(play: &mut Play) -> Result<()> {
-    play.stage.accounting.slurmdbd.freeze()?;
     play.submit()?;
+    play.stage.accounting.slurmdbd.freeze()?;
     play.stage.daemon.kill()?;
     play.stage.daemon.spawn()?;
     play.pause(6.0);
