@@ -126,11 +126,16 @@ impl Collected {
         self.counted().last().map(|(at, _)| at)
     }
 
+    /// What was collected last.
+    #[must_use]
+    pub fn last_points(&self) -> Option<&Points> {
+        Some(&self.ticks.get(&self.newest?)?.points)
+    }
+
     /// The newest collected value of the only path that ends like this.
     #[must_use]
     pub fn last(&self, end: &str) -> Option<f64> {
-        let tick = self.ticks.get(&self.newest?)?;
-        tick.points.iter().find(|(path, _)| path.ends_with(end)).map(|(_, &value)| value)
+        self.last_points()?.iter().find(|(path, _)| path.ends_with(end)).map(|(_, &value)| value)
     }
 
     /// The log's other entries, from level debug upwards.

@@ -168,7 +168,7 @@ impl Soak {
         let limit = Instant::now() + PATIENCE;
         loop {
             self.stage.tick()?;
-            let (_, points) = self.stage.collected.counted().last().context("no tick")?;
+            let points = self.stage.collected.last_points().context("no tick")?;
             let are = |end: &str, value: f64| {
                 let mut its = points.iter().filter(|(path, _)| path.contains(which) && path.ends_with(end));
                 its.all(|(_, its)| (*its - value).abs() < 0.5)
