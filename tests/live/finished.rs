@@ -10,6 +10,7 @@ mod once;
 mod purge;
 mod sent;
 mod truth;
+mod unproved;
 mod versions;
 
 use std::time::{Duration, Instant};

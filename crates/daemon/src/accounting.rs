@@ -4,90 +4,62 @@
 //! the other, the newest first. What was read when it ends, or when slurmdbd fails, is one commit, and no other round begins before
 //! that is on disk. slurmdbd may block for minutes: nothing else waits for it.
 
+mod phase;
 mod plan;
+mod report;
 mod steps;
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
 
 use slurm_snapshot::{Finished, Reading, Reply, ReplyKind};
-use tokio::time::Instant;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, error, warn};
 
-pub(crate) use self::plan::{ID_BYTES, Plan, Sparing};
+use self::phase::{AHEAD, Asking, Commit, Due, Ending, Opened, Phase, RoundUnderWay};
+pub(crate) use self::plan::{Plan, Sparing};
+use self::report::{ReadFrom, Report};
 use self::steps::Measuring;
 use crate::derive::{exact_f64, seconds_since};
-use crate::finished::{FinishedLedger, FinishedRound, HOUR, Next, RememberedSpan};
+use crate::finished::{FinishedLedger, FinishedRound, Found, HOUR, RememberedSpan};
 use crate::replies::{ReplyCounters, one_more};
-use crate::source::{Outcome, Source};
-use crate::survey::HIDDEN_REMEDY;
-
-/// slurmctld's clock may be ahead of ours.
-const AHEAD: i64 = 300;
+use crate::source::{Outcome, Source, SourceError};
 
 /// The most jobs that are read at once, so that the reader stays below 12 MB.
 const MOST_JOBS: usize = 4000;
 
-/// The shortest time that is read at once.
-const LEAST_PIECE: i64 = 60;
+/// The length of the first piece, s. How many jobs end in an hour is not known then.
+const FIRST_PIECE: i64 = 60;
 
 /// Records for the queue's log, by name.
 pub(crate) type Records = Vec<(String, Arc<[u8]>)>;
 
-/// The reader of slurmdbd, what it has told, and what has been counted of that.
+/// Nothing while a request of the round is under way; the round itself, and how it ends, if there is none.
+type Continued = Result<(), (Box<RoundUnderWay>, Ending)>;
+
+/// The reader of slurmdbd, what it has reported, and what has been counted of that.
 #[derive(Debug)]
 pub(crate) struct Accounting {
     source: Source,
     plan: Plan,
     /// `None` until the queue's log has been read.
-    ledger: Option<FinishedLedger>,
-    work: Option<RoundUnderWay>,
-    /// A request is under way.
-    asked: bool,
-    /// What waits for the disk.
-    next: Option<Next>,
-    /// The queue's ticket for that, or for the counts that it had.
-    ticket: Option<u64>,
-    /// Whether everything since the floor is to be read.
-    catch_up: bool,
-    /// When that was last done, Unix seconds.
+    opened: Option<Opened>,
+    /// From when the next round must read.
+    due: Due,
+    /// When everything since the floor was last read, Unix seconds.
     caught_up: i64,
-    /// What is read until then is another daemon's: it is marked as seen, and not published.
-    rebuilds: bool,
-    /// slurmctld had records that it could not send to slurmdbd.
-    had_backlog: bool,
-    /// When it last had some, Unix seconds.
+    /// slurmctld has records that it could not send to slurmdbd; and when it last had some, Unix seconds.
+    has_backlog: bool,
     busy: i64,
     /// Seconds of end times that are read at once.
     piece: i64,
+    read_from: ReadFrom,
     counters: ReplyCounters,
-    logged: LoggedAccounting,
+    report: Report,
+    /// The log says that there is no room for all ids.
     is_short: bool,
-    /// Where slurmctld's own records were read: when, Unix seconds, and for how many µs.
-    cost_to_slurmctld: Option<(i64, u64)>,
     /// The log says that the clock is behind what was counted.
     is_behind: bool,
-}
-
-#[derive(Debug)]
-struct RoundUnderWay {
-    round: FinishedRound,
-    /// What is left to read: from here to there, Unix seconds. Both belong to it.
-    from: i64,
-    to: i64,
-    catch_up: bool,
-    has_answer: bool,
-    /// What was read last, while slurmdbd is asked for the steps of that.
-    measuring: Option<Measuring>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LoggedAccounting {
-    Nothing,
-    Good,
-    Failed(Instant),
-    Hidden,
 }
 
 impl Accounting {
@@ -96,148 +68,169 @@ impl Accounting {
         Self {
             source,
             plan,
-            ledger: None,
-            work: None,
-            asked: false,
-            next: None,
-            ticket: None,
-            catch_up: true,
+            opened: None,
+            due: if rebuilds { Due::Rebuild } else { Due::CatchUp },
             caught_up: i64::MIN,
-            rebuilds,
-            had_backlog: false,
+            has_backlog: false,
             busy: i64::MIN,
-            // How many jobs end in an hour is not known yet.
-            piece: LEAST_PIECE,
+            piece: FIRST_PIECE,
+            read_from: ReadFrom::Unknown,
             counters: ReplyCounters::default(),
-            logged: LoggedAccounting::Nothing,
+            report: Report::Nothing,
             is_short: false,
-            cost_to_slurmctld: None,
             is_behind: false,
         }
     }
 
     /// Sets another plan, and another reader if there is a `source`. What was counted stays, and so does what waits for the disk.
     pub(crate) fn reconfigure(&mut self, source: Option<Source>, plan: Plan) {
-        if self.plan != plan || source.is_some() {
-            // What was read for another plan is read again.
-            (self.work, self.catch_up) = (None, true);
-            self.plan = plan;
-            // Its answer would be taken for that to the next request.
-            if let Some(source) = source {
-                (self.source, self.asked) = (source, false);
+        if self.plan == plan && source.is_none() {
+            return;
+        }
+        // What was read for another plan is read again.
+        self.give_up();
+        self.due = self.due.max(Due::CatchUp);
+        self.plan = plan;
+        if let Some(source) = source {
+            self.source = source;
+            // The answer to the old one's request never comes.
+            if let Some(Opened { phase: phase @ Phase::GivenUp, .. }) = &mut self.opened {
+                *phase = Phase::Idle;
             }
         }
     }
 
-    /// Reads what was counted from the queue's log. `true` if the queue may lack the batch of the last counts. If the collector was
-    /// off only for a moment, they may not be on disk yet, and their batch waits for that.
+    /// Gives up the round under way; the next one reads the same.
+    fn give_up(&mut self) {
+        let Some(Opened { phase: phase @ Phase::Reading(_), .. }) = &mut self.opened else { return };
+        if let Phase::Reading(work) = mem::replace(phase, Phase::GivenUp) {
+            self.due = self.due.max(work.due).max(Due::CatchUp);
+        }
+    }
+
+    /// Reads what was counted from the queue's log. A first ledger must be on disk before anything counts, and so must one whose batch
+    /// the queue may lack: if the collector was off only for a moment, that commit may not be on disk yet.
     pub(crate) fn open(
         &mut self,
         cluster: &str,
         now: i64,
         records: impl FnOnce() -> Option<BTreeMap<String, Arc<[u8]>>>,
-    ) -> bool {
-        if let Some(ledger) = &self.ledger {
-            if ledger.counts().cluster != cluster && self.ticket.is_none() {
-                warn!(
-                    old = ledger.counts().cluster,
-                    new = cluster,
-                    "finished jobs are counted from now on, because slurm.conf now names another cluster"
-                );
-                (self.ledger, self.work) = (Some(ledger.first_of_another(cluster, now)), None);
-            }
-            return false;
+        keep: impl FnOnce(Records) -> u64,
+    ) {
+        if self.opened.is_some() {
+            return self.change_cluster(cluster, now, keep);
         }
-        let Some(records) = records() else { return false };
-        let (ledger, is_missing) = match FinishedLedger::restore(&records) {
-            Some((ledger, is_missing)) if ledger.counts().cluster == cluster => (ledger, is_missing),
-            other => {
-                info!("finished jobs are counted from now on");
-                let of_another = other.map(|(ledger, _)| ledger.first_of_another(cluster, now));
-                (of_another.unwrap_or_else(|| FinishedLedger::first(cluster, now)), false)
+        let Some(records) = records() else { return };
+        let (ledger, found) = FinishedLedger::open(cluster, now, &records);
+        report::opened(found);
+        let is_on_disk = found == Found::Whole;
+        let records =
+            if is_on_disk { Ok(Records::new()) } else { ledger.record().map(|record| vec![record]) };
+        let phase = match records {
+            Ok(records) if !is_on_disk || ledger.lacks_batch() => {
+                Phase::Committing(keep(records), Commit::Ledger)
             }
+            _ => Phase::Idle,
         };
-        self.ledger = Some(ledger);
-        is_missing
+        self.opened = Some(Opened { ledger, phase });
+    }
+
+    /// Begins a ledger of its own for another cluster, as soon as nothing of the old one's is under way.
+    fn change_cluster(&mut self, cluster: &str, now: i64, keep: impl FnOnce(Records) -> u64) {
+        let Some(opened) = self.opened.as_mut().filter(|opened| opened.ledger.counts().cluster != cluster)
+        else {
+            return;
+        };
+        if let Phase::Idle = opened.phase {
+            warn!(
+                old = opened.ledger.counts().cluster,
+                new = cluster,
+                "finished jobs are counted from now on, because slurm.conf now names another cluster"
+            );
+            opened.ledger = opened.ledger.first_of_another(cluster, now);
+            if let Ok(record) = opened.ledger.record() {
+                opened.phase = Phase::Committing(keep(vec![record]), Commit::Ledger);
+            }
+        } else {
+            self.give_up();
+        }
     }
 
     /// Takes the number of records that slurmctld could not send to slurmdbd. Jobs come late once there are none left.
-    pub(crate) const fn note_backlog(&mut self, records: u64, now: i64) {
-        self.catch_up |= self.had_backlog && records == 0;
-        self.had_backlog = records > 0;
-        if self.had_backlog {
+    pub(crate) fn note_backlog(&mut self, records: u64, now: i64) {
+        if self.has_backlog && records == 0 {
+            self.due = self.due.max(Due::CatchUp);
+        }
+        self.has_backlog = records > 0;
+        if self.has_backlog {
             self.busy = now;
         }
     }
 
     /// Begins a round if one is due at this tick. If `counts` is false, jobs are only marked as seen.
     pub(crate) fn begin(&mut self, timestamp: i64, now: i64, counts: bool, sparing: Sparing) {
-        let Some(ledger) = &mut self.ledger else { return };
-        if timestamp.rem_euclid(self.plan.every.max(1)) != 0 {
+        let Some(opened) = &mut self.opened else { return };
+        let every = self.plan.every.max(1);
+        if timestamp.rem_euclid(every) != 0 || !opened.ledger.is_due(timestamp, every) {
             return;
         }
-        if let Some((asked, took)) = self.cost_to_slurmctld {
+        if let ReadFrom::Slurmctld { requested_at, took } = self.read_from {
             let rest = exact_f64(took) / 1e6 / sparing.max_duty;
             if sparing.is_busy {
                 return one_more(&mut self.counters.skipped_busy);
-            } else if now >= asked && exact_f64(seconds_since(asked, now)) < rest {
+            } else if now >= requested_at && exact_f64(seconds_since(requested_at, now)) < rest {
                 return one_more(&mut self.counters.skipped_duty);
             }
         }
-        if self.work.is_some() || self.ticket.is_some() || self.asked {
-            one_more(&mut self.counters.skipped_round);
-            return;
-        }
+        let Phase::Idle = opened.phase else { return one_more(&mut self.counters.skipped_round) };
+        let ledger = &mut opened.ledger;
         ledger.lower_floor(now);
         // Also where the clock was set back.
         let is_time = !(0..HOUR).contains(&now.saturating_sub(self.caught_up));
-        self.catch_up |= is_time
+        if is_time
             || ledger.has_gap(now, self.plan.window)
-            || ledger.has_incomplete_before(now.saturating_sub(self.plan.window));
-        let from = if self.catch_up {
-            ledger.unread_from(now)
-        } else {
-            ledger.floor().max(now.saturating_sub(self.plan.window))
+            || ledger.has_incomplete_before(now.saturating_sub(self.plan.window))
+        {
+            self.due = self.due.max(Due::CatchUp);
+        }
+        let from = match self.due {
+            Due::Window => ledger.floor().max(now.saturating_sub(self.plan.window)),
+            Due::CatchUp | Due::Rebuild => ledger.unread_from(now),
         };
         let mut round = FinishedRound::new(now, self.plan.window, self.plan.levels);
-        (round.busy, round.is_silent) = (self.busy, !counts || self.rebuilds);
+        (round.busy, round.is_silent) = (self.busy, !counts || self.due == Due::Rebuild);
         round.efficiency = self.plan.efficiency;
-        let to = now.saturating_add(AHEAD);
-        self.work = Some(RoundUnderWay {
-            round,
-            from,
-            to,
-            catch_up: self.catch_up,
-            has_answer: false,
-            measuring: None,
-        });
-        if self.ask() {
-            self.is_behind = false;
-            return;
-        }
-        // There is nothing to read before the floor.
-        self.work = None;
-        if from > to && !std::mem::replace(&mut self.is_behind, true) {
-            warn!(
-                floor = from,
-                now,
-                "the clock is far behind the jobs that were counted; finished jobs are not counted until it is correct again"
-            );
+        // What becomes due while it reads is the next one's.
+        let due = mem::replace(&mut self.due, Due::Window);
+        match self.ask(Box::new(RoundUnderWay::new(round, from, due))) {
+            Ok(()) => self.is_behind = false,
+            Err((_, Ending::Whole)) => {
+                self.due = due;
+                // There is nothing to read before the floor.
+                if !mem::replace(&mut self.is_behind, true) {
+                    warn!(
+                        floor = from,
+                        now,
+                        "the clock is far behind the jobs that were counted; finished jobs are not counted until it is correct again"
+                    );
+                }
+            }
+            Err(_) => self.due = due,
         }
     }
 
-    /// Requests the next piece; `false` if there is none.
-    fn ask(&mut self) -> bool {
-        let Some(work) = self.work.as_ref().filter(|work| work.to >= work.from) else { return false };
-        let since = work.from.max(self.piece_from(work));
-        self.asked = self.source.ask(self.plan.request(since, work.to));
-        self.asked
-    }
-
-    fn piece_from(&self, work: &RoundUnderWay) -> i64 {
-        // The first piece has what is ahead of our clock too.
-        let ahead = if work.has_answer { 0 } else { AHEAD };
-        work.to.saturating_sub(self.piece).saturating_sub(ahead)
+    /// Requests the next piece of the round, or returns it with the way in which it ends.
+    fn ask(&mut self, mut work: Box<RoundUnderWay>) -> Continued {
+        let Some(since) = work.next_piece(self.piece) else { return Err((work, Ending::Whole)) };
+        let Some(opened) = &mut self.opened else { return Err((work, Ending::Cut)) };
+        let known = work.oldest.or(opened.ledger.latest());
+        // A request that could not be made has read nothing.
+        if !self.source.ask(self.plan.request(since, work.to, known)) {
+            return Err((work, Ending::Cut));
+        }
+        work.asking = Asking::Jobs;
+        opened.phase = Phase::Reading(work);
+        Ok(())
     }
 
     /// The outcome of the request under way. Safe to cancel.
@@ -245,148 +238,173 @@ impl Accounting {
         self.source.outcome().await
     }
 
-    /// Takes the outcome of the request. When the round is over, returns what must be on disk before it counts.
-    pub(crate) fn answered(&mut self, outcome: Outcome, now: i64) -> Option<Records> {
-        self.asked = false;
-        // The round was given up meanwhile.
-        let work = self.work.as_mut()?;
-        let asked_at = work.round.moment;
-        let ledger = self.ledger.as_ref()?;
-        let took = outcome.as_ref().ok().map(|reading| reading.elapsed);
-        let finished = match outcome.map(|reading| of(*reading, &ledger.counts().cluster)) {
-            Ok(Told::Jobs(finished)) => finished,
-            Ok(Told::Hidden) => {
-                self.counters.hidden = true;
-                if self.logged != LoggedAccounting::Hidden {
-                    warn!(
-                        "PrivateData may hide jobs of other users from this one, so no finished job is counted. {HIDDEN_REMEDY}"
-                    );
-                }
-                self.logged = LoggedAccounting::Hidden;
-                return self.end(false, now);
-            }
-            Ok(Told::OfAnother) => {
-                debug!("slurm.conf is another cluster's now");
-                return self.end(false, now);
-            }
-            Err(error) => {
-                one_more(&mut self.counters.readings_failed);
-                self.counters.duration = None;
-                if !matches!(self.logged, LoggedAccounting::Failed(_)) {
-                    let who = match (self.logged, self.cost_to_slurmctld) {
-                        (LoggedAccounting::Good, Some(_)) => "slurmctld",
-                        (LoggedAccounting::Good, None) => "slurmdbd",
-                        _ => "the source of finished jobs",
-                    };
-                    warn!(%error, "{who} does not answer; finished jobs are counted when it answers again");
-                    self.logged = LoggedAccounting::Failed(Instant::now());
-                }
-                return self.end(false, now);
-            }
-        };
-        let who = if finished.min_job_age.is_some() { "slurmctld" } else { "slurmdbd" };
-        one_more(&mut self.counters.readings_ok);
-        (self.counters.duration, self.counters.hidden) = (took, false);
-        let took = took.unwrap_or(0);
-        let measuring = match work.measuring.take() {
-            Some(measuring) => measuring.with(&finished.used, took),
-            None => Some(Measuring::of(finished, took, &work.round, ledger)),
-        };
-        let Some(mut measuring) = measuring else {
-            debug!("slurmdbd has not told the steps of all jobs");
-            one_more(&mut self.counters.readings_failed);
-            return self.end(false, now);
-        };
-        if let Some(request) = measuring.next(&self.plan, now.saturating_add(AHEAD)) {
-            work.measuring = Some(measuring);
-            self.asked = self.source.ask(request);
-            return if self.asked { None } else { self.end(false, now) };
-        }
-        let (finished, elapsed) = measuring.done();
-        work.round.add(&finished, elapsed, ledger);
-        let work = self.work.as_ref()?;
-        let since = work.from.max(self.piece_from(work));
-        let seconds = work.to.saturating_sub(since);
-        self.piece = next_piece(self.piece, seconds, finished.jobs.len());
-        if let Some(work) = &mut self.work {
-            // slurmctld tells all that it has at once.
-            let read_from = if finished.min_job_age.is_some() { work.from } else { since };
-            (work.to, work.has_answer) = (read_from.saturating_sub(1), true);
-        }
-        self.cost_to_slurmctld = finished.min_job_age.map(|_| (asked_at, took));
-        match self.logged {
-            LoggedAccounting::Failed(since) => {
-                let after = humantime::format_duration(Duration::from_secs(since.elapsed().as_secs()));
-                info!("{who} answers again after {after}");
-            }
-            LoggedAccounting::Good => {}
-            LoggedAccounting::Nothing | LoggedAccounting::Hidden => info!(elapsed_us = took, "{who} answers"),
-        }
-        self.logged = LoggedAccounting::Good;
-        if self.ask() { None } else { self.end(true, now) }
-    }
-
-    /// Ends the round; `is_whole` if everything was read.
-    fn end(&mut self, is_whole: bool, now: i64) -> Option<Records> {
-        let RoundUnderWay { mut round, catch_up, has_answer, .. } = self.work.take()?;
-        self.catch_up |= !is_whole;
-        if is_whole && catch_up {
-            (self.catch_up, self.caught_up, self.rebuilds) = (false, now, false);
-        }
-        if !has_answer {
+    /// Takes the outcome of the request. When the round is over, `keep` gets what must be on disk before it counts. Returns the slot of
+    /// a round that is only to be reported as unproved.
+    pub(crate) fn answered(
+        &mut self,
+        outcome: Outcome,
+        now: i64,
+        keep: impl FnOnce(Records) -> u64,
+    ) -> Option<i64> {
+        let phase = &mut self.opened.as_mut()?.phase;
+        if let Phase::Committing(..) = phase {
             return None;
         }
-        round.is_complete = is_whole;
-        let ledger = self.ledger.as_ref()?;
+        let Phase::Reading(work) = mem::replace(phase, Phase::Idle) else { return None };
+        let (work, ending) = self.read(work, outcome, now).err()?;
+        self.end(work, ending, now, keep)
+    }
+
+    /// Adds the outcome to the round and requests what comes next, or returns the round with the way in which it ends.
+    fn read(&mut self, mut work: Box<RoundUnderWay>, outcome: Outcome, now: i64) -> Continued {
+        let Some(Opened { ledger, .. }) = &self.opened else { return Err((work, Ending::Cut)) };
+        let (finished, took) =
+            match outcome.map(|reading| (reading.elapsed, of(*reading, &ledger.counts().cluster))) {
+                Ok((took, UsableReading::Jobs(finished))) => (finished, took),
+                Ok((_, UsableReading::Hidden)) => {
+                    self.counters.hidden = true;
+                    self.report.hidden();
+                    return Err((work, Ending::Cut));
+                }
+                Ok((_, UsableReading::OtherCluster)) => {
+                    debug!("slurm.conf is another cluster's now");
+                    return Err((work, Ending::Cut));
+                }
+                Err(error) => {
+                    one_more(&mut self.counters.readings_failed);
+                    self.counters.duration = None;
+                    self.report.failed(self.read_from, &error);
+                    if let SourceError::Reader(_) = error {
+                        // The answer may have been too long, or may have taken too long.
+                        self.piece = (self.piece / 2).max(1);
+                    }
+                    return Err((work, Ending::Cut));
+                }
+            };
+        one_more(&mut self.counters.readings_ok);
+        (self.counters.duration, self.counters.hidden) = (Some(took), false);
+        self.read_from = match finished.min_job_age {
+            Some(_) => ReadFrom::Slurmctld { requested_at: work.round.moment, took },
+            None => ReadFrom::Slurmdbd,
+        };
+        let measuring = match mem::replace(&mut work.asking, Asking::Jobs) {
+            Asking::Jobs if finished.unproved => {
+                self.report.unproved(self.read_from, work.oldest.or(ledger.latest()));
+                return Err((work, Ending::Unproved));
+            }
+            Asking::Jobs => Some(Measuring::of(finished, took, &work.round, ledger)),
+            Asking::Steps(measuring) => measuring.with(&finished.used, took),
+        };
+        self.report.good(self.read_from, took);
+        match measuring {
+            Some(measuring) => self.measure(work, measuring, now),
+            None => {
+                debug!("slurmdbd has not returned the steps of all jobs");
+                one_more(&mut self.counters.readings_failed);
+                Err((work, Ending::Cut))
+            }
+        }
+    }
+
+    /// Requests the steps of a piece's jobs that are not known yet, or counts the piece and requests the next one.
+    fn measure(&mut self, mut work: Box<RoundUnderWay>, mut measuring: Measuring, now: i64) -> Continued {
+        let Some(opened) = &mut self.opened else { return Err((work, Ending::Cut)) };
+        if let Some(request) = measuring.next(&self.plan, now.saturating_add(AHEAD)) {
+            if !self.source.ask(request) {
+                return Err((work, Ending::Cut));
+            }
+            work.asking = Asking::Steps(measuring);
+            opened.phase = Phase::Reading(work);
+            return Ok(());
+        }
+        let (finished, elapsed) = measuring.done();
+        let since = work.next_piece(self.piece).unwrap_or(work.from);
+        work.round.add(&finished, elapsed, &opened.ledger);
+        let oldest = finished.jobs.iter().map(|job| job.end).min();
+        work.oldest = oldest.or(work.oldest);
+        self.piece = next_piece(self.piece, finished.jobs.len());
+        // slurmctld reports all that it has at once.
+        let read_from = if finished.min_job_age.is_some() { work.from } else { since };
+        work.to = read_from.saturating_sub(1);
+        self.ask(work)
+    }
+
+    /// Ends the round: what it has read is counted, even if it ends early.
+    fn end(
+        &mut self,
+        work: Box<RoundUnderWay>,
+        ending: Ending,
+        now: i64,
+        keep: impl FnOnce(Records) -> u64,
+    ) -> Option<i64> {
+        let RoundUnderWay { mut round, due, .. } = *work;
+        match ending {
+            Ending::Whole if due > Due::Window => self.caught_up = now,
+            Ending::Whole => {}
+            Ending::Cut | Ending::Unproved => self.due = self.due.max(due).max(Due::CatchUp),
+        }
+        let Opened { ledger, phase } = self.opened.as_mut()?;
+        if !round.has_answer() {
+            let is_reported = ending == Ending::Unproved && !round.is_silent;
+            return is_reported.then(|| ledger.use_slot(now, self.plan.every)).flatten();
+        }
+        round.is_complete = ending == Ending::Whole;
+        round.reading.unproved = ending == Ending::Unproved;
         let span = RememberedSpan { seconds: self.plan.kept_seconds(), ids: self.plan.most_ids };
         let next = ledger.next(round, ledger.slot(now, self.plan.every), span);
-        if next.is_short && !std::mem::replace(&mut self.is_short, true) {
+        if next.is_short && !mem::replace(&mut self.is_short, true) {
             warn!(
                 most = self.plan.most_ids,
                 "queue.max_bytes has no room for the ids of all jobs of catch_up: jobs that are reported very late are not counted"
             );
         }
-        let records = ledger.records(&next);
-        let records = records.inspect_err(|error| error!(%error, "finished jobs cannot be counted")).ok()?;
-        self.next = Some(next);
-        Some(records)
+        match ledger.records(&next) {
+            Ok(records) => *phase = Phase::Committing(keep(records), Commit::Round(Box::new(next))),
+            Err(error) => error!(%error, "finished jobs cannot be counted"),
+        }
+        None
     }
 
-    /// The queue has what [`Accounting::answered`] returned, and will report this ticket when that is on disk.
-    pub(crate) const fn wait_for(&mut self, ticket: u64) {
-        self.ticket = Some(ticket);
-    }
-
+    /// The queue's ticket for what waits for the disk.
     pub(crate) const fn ticket(&self) -> Option<u64> {
-        self.ticket
+        match &self.opened {
+            Some(Opened { phase: Phase::Committing(ticket, _), .. }) => Some(*ticket),
+            _ => None,
+        }
     }
 
     /// It is on disk, so what was read counts. Returns whether its batch may be sent.
     pub(crate) fn kept(&mut self) -> bool {
-        self.ticket = None;
-        let Some(ledger) = &mut self.ledger else { return false };
-        // What an earlier run has counted and may not have sent.
-        let Some(next) = self.next.take() else { return true };
-        let is_published = !next.is_silent;
-        ledger.adopt(next);
-        is_published
+        let Some(Opened { ledger, phase: phase @ Phase::Committing(..) }) = &mut self.opened else {
+            return false;
+        };
+        match mem::replace(phase, Phase::Idle) {
+            Phase::Committing(_, Commit::Round(next)) => {
+                let is_published = !next.is_silent;
+                ledger.adopt(*next);
+                is_published
+            }
+            // What an earlier run has counted and may not have sent.
+            _ => ledger.lacks_batch(),
+        }
     }
 
     /// Another host's daemon may have counted jobs: everything since the floor is first marked as seen.
     pub(crate) fn rebuild(&mut self) {
-        // The round under way was begun without this, and would end it.
-        (self.work, self.rebuilds, self.catch_up) = (None, true, true);
+        // The round under way was begun without this.
+        self.give_up();
+        self.due = Due::Rebuild;
     }
 
     /// Another host's daemon publishes from now on: the round under way only marks jobs as seen.
     pub(crate) const fn silence_round(&mut self) {
-        if let Some(work) = &mut self.work {
+        if let Some(Opened { phase: Phase::Reading(work), .. }) = &mut self.opened {
             work.round.is_silent = true;
         }
     }
 
-    pub(crate) const fn ledger(&self) -> Option<&FinishedLedger> {
-        self.ledger.as_ref()
+    pub(crate) fn ledger(&self) -> Option<&FinishedLedger> {
+        self.opened.as_ref().map(|opened| &opened.ledger)
     }
 
     pub(crate) const fn counters(&self) -> (ReplyKind, ReplyCounters) {
@@ -399,25 +417,25 @@ impl Accounting {
 }
 
 /// What a reading can be used for.
-enum Told {
+enum UsableReading {
     Jobs(Finished),
     Hidden,
-    OfAnother,
+    OtherCluster,
 }
 
-fn of(reading: Reading, cluster: &str) -> Told {
+fn of(reading: Reading, cluster: &str) -> UsableReading {
     let is_hidden = reading.visibility.as_ref().is_none_or(|visibility| visibility.may_hide("jobs"));
     match reading.reply {
-        _ if reading.cluster.as_deref() != Some(cluster) => Told::OfAnother,
-        Some(Reply::Finished(finished)) if !is_hidden => Told::Jobs(*finished),
-        _ => Told::Hidden,
+        _ if reading.cluster.as_deref() != Some(cluster) => UsableReading::OtherCluster,
+        Some(Reply::Finished(finished)) if !is_hidden => UsableReading::Jobs(*finished),
+        _ => UsableReading::Hidden,
     }
 }
 
-/// The seconds of end times to read at once, after the last `seconds` had so many `jobs`.
-fn next_piece(piece: i64, seconds: i64, jobs: usize) -> i64 {
+/// The seconds of end times to read at once, after the last piece had so many `jobs`.
+fn next_piece(piece: i64, jobs: usize) -> i64 {
     if jobs > MOST_JOBS {
-        return (seconds / 2).clamp(LEAST_PIECE, HOUR);
+        return (piece / 2).max(1);
     }
     if jobs < MOST_JOBS / 4 { piece.saturating_mul(2).min(HOUR) } else { piece }
 }
@@ -438,21 +456,56 @@ mod tests {
         Plan { every: 1, window: HOUR, catch_up: 24 * HOUR, levels, efficiency: true, most_ids: 1000 }
     }
 
-    fn accounting(records: BTreeMap<String, Arc<[u8]>>, now: i64) -> (Accounting, bool) {
+    type Disk = BTreeMap<String, Arc<[u8]>>;
+
+    /// An accounting that has read `disk`; what it keeps is there at once, but reported only by `kept`.
+    fn accounting(disk: &mut Disk, now: i64) -> Accounting {
         let slurm = SlurmSettings { reader: Some("/nonexistent".into()), ..Config::default().slurm };
         let mut accounting = Accounting::new(patient(&slurm), plan(), false);
-        let is_missing = accounting.open("c", now, || Some(records));
-        (accounting, is_missing)
+        open(&mut accounting, disk, now);
+        accounting
+    }
+
+    fn open(accounting: &mut Accounting, disk: &mut Disk, now: i64) {
+        let found = disk.clone();
+        let keep = |records: Records| {
+            disk.extend(records);
+            1
+        };
+        accounting.open("c", now, || Some(found), keep);
+    }
+
+    fn phase(accounting: &Accounting) -> &Phase {
+        &accounting.opened.as_ref().unwrap().phase
+    }
+
+    fn is_reading(accounting: &Accounting) -> bool {
+        matches!(phase(accounting), Phase::Reading(_))
     }
 
     #[tokio::test]
     async fn a_clock_that_was_ahead_at_the_first_start_leaves_no_round_without_an_end() {
-        let (mut accounting, _) = accounting(BTreeMap::new(), NOW + 1000);
+        let mut accounting = accounting(&mut Disk::new(), NOW + 1000);
+        assert!(!accounting.kept(), "there is no batch");
         accounting.begin(NOW, NOW, true, FREELY);
-        assert!(accounting.work.is_none(), "there is nothing to read before the floor");
+        assert!(matches!(phase(&accounting), Phase::Idle), "there is nothing to read before the floor");
         accounting.begin(NOW + 1, NOW + 1000, true, FREELY);
-        assert!(accounting.asked && accounting.work.is_some());
+        assert!(is_reading(&accounting));
         assert_eq!(accounting.counters.skipped_round, 0);
+    }
+
+    /// A restart before slurmdbd had answered once began to count from the restart on.
+    #[tokio::test]
+    async fn a_first_start_is_on_disk_before_slurmdbd_is_asked_and_a_restart_does_not_move_it() {
+        let mut disk = Disk::new();
+        let mut first = accounting(&mut disk, NOW);
+        first.begin(NOW, NOW, true, FREELY);
+        assert!(!is_reading(&first) && first.ticket() == Some(1));
+        first.kept();
+        first.begin(NOW + 1, NOW + 1, true, FREELY);
+        assert!(is_reading(&first));
+        let again = accounting(&mut disk, NOW + 500);
+        assert_eq!((again.ledger().unwrap().floor(), again.ticket()), (NOW, None));
     }
 
     #[tokio::test]
@@ -461,14 +514,12 @@ mod tests {
         let round = FinishedRound::new(NOW, HOUR, Levels::default());
         let span = RememberedSpan { seconds: 25 * HOUR, ids: 1000 };
         let records = first.records(&first.next(round, NOW, span)).unwrap();
-        let (mut accounting, is_missing) = accounting(records.into_iter().collect(), NOW);
-        assert!(is_missing);
-        accounting.wait_for(1);
+        let mut accounting = accounting(&mut records.into_iter().collect(), NOW);
         accounting.begin(NOW + 1, NOW + 1, true, FREELY);
-        assert!(!accounting.asked, "what the disk may lose is not counted as seen");
-        accounting.kept();
+        assert!(!is_reading(&accounting), "what the disk may lose is not counted as seen");
+        assert!(accounting.kept(), "its batch may be missing");
         accounting.begin(NOW + 2, NOW + 2, true, FREELY);
-        assert!(accounting.asked);
+        assert!(is_reading(&accounting));
     }
 
     #[test]
@@ -476,14 +527,15 @@ mod tests {
         let mut piece = HOUR;
         let rate = 40_000;
         for _ in 0..10 {
-            piece = next_piece(piece, piece, usize::try_from(piece * rate / HOUR).unwrap());
+            piece = next_piece(piece, usize::try_from(piece * rate / HOUR).unwrap());
         }
         let jobs = piece * rate / HOUR;
         assert!((1000..=4000).contains(&jobs), "{jobs} at once");
         for _ in 0..10 {
-            piece = next_piece(piece, piece, 5);
+            piece = next_piece(piece, 5);
         }
         assert_eq!(piece, HOUR);
-        assert_eq!(next_piece(100, 100, 1_000_000), LEAST_PIECE);
+        let end_together = (0..20).fold(HOUR, |piece, _| next_piece(piece, 1_000_000));
+        assert_eq!(end_together, 1, "less than what ended in a second cannot be asked for");
     }
 }

@@ -27,7 +27,9 @@ mod sched_interval;
 mod sched_stats;
 mod slurmdbd;
 
-pub(crate) use self::finished::{FinishedSettings, batch as finished_batch, paths as finished_paths};
+pub(crate) use self::finished::{
+    FinishedSettings, batch as finished_batch, paths as finished_paths, unproved_batch,
+};
 
 /// A kind of metrics that can be enabled or disabled.
 pub(crate) struct Collector {

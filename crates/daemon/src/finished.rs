@@ -7,8 +7,9 @@ mod round;
 mod seen;
 mod tally;
 
-pub(crate) use self::ledger::{Counts, FinishedLedger, Next, RememberedSpan};
+pub(crate) use self::ledger::{Counts, FinishedLedger, Found, Next, RememberedSpan};
 pub(crate) use self::round::{FinishedRound, Levels};
+pub(crate) use self::seen::ID_BYTES;
 pub(crate) use self::tally::{Figures, Spread, Tally};
 
 /// One hour of end times: what is read at once, and what one record of ids holds.

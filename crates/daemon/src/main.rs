@@ -21,6 +21,9 @@ mod finished;
 #[path = "../tests/inside/finished_model.rs"]
 mod finished_model;
 #[cfg(test)]
+#[path = "../tests/inside/finished_rules.rs"]
+mod finished_rules;
+#[cfg(test)]
 #[path = "../tests/inside/finished_sources.rs"]
 mod finished_sources;
 mod follow;

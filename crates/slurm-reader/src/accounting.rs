@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 
 use nix::errno::Errno;
 use nix::unistd::{Uid, User};
-use slurm_snapshot::{FINAL_STATES, Finished, Request, Used, Visibility};
+use slurm_snapshot::{FINAL_STATES, Finished, RESIZING, Request, Used, Visibility};
 use slurm_sys::{
     SLURMDB_ADMIN_OPERATOR, SLURMDB_ADMIN_SUPER_USER, slurm_list_pointer, slurm_selected_step_t,
     slurmdb_assoc_cond_t, slurmdb_job_cond_t, slurmdb_job_rec_t, slurmdb_qos_cond_t, slurmdb_qos_rec_t,
@@ -19,7 +19,7 @@ use slurm_sys::{
 };
 
 use crate::client::{CallError, Client, failure};
-use crate::finished::{DbdJobRow, FinishedFold, GpuTres, Steps};
+use crate::finished::{DbdJobRow, FinishedFold, GpuTres, Statement, Steps, proofs};
 use crate::raw::{self, NO_VAL, NoReply, bytes, last_errno, number, text};
 use crate::survey_calls::own_conf;
 
@@ -29,6 +29,12 @@ const FLAGS: u8 = 1 | 1 << 1 | 1 << 2;
 
 /// The same without `NO_STEP`, and with `JOBCOND_FLAG_NO_WHOLE_HETJOB`: only the requested component of a het job.
 const WITH_STEPS: u8 = 1 | 1 << 2 | 1 << 5;
+
+/// `JOB_RUNNING`, in the form that slurmdbd needs: jobs that ran at any moment of the time.
+const RUNNING: &CStr = c"1";
+
+/// `ESLURM_DB_QUERY_TOO_WIDE`: longer than MaxQueryTimeRange, for a user who is no operator.
+const TOO_WIDE: i32 = 7007;
 
 /// `SLURMDB_JOB_FLAG_NOTSET`: no condition on how a job was started.
 const ANY_START: u8 = 1;
@@ -69,6 +75,10 @@ impl Client {
         } else {
             Finished { used: connection.used(&own.cluster, request)?, ..Finished::default() }
         };
+        // slurmdbd may have read its configuration again meanwhile.
+        let after = connection.visibility(own.slurm_user)?;
+        let (visibility, finished) =
+            if after.may_hide("jobs") { (after, Finished::default()) } else { (visibility, finished) };
         drop(connection);
         raw::give_memory_back();
         Ok((Some(visibility), finished))
@@ -186,11 +196,14 @@ impl DbdConnection {
         Ok(level)
     }
 
-    /// The job records that match the condition, in the requested time.
-    fn records(&self, condition: &mut slurmdb_job_cond_t, request: &Request) -> Result<SlurmList, CallError> {
+    /// The job records that match the condition, in this time.
+    fn records(
+        &self,
+        condition: &mut slurmdb_job_cond_t,
+        [from, to]: [i64; 2],
+    ) -> Result<SlurmList, CallError> {
         condition.db_flags = ANY_START.into();
-        condition.usage_start = request.since.unwrap_or(0);
-        condition.usage_end = request.until.unwrap_or(0);
+        (condition.usage_start, condition.usage_end) = (from, to);
         // SAFETY: the connection is open, and the condition exists during the call, which does not keep it.
         let call = || unsafe { slurm_sys::slurmdb_jobs_get(self.0.as_ptr(), condition) };
         // SAFETY: slurmdb_jobs_get leaves NULL or a list that is its caller's.
@@ -198,25 +211,42 @@ impl DbdConnection {
     }
 
     fn jobs(&self, cluster: &CStr, request: &Request) -> Result<Finished, CallError> {
-        let (clusters, states) = (Texts::new([cluster.to_owned()]), Texts::new(states()));
+        let asked = time(request);
+        let mut fold = FinishedFold::new(request.options.steps, asked);
+        self.walk(cluster, Statement { time: asked, running: false }, &mut fold)?;
+        // slurmdbd answers a query that has failed in its database with an empty list.
+        for statement in proofs(asked, request.known) {
+            if fold.has_rows() {
+                break;
+            }
+            match self.walk(cluster, statement, &mut fold) {
+                Err(error) if error.errno == TOO_WIDE => {}
+                answer => answer?,
+            }
+        }
+        let gpus = if fold.has_other_tres() { self.gpus()? } else { Vec::new() };
+        let qos = if request.options.qos && !fold.is_empty() { self.qos()? } else { Vec::new() };
+        Ok(fold.finish(&gpus, &qos))
+    }
+
+    /// Adds the rows of one statement.
+    fn walk(&self, cluster: &CStr, statement: Statement, fold: &mut FinishedFold) -> Result<(), CallError> {
+        let running = statement.running.then(|| RUNNING.to_owned());
+        let (clusters, states) = (Texts::new([cluster.to_owned()]), Texts::new(states().chain(running)));
         let mut condition = slurmdb_job_cond_t {
             cluster_list: clusters.pointer(),
             state_list: states.pointer(),
             flags: FLAGS.into(),
             ..Default::default()
         };
-        let records = self.records(&mut condition, request)?;
-        let mut fold = FinishedFold::new(request.options.steps);
+        let records = self.records(&mut condition, statement.time)?;
         let mut walk = |record: &slurmdb_job_rec_t| {
             // SAFETY: libslurm unpacks a record's strings with their NULs, or leaves them NULL.
             fold.add(&unsafe { row(record) });
         };
         // SAFETY: the elements are libslurm's records of jobs.
         unsafe { records.each(&mut walk) };
-        drop(records);
-        let gpus = if fold.has_other_tres() { self.gpus()? } else { Vec::new() };
-        let qos = if request.options.qos && !fold.is_empty() { self.qos()? } else { Vec::new() };
-        Ok(fold.finish(&gpus, &qos))
+        Ok(())
     }
 
     /// What the jobs named in the request have used. slurmdbd applies the time condition to their steps too.
@@ -228,7 +258,7 @@ impl DbdConnection {
             flags: WITH_STEPS.into(),
             ..Default::default()
         };
-        let records = self.records(&mut condition, request)?;
+        let records = self.records(&mut condition, time(request))?;
         let mut used = Vec::new();
         let take = |record: &slurmdb_job_rec_t| {
             // Other runs of a requeued job come with it.
@@ -316,6 +346,8 @@ unsafe fn row(record: &slurmdb_job_rec_t) -> DbdJobRow<'_> {
         user: unsafe { bytes(record.user) },
         // SAFETY: the same.
         tres: unsafe { bytes(record.tres_alloc_str) },
+        // SAFETY: the same.
+        nodes: unsafe { bytes(record.nodes) },
     }
 }
 
@@ -351,7 +383,13 @@ fn wide(number: impl Into<u64>) -> u64 {
 
 /// Numbers of states, in the form that slurmdbd needs.
 fn states() -> impl Iterator<Item = CString> {
-    FINAL_STATES.iter().filter_map(|(number, _)| CString::new(number.to_string()).ok())
+    let numbers = FINAL_STATES.iter().map(|(number, _)| *number).chain([RESIZING]);
+    numbers.filter_map(|number| CString::new(number.to_string()).ok())
+}
+
+/// The requested time.
+fn time(request: &Request) -> [i64; 2] {
+    [request.since, request.until].map(|time| time.unwrap_or(0))
 }
 
 /// `PrivateData = jobs,usage`.
@@ -460,7 +498,7 @@ mod tests {
         };
         // SAFETY: the elements are strings.
         unsafe { texts.list.each(take) };
-        assert_eq!(seen, ["3", "4", "5", "6", "7", "8", "9", "10", "11", "1024"]);
+        assert_eq!(seen, ["3", "4", "5", "6", "7", "8", "9", "10", "11", "1024", "8192"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use slurm_snapshot::{Finished, FinishedJob, NameNumbers, Used, array};
+use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, NameNumbers, RESIZING, Used, array};
 
 /// No time: `NO_VAL`. `INFINITE` is one more.
 const NO_TIME: i64 = 0xffff_fffe;
@@ -42,6 +42,46 @@ pub(crate) struct DbdJobRow<'a> {
     pub(crate) account: &'a [u8],
     pub(crate) user: &'a [u8],
     pub(crate) tres: &'a [u8],
+    pub(crate) nodes: &'a [u8],
+}
+
+/// Whether a node list has nodes. slurmdbd itself writes `(unknown)` if it has none.
+pub(crate) fn has_nodes(nodes: &[u8]) -> bool {
+    !matches!(nodes, b"" | b"None assigned" | b"(unknown)" | b"(null)")
+}
+
+/// Whether a job has started: docs/code-structure.md, Decisions. A job of `-N0` completes without nodes.
+pub(crate) fn has_started(start: i64, nodes: &[u8], state: u32) -> bool {
+    is_moment(start) && (has_nodes(nodes) || u64::from(state) == COMPLETE)
+}
+
+/// One question to slurmdbd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Statement {
+    /// The time in which jobs ended, Unix seconds; both ends belong to it.
+    pub(crate) time: [i64; 2],
+    /// Whether jobs that ran at any moment of it match too.
+    pub(crate) running: bool,
+}
+
+/// The statements of which one must match something if nothing ended in the time that was asked for: with a row that is
+/// known, and with jobs that ran. Towards a row long before, each is twice as long as the one before it, so that not all
+/// rows since then come at once.
+pub(crate) fn proofs([from, to]: [i64; 2], known: Option<i64>) -> Vec<Statement> {
+    let (mut proofs, mut length) = (Vec::new(), to.saturating_sub(from).max(1));
+    if let Some(known) = known {
+        let mut since = from;
+        loop {
+            since = since.saturating_sub(length).max(known.min(from));
+            proofs.push(Statement { time: [since, to.max(known)], running: false });
+            if since <= known {
+                break;
+            }
+            length = length.saturating_mul(2);
+        }
+    }
+    proofs.push(Statement { time: [from, to], running: true });
+    proofs
 }
 
 /// A TRES of GPUs.
@@ -69,6 +109,10 @@ impl GpuTres {
 pub(crate) struct FinishedFold {
     /// Whether to record which jobs have started.
     with_steps: bool,
+    /// Only jobs that ended in this time are counted; both ends belong to it.
+    time: [i64; 2],
+    /// Whether any row came.
+    has_rows: bool,
     jobs: Vec<FinishedJob>,
     started: Vec<(u64, (u32, u32), i64)>,
     /// By the job's index: TRES of the site, whose meaning is requested afterwards.
@@ -78,13 +122,22 @@ pub(crate) struct FinishedFold {
 }
 
 impl FinishedFold {
-    pub(crate) fn new(with_steps: bool) -> Self {
-        Self { with_steps, ..Self::default() }
+    pub(crate) fn new(with_steps: bool, time: [i64; 2]) -> Self {
+        Self { with_steps, time, ..Self::default() }
+    }
+
+    pub(crate) const fn has_rows(&self) -> bool {
+        self.has_rows
     }
 
     pub(crate) fn add(&mut self, row: &DbdJobRow<'_>) {
-        // A job that was cancelled while pending may have that time as its start too. It never had any resources.
-        let has_started = is_moment(row.start) && !row.tres.is_empty();
+        self.has_rows = true;
+        let [from, to] = self.time;
+        let has_ended = row.state == RESIZING || FINAL_STATES.iter().any(|(state, _)| *state == row.state);
+        if !has_ended || row.end < from || row.end > to {
+            return;
+        }
+        let has_started = has_started(row.start, row.nodes, row.state);
         let tasks = match row.tasks {
             _ if has_started => 1,
             b"" => 1,
@@ -172,6 +225,7 @@ impl FinishedFold {
             jobs: self.jobs,
             names: self.names.into_names(),
             unparsed: self.unparsed,
+            unproved: !self.has_rows,
             started: self.started,
             ..Finished::default()
         }
@@ -235,12 +289,13 @@ mod tests {
             account: b"physics",
             user: b"ann",
             tres: b"1=2,3=18446744073709551614,4=1,5=9,1001=3,1002=3",
+            nodes: b"n1",
             ..DbdJobRow::default()
         }
     }
 
     fn of(row: &DbdJobRow<'_>) -> (FinishedJob, Vec<String>, u64) {
-        let mut fold = FinishedFold::default();
+        let mut fold = FinishedFold::new(false, [0, i64::MAX]);
         fold.add(row);
         let gpus = [(1001, GpuTres::Gpus), (1002, GpuTres::Typed), (1003, GpuTres::Typed)];
         let finished = fold.finish(&gpus, &[(7, "normal".to_owned())]);
@@ -281,10 +336,86 @@ mod tests {
             assert_eq!((job.tasks, unparsed, job.wait.is_some()), (count, 0, start == 1040), "{tasks:?}");
         }
         // slurmctld 22.05 leaves a cancelled held array like this: its start is its end.
-        let (job, ..) = of(&DbdJobRow { start: 1100, tasks: b"0x7FE", tres: b"", elapsed: 0, ..row() });
+        let (job, ..) = of(&DbdJobRow {
+            state: 4,
+            start: 1100,
+            tasks: b"0x7FE",
+            tres: b"",
+            nodes: b"",
+            elapsed: 0,
+            ..row()
+        });
         assert_eq!((job.tasks, job.wait), (10, None));
         let (job, _, unparsed) = of(&DbdJobRow { start: 0, tasks: b"1,3,...", ..row() });
         assert_eq!((job.tasks, unparsed), (1, 1), "one at least, and it is said");
+    }
+
+    /// Each row is one that slurmdbd has written; whether it had started is what sacct prints of it.
+    #[test]
+    fn a_text_of_tres_or_a_moment_is_no_start() {
+        const CANCELLED: u32 = 4;
+        const MEMORY: &[u8] = b"3=18446744073709551614";
+        const REST: &[u8] = b"1=1,3=18446744073709551614,5=1";
+        let none = b"None assigned";
+        for (what, state, start, nodes, tres, started) in [
+            (
+                "an array that was cancelled before slurmdbd knew it",
+                CANCELLED,
+                1100,
+                &none[..],
+                MEMORY,
+                false,
+            ),
+            ("the rest of an array, after a restart of slurmctld", CANCELLED, 1100, none, REST, false),
+            ("its deadline passed while it was pending", 10, 1100, none, b"4=1", false),
+            ("slurmdbd has no node list", CANCELLED, 1100, b"(unknown)", REST, false),
+            ("the record of the start was dropped", 3, 0, none, b"1=2,4=1", false),
+            ("a runaway job that sacctmgr has repaired", 3, 0, b"n1", b"1=2,4=1", false),
+            ("cancelled while it was pending, with a planned start", CANCELLED, NO_TIME, none, b"", false),
+            ("-N0, for a burst buffer", 3, 1040, none, b"", true),
+            ("cancelled while it ran", CANCELLED, 1040, b"n[1-2]", b"1=2,4=2", true),
+            ("requeued while it ran", 1024, 1040, b"n1", b"1=2", true),
+            ("a part before a resize", RESIZING, 1040, b"n[1-2]", b"1=2", true),
+            ("its nodes did not boot", 9, 1040, b"cloud1", b"1=2", true),
+        ] {
+            let row = DbdJobRow { state, start, nodes, tres, tasks: b"0x7FE", ..row() };
+            let (job, ..) = of(&row);
+            assert_eq!((job.wait.is_some(), job.tasks), (started, if started { 1 } else { 10 }), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_runs_or_ended_at_another_time_proves_the_answer_and_is_no_job() {
+        for (what, state, end, jobs) in
+            [("ended in it", 3, 1100, 1), ("runs", 1, 0, 0), ("ran", 3, 1201, 0), ("is known", 3, 999, 0)]
+        {
+            let mut fold = FinishedFold::new(true, [1000, 1200]);
+            assert!(!fold.has_rows());
+            fold.add(&DbdJobRow { state, end, ..row() });
+            let finished = fold.finish(&[], &[]);
+            assert_eq!(
+                (finished.jobs.len(), finished.started.len(), finished.unproved),
+                (jobs, jobs, false),
+                "{what}"
+            );
+        }
+        assert!(FinishedFold::new(true, [1000, 1200]).finish(&[], &[]).unproved);
+    }
+
+    #[test]
+    fn a_proof_is_one_statement_with_the_time_itself_and_the_known_row() {
+        let times = |known| -> Vec<[i64; 2]> {
+            let proofs = proofs([10_000, 13_600], known);
+            let (last, wider) = proofs.split_last().unwrap();
+            assert_eq!(*last, Statement { time: [10_000, 13_600], running: true });
+            wider.iter().map(|statement| statement.time).collect()
+        };
+        assert_eq!(times(None), [[0; 2]; 0]);
+        assert_eq!(times(Some(14_000)), [[10_000, 14_000]]);
+        assert_eq!(times(Some(11_000)), [[10_000, 13_600]], "that row was not in the answer");
+        assert_eq!(times(Some(9000)), [[9000, 13_600]]);
+        assert_eq!(times(Some(-9000)), [[6400, 13_600], [-800, 13_600], [-9000, 13_600]]);
+        assert!(times(Some(0)).len() < 10 && times(Some(i64::MIN)).len() < 70);
     }
 
     #[test]
@@ -301,7 +432,7 @@ mod tests {
 
     #[test]
     fn of_jobs_that_had_started_it_is_noted_how_to_ask_for_their_steps() {
-        let mut fold = FinishedFold::new(true);
+        let mut fold = FinishedFold::new(true, [0, i64::MAX]);
         fold.add(&DbdJobRow { job: (9, 3), ..row() });
         fold.add(&DbdJobRow { job: (10, 0), start: 0, ..row() });
         assert_eq!(fold.finish(&[], &[]).started, [(1 << 63, (9, 3), 1040)]);

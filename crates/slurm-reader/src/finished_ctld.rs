@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use slurm_snapshot::{FINAL_STATES, Finished, FinishedJob, NameNumbers};
 use slurm_sys::{job_info_msg_t, slurm_job_info_t};
 
+use crate::finished::has_started;
 use crate::jobs;
 use crate::names;
 use crate::raw::{bytes, moment, number, slice};
@@ -50,7 +51,8 @@ unsafe fn job(
     let counted = unsafe { jobs::job(record) };
     // SAFETY: the caller promises NULL or a string.
     let allocated = unsafe { bytes(record.tres_alloc_str) };
-    let has_started = !allocated.is_empty();
+    // SAFETY: the same.
+    let has_started = has_started(record.start_time, unsafe { bytes(record.nodes) }, state);
     let since = if record.eligible_time > 0 { record.eligible_time } else { record.submit_time };
     let seconds = |from: i64, to: i64| u64::try_from(to.saturating_sub(from)).unwrap_or(0);
     let mut name = |bytes: &[u8]| names.number(&String::from_utf8_lossy(bytes));
@@ -127,6 +129,7 @@ mod tests {
             end_time: 1100,
             time_limit: 10,
             partition: pointer(c"debug"),
+            nodes: pointer(c"n[1-2]"),
             tres_alloc_str: pointer(c"cpu=4,mem=2.50G,node=2,billing=9,gres/gpu=1"),
             ..Default::default()
         }
@@ -154,11 +157,15 @@ mod tests {
         let rest = slurm_job_info_t {
             job_state: 4,
             array_task_str: pointer(c"1-7"),
-            tres_alloc_str: std::ptr::null_mut(),
+            nodes: std::ptr::null_mut(),
+            // After a restart slurmctld has made it from what was requested.
+            tres_alloc_str: pointer(c"cpu=1,billing=1"),
             ..ended()
         };
         let job = of(&rest).unwrap();
         assert_eq!((job.tasks, job.wait, job.run, job.cpus), (7, None, 0, 0));
+        let burst_buffer = slurm_job_info_t { job_state: 3, array_task_str: std::ptr::null_mut(), ..rest };
+        assert_eq!(of(&burst_buffer).unwrap().wait, Some(90), "-N0");
         let suspended = slurm_job_info_t { pre_sus_time: 20, suspend_time: 1070, ..ended() };
         assert_eq!(of(&suspended).unwrap().run, 50);
     }

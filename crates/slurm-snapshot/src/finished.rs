@@ -22,6 +22,9 @@ pub const FINAL_STATES: [(u32, &str); 10] = [
     (1024, "requeued"),
 ];
 
+/// The state of a part of a job that ended because the job changed its size: a row of its own, and no job.
+pub const RESIZING: u32 = 0x2000;
+
 /// The jobs that ended in the requested time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +35,9 @@ pub struct Finished {
     pub names: Vec<String>,
     /// Texts in the reply that could not be understood: their array tasks or TRES are missing.
     pub unparsed: u64,
+    /// slurmdbd's answer was empty, and nothing proves that its database had answered: it says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unproved: bool,
     /// For jobs from slurmctld's own records: for how many seconds after its end a job is among them. Then `jobs` are
     /// all jobs that slurmctld has, whatever time was requested. `None` for jobs from slurmdbd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +72,7 @@ pub struct FinishedJob {
     pub end: i64,
     /// When it was submitted, Unix seconds.
     pub submit: i64,
-    /// A number of [`FINAL_STATES`].
+    /// A number of [`FINAL_STATES`], or [`RESIZING`].
     pub state: u32,
     /// Array tasks in this row; 1 for any other job.
     pub tasks: u64,

@@ -22,7 +22,8 @@ use crate::statistics::Statistics;
 /// 4: finished jobs, with `until` in their request; slurmdbd's statistics.
 /// 5: the option `follow`, and its two replies.
 /// 6: submission times of finished jobs, the option `steps`, and requests for the CPU time of `jobs`.
-pub const PROTOCOL: u32 = 6;
+/// 7: requests for finished jobs with the end of a `known` row, and answers that are `unproved`.
+pub const PROTOCOL: u32 = 7;
 
 /// The exit status of a reader if the dynamic loader gave it another libslurm than the one it was built for.
 pub const WRONG_LIBRARY: u8 = 69;
@@ -42,6 +43,9 @@ pub struct Request {
     /// For finished jobs: the end of the time in which they ended, which begins at `since`. Both ends are included;
     /// Unix seconds.
     pub until: Option<i64>,
+    /// For finished jobs: the end of a row that slurmdbd must have, Unix seconds. If no job ended in the requested time,
+    /// that row shows whether slurmdbd's database had answered.
+    pub known: Option<i64>,
     /// For finished jobs: request only the steps of these jobs, given as id and `NO_VAL`, or array and task. `since` is
     /// when the first of them started.
     pub jobs: Vec<(u32, u32)>,
@@ -58,6 +62,8 @@ struct Body {
     since: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    known: Option<i64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     jobs: Vec<(u32, u32)>,
     #[serde(default)]
@@ -69,8 +75,8 @@ impl TryFrom<BTreeMap<ReplyKind, Body>> for Request {
 
     fn try_from(mut line: BTreeMap<ReplyKind, Body>) -> Result<Self, Self::Error> {
         match (line.pop_first(), line.is_empty()) {
-            (Some((reply, Body { id, since, until, jobs, options })), true) => {
-                Ok(Self { id, reply, since, until, jobs, options })
+            (Some((reply, Body { id, since, until, known, jobs, options })), true) => {
+                Ok(Self { id, reply, since, until, known, jobs, options })
             }
             _ => Err("a line is one request"),
         }
@@ -78,8 +84,8 @@ impl TryFrom<BTreeMap<ReplyKind, Body>> for Request {
 }
 
 impl From<Request> for BTreeMap<ReplyKind, Body> {
-    fn from(Request { id, reply, since, until, jobs, options }: Request) -> Self {
-        Self::from([(reply, Body { id, since, until, jobs, options })])
+    fn from(Request { id, reply, since, until, known, jobs, options }: Request) -> Self {
+        Self::from([(reply, Body { id, since, until, known, jobs, options })])
     }
 }
 
@@ -246,7 +252,7 @@ impl Request {
     /// A request for the whole reply with these options.
     #[must_use]
     pub const fn new(reply: ReplyKind, options: ReplyOptions) -> Self {
-        Self { id: 0, reply, since: None, until: None, jobs: Vec::new(), options }
+        Self { id: 0, reply, since: None, until: None, known: None, jobs: Vec::new(), options }
     }
 
     /// Reads one line, with or without its newline.
@@ -306,7 +312,14 @@ mod tests {
             let request = Request::parse(format!("{{\"{}\":{{\"id\":9}}}}", row.name).as_bytes()).unwrap();
             assert_eq!((request.id, request.reply), (9, row.kind));
             let options = ReplyOptions { qos: true, rows: true, ..ReplyOptions::default() };
-            let request = Request { since: Some(5), until: Some(9), jobs: vec![(7, 8)], options, ..request };
+            let request = Request {
+                since: Some(5),
+                until: Some(9),
+                known: Some(3),
+                jobs: vec![(7, 8)],
+                options,
+                ..request
+            };
             assert_eq!(Request::parse(&serde_json::to_vec(&request).unwrap()).unwrap(), request);
         }
     }

@@ -190,7 +190,7 @@ fn commands_say_what_is_lacking(folder: &Folder, accounting: &mut Accounting) {
     assert!(checked.stdout.contains("✓ slurmdbd: 0 jobs ended in the last hour"), "{checked:?}");
     assert!(checked.stdout.contains("✓ slurmdbd: gives its statistics to this user"), "{checked:?}");
     let counted = run(&["metrics", "--count"]);
-    assert!(counted.stdout.contains("      60 slurm_jobs_finished\n"), "{counted:?}");
+    assert!(counted.stdout.contains("      63 slurm_jobs_finished\n"), "{counted:?}");
     assert!(counted.stdout.contains(" slurm_slurmdbd\n"), "{counted:?}");
 
     accounting.slurmdbd.stop().unwrap();

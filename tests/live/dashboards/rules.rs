@@ -66,6 +66,8 @@ const SHORT: &str = "slurm_graphite.head.queue.gauge-window_short";
 const SKIPPED: &str = "slurm_graphite.head.gauge-ticks_skipped";
 const REFUSED: &str = "slurm_graphite.head.gauge-reload_refused";
 const HIDDEN: &str = "slurm_graphite.head.reply.jobs.gauge-hidden";
+const UNPROVED: &str = "slurm_jobs_finished.reading.gauge-unproved";
+const ALL_STARTED: &str = "slurm_sched_stats.gauge-jobs_started";
 const STANDBY: [&str; 2] = ["slurm_graphite.head.gauge-standby", "slurm_graphite.backup.gauge-standby"];
 const PENDING: &str = "slurm_sched_stats.gauge-jobs_pending";
 const QUEUE: &str = "slurm_sched_stats.gauge-main_last_queue_length";
@@ -137,6 +139,9 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (SKIPPED, &|ago| Some(if ago < 300.0 { 9.0 } else { 7.0 })),
         (REFUSED, &zero),
         (HIDDEN, &zero),
+        // An idle cluster, or one whose database is away.
+        (UNPROVED, &one),
+        (ALL_STARTED, &|_| Some(70.0)),
         (STANDBY[0], &zero),
         (STANDBY[1], &one),
     ];
@@ -178,6 +183,8 @@ fn alert_rules_fire_when_they_should_and_only_then() {
         (SKIPPED, &|ago| Some(if ago < 300.0 { 9.0 } else { 2.0 })),
         (REFUSED, &one),
         (HIDDEN, &one),
+        (UNPROVED, &one),
+        (ALL_STARTED, &|ago| Some(70.0 - (ago / 600.0).floor())),
         (STANDBY[0], &one),
         (STANDBY[1], &one),
         // The daemon's own figure exists, but has had no point for eleven minutes.

@@ -59,7 +59,12 @@ impl Sent {
     }
 
     pub(super) fn rounds(&self) -> usize {
-        self.0.get("reading.gauge-late_jobs").map_or(0, BTreeMap::len)
+        self.slots("reading.gauge-unproved")
+    }
+
+    /// In how many slots the path has a value.
+    pub(super) fn slots(&self, path: &str) -> usize {
+        self.0.get(path).map_or(0, BTreeMap::len)
     }
 
     pub(super) fn last(&self, path: &str) -> Option<u64> {

@@ -139,6 +139,11 @@ fn surveys() -> Row {
                 .each("$prefix.slurm_graphite.$host.reply.*.gauge-hidden")
                 .min(0.0)
                 .survey(),
+            series("Finished jobs not proved", "1 if slurmdbd returned no job, not even one that ran or that it had before: its database \
+                    may have failed, or the cluster is idle. The jobs are counted later.")
+                .curve("unproved", "$prefix.slurm_jobs_finished.reading.gauge-unproved")
+                .min(0.0)
+                .survey(),
         ],
     )
 }

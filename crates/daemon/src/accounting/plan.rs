@@ -4,13 +4,10 @@ use slurm_snapshot::{ReplyKind, ReplyOptions, Request};
 
 use crate::collectors::FinishedSettings;
 use crate::config::Config;
-use crate::finished::{HOUR, Levels};
+use crate::finished::{HOUR, ID_BYTES, Levels};
 
 /// Ids may take this fraction of `queue.max_bytes`: one eighth.
 const PART: u64 = 8;
-
-/// Bytes of an id in the queue's log.
-pub(crate) const ID_BYTES: u64 = 8;
 
 /// What is read, and how much of it is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +41,17 @@ impl Plan {
         self.catch_up.max(self.window).saturating_add(HOUR)
     }
 
-    /// The request for the jobs that ended from `since` to `until`, Unix seconds, both included.
-    pub(crate) fn request(&self, since: i64, until: i64) -> Request {
+    /// The request for the jobs that ended from `since` to `until`, Unix seconds, both included. slurmdbd should have a row that ended
+    /// at `known`.
+    pub(crate) fn request(&self, since: i64, until: i64, known: Option<i64>) -> Request {
         let (qos, users, steps) = (self.levels.qos > 0, self.levels.users > 0, self.efficiency);
         let options = ReplyOptions { qos, users, steps, ..ReplyOptions::default() };
-        Request { since: Some(since), until: Some(until), ..Request::new(ReplyKind::Finished, options) }
+        Request {
+            since: Some(since),
+            until: Some(until),
+            known,
+            ..Request::new(ReplyKind::Finished, options)
+        }
     }
 }
 

@@ -214,10 +214,18 @@ impl Collect<SurveyReplies> for AssociationsCollector {
 impl AssociationsCollector {
     fn push_users(&mut self, timestamp: i64, points: &mut Points<'_>, all: &[Association]) {
         let Some(user_paths) = &mut self.user_paths else { return };
+        // Of two names with one number, one has paths: the paths are those of the number.
+        let mut names: BTreeMap<u32, &str> = BTreeMap::new();
+        for user in all.iter().filter_map(|association| association.user.as_ref()) {
+            let Some(id) = user.id else { continue };
+            let name = names.entry(id).or_insert(&user.name);
+            *name = (*name).min(&user.name);
+        }
         let mut users: BTreeMap<u32, (&str, Vec<&Association>)> = BTreeMap::new();
         for association in all.iter().filter(|association| association.partition.is_none()) {
             if let Some(user) = &association.user
                 && let Some(id) = user.id
+                && names.get(&id) == Some(&user.name.as_str())
             {
                 users.entry(id).or_insert_with(|| (&user.name, Vec::new())).1.push(association);
             }
@@ -378,6 +386,16 @@ mod tests {
         assert_eq!(fairshare, expected.each_ref());
         assert!(collector.changed_memory().unwrap().contains("eve"));
         assert!(!started(&COLLECTOR, &[]).options().users);
+    }
+
+    /// Both names had the same paths, with different values.
+    #[test]
+    fn of_two_names_with_one_number_the_first_has_paths() {
+        let mut collector = started(&COLLECTOR, &[(USERS.key, Value::Users(2))]);
+        let points = surveyed(&mut *collector, 60, &reply(vec![user("toor", 0, 5.0), user("root", 0, 7.0)]));
+        let usage = "c.slurm_associations.user.physics.root.gauge-usage_raw";
+        let usage: Vec<&String> = points.iter().filter(|point| point.starts_with(usage)).collect();
+        assert_eq!(usage, ["c.slurm_associations.user.physics.root.gauge-usage_raw 7"]);
     }
 
     #[test]

@@ -20,14 +20,14 @@ const CATCH_UP: Setting = Setting {
     default: Value::Seconds(86_400),
     comment: "\
 How late slurmdbd may learn of a job's end: longer than slurmctld may ever wait for slurmdbd. The numbers of jobs are kept in
-queue.dir for this time: 8 bytes a job, at most an eighth of queue.max_bytes.",
+queue.dir for this time: 12 bytes a job, at most an eighth of queue.max_bytes.",
 };
 const ACCOUNTS: Setting = Setting {
     key: "accounts",
     default: Value::Names(0),
     comment: "\
-By account, QOS and user too: publish the first N that have a finished job; they keep their paths, and all others share one
-level. 0 for none, at most 1000; each takes 54 files, and 56 with efficiency.",
+By account, QOS and user too: publish the first N with a job that started; all others share one level. A name
+without such a job for 30 days makes room for another. 0 for none, at most 1000; each takes 54 files, and 56 with efficiency.",
 };
 const QOS: Setting = Setting { key: "qos", default: Value::Names(0), comment: "" };
 const USERS: Setting = Setting { key: "users", default: Value::Names(0), comment: "" };
@@ -55,7 +55,7 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
                     which it is first reported, not in that in which it ended. Every figure is published twice: what the \
                     round added, and, with `_total`, the sum since the first start with this `queue.dir`. A round that could \
                     not be read has no point; the next one counts its jobs.",
-            leaves: &READING,
+            leaves: &(READING, UNPROVED),
         },
         state(
             "slurm_jobs_finished.total.state.<state>",
@@ -75,8 +75,8 @@ slurmctld's own records, which it keeps for MinJobAge: then interval must be les
         work("slurm_jobs_finished.partition.<partition>.work"),
         state(
             "slurm_jobs_finished.account.<account>.state.<state>",
-            "By account, if `accounts` is above 0: the first accounts that have a finished job, up to that \
-             number. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
+            "By account, if `accounts` is above 0: the first accounts with a job that started, up to that number. \
+             One without such a job for 30 days makes room for another. The jobs of all others are below `slurm_jobs_finished.other_accounts`.",
         ),
         work("slurm_jobs_finished.account.<account>.work"),
         state("slurm_jobs_finished.other_accounts.state.<state>", "All accounts without paths of their own."),
@@ -138,6 +138,7 @@ pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
     let mut batch = Batch::new(counts.slot);
     let mut points = Points::new(prefix, &mut batch);
     points.push("slurm_jobs_finished.reading", READING, counts);
+    points.push("slurm_jobs_finished.reading", UNPROVED, &counts.reading.unproved);
     for (level, total) in &counts.totals {
         let round = counts.round.get(level).copied().unwrap_or_default();
         let below = format!("slurm_jobs_finished.{level}");
@@ -155,6 +156,13 @@ pub(crate) fn batch(counts: &Counts, prefix: &str) -> Batch {
             points.push_totals(&below, USED_TOTALS, total);
         }
     }
+    batch
+}
+
+/// The batch of a round that counts nothing, because slurmdbd's empty answer is not proved.
+pub(crate) fn unproved_batch(slot: i64, prefix: &str) -> Batch {
+    let mut batch = Batch::new(slot);
+    Points::new(prefix, &mut batch).push("slurm_jobs_finished.reading", UNPROVED, &true);
     batch
 }
 
@@ -186,12 +194,22 @@ const READING: &[Metric<Counts>] = &[
         "time since the first of those ended; 0 if there are none. Jobs that come more than `catch_up` late are not counted"),
     average("window_jobs", "count", |c| number(c.reading.window_jobs),
         "rows of jobs that ended in the last `window`, counted now or before"),
+    average("changed", "count", |c| number(c.reading.changed),
+        "rows that have changed in slurmdbd since they were counted, such as a finished job that was requeued; they stay counted as they were"),
+    last("changed_total", "count", |c| number(c.changed_total), "the same since the first start"),
     average("unparsed", "count", |c| number(c.reading.unparsed),
         "texts that could not be parsed; above 0, array tasks or TRES are missing from the other figures"),
     average("round_time", "µs", |c| number(c.reading.elapsed), "how long slurmdbd took for all answers of the round"),
     average("complete", "0 or 1", |c| number(c.reading.complete),
         "without slurmdbd: whether this round came within half of MinJobAge after the last one, so that slurmctld cannot have \
                   forgotten a job between them; none with slurmdbd"),
+];
+
+#[rustfmt::skip]
+const UNPROVED: &[Metric<bool>] = &[
+    max("unproved", "0 or 1", |unproved| number(*unproved),
+        "1 if slurmdbd returned no job, not even one that ran or that it had before: its database may have failed, or the cluster is \
+                  idle. Such a round publishes only this point; its jobs are counted later"),
 ];
 
 #[rustfmt::skip]
@@ -257,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_before_the_first_job_is_what_comes_with_it() {
-        for (efficiency, files) in [(false, 6 + 54), (true, 6 + 56)] {
+        for (efficiency, files) in [(false, 9 + 54), (true, 9 + 56)] {
             let mut counts = Counts::default();
             counts.efficiency = efficiency;
             counts.totals.insert("total".to_owned(), Tally::default());

@@ -56,7 +56,8 @@ async fn paths(config: &Config) -> Result<BTreeSet<String>> {
         paths.extend(batch.points().map(|point| point.path().to_owned()));
         if is_first && let Some(plan) = Plan::of(config) {
             let now = batch.timestamp();
-            let reading = read_or_advise(config.slurm.clone(), plan.request(now - plan.window, now)).await?;
+            let reading =
+                read_or_advise(config.slurm.clone(), plan.request(now - plan.window, now, None)).await?;
             whole(&reading, ReplyKind::Finished)?;
             paths.extend(finished(plan, &reading, now, ticks.prefix()));
         }

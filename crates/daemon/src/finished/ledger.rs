@@ -4,14 +4,17 @@
 //! Decisions, explains why even then every job is counted exactly once.
 
 mod commit;
+mod opening;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use slurm_snapshot::FinishedJob;
 
+pub(crate) use self::opening::Found;
 use super::HOUR;
-use super::seen::{self, SeenIds};
+use super::seen::{self, Seen, SeenId, SeenIds};
 use super::tally::{Figures, Tally};
 
 /// The name of the counts; in the log behind those of hours.
@@ -21,13 +24,16 @@ pub(super) const COUNTS: &str = "finished.2.counts";
 const PUBLISHED: &str = "finished.3.published";
 
 /// The version of the counts.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Nothing further back is read: there are names for 256 hours.
 const MOST_HOURS: i64 = 240;
 
 /// A slot further ahead than this comes from a clock that was wrong.
 const FAR_AHEAD: i64 = HOUR;
+
+/// A level of its own is free for another name when none of its jobs has started for this long, s.
+const UNUSED: i64 = 30 * 24 * HOUR;
 
 /// The content of a commit, without ids of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +62,22 @@ pub(crate) struct Counts {
     pub(crate) round: BTreeMap<String, Figures>,
     pub(crate) reading: RoundReading,
     pub(crate) late_total: u64,
+    pub(crate) changed_total: u64,
+    /// The newest end of a job that had started, of each level that belongs to a name.
+    used: BTreeMap<String, i64>,
     /// Ids by hour, of this commit and of those before it whose hours may not be on disk.
-    recent: Vec<BTreeMap<i64, Vec<u64>>>,
+    recent: Vec<BTreeMap<i64, Vec<SeenId>>>,
+    /// How many ids each hour has with this commit. One that has fewer at the start is damaged.
+    sizes: BTreeMap<i64, usize>,
+}
+
+impl Counts {
+    /// Whether the level is there and stays. If none of its jobs has started for a long time, it goes when another name needs a level.
+    pub(super) fn has_level(&self, level: &str) -> bool {
+        let latest = self.latest.unwrap_or(i64::MIN);
+        self.totals.contains_key(level)
+            && self.used.get(level).is_none_or(|used| latest.saturating_sub(*used) <= UNUSED)
+    }
 }
 
 /// Figures about the reading of a round.
@@ -72,6 +92,10 @@ pub(crate) struct RoundReading {
     pub(crate) late_jobs: u64,
     pub(crate) oldest_late: u64,
     pub(crate) unparsed: u64,
+    /// Rows that have changed since they were counted.
+    pub(crate) changed: u64,
+    /// Whether an older piece is not proved: it is still to be counted.
+    pub(crate) unproved: bool,
     /// Of slurmctld's records: whether none can have been removed since the last round.
     pub(crate) complete: Option<bool>,
 }
@@ -104,6 +128,10 @@ pub(crate) struct FinishedLedger {
     incomplete: BTreeMap<u64, Incomplete>,
     /// How many of the counts' recent ids have reached the records of their hours.
     settled: usize,
+    /// The slot whose batch the queue had at the start.
+    published: i64,
+    /// The last slot that was used without counts.
+    uncounted: i64,
 }
 
 /// A commit that is not on disk yet.
@@ -140,27 +168,13 @@ impl FinishedLedger {
         let mut ledger = Self::first(cluster, now);
         (ledger.counts.first, ledger.counts.slot, ledger.seen) =
             (first, self.counts.slot, SeenIds::new(first));
+        ledger.published = self.counts.slot;
         ledger
     }
 
-    /// The ledger in the log, if there is one, and whether the queue may lack the batch of the last counts.
-    pub(crate) fn restore(records: &BTreeMap<String, Arc<[u8]>>) -> Option<(Self, bool)> {
-        let counts: Counts = serde_json::from_slice(records.get(COUNTS)?).ok()?;
-        if counts.version != VERSION {
-            return None;
-        }
-        let mut seen = SeenIds::new(counts.first);
-        for (_, record) in records.iter().filter(|(name, _)| name.starts_with(seen::PREFIX)) {
-            seen.restore(record);
-        }
-        let written = seen.hours();
-        for (hour, ids) in counts.recent.iter().flatten() {
-            seen.add(*hour, ids);
-        }
-        seen.forget(counts.floor);
-        let published = records.get(PUBLISHED).and_then(|slot| slot.first_chunk()).copied();
-        let is_missing = counts.slot != 0 && published.map(i64::from_le_bytes) != Some(counts.slot);
-        Some((Self { counts, seen, written, ..Self::default() }, is_missing))
+    /// Whether the queue may lack the batch of the counts.
+    pub(crate) const fn lacks_batch(&self) -> bool {
+        self.counts.slot != self.published
     }
 
     pub(crate) const fn counts(&self) -> &Counts {
@@ -185,8 +199,13 @@ impl FinishedLedger {
         self.counts.floor.max(now.saturating_sub(MOST_HOURS.saturating_mul(HOUR)))
     }
 
-    pub(super) fn seen_in(&self, id: u64) -> Option<i64> {
-        self.seen.find(id)
+    pub(super) fn look(&self, job: &FinishedJob) -> Seen {
+        self.seen.look(job)
+    }
+
+    /// The end of the newest job that was counted, Unix seconds: slurmdbd should still have its row.
+    pub(crate) const fn latest(&self) -> Option<i64> {
+        self.counts.latest
     }
 
     pub(super) const fn last_moment(&self) -> Option<i64> {
@@ -220,16 +239,36 @@ impl FinishedLedger {
     pub(crate) fn slot(&self, now: i64, every: i64) -> i64 {
         let every = every.max(1);
         let open = now.div_euclid(every).saturating_mul(every);
-        let next = self.counts.slot.div_euclid(every).saturating_add(1).saturating_mul(every);
-        if self.counts.slot == 0 || next > now.saturating_add(FAR_AHEAD) { open } else { open.max(next) }
+        let used = self.counts.slot.max(self.uncounted);
+        let next = used.div_euclid(every).saturating_add(1).saturating_mul(every);
+        if used <= 0 || next > now.saturating_add(FAR_AHEAD) { open } else { open.max(next) }
+    }
+
+    /// The slot of a round without counts, which is used with that; `None` while slots are ahead of the clock.
+    pub(crate) fn use_slot(&mut self, now: i64, every: i64) -> Option<i64> {
+        let slot = self.slot(now, every);
+        let is_open = slot <= now;
+        self.uncounted = if is_open { slot } else { self.uncounted };
+        is_open.then_some(slot)
+    }
+
+    /// Whether a round is due at a tick that is a multiple of `every`. While slots are ahead of the clock, which was set back, only
+    /// every second one is, until the clock has caught up.
+    pub(crate) fn is_due(&self, timestamp: i64, every: i64) -> bool {
+        let is_ahead = self.slot(timestamp, every) > timestamp;
+        !is_ahead || timestamp.rem_euclid(every.max(1).saturating_mul(2)) == 0
     }
 
     /// The records of a commit, by name.
     pub(crate) fn records(&self, next: &Next) -> serde_json::Result<Vec<(String, Arc<[u8]>)>> {
         let hours = next.hours.iter().map(|hour| (seen::name(*hour), Arc::from(self.seen.record(*hour))));
         let emptied = next.emptied.iter().map(|hour| (seen::name(*hour), Arc::from([])));
-        let counts = (COUNTS.to_owned(), Arc::from(serde_json::to_vec(&next.counts)?));
-        Ok(hours.chain(emptied).chain([counts]).collect())
+        Ok(hours.chain(emptied).chain([record(&next.counts)?]).collect())
+    }
+
+    /// The record of the counts as they are.
+    pub(crate) fn record(&self) -> serde_json::Result<(String, Arc<[u8]>)> {
+        record(&self.counts)
     }
 
     /// The commit is on disk.
@@ -256,4 +295,8 @@ impl FinishedLedger {
     pub(crate) fn ids(&self) -> usize {
         self.seen.len()
     }
+}
+
+fn record(counts: &Counts) -> serde_json::Result<(String, Arc<[u8]>)> {
+    Ok((COUNTS.to_owned(), Arc::from(serde_json::to_vec(counts)?)))
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carbon::path;
-use slurm_snapshot::{Finished, FinishedJob, Used};
+use slurm_snapshot::{Finished, FinishedJob, RESIZING, Used};
 
 use super::ledger::{FinishedLedger, Incomplete, RoundReading};
-use super::seen::{end_of, hour_of};
+use super::seen::{Mark, Seen, SeenId, hour_of};
 use super::tally::{Figures, Spread, Tally};
 
 /// A job that is reported within this time after its end is not late: slurmctld reports to slurmdbd some seconds later.
@@ -24,7 +24,8 @@ const SETTLING: i64 = 30;
 /// UnkillableStepTimeout after the job. Without JobAcctGatherType it is never known.
 const OPEN_STEPS: i64 = 180;
 
-/// How many accounts, QOS and users have levels of their own: the first that have a finished job. All others share one.
+/// How many accounts, QOS and users have levels of their own: the first that have a job that started. All others share one, so
+/// that nobody can take all levels with names that were invented for jobs that never start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Levels {
     pub(crate) accounts: usize,
@@ -39,6 +40,11 @@ impl Levels {
             LevelKind { own: "qos.", most: self.qos, others: "other_qos", none: "no_qos" },
             LevelKind { own: "user.", most: self.users, others: "other_users", none: "no_user" },
         ]
+    }
+
+    /// What the levels of names begin with, and how many there may be.
+    pub(super) fn own(self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.kinds().into_iter().map(|kind| (kind.own, kind.most))
     }
 
     /// Whether the settings still have this level.
@@ -78,18 +84,13 @@ pub(crate) struct FinishedRound {
     pub(super) of_slurmctld: Option<bool>,
     figures: BTreeMap<String, Growing>,
     /// By the hour of their end.
-    pub(super) ids: BTreeMap<i64, Vec<u64>>,
+    pub(super) ids: BTreeMap<i64, Vec<SeenId>>,
+    /// Ids that were counted, or whose change was.
     known: BTreeSet<u64>,
     /// Rows that are not complete yet.
     pub(super) incomplete: BTreeMap<u64, Incomplete>,
     /// The newest end.
     pub(super) latest: Option<i64>,
-}
-
-/// Whether it has been counted. A job that was submitted after the hour in which its id was counted is another one: a database
-/// restored from a backup uses ids again.
-fn is_seen(job: &FinishedJob, ledger: &FinishedLedger) -> bool {
-    ledger.seen_in(job.id).is_some_and(|hour| job.submit.min(job.end) < end_of(hour))
 }
 
 /// Figures while jobs are added.
@@ -98,6 +99,8 @@ struct Growing {
     sums: Tally,
     waits: Vec<u64>,
     runs: Vec<u64>,
+    /// The newest end of a job that had started.
+    used: Option<i64>,
 }
 
 impl FinishedRound {
@@ -114,7 +117,8 @@ impl FinishedRound {
         if finished.started.is_empty() {
             return Vec::new();
         }
-        let new = finished.jobs.iter().filter(|job| job.end >= ledger.floor() && !is_seen(job, ledger));
+        let is_new = |job: &&FinishedJob| job.end >= ledger.floor() && ledger.look(job) == Seen::Never;
+        let new = finished.jobs.iter().filter(is_new);
         let new: BTreeSet<u64> = new.map(|job| job.id).filter(|id| !self.known.contains(id)).collect();
         finished.started.iter().filter(|(id, ..)| new.contains(id)).copied().collect()
     }
@@ -137,13 +141,16 @@ impl FinishedRound {
                 self.reading.window_jobs = self.reading.window_jobs.saturating_add(1);
             }
             let Some(mut tally) = Tally::of(job).filter(|_| job.end >= floor) else { continue };
-            let hour = hour_of(job.end);
-            if is_seen(job, ledger) {
-                // Its end has changed: it is remembered for as long as jobs with that end are read.
-                if ledger.seen_in(job.id) != Some(hour) {
-                    self.ids.entry(hour).or_default().push(job.id);
+            match ledger.look(job) {
+                Seen::Never => {}
+                Seen::Same => continue,
+                // It is remembered as it is now, for as long as jobs with that end are read.
+                Seen::Changed => {
+                    if self.remember(job) {
+                        self.reading.changed = self.reading.changed.saturating_add(1);
+                    }
+                    continue;
                 }
-                continue;
             }
             let used = used.get(&job.id).copied().unwrap_or_default();
             tally.cpu_used = used.cpu;
@@ -166,11 +173,28 @@ impl FinishedRound {
                     continue;
                 }
             }
-            if self.known.insert(job.id) {
-                self.ids.entry(hour).or_default().push(job.id);
+            if self.remember(job) {
                 self.count(job, &tally, finished, ledger);
             }
         }
+    }
+
+    /// `false` if this round has had it.
+    fn remember(&mut self, job: &FinishedJob) -> bool {
+        let is_new = self.known.insert(job.id);
+        if is_new {
+            self.ids.entry(hour_of(job.end)).or_default().push((job.id, Mark::of(job)));
+        }
+        is_new
+    }
+
+    pub(super) fn has_counted(&self, id: u64) -> bool {
+        self.known.contains(&id)
+    }
+
+    /// Whether slurmdbd has answered.
+    pub(crate) const fn has_answer(&self) -> bool {
+        self.of_slurmctld.is_some()
     }
 
     fn count(&mut self, job: &FinishedJob, tally: &Tally, finished: &Finished, ledger: &FinishedLedger) {
@@ -186,29 +210,43 @@ impl FinishedRound {
         };
         let names = [job.account, job.qos, job.user].map(|name| finished.name(name));
         let kinds = self.levels.kinds().into_iter().zip(names).filter(|(kind, _)| kind.most > 0);
-        let own: Vec<String> = kinds.map(|(kind, name)| self.level(kind, name, ledger)).collect();
+        let has_started = job.wait.is_some();
+        let own: Vec<String> =
+            kinds.map(|(kind, name)| self.level(kind, name, has_started, ledger)).collect();
         for level in ["total".to_owned(), partition].into_iter().chain(own) {
             let growing = self.figures.entry(level).or_default();
             growing.sums.add(tally);
-            if let Some(wait) = job.wait {
+            let Some(wait) = job.wait else { continue };
+            growing.used = growing.used.max(Some(job.end));
+            // The last part of a job that was resized is the job.
+            if job.state != RESIZING {
                 growing.waits.push(wait);
                 growing.runs.push(job.run);
             }
         }
     }
 
-    fn level(&self, kind: LevelKind, name: &str, ledger: &FinishedLedger) -> String {
+    fn level(&self, kind: LevelKind, name: &str, has_started: bool, ledger: &FinishedLedger) -> String {
         if name.is_empty() {
             return kind.none.to_owned();
         }
         let own = format!("{}{}", kind.own, path::component(name));
-        let is_its = |level: &&String| level.starts_with(kind.own);
-        if self.figures.contains_key(&own) || ledger.counts().totals.contains_key(&own) {
+        let counts = ledger.counts();
+        if self.figures.contains_key(&own) || counts.has_level(&own) {
             return own;
         }
-        let known: BTreeSet<&String> =
-            ledger.counts().totals.keys().chain(self.figures.keys()).filter(is_its).collect();
-        if known.len() < kind.most { own } else { kind.others.to_owned() }
+        let stays = counts.totals.keys().filter(|level| counts.has_level(level));
+        let taken = stays.chain(self.figures.keys()).filter(|level| level.starts_with(kind.own));
+        let taken: BTreeSet<&String> = taken.collect();
+        let may_have_it = has_started || counts.totals.contains_key(&own);
+        if may_have_it && taken.len() < kind.most { own } else { kind.others.to_owned() }
+    }
+
+    /// The newest end of a job that had started, by level that belongs to a name.
+    pub(super) fn used(&self) -> BTreeMap<String, i64> {
+        let is_own = |level: &str| self.levels.own().any(|(own, _)| level.starts_with(own));
+        let used = self.figures.iter().filter(|(level, _)| is_own(level));
+        used.filter_map(|(level, growing)| Some((level.clone(), growing.used?))).collect()
     }
 
     /// What the round adds, by level.

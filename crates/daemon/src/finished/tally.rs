@@ -1,7 +1,7 @@
 //! Totals of finished jobs, and percentiles of one round.
 
 use serde::{Deserialize, Serialize};
-use slurm_snapshot::{FINAL_STATES, FinishedJob};
+use slurm_snapshot::{FINAL_STATES, FinishedJob, RESIZING};
 
 /// Sums over jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,23 +35,35 @@ impl Tally {
     /// The tally of one job. `None` if it has not ended, or in an unknown state.
     pub(crate) fn of(job: &FinishedJob) -> Option<Self> {
         let mut tally = Self::default();
+        if job.state == RESIZING {
+            // The last part is the job.
+            tally.add_use(job);
+            return Some(tally);
+        }
         let place = FINAL_STATES.iter().position(|(number, _)| *number == job.state)?;
         *tally.states.get_mut(place)? = job.tasks;
-        let Some(wait) = job.wait else {
+        if job.wait.is_none() {
             tally.cancelled_before_start = if job.state == CANCELLED { job.tasks } else { 0 };
             return Some(tally);
-        };
-        (tally.started, tally.wait, tally.run) = (1, wait, job.run);
-        let seconds = |count: u64| count.saturating_mul(job.run);
-        tally.cpu = seconds(job.cpus);
-        tally.gpu = seconds(job.gpus);
-        tally.node = seconds(job.nodes);
-        tally.billing = seconds(job.billing);
+        }
+        tally.started = 1;
+        tally.add_use(job);
         if let Some(limit) = job.limit.filter(|limit| *limit > 0) {
-            (tally.limited, tally.limit, tally.limit_used) = (1, limit, job.run);
+            (tally.limited, tally.limit) = (1, limit);
             tally.short = u64::from(job.run.saturating_mul(10) < limit);
         }
         Some(tally)
+    }
+
+    /// Sets the seconds of a job, or of a part of one, that has started.
+    fn add_use(&mut self, job: &FinishedJob) {
+        let seconds = |count: u64| count.saturating_mul(job.run);
+        (self.wait, self.run) = (job.wait.unwrap_or(0), job.run);
+        self.cpu = seconds(job.cpus);
+        self.gpu = seconds(job.gpus);
+        self.node = seconds(job.nodes);
+        self.billing = seconds(job.billing);
+        self.limit_used = if job.limit.is_some_and(|limit| limit > 0) { job.run } else { 0 };
     }
 
     /// All jobs.
@@ -155,6 +167,16 @@ mod tests {
         assert_eq!((running.jobs(), running.cancelled_before_start, running.started), (1, 0, 1));
         let expired = Tally::of(&FinishedJob { state: 10, ..rest }).unwrap();
         assert_eq!((expired.jobs(), expired.cancelled_before_start), (36, 0), "its deadline ended it");
+    }
+
+    /// A job that was made smaller while it ran counted with its last size only.
+    #[test]
+    fn a_part_before_a_resize_is_no_job_and_its_seconds_are_the_jobs() {
+        let part = FinishedJob { state: RESIZING, ..job() };
+        let tally = Tally::of(&part).unwrap();
+        assert_eq!((tally.jobs(), tally.started, tally.limited, tally.limit), (0, 0, 0, 0));
+        assert_eq!((tally.wait, tally.run, tally.limit_used), (7, 100, 100));
+        assert_eq!((tally.cpu, tally.gpu, tally.node, tally.billing), (400, 100, 200, 500));
     }
 
     #[test]

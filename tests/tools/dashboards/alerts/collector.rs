@@ -1,6 +1,6 @@
 //! Rules about slurm-graphite itself: what it could not read, keep or deliver.
 
-use super::{Limit, Rule, growth};
+use super::{Limit, Rule, growth, where_at_least};
 
 pub(super) fn rules() -> Vec<Rule> {
     [delivery(), queue(), reading()].into_iter().flatten().collect()
@@ -152,6 +152,26 @@ fn reading() -> Vec<Rule> {
             limit: Limit::Above(0.5),
             lasts: "5m",
             panel: ("collector", "Replies hidden by PrivateData"),
+            nothing: "OK",
+        },
+        Rule {
+            name: "unproved",
+            title: "Finished jobs are not proved",
+            severity: "warning",
+            reason: "slurmdbd answers a query that failed in its database like one without jobs. An idle cluster looks the same, so the \
+                     rule requires that slurmctld has started jobs in the last hour.",
+            summary: "For an hour slurmdbd has returned no job, although slurmctld started some (unproved is {{ .Values.B }}).",
+            advice: "slurmdbd's log has an error if its database fails. Check the database: crashed or locked tables, \
+            max_statement_time. Nothing is lost: the jobs are counted when slurmdbd returns them.",
+            target: where_at_least(
+                "cluster.slurm_jobs_finished.reading.gauge-unproved",
+                &[(&format!("movingSum({}, '1hour')", growth("cluster.slurm_sched_stats.gauge-jobs_started")), 1.0)],
+            ),
+            window: 600,
+            reducer: "last",
+            limit: Limit::Above(0.5),
+            lasts: "1h",
+            panel: ("collector", "Finished jobs not proved"),
             nothing: "OK",
         },
         Rule {

@@ -6,10 +6,10 @@ use size::Size;
 use slurm_snapshot::{Finished, Reading, Reply, ReplyKind, ReplyOptions, Request};
 
 use super::Report;
-use crate::accounting::{ID_BYTES, Plan};
+use crate::accounting::Plan;
 use crate::commands::read_once;
 use crate::config::Config;
-use crate::finished::HOUR;
+use crate::finished::{HOUR, ID_BYTES};
 use crate::survey::HIDDEN_REMEDY;
 
 /// The lines; `reading` is what slurmctld has answered.
@@ -38,7 +38,7 @@ pub(super) async fn look(config: &Config, reading: Option<&Reading>, report: &mu
 async fn finished(config: &Config, plan: Plan, reading: &Reading, report: &mut Report) -> Result<()> {
     #[expect(clippy::cast_possible_truncation, reason = "a float is cut to the range of i64")]
     let now = reading.time as i64;
-    let answer = read_once(config.slurm.clone(), plan.request(now.saturating_sub(HOUR), now)).await;
+    let answer = read_once(config.slurm.clone(), plan.request(now.saturating_sub(HOUR), now, None)).await;
     match answer.map(|reading| (reading.visibility, reading.reply)) {
         Ok((visibility, _)) if visibility.as_ref().is_none_or(|its| its.may_hide("jobs")) => report.wrong(
             "finished jobs: PrivateData may hide jobs of other users from this one, so none is counted",

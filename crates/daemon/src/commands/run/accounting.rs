@@ -5,7 +5,7 @@ use slurm_snapshot::Statistics;
 use super::Daemon;
 use crate::accounting::{Accounting, Plan, Sparing};
 use crate::clock::unix_now;
-use crate::collectors::finished_batch;
+use crate::collectors::{finished_batch, unproved_batch};
 use crate::config::{Collectors, Config};
 use crate::source::{Outcome, Source};
 use crate::survey::patient;
@@ -21,9 +21,7 @@ impl Daemon {
             return;
         }
         let now = unix_now();
-        if accounting.open(&cluster, now, || self.queue.states()) {
-            accounting.wait_for(self.queue.keep([]));
-        }
+        accounting.open(&cluster, now, || self.queue.states(), |records| self.queue.keep(records));
         if let Some(statistics) = statistics {
             accounting.note_backlog(statistics.dbd_agent_queue_size.into(), now);
         }
@@ -35,10 +33,12 @@ impl Daemon {
 
     /// slurmdbd has answered, or has not.
     pub(super) fn accounted(&mut self, outcome: Outcome) {
-        let records =
-            self.accounting.as_mut().and_then(|accounting| accounting.answered(outcome, unix_now()));
-        if let (Some(records), Some(accounting)) = (records, &mut self.accounting) {
-            accounting.wait_for(self.queue.keep(records));
+        let Some(accounting) = &mut self.accounting else { return };
+        let unproved = accounting.answered(outcome, unix_now(), |records| self.queue.keep(records));
+        if let (Some(slot), Some(prefix)) = (unproved, self.finished_prefix()) {
+            let batch = unproved_batch(slot, &prefix);
+            self.trace_batch(&batch);
+            self.queue.push_with(&batch, []);
         }
     }
 
@@ -47,16 +47,20 @@ impl Daemon {
         if !self.accounting.as_mut().is_some_and(Accounting::kept) {
             return;
         }
+        let Some(prefix) = self.finished_prefix() else { return };
         let Some(ledger) = self.accounting.as_ref().and_then(Accounting::ledger) else { return };
-        let Some(prefix) = self.config.prefix.expand(Some(&ledger.counts().cluster), &self.host) else {
-            return;
-        };
         let batch = finished_batch(ledger.counts(), &prefix);
         self.health.points_refused = self.health.points_refused.saturating_add(batch.refused());
         let published = ledger.published();
         self.trace_batch(&batch);
         // That the queue has it is one commit with it.
         self.queue.push_with(&batch, [published]);
+    }
+
+    /// The prefix of the cluster whose jobs are counted.
+    fn finished_prefix(&self) -> Option<String> {
+        let ledger = self.accounting.as_ref()?.ledger()?;
+        self.config.prefix.expand(Some(&ledger.counts().cluster), &self.host)
     }
 }
 

@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::HOUR;
 use super::super::round::FinishedRound;
-use super::super::seen::{self, end_of, hour_of};
+use super::super::seen::{self, SeenIds, end_of, hour_of};
 use super::{Counts, FinishedLedger, Incomplete, Next, RememberedSpan, VERSION};
 
 impl FinishedLedger {
     /// The commit of `round`, with `slot` as the timestamp of its batch.
     pub(crate) fn next(&self, mut round: FinishedRound, slot: i64, span: RememberedSpan) -> Next {
         let old = &self.counts;
+        let mut used = old.used.clone();
+        used.extend(round.used());
         let figures = round.figures();
         let mut totals = old.totals.clone();
         totals.retain(|level, _| round.levels.has(level));
@@ -18,16 +20,27 @@ impl FinishedLedger {
             totals.entry(level.clone()).or_default().add(&figures.sums);
         }
         totals.entry("total".to_owned()).or_default();
+        for (own, most) in round.levels.own() {
+            let all = totals.keys().filter(|level| level.starts_with(own)).count();
+            let stays = |level: &str| old.has_level(level) || figures.contains_key(level);
+            let goes = totals.keys().filter(|level| level.starts_with(own) && !stays(level));
+            let mut goes: Vec<(Option<i64>, String)> =
+                goes.map(|level| (used.get(level).copied(), level.clone())).collect();
+            goes.sort_unstable();
+            for (_, level) in goes.into_iter().take(all.saturating_sub(most)) {
+                totals.remove(&level);
+            }
+        }
+        used.retain(|level, _| totals.contains_key(level));
         let unsettled = old.recent.get(self.settled..).unwrap_or_default();
         let hours: BTreeSet<i64> = unsettled.iter().flat_map(BTreeMap::keys).copied().collect();
         let hours: Vec<i64> = hours.into_iter().filter(|hour| end_of(*hour) > old.floor).collect();
         let live: BTreeSet<String> = hours.iter().copied().chain(self.seen.hours()).map(seen::name).collect();
         let is_over = |hour: &&i64| end_of(**hour) <= old.floor && !live.contains(&seen::name(**hour));
         let emptied = self.written.iter().filter(is_over).copied().collect();
-        let is_counted = |id: &u64| round.ids.values().any(|ids| ids.contains(id));
         let waiting =
             self.incomplete.iter().map(|(id, its)| (*id, *its)).chain(std::mem::take(&mut round.incomplete));
-        let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !is_counted(id));
+        let waiting = waiting.filter(|(id, its)| !its.is_over(round.moment) && !round.has_counted(*id));
         let incomplete: BTreeMap<u64, Incomplete> = waiting.collect();
         let latest = old.latest.max(round.latest);
         let of_slurmctld = round.of_slurmctld.unwrap_or(old.of_slurmctld);
@@ -36,7 +49,11 @@ impl FinishedLedger {
             let first = incomplete.values().map(|its| its.end).min().unwrap_or(latest).min(latest);
             floor = floor.max(hour_of(first).saturating_mul(HOUR).saturating_sub(span.seconds));
         }
-        let bound = self.seen.floor_for(span.ids, &round.ids);
+        let mut sizes = self.seen.sizes(&round.ids);
+        let bound = SeenIds::floor_for(&sizes, span.ids);
+        let floor_above = floor.max(bound.unwrap_or(floor));
+        sizes.retain(|hour, _| end_of(*hour) > floor_above);
+        let changed_total = old.changed_total.saturating_add(round.reading.changed);
         let late_total = old.late_total.saturating_add(round.reading.late_jobs);
         let is_silent = round.is_silent;
         // Keeps what was published last, in case the queue has lost it.
@@ -52,7 +69,7 @@ impl FinishedLedger {
             first: old.first,
             of_slurmctld,
             efficiency: round.efficiency,
-            floor: floor.max(bound.unwrap_or(floor)),
+            floor: floor_above,
             latest,
             moment: Some(round.moment),
             slot,
@@ -60,7 +77,10 @@ impl FinishedLedger {
             round: figures,
             reading,
             late_total,
+            changed_total,
+            used,
             recent,
+            sizes,
         };
         let is_short = bound.is_some_and(|bound| bound > floor);
         Next { is_short, is_silent, counts, incomplete, hours, emptied }

@@ -1,0 +1,90 @@
+//! What finished jobs wait for: nothing, slurmdbd, or the disk.
+
+use super::steps::Measuring;
+use crate::finished::{FinishedLedger, FinishedRound, Next};
+
+/// slurmctld's clock may be ahead of ours.
+pub(super) const AHEAD: i64 = 300;
+
+/// The ledger, once the queue's log has been read.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) ledger: FinishedLedger,
+    pub(super) phase: Phase,
+}
+
+/// Exactly one of these is true. A round begins in `Idle` alone.
+#[derive(Debug)]
+pub(super) enum Phase {
+    Idle,
+    /// A request of this round is under way.
+    Reading(Box<RoundUnderWay>),
+    /// A request of a round that was given up is under way; its answer is dropped.
+    GivenUp,
+    /// The queue reports this ticket when the commit is on disk.
+    Committing(u64, Commit),
+}
+
+#[derive(Debug)]
+pub(super) enum Commit {
+    /// The ledger as it is: a first one, or one whose last batch the queue may lack.
+    Ledger,
+    Round(Box<Next>),
+}
+
+/// From when a round must read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// The last `window`.
+    Window,
+    /// Everything since the floor.
+    CatchUp,
+    /// The same; what is read is another daemon's: it is marked as seen, and not published.
+    Rebuild,
+}
+
+/// A round that slurmdbd answers piece by piece, the newest first.
+#[derive(Debug)]
+pub(super) struct RoundUnderWay {
+    pub(super) round: FinishedRound,
+    /// What is left to read: from here to there, Unix seconds. Both belong to it.
+    pub(super) from: i64,
+    pub(super) to: i64,
+    /// What is done when it has been read whole.
+    pub(super) due: Due,
+    /// The oldest end of the rows that it has read: they prove pieces without a job.
+    pub(super) oldest: Option<i64>,
+    pub(super) asking: Asking,
+}
+
+#[derive(Debug)]
+pub(super) enum Asking {
+    /// For a piece of jobs.
+    Jobs,
+    /// For the steps of the piece that was read last.
+    Steps(Measuring),
+}
+
+/// How a round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Whole,
+    /// A request failed or could not be made.
+    Cut,
+    /// A piece was empty, and nothing shows that slurmdbd's database had answered.
+    Unproved,
+}
+
+impl RoundUnderWay {
+    pub(super) fn new(round: FinishedRound, from: i64, due: Due) -> Self {
+        let to = round.moment.saturating_add(AHEAD);
+        Self { round, from, to, due, oldest: None, asking: Asking::Jobs }
+    }
+
+    /// The beginning of the next piece; `None` if everything has been read. The first piece has what is ahead of our clock too.
+    pub(super) fn next_piece(&self, piece: i64) -> Option<i64> {
+        let ahead = if self.round.has_answer() { 0 } else { AHEAD };
+        let since = self.to.saturating_sub(piece).saturating_sub(ahead);
+        (self.from <= self.to).then(|| self.from.max(since))
+    }
+}

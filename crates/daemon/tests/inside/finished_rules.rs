@@ -1,0 +1,218 @@
+//! The rules of docs/code-structure.md, "What counts as a finished job", one by one, on the ledger and its rounds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use slurm_snapshot::{Finished, FinishedJob, RESIZING};
+
+use crate::finished::{Counts, FinishedLedger, FinishedRound, Found, HOUR, Levels, RememberedSpan};
+
+const SPAN: RememberedSpan = RememberedSpan { seconds: 25 * HOUR, ids: 1_000_000 };
+const START: i64 = 1_700_000_000 / HOUR * HOUR;
+const EVERY: i64 = 60;
+const DAY: i64 = 24 * HOUR;
+
+type Disk = BTreeMap<String, Arc<[u8]>>;
+
+fn job(id: u64, end: i64) -> FinishedJob {
+    FinishedJob {
+        id,
+        submit: START - 100,
+        end,
+        state: 3,
+        tasks: 1,
+        wait: Some(5),
+        run: 9,
+        ..FinishedJob::default()
+    }
+}
+
+/// A round that reads these jobs of these accounts, committed to the disk.
+fn round(
+    ledger: &mut FinishedLedger,
+    disk: &mut Disk,
+    now: i64,
+    jobs: &[FinishedJob],
+    accounts: &[&str],
+) -> Counts {
+    let names = [&["debug"], accounts].concat().into_iter().map(str::to_owned).collect();
+    let levels = Levels { accounts: 2, ..Levels::default() };
+    let mut round = FinishedRound::new(now, HOUR, levels);
+    round.is_complete = true;
+    round.add(&Finished { jobs: jobs.to_vec(), names, ..Finished::default() }, 1, ledger);
+    let next = ledger.next(round, ledger.slot(now, EVERY), SPAN);
+    disk.extend(ledger.records(&next).unwrap());
+    ledger.adopt(next);
+    ledger.counts().clone()
+}
+
+fn first() -> (FinishedLedger, Disk) {
+    (FinishedLedger::first("c", START), Disk::new())
+}
+
+/// `scontrol requeue` of a finished job changes its row.
+#[test]
+fn a_row_that_changes_is_counted_once_as_changed_and_never_again_as_a_job() {
+    let (mut ledger, mut disk) = first();
+    let before = job(1, START + 5);
+    round(&mut ledger, &mut disk, START + 60, &[before, job(2, START + 6)], &[]);
+    let requeued = FinishedJob { state: 1024, end: START + 70, ..before };
+    let later = FinishedJob { end: START + 2 * HOUR, ..requeued };
+    let mut changed = Vec::new();
+    for (after, row) in [(120, requeued), (180, requeued), (2 * HOUR, later), (2 * HOUR + 60, later)] {
+        let counts = round(&mut ledger, &mut disk, START + after, &[row, row, job(2, START + 6)], &[]);
+        assert_eq!((counts.totals["total"].jobs(), counts.totals["total"].states[0]), (2, 2));
+        changed.push((counts.reading.changed, counts.changed_total));
+    }
+    assert_eq!(changed, [(1, 1), (0, 1), (1, 2), (0, 2)]);
+    let (mut again, found) = FinishedLedger::open("c", START + 3 * HOUR, &disk);
+    assert_eq!(found, Found::Whole);
+    let counts = round(&mut again, &mut disk, START + 3 * HOUR, &[later], &[]);
+    assert_eq!((counts.reading.changed, counts.totals["total"].jobs()), (0, 2), "it is remembered as it is");
+}
+
+/// A database that was restored gives the numbers of the last rows again, within the same hour.
+#[test]
+fn a_number_that_is_given_again_within_the_hour_is_another_job() {
+    let (mut ledger, mut disk) = first();
+    round(&mut ledger, &mut disk, START + 60, &[job(1, START + 5)], &[]);
+    let another = FinishedJob { submit: START + 90, ..job(1, START + 100) };
+    for counted in [2, 2] {
+        let counts = round(&mut ledger, &mut disk, START + 120, &[another], &[]);
+        assert_eq!((counts.totals["total"].jobs(), counts.changed_total), (counted, 0));
+    }
+}
+
+#[test]
+fn a_job_that_was_resized_is_one_job_with_the_seconds_of_all_its_parts() {
+    let (mut ledger, mut disk) = first();
+    let part = |id, state, wait, run, cpus| FinishedJob {
+        state,
+        wait: Some(wait),
+        run,
+        cpus,
+        ..job(id, START + 50)
+    };
+    let parts = [part(1, RESIZING, 7, 30, 4), part(2, RESIZING, 0, 20, 2), part(3, 3, 0, 10, 1)];
+    for _ in 0..2 {
+        let counts = round(&mut ledger, &mut disk, START + 60, &parts, &[]);
+        let total = counts.totals["total"];
+        assert_eq!((total.jobs(), total.started, total.states[0]), (1, 1, 1));
+        assert_eq!((total.wait, total.run, total.cpu), (7, 60, 30 * 4 + 20 * 2 + 10));
+    }
+    let (mut ledger, mut disk) = first();
+    let counts = round(&mut ledger, &mut disk, START + 60, &parts[..2], &[]);
+    assert_eq!((counts.round["total"].waits, counts.round["total"].runs), (None, None), "no percentile");
+}
+
+/// One damaged byte in the record of an hour counted its jobs twice.
+#[test]
+fn a_damaged_hour_or_damaged_counts_make_no_job_count_twice() {
+    let (mut ledger, mut disk) = first();
+    let jobs: Vec<_> = (1..=6_u32).map(|n| job(n.into(), START + i64::from(n) * 1000)).collect();
+    let now = START + 2 * HOUR;
+    round(&mut ledger, &mut disk, now, &jobs, &[]);
+    // Two later commits bring the ids to the records of their hours, and out of the counts.
+    round(&mut ledger, &mut disk, now + 60, &jobs, &[]);
+    round(&mut ledger, &mut disk, now + 120, &jobs, &[]);
+    assert_eq!(FinishedLedger::open("c", now, &disk).1, Found::Whole);
+    let hours: Vec<String> = disk.keys().filter(|name| name.contains("hour")).cloned().collect();
+    assert_eq!(hours.len(), 2);
+    for hour in &hours {
+        let mut damaged = disk.clone();
+        damaged.insert(hour.clone(), Arc::from([]));
+        let (mut again, found) = FinishedLedger::open("c", now + 180, &damaged);
+        let Found::DamagedHour(floor) = found else { panic!("{found:?}") };
+        assert!(
+            floor <= START + 6001,
+            "nothing behind the newest counted end is given up: {}",
+            floor - START
+        );
+        let late = [job(50, START + 10), job(51, START + 6500), job(52, now + 100)];
+        let all = [&jobs[..], &late].concat();
+        let counts = round(&mut again, &mut damaged, now + 180, &all, &[]);
+        assert_eq!(
+            counts.totals["total"].jobs(),
+            6 + 2,
+            "none twice; the late one of a lost hour is not counted"
+        );
+        assert_eq!(FinishedLedger::open("c", now + 240, &damaged).1, Found::Whole, "it is said once");
+    }
+    for counts in [None, Some(Arc::from(*b"{\"version\":"))] {
+        let mut damaged = disk.clone();
+        damaged.retain(|name, _| !name.contains("counts"));
+        damaged.extend(counts.map(|counts| ("finished.2.counts".to_owned(), counts)));
+        let (mut again, found) = FinishedLedger::open("c", now + 180, &damaged);
+        let Found::NoCounts(floor) = found else { panic!("{found:?}") };
+        assert!((START + 6001..=now + 480).contains(&floor), "{}", floor - START);
+        let new = job(60, now + 600);
+        let counts = round(&mut again, &mut damaged, now + 660, &[&jobs[..], &[new]].concat(), &[]);
+        assert_eq!(counts.totals["total"].jobs(), 1, "totals begin again, and none is in two rounds");
+        assert_ne!(counts.slot, 0);
+    }
+}
+
+/// A clock that was set back by ten minutes left all later rounds ten minutes in the future.
+#[test]
+fn slots_that_are_ahead_of_the_clock_come_back_to_it_and_none_is_used_twice() {
+    let (mut ledger, mut disk) = first();
+    round(&mut ledger, &mut disk, START + 600, &[], &[]);
+    let (mut used, mut ahead) = (BTreeSet::from([ledger.counts().slot]), Vec::new());
+    for tick in 0..40 {
+        let now = START + tick * EVERY;
+        if ledger.is_due(now, EVERY) {
+            let slot = round(&mut ledger, &mut disk, now, &[], &[]).slot;
+            assert!(used.insert(slot), "{slot} is used twice");
+            ahead.push(slot - now);
+        }
+    }
+    assert!(ahead.windows(2).all(|pair| pair[1] == 0 || pair[1] < pair[0]), "{ahead:?}");
+    assert_eq!(ahead.last(), Some(&0), "{ahead:?}");
+}
+
+/// A slot of a round that only said that it is not proved is not used for counts.
+#[test]
+fn a_slot_without_counts_is_used_too() {
+    let (mut ledger, mut disk) = first();
+    assert_eq!(ledger.use_slot(START + 5, EVERY), Some(START));
+    assert_eq!(ledger.use_slot(START + 6, EVERY), None, "it would be ahead of the clock");
+    assert_eq!(round(&mut ledger, &mut disk, START + 7, &[], &[]).slot, START + EVERY);
+}
+
+/// Twenty held jobs with invented accounts took all levels for ever.
+#[test]
+fn invented_names_take_no_level_and_an_unused_one_is_free_after_30_days() {
+    let (mut ledger, mut disk) = first();
+    let of = |account, job: FinishedJob| FinishedJob { account, ..job };
+    let cancelled = |id, end| FinishedJob { state: 4, wait: None, ..job(id, end) };
+    let accounts = ["junk", "physics", "bio", "chem"];
+    let mut levels = |now: i64, jobs: &[FinishedJob]| -> Vec<(String, u64)> {
+        let counts = round(&mut ledger, &mut disk, now, jobs, &accounts);
+        let levels = counts.totals.iter().filter(|(level, _)| level.contains("account"));
+        levels.map(|(level, tally)| (level.clone(), tally.jobs())).collect()
+    };
+    let named = |levels: &[(&str, u64)]| -> Vec<(String, u64)> {
+        levels.iter().map(|(level, jobs)| ((*level).to_owned(), *jobs)).collect()
+    };
+    let day = |days: i64| START + days * DAY;
+    assert_eq!(levels(day(0), &[of(1, cancelled(1, day(0)))]), named(&[("other_accounts", 1)]));
+    let two = [("account.bio", 1), ("account.physics", 1), ("other_accounts", 1)];
+    assert_eq!(levels(day(1), &[of(2, job(2, day(1))), of(3, job(3, day(1) + 9))]), named(&two));
+    // A level stays while no other name needs it; jobs that never start do not keep it.
+    let cancelled_later = [of(3, job(4, day(30))), of(2, cancelled(5, day(30)))];
+    let later = [("account.bio", 2), ("account.physics", 2), ("other_accounts", 1)];
+    assert_eq!(levels(day(30), &cancelled_later), named(&later));
+    let too_early = [("account.bio", 2), ("account.physics", 2), ("other_accounts", 2)];
+    assert_eq!(levels(day(31) - HOUR, &[of(4, job(6, day(31) - HOUR))]), named(&too_early));
+    let over = [("account.bio", 2), ("account.physics", 2), ("other_accounts", 3)];
+    assert_eq!(levels(day(32), &[of(1, cancelled(7, day(32)))]), named(&over));
+    let freed = [("account.bio", 2), ("account.chem", 1), ("other_accounts", 3)];
+    assert_eq!(
+        levels(day(32) + 60, &[of(4, job(8, day(32)))]),
+        named(&freed),
+        "physics was not used for longer"
+    );
+    let both = [of(3, job(9, day(32))), of(2, job(10, day(32)))];
+    let returned = [("account.bio", 3), ("account.chem", 1), ("other_accounts", 4)];
+    assert_eq!(levels(day(32) + 120, &both), named(&returned), "there is room for one of them");
+}

@@ -1,0 +1,154 @@
+//! Two recipes by which finished jobs were once miscounted: an array that never started, seen through a restart of
+//! slurmctld, and a query that fails inside slurmdbd while it answers "no jobs".
+//!
+//! What is expected is counted here, from what was submitted and what was inserted.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use carbon::{Limits, Queue};
+use sandbox::{Accounting, Folder, Manner, Sink, now, wait};
+
+use super::{MINUTE, Sent, Stage, toml};
+
+/// Jobs in the past, over 70 hours.
+const PAST: u64 = 2000;
+
+/// The whole of a cancelled array once counted as one job that had started: slurmdbd has a start and a text of TRES for it
+/// if slurmctld was restarted before it had reported the job.
+#[test]
+fn arrays_that_slurmctld_reports_after_a_restart_count_as_they_were_submitted() {
+    let mut stage = Stage::start().unwrap();
+    let slurm = &stage.accounting.slurm;
+    let held = slurm.submit(&["-H", "--array=1-20", "--wrap", "true"]).unwrap().to_string();
+    let one_at_a_time = slurm.submit(&["--array=1-20%1", "--wrap", "sleep 300"]).unwrap().to_string();
+    let running = ["-h", "-t", "running", "-o", "%A"];
+    wait::until("the first task", MINUTE, || {
+        slurm.run("squeue", &running).is_ok_and(|jobs| !jobs.is_empty())
+    })
+    .unwrap();
+    slurm.run("scancel", &[&held, &one_at_a_time]).unwrap();
+    stage.accounting.slurm.slurmctld.stop().unwrap();
+    stage.accounting.slurm.slurmctld.start().unwrap();
+    let expected = [
+        ("state.cancelled.gauge-jobs", 40),
+        ("work.gauge-cancelled_before_start", 39),
+        ("work.gauge-started", 1),
+    ];
+    let counted =
+        |sent: &Sent| expected.map(|(path, _)| sent.last(&format!("total.{path}_total")).unwrap_or(0));
+    wait::until("all 40 tasks", MINUTE * 3, || {
+        stage.sent().is_ok_and(|sent| counted(&sent) == expected.map(|(_, jobs)| jobs))
+    })
+    .with_context(|| format!("{expected:?}: {:?}", stage.sent().map(|sent| counted(&sent))))
+    .unwrap();
+    let rounds = stage.sent().unwrap().rounds();
+    wait::until("two more rounds", MINUTE, || stage.sent().is_ok_and(|sent| sent.rounds() > rounds + 2))
+        .unwrap();
+    let sent = stage.sent().unwrap();
+    assert_eq!(counted(&sent), expected.map(|(_, jobs)| jobs));
+    for (path, jobs) in expected {
+        assert_eq!(sent.sum(&format!("total.{path}")), jobs, "all slots of {path}");
+    }
+    stage.daemon.stop().unwrap();
+}
+
+/// A daemon that has counted nothing since three days ago.
+fn three_days_ago(folder: &Folder) -> Result<()> {
+    let began = now() - 3.0 * 24.0 * 3600.0;
+    let counts =
+        format!("{{\"version\":3,\"cluster\":\"sandbox\",\"first\":{began:.0},\"floor\":{began:.0}}}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let limits = Limits {
+            max_bytes: 256 << 20,
+            max_age: Duration::from_secs(12 * 3600),
+            resend_window: Duration::from_secs(600),
+        };
+        let queue = Queue::open(Some(folder.path().join("queue")), limits, &["sink".to_owned()]);
+        let ticket = queue.keep([("finished.2.counts".to_owned(), counts.into_bytes().into())]);
+        tokio::time::timeout(MINUTE, queue.kept(ticket)).await.context("the counts on disk")?;
+        queue.close().await;
+        Ok(())
+    })
+}
+
+/// Copies the only job to others that ended in the last 70 hours.
+fn insert(accounting: &Accounting) -> Result<()> {
+    let own = "'job_db_inx', 'id_job', 'time_submit', 'time_eligible', 'time_start', 'time_end'";
+    accounting.sql(&format!(
+        "use slurm_acct_db; set @columns = (select group_concat(concat('`', column_name, '`')) from information_schema.columns \
+         where table_schema = 'slurm_acct_db' and table_name = 'sandbox_job_table' and column_name not in ({own})); \
+         execute immediate concat('insert into sandbox_job_table (', @columns, ', id_job, time_submit, time_eligible, \
+         time_start, time_end) select ', @columns, ', 100000 + seq, time_end - 600 - seq * 126, time_end - 600 - seq * 126, \
+         time_end - 300 - seq * 126, time_end - 600 - seq * 126 + 310 from (select * from sandbox_job_table order by job_db_inx limit 1) \
+         as base, seq_1_to_{PAST}')"
+    ))?;
+    let rows = accounting.sql("select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0")?;
+    ensure!(rows.trim() == (PAST + 3).to_string(), "{rows} rows");
+    Ok(())
+}
+
+/// While the table is away slurmdbd answers each request without an error and without a job.
+#[test]
+fn a_table_that_is_away_in_the_middle_of_a_catch_up_costs_no_job_and_makes_no_zero() {
+    let folder = Folder::new().unwrap();
+    let accounting = Accounting::start(&folder).unwrap();
+    for _ in 0..3 {
+        accounting.slurm.submit(&["--wrap", "true"]).unwrap();
+    }
+    // The record of a job's start may come after that of its end, and brings the partition.
+    let ended =
+        "select count(*) from slurm_acct_db.sandbox_job_table where time_end > 0 and `partition` <> ''";
+    wait::until("their end", MINUTE, || accounting.sql(ended).is_ok_and(|count| count.trim() == "3"))
+        .unwrap();
+    insert(&accounting).unwrap();
+    three_days_ago(&folder).unwrap();
+    let sink = Sink::start(Manner::Record).unwrap();
+    let toml = toml(&folder, &accounting.slurm, &sink);
+    let rename = |from: &str, to: &str| {
+        accounting.sql(&format!("use slurm_acct_db; rename table {from} to {to}")).map(drop).unwrap();
+    };
+    let (own, away) = ("sandbox_job_table", "job_table_that_is_away");
+    let sent = || Sent::read(&sink.bytes()).unwrap();
+    let total = || sent().last("total.work.gauge-jobs_total");
+
+    rename(own, away);
+    let mut daemon = sandbox::daemon::spawn_daemon(&folder, "daemon", &toml).unwrap();
+    wait::until("three unproved rounds", MINUTE, || sent().sum("reading.gauge-unproved") > 2).unwrap();
+    assert_eq!(total(), None, "a round that is not proved has no figures");
+    // In the middle of the catch-up, several times.
+    for _ in 0..6 {
+        rename(away, own);
+        wait::pause(Duration::from_millis(300));
+        rename(own, away);
+        wait::pause(Duration::from_secs(1));
+    }
+    rename(away, own);
+    let all = PAST + 3;
+    let is_whole = || total() == Some(all) && sent().last("reading.gauge-unproved") == Some(0);
+    wait::until("all jobs", MINUTE * 3, is_whole)
+        .with_context(|| format!("{all} jobs, {:?}", total()))
+        .unwrap();
+    daemon.kill().unwrap();
+    daemon.spawn().unwrap();
+    let rounds = sent().rounds();
+    wait::until("two rounds of a new start", MINUTE, || sent().rounds() > rounds + 2).unwrap();
+    assert_eq!((total(), sent().sum("total.work.gauge-jobs")), (Some(all), all), "{all} jobs, each once");
+
+    // Nothing is counted and nothing is said to be zero while it is away; the log has one line each way.
+    let (rounds, zeros) = (sent().rounds(), sent().slots("total.work.gauge-jobs"));
+    let begun = daemon.lines().len();
+    rename(own, away);
+    wait::until("five rounds without it", MINUTE, || sent().rounds() > rounds + 5).unwrap();
+    rename(away, own);
+    let published = sent().slots("total.work.gauge-jobs");
+    wait::until("its return", MINUTE, || sent().last("reading.gauge-unproved") == Some(0)).unwrap();
+    // The round that was under way when it went may still have been whole.
+    assert!(published <= zeros + 2, "{zeros} slots, then {published}");
+    let lines = daemon.lines().split_off(begun);
+    let said = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
+    assert_eq!((said("slurmdbd returns no job"), said("slurmdbd returns jobs again")), (1, 1), "{lines:#?}");
+    assert_eq!(total(), Some(all));
+    daemon.stop().unwrap();
+}
