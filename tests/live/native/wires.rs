@@ -97,7 +97,8 @@ fn a_thousand_replies_cut_or_changed_anywhere_give_no_wrong_figure() {
     slurm.slurmctld.start().unwrap();
     let numbers = folder.path().join("numbers").display().to_string();
     let mut first = Reader::native(&folder, slurm.conf(), 10, &["--remember", &numbers]);
-    let is_signed = first.reading().release.to_string().as_str() <= "22.05";
+    // Before it no hash of the body is signed, and after it nothing is.
+    let is_signed = first.reading().release.to_string() == "22.05";
     drop(first);
     let (port, harms, lengths) = wire(Ipv4Addr::LOCALHOST.into(), slurm.slurmctld_port);
     let mut reader = reader(&folder, &slurm, port);
@@ -106,8 +107,8 @@ fn a_thousand_replies_cut_or_changed_anywhere_give_no_wrong_figure() {
         // A whole reply now and then: what came before has not harmed the reader.
         let harm = match round % 10 {
             0 => Harm::None,
-            1..=6 => Harm::Cut(fastrand::usize(1..length)),
-            _ => Harm::Flip(fastrand::usize(0..length * 8)),
+            7.. if is_signed => Harm::Flip(fastrand::usize(0..length * 8)),
+            _ => Harm::Cut(fastrand::usize(1..length)),
         };
         harms.send(harm).unwrap();
         let (answer, took) = reader.ask();
@@ -125,7 +126,7 @@ fn a_thousand_replies_cut_or_changed_anywhere_give_no_wrong_figure() {
             // Flags, and numbers that nobody needs, are not part of what munge signs.
             (Harm::Flip(_), Ok(reading)) => {
                 let statistics = reading.statistics.unwrap();
-                assert!(!is_signed || (statistics.jobs_submitted, statistics.bf_active) == (0, 0));
+                assert_eq!((statistics.jobs_submitted, statistics.bf_active), (0, 0));
             }
             (Harm::Flip(_), Err(failure)) => {
                 assert!([1007, 1800, 2027, 5003, 5004].contains(&failure.errno), "{failure:?}");
